@@ -126,7 +126,7 @@ def required(name: str, why: str) -> Entry:
 
 
 def scatter(name: str, row: Row, units: int, source: str) -> Entry:
-    """Return the scatter behind the row's interval, over so many independent values; unknown without an interval.
+    """Return the scatter behind the row's interval over n independent values; unknown without an interval.
 
     u = half-width / t, with Student's quantile t for units - 1 degrees of freedom: this entry by itself then has the
     row's interval as its expanded uncertainty. Of an asymmetric interval the longer side counts. For an interval of
@@ -183,7 +183,7 @@ def _is_of_instances(row: Row, unit: str | None) -> bool:
 
 
 def standard_error(value: Interval, units: int) -> float | None:
-    """Return the standard uncertainty behind an interval over so many values; None without a finite one."""
+    """Return the standard uncertainty behind an interval over n values; None without a finite one."""
     reach = value.longer
     if reach is None or units < 2 or not (math.isfinite(reach) and reach > 0):
         return None

@@ -2,7 +2,7 @@
 
 The unit is the pair: (device - reference) of one cell in one round, each the average of its visits, over both instances
 where the device has a twin. A figure is the arithmetic mean of pairs: over sessions where the run has several beds,
-each session's mean being one value; Hodges and Lehmann's pseudomedian is reported beside it. "pooled" first averages a
+each session's mean being one value; Hodges and Lehmann's pseudomedian is reported too. "pooled" first averages a
 round over all its cells. Half a round trip is one way: with equal sizes both ways it is the device's latency at that
 size. For request-response it is the mean of its latencies at request and response size, which for a device with a
 constant plus a cost per byte is its latency at the mean of both sizes. The whole extra round trip of request-response

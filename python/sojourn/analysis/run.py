@@ -52,7 +52,7 @@ def against(devices: list[str], stated: str | None = None) -> list[tuple[str, st
 
 
 JUDGED = ("measure", "search")
-"""Purposes of blocks that figures are made of."""
+"""Purposes of the blocks from which figures are calculated."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The width of the headline's interval after so many sessions, and the finding of a run that ended by it.
+"""The width of the headline's interval after each number of sessions, and the finding of a run that ended by it.
 
 Earlier checks are in the run's log. `statistics.stopping` has the rule; `look` is the program that runs it.
 """

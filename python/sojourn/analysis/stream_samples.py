@@ -50,7 +50,7 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
         "attempts": attempts(run),
     }
     placed = {name: with_cells(run, frame) for name, frame in found.items()}
-    # The curve's own column of that name, beside the cell's.
+    # The curve's own column of that name, not the cell's.
     return placed | {"pacing_errors": departure_samples(run, of.errors)}
 
 

@@ -148,7 +148,7 @@ SENT = {
     "started_ns": "started_ns",
     "schedule": "schedule",
 }
-"""Columns of a sender's row of `streams`, and their names beside the receiver's columns."""
+"""Columns of a sender's row of `streams`, and their names in a row with the receiver's columns."""
 
 COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost", "excess")
 

@@ -32,7 +32,7 @@ ABOVE_OTHERS = 2.0
 
 MULTIPLES = (2, 3, 5)
 APART, NOT_LONGER = 6.0, 4.0
-"""In standard deviations: the least excess of one in so many members over the others, and the others' greatest
+"""In standard deviations: the least excess of one in every n members over the others, and the others' greatest
 excess."""
 
 

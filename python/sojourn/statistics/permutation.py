@@ -68,7 +68,7 @@ def apart(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.floa
 
 
 def least_p(rounds: int) -> float:
-    """Return the least p that so many rounds can give: the all-opposite signs count too."""
+    """Return the least p that this many rounds can give: the all-opposite signs count too."""
     return 2.0 / 2**rounds if rounds <= EXACT_UP_TO else 1.0 / DRAWN
 
 

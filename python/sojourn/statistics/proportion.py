@@ -36,7 +36,7 @@ def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95
 
 
 def none_among(trials: int, confidence: float = 0.95) -> float:
-    """Return the largest share that gives no success in so many independent trials with probability 1 - confidence."""
+    """Return the largest share that gives no success in `trials` independent trials with probability 1 - confidence."""
     return 1.0 if trials < 1 else 1 - (1 - confidence) ** (1 / trials)
 
 

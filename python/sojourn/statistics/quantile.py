@@ -71,7 +71,7 @@ def _interval(
     below = np.bincount(rounds, weights=counts * (values <= estimate), minlength=n)
     residual = below - below.sum() / total * sizes
     variance = n / (n - 1) * float(np.square(residual).sum()) / total**2
-    # At least one value's worth of spread: rounds that agree by chance must not give a width of zero.
+    # At least the spread of one value: rounds that agree by chance must not give a width of zero.
     deviation = max(variance**0.5, 1 / total) / (p * (1 - p))
     reach = student_quantile(n - 1, level) * deviation
     odds = float(special.logit(p))

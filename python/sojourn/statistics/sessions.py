@@ -333,7 +333,7 @@ def _tau_bounds(
 
 
 def _around(centre: float, reaches: Sequence[float], error: float, level: float, n: int) -> Interval:
-    """Return the interval of so many standard errors to each side, or none if its width is within rounding."""
+    """Return the interval of this many standard errors to each side, or none if its width is within rounding."""
     down, up = (one * error for one in reaches)
     if not min(down, up) > ROUNDING * abs(centre):
         return Interval(centre, None, None, level, n)

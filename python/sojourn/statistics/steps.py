@@ -31,7 +31,7 @@ CHANCE = 1e-6
 """The probability of a step in a series without steps, whose noise may be slow."""
 
 SHARP = 0.6
-"""The least ratio of a step to the difference of the parts beside it, and of that difference to the step."""
+"""The least ratio of a step to the difference of the adjacent parts, and of that difference to the step."""
 
 
 @dataclass(frozen=True, slots=True)

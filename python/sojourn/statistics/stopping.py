@@ -38,7 +38,7 @@ MOST = 100_000
 
 
 class Look(NamedTuple):
-    """The state after so many sessions: the longer side of the interval, and its target."""
+    """The state after a number of sessions: the longer side of the interval, and its target."""
 
     sessions: int
     half: float

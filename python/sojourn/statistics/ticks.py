@@ -82,7 +82,7 @@ def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class _Strongest:
-    """The largest power among so many periods, and its period."""
+    """The largest power among all candidate periods, and its period."""
 
     power: float
     looked: int

@@ -301,7 +301,7 @@ class _Bucket:
     at_top: int
     """The number of losses that occurred when it was empty or nearly so."""
     by_chance: float
-    """The probability of as many or more by chance, if losses fell on any packet alike."""
+    """The probability of as many or more by chance, if all packets were equally likely to be lost."""
 
 
 def _best_bucket(passed: Passed) -> _Bucket:

@@ -1,4 +1,4 @@
-"""The report of "background": latency beside other traffic, through the device and beside it."""
+"""The report of "background": latency with other traffic, through the device and past it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANINGS = {"round-trip": "round trip", "actual": "one way"}
 
 
 def shifts(run: Run) -> Table:
-    """Return the effect of load on latency: compared with no load, and through the device compared with beside it."""
+    """Return the effect of load on latency: compared with no load, and through the device compared with past it."""
     measures = (
         Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
         Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),

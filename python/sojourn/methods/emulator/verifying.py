@@ -138,7 +138,7 @@ def shares(pipe: dict[str, Any]) -> list[tuple[str, float, float]]:
             found.append(("a corruption", 1 - (1 - corruption["bit-error-rate"]) ** (8 * SMALL), 1.0))
     reorder = (pipe.get("delay") or {}).get("reorder")
     if reorder:
-        between = max(1, reorder.get("gap") or 1) - 1  # after a chosen packet so many are not eligible
+        between = max(1, reorder.get("gap") or 1) - 1  # this many are not eligible after a chosen packet
         found.append(("a reordering", 1 / (between + 1 / max(reorder["probability"], 1e-12)), 1.0))
     return [(name, share, burst) for name, share, burst in found if 0 < share < 1]
 

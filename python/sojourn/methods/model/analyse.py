@@ -199,7 +199,7 @@ def _with_clocks(rows: list[Row], of: Gathered) -> list[Row]:
 
 
 def _sentence(run: Run, found: list[Model]) -> str:
-    """Return the distance of the predictions at the main device's held-out loads, beside that of two repetitions."""
+    """Return the distance of the predictions at the main device's held-out loads, and that of two repetitions."""
     device = main_device(run.devices)
     mine = [one for one in found if one.device == device] or found
     pairs = [

@@ -1,4 +1,4 @@
-"""The report of "model": a queue's parameters, its predictions beside the measurements, and their distances."""
+"""The report of "model": a queue's parameters, its predictions with the measurements, and their distances."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parameters(run: Run) -> Table:
 
 
 def distances(run: Run) -> Table:
-    """Return the distances of predictions from measurements, beside those of repetitions."""
+    """Return the distances of predictions from measurements, and those of repetitions."""
     measures = tuple(
         Measure(quantity, statistic, title, group)
         for quantity, group in (("model_distance_ks", "Kolmogorov's distance"), ("model_distance_w1", "Wasserstein"))

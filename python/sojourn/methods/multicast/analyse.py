@@ -101,7 +101,7 @@ def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
 
 
 def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
-    """Return the mean spacing of the peaks of each trial, over trials, beside the least that the line rate allows."""
+    """Return the mean spacing of the peaks of each trial, over trials, and the least that the line rate allows."""
     several = peaks.group_by("block", maintain_order=True).agg(
         *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session", "port")),
         pl.col("sent").sum(),

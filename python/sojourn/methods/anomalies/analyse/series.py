@@ -188,7 +188,7 @@ def _every(
 
 
 def _typical(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Interval:
-    """Return the median of the members above that of the rest, which are so many that theirs is known."""
+    """Return the median of the members above that of the rest, which are enough for theirs to be known."""
     found, other = median_of(values[members]), float(np.median(values[rest]))
     ends = [None if end is None else end - other for end in (found.low, found.high)]
     return Interval(found.estimate - other, ends[0], ends[1], found.level, found.n)

@@ -118,7 +118,7 @@ def _beyond(checks: list[dict[str, Any]]) -> str:
 
 
 def _losses(checks: list[dict[str, Any]]) -> str:
-    """Return the loss ratio that is least likely by chance, beside the configured one."""
+    """Return the loss ratio that is least likely by chance, with the configured one."""
     several = [one for one in checks if one["check"] == "loss" and one["of"] == "streams" and one["p"] is not None]
     if not several:
         return ""

@@ -1,4 +1,4 @@
-"""The papers' tables of dummynet beside this emulator: delays, delays over the time between packets, losses.
+"""The papers' tables of dummynet with this emulator's results: delays, delays over the time between packets, losses.
 
 The papers measured round trips through two pipes, one each way: their one-way delay is half of the round trip minus the
 direct path's. The delays here are one way, from the stream's timestamps, through one pipe.
@@ -101,7 +101,7 @@ def delay_table(run: Run, name: str) -> Table:
 
 
 def interval_table(run: Run, name: str) -> Table:
-    """Return dummynet's delay at every rate beside this run's at the nearest interval."""
+    """Return dummynet's delay at every rate with this run's at the nearest interval."""
     rows = read_published(name)
     ours = Ours.of(run)
     columns = (
@@ -125,7 +125,7 @@ def interval_table(run: Run, name: str) -> Table:
 
 
 def loss_table(run: Run, name: str) -> Table:
-    """Return dummynet's losses beside this run's, with its interval."""
+    """Return dummynet's losses with this run's and its interval."""
     rows = read_published(name)
     ours = Ours.of(run)
     columns = (

@@ -213,7 +213,7 @@ def jain_said(index: float) -> str:
 
 
 def _fairness(device: str, rows: list[Row]) -> str:
-    """Return the index with the most senders, of floods if there are any: senders with an interval are paced alike."""
+    """Return the index with the most senders, of floods if there are any: those with an interval have equal pacing."""
     of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
     fair = [row for row in of_device if (row.factors.senders or 1) > 1]
     if not fair:

@@ -1,4 +1,4 @@
-"""Published figures of bridge-2003 and linux-bridge-2003 (timestamps, delays between two taps) beside this run's."""
+"""Published figures of bridge-2003 and linux-bridge-2003 (timestamps, delays between two taps) with this run's."""
 
 from __future__ import annotations
 
