@@ -76,7 +76,7 @@ class Terms:
     def way(self, tap: int, direction: pa.Array[Any]) -> Any:
         """Return the direction of each packet."""
         names = np.asarray(direction.to_numpy(zero_copy_only=False), dtype=object)
-        goes_in, known = names == "in", names != None  # comparison of each element
+        goes_in, known = names == "in", names != None  # noqa: E711 - each element is compared
         along = goes_in == (tap == 0)
         labelled = np.where(along, self.ways["along"], self.ways["against"])
         return np.where(known, labelled, self.ways["unlabelled"]).astype(np.uint8)
