@@ -1,7 +1,7 @@
-"""Where a bed can stand: the backends by their names, each one file and its entry here.
+"""The available backends of a bed by name, each with its module and an entry here.
 
-An entry is a class of the shape of `sojourn.bed.backend.Backend`, which is given the run's id. Another distribution
-adds one by an entry point of the group `sojourn.backends`. A backend is imported when a plan names it.
+An entry is a class with the interface of `sojourn.bed.backend.Backend`, whose argument is the run's id. Another
+distribution adds one by an entry point of the group `sojourn.backends`. A backend is imported when a plan names it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ GROUP = "sojourn.backends"
 
 @cache
 def backends() -> dict[str, str]:
-    """Module and class of each, by its name."""
+    """Return module and class of each backend, by its name."""
     return OWN | {one.name: one.value for one in entry_points(group=GROUP) if one.name not in OWN}
 
 
 @cache
 def is_simulated(name: str) -> bool:
-    """Whether a bed on it has no frames, and time is the instrument's own."""
+    """Return whether a bed on it has no frames, and runs in the instrument's simulated time."""
     return bool(load(name).simulated)
 
 
 def load(name: str) -> Any:
-    """The class of a backend."""
+    """Return the class of a backend."""
     module, _, attribute = backends()[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -1,4 +1,7 @@
-"""Where the Rust program is. A leaf: `sojourn probe` and its like load this and little else before they become it."""
+"""The path of the Rust program.
+
+A leaf: `sojourn probe` and its like load this and little else before they become it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ OVERRIDE = "SOJOURN_INSTRUMENT"
 
 
 def find_instrument() -> str:
-    """Where `sojourn-instrument` is: named by SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
+    """Return the path of `sojourn-instrument`: from SOJOURN_INSTRUMENT, beside this Python, or on the search path."""
     if override := os.environ.get(OVERRIDE):
         if not os.access(override, os.X_OK):
             raise MachineError(f"{OVERRIDE}={override} is no program: unset it, or point it at {INSTRUMENT}")
@@ -25,7 +28,7 @@ def find_instrument() -> str:
 
 
 def _scripts() -> str:
-    """The folder of this Python's scripts; `sysconfig` takes longer to tell it than all else that is done here."""
+    """Return the folder of this Python's scripts; importing `sysconfig` takes longer than everything else here."""
     if sys.prefix != sys.base_prefix:  # a virtual environment
         return f"{sys.prefix}/bin"
     import sysconfig
@@ -40,5 +43,5 @@ def _on_search_path() -> str | None:
 
 
 def search_path() -> str:
-    """The search path; a plain user's often lacks the folders of iproute2 and ethtool."""
+    """Return the search path; an unprivileged user's often lacks the folders of iproute2 and ethtool."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])

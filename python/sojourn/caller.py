@@ -1,4 +1,4 @@
-"""Who called root by sudo, and how a program is run as that user. Changes nothing of this process."""
+"""The user who called root by sudo, and how to run a program as that user. Changes nothing of this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OF_SUDO = ("SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID")
-"""What sudo says of its caller: not the business of a program that runs as that user."""
+"""Variables of sudo about its caller, which a program that runs as that user does not get."""
 
 
 class Caller(NamedTuple):
@@ -20,15 +20,17 @@ class Caller(NamedTuple):
     gid: int
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command that becomes `argv` as this user, with its groups and no capability, and still dies with its
-        parent: a change of user disarms the kernel's parent-death signal, so it is armed again."""
+        """Return the command that becomes `argv` as this user, with its groups and no capability.
+
+        It still dies with its parent: a change of user clears the kernel's parent-death signal, so it is set again.
+        """
         account = self._account()
         groups = [self.gid] if account is None else os.getgrouplist(account.pw_name, self.gid)
         who = ["--reuid", str(self.uid), "--regid", str(self.gid), "--groups", ",".join(map(str, groups))]
         return ["setpriv", *who, "--pdeathsig", "KILL", "--", *argv]
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment as a login of this user would have it."""
+        """Return the environment as after a login of this user."""
         found = {name: value for name, value in env.items() if name not in OF_SUDO}
         if account := self._account():
             name = account.pw_name
@@ -44,7 +46,7 @@ class Caller(NamedTuple):
 
 
 def sudo_caller() -> Caller | None:
-    """Who called sudo; None where nobody did, or where this is not root."""
+    """Return the user who called sudo; None if nobody did, or this process is not root."""
     try:
         found = Caller(int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     except (KeyError, ValueError):

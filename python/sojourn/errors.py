@@ -28,12 +28,11 @@ class SojournError(Exception):
 
 
 MOST_SAID, MOST_BEGIN, MOST_END = 1800, 1200, 500
-"""Characters of a sentence: what is wrong stands at its beginning, what to do at its end."""
+"""Characters of a sentence: its beginning says what is wrong, its end says what to do."""
 
 
 def spelled(character: str) -> str:
-    """The character; a space for an end of line, and how Python writes what else a terminal would obey: escapes,
-    directions."""
+    """Return the character; for an end of line a space, and for control characters Python's escape sequence."""
     if character in "\t\n\v\f\r":
         return " "
     import unicodedata
@@ -61,14 +60,14 @@ class DoubtfulError(SojournError):
 
 
 def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The choice that a misspelt word most likely stands for."""
-    import difflib  # only a refusal needs it
+    """Return the choice that a misspelt word most likely means."""
+    import difflib  # needed for refusals only
 
     return next(iter(difflib.get_close_matches(word, list(choices), 1, cutoff)), None)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The end of a sentence that names the choice that was probably meant; empty where none is like the word."""
+    """Return the end of a sentence that names the probable choice; empty if none is similar to the word."""
     meant = nearest(word, choices)
     return f" (did you mean {meant}?)" if meant else ""
 
@@ -80,4 +79,4 @@ DENIED = {
     errno.ENOSPC: "make room, then again",
     errno.EDQUOT: "make room, then again",
 }
-"""What a person can do when a file cannot be read or written; any other error is a fault of ours."""
+"""What a person can do if a file cannot be read or written; any other error is a fault of ours."""

@@ -1,6 +1,6 @@
-"""Names of a package that are imported when they are first asked for, so that a small part of it costs little.
+"""Names of a package that are imported on first use, so that using a small part of it is fast.
 
-A package names them twice: for type checkers (`if TYPE_CHECKING: from … import …`), and here by their file.
+A package lists them twice: for type checkers (`if TYPE_CHECKING: from … import …`), and here by their modules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def names_of(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """The `__getattr__` of a package (PEP 562): by module (".file" for one of its own), the names that are there."""
+    """Return the `__getattr__` of a package (PEP 562), from modules (".file" for one of its own) and their names."""
     found_in = {name: module for module, names in homes.items() for name in names}
 
     def find(name: str) -> object:

@@ -1,9 +1,9 @@
-"""Files of pipes that other distributions bring: profiles of media, distributions of delay, traces, patterns of loss.
+"""Files for pipes from other distributions: profiles of media, distributions of delay, traces, patterns of loss.
 
-A distribution names its folder of them by an entry point of the group `sojourn.profiles`: the name is what stands
-before the slash where a pipe names a file (`profile wlan/11g.profile`), the value the package whose folder they are in.
-The package is not imported, only one in which it lies (`their` of `their.media`). The instrument finds the files by an
-environment variable; a file from the folder on goes first.
+A distribution names its folder of them by an entry point of the group `sojourn.profiles`: the name is the part before
+the slash where a pipe names a file (`profile wlan/11g.profile`), the value is the package with the folder. That package
+itself is not imported, only its parent (`their` for `their.media`). The instrument finds the files by an environment
+variable; a file relative to the working folder has precedence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUP = "sojourn.profiles"
 
 @cache
 def offer() -> None:
-    """Names the folders to all programs that this process starts or becomes; nothing where no package has any."""
+    """Set the variable with these folders for all programs that this process starts or becomes, if there are any."""
     from importlib.metadata import entry_points
     from importlib.util import find_spec
 
@@ -25,7 +25,7 @@ def offer() -> None:
     for one in entry_points(group=GROUP):
         try:
             spec = find_spec(one.value)
-        except Exception:  # whatever a package raises in which theirs lies: a pipe that names a file of it is refused
+        except Exception:  # whatever the parent package raises: a pipe that names a file of it is then refused
             continue
         for folder in (spec.submodule_search_locations or []) if spec else []:
             if os.pathsep not in folder:

@@ -1,4 +1,4 @@
-"""Times and rates with their units as people write them: the one table of units, and the one parser, in Python."""
+"""Times and rates with units: the table of units, and the parser, of the Python package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNITS_NS = {
     "h": 3_600_000_000_000,
 }
 DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|h)")
-"""A number and its unit, alone or among other words (`find_durations`)."""
+"""A number and its unit, alone or within a text (`find_durations`)."""
 
 SCALES = {"": 0, "k": 3, "M": 6, "G": 9}
 """The prefixes of rates, as powers of ten."""
@@ -49,13 +49,13 @@ def as_duration(nanos: int) -> str:
 
 
 class Width(NamedTuple):
-    """Half the width of an interval: a share of what it is around, or a time; the other one is None."""
+    """Half the width of an interval: a share of the estimate, or a time; the other one is None."""
 
     share: Decimal | None
     nanos: Decimal | None
 
     def of(self, estimate: float) -> float:
-        """The same in the unit of the estimate; of a time, in ns."""
+        """Return the half-width in the unit of the estimate; for a time, in ns."""
         return float(self.share) * abs(estimate) if self.share is not None else float(self.nanos or 0)
 
 

@@ -1,3 +1,3 @@
-"""Which Sojourn this is. A leaf: what states the version imports this, and not the package with all of its names."""
+"""The version of Sojourn. A leaf: code that needs the version imports this, and not the package with all its names."""
 
 __version__ = "0.3.0"

@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913 - one for each option
 
 
 def spelled(value: object) -> str:
-    """A value as `--set` takes it: several separated by commas, true and false as TOML has them."""
+    """Return a value in the notation of `--set`: several separated by commas, true and false as in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

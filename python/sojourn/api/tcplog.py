@@ -93,7 +93,7 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
         assert process.stderr is not None
         assert process.stdin is not None
         said = line = process.stderr.readline()
-        while line and not BEGUN.search(line):  # what it notes before it begins, as of a kernel with fewer features
+        while line and not BEGUN.search(line):  # its notes before it begins, such as about a kernel with fewer features
             said += (line := process.stderr.readline())
         if not line:
             raise failed(process.wait(), said)
@@ -109,7 +109,7 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
 
 
 def ask(what: str, path: Path, *words: str) -> str:
-    """What `sojourn tcplog WHAT` prints of a running log."""
+    """Return the output of `sojourn tcplog WHAT` for a running log."""
     argv = [find_instrument(), "tcplog", what, str(path), *words]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -118,7 +118,7 @@ def ask(what: str, path: Path, *words: str) -> str:
 
 
 def words_of(options: Mapping[str, Option]) -> list[str]:
-    """Options as they are typed."""
+    """Return options in the notation of the command line."""
     words = []
     for name, value in options.items():
         if isinstance(value, bool):  # an option without a value: given, or not
@@ -130,7 +130,7 @@ def words_of(options: Mapping[str, Option]) -> list[str]:
 
 
 def failed(status: int, said: str) -> SojournError:
-    """The error of a program that ended with this status and these words."""
+    """Return the error of a program that ended with this status and output."""
     lines = [line for line in said.strip().splitlines() if line]
     sentence = (lines[-1] if lines else f"the log ended with status {status}").removeprefix(CALLED)
     return RequestError(sentence) if status == RequestError.status else MachineError(sentence)

@@ -13,35 +13,35 @@ import sys
 from sojourn.cli.become import become_instrument
 from sojourn.errors import DENIED, MachineError, RequestError, SojournError
 
-TYPE_CHECKING = False  # `typing` takes longer than all else that is done before the instrument runs
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else before the instrument runs
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 INTERRUPTED = 130
 
 BY_HAND = frozenset({"probe", "stamp", "stream", "clock", "capture", "match", "emulate"})
-"""The commands that the instrument does itself."""
+"""The commands that the instrument implements."""
 
 OF_TCPLOG = frozenset({"run", "receive", "status", "set", "watch", "serve", "recover"})
-"""Those of `tcplog` that the instrument does; the others are ours."""
+"""The commands of `tcplog` that the instrument implements; the others are ours."""
 
 LOG = ["tcplog", "run"]
-"""The one command of the instrument behind which something is listed."""
+"""The only command of the instrument whose output is followed by a list of ours."""
 
 OURS = "--plot"
-"""The option of `clock` that the instrument does not know."""
+"""The option of `clock` that the instrument does not have."""
 
 VERIFY = ["emulate", "verify"]
-"""The one command of the emulator that needs a bed and an analysis."""
+"""The only command of the emulator that needs a bed and an analysis."""
 
 TRANSLATE = ["emulate", "explain"]
-"""The instrument's own, but with `--from` ours."""
+"""A command of the instrument, except that `--from` is ours."""
 
 HELP_OF_EMULATE = (["emulate"], ["emulate", "--help"], ["emulate", "-h"], ["emulate", "help"])
-"""Where the instrument lists its commands, `verify` is missing: it is ours."""
+"""Commands with which the instrument lists its own; `verify` is missing there, because it is ours."""
 
 COMPLETION = "_SOJOURN_COMPLETE"
-"""By this variable a shell asks what a word may be completed to, of any command."""
+"""The variable with which a shell requests completions, for any command."""
 
 
 def main() -> NoReturn:
@@ -62,7 +62,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         print("sojourn: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.errno not in DENIED:
@@ -74,7 +74,7 @@ def main() -> NoReturn:
 
 
 def is_by_hand(words: list[str]) -> bool:
-    """Whether the instrument does it."""
+    """Return whether the instrument implements the command."""
     if words[:1] == ["tcplog"]:
         return bool(OF_TCPLOG.intersection(words[1:2]))
     if words[:1] == ["match"]:
@@ -88,7 +88,7 @@ def is_by_hand(words: list[str]) -> bool:
 
 
 def run_command() -> None:
-    """Run a command; one that cannot be understood is refused in a sentence, as any other wrong request."""
+    """Run a command; a command line that cannot be parsed is refused in a sentence, like any other wrong request."""
     import typer
 
     from sojourn.cli.commands import app
@@ -97,17 +97,17 @@ def run_command() -> None:
     asked = app if COMPLETION in os.environ else for_word(app, next(iter(sys.argv[1:]), None))
     try:
         status = asked(standalone_mode=False)
-    except typer.Abort as error:  # what Ctrl-C becomes where no command took it
+    except typer.Abort as error:  # the form of Ctrl-C if no command has caught it
         raise KeyboardInterrupt from error
     except Exception as error:
-        if not isinstance(error, typer.BadParameter.__mro__[1]):  # the parser's own, which has no name of its own here
+        if not isinstance(error, typer.BadParameter.__mro__[1]):  # the parser's own class, which has no name here
             raise
         raise_as_sentence(error)
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def raise_as_sentence(error: Any) -> NoReturn:
-    """A command line that the parser refused; one without a command asked for help."""
+    """Raise a parser's error as a sentence; a command line without a command gets its help."""
     asked = error.ctx.command_path if error.ctx else "sojourn"
     words = str(error.format_message()).removeprefix("\b").strip()
     if "\n" in words:
@@ -117,7 +117,7 @@ def raise_as_sentence(error: Any) -> NoReturn:
 
 
 def help_of_emulate(argv: list[str]) -> NoReturn:
-    """The instrument's help, and the command that it does not have."""
+    """Print the instrument's help, with the command that it does not have."""
     import subprocess
 
     from sojourn.binary import find_instrument

@@ -1,16 +1,16 @@
-"""Becomes the Rust instrument: for the commands that it does itself."""
+"""Become the Rust instrument, for the commands that it implements."""
 
 from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # `typing` takes longer than all else that is done here
+TYPE_CHECKING = False  # importing `typing` takes longer than everything else here
 if TYPE_CHECKING:
     from typing import NoReturn
 
 
 def become_instrument(argv: list[str]) -> NoReturn:
-    """Hand the command on: same process, same terminal, its own exit status; its help has the name given here."""
+    """Replace this process by the instrument, with the same terminal and its own exit status; its help has our name."""
     from sojourn.binary import find_instrument
 
     # A file of a package is named NAME/FILE, on the command line or in a file of pipes.

@@ -1,6 +1,6 @@
-"""The expanded uncertainty of a run's headline with what its history says of other boots and days.
+"""The expanded uncertainty of a run's headline including other boots and days, from its history.
 
-The run's own budget cannot have it: a run is of one boot.
+The run's own budget cannot include it: a run is from one boot.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def with_boots(folder: RunFolder) -> str:
-    """One sentence for each budget that the history knows the figure of; empty before six boots or days."""
+    """Return a sentence for each budget whose figure is in the history; empty before six boots or days."""
     entry = entry_of(folder)
     known = components_of(find_history().read(entry.study), entry.bed)
     rows = read_results(folder.results)
@@ -44,6 +44,6 @@ def _widened(one: dict[str, Any], known: dict[tuple[object, ...], Any], rows: li
 
 
 def is_of(row: dict[str, Any], budget: dict[str, Any]) -> bool:
-    """Whether a row of results is the figure of a budget."""
+    """Return whether a row of results is the figure of a budget."""
     names = ("device", "reference", "quantity", "statistic", "cell", "port", "estimate")
     return all(row.get(name) == budget.get(name) for name in names)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What became of a case: its element in JUnit's XML, and its command in a GitHub workflow."""
+    """The outcome of a case: its element in JUnit's XML, and its command in a GitHub workflow."""
 
     PASSED = ("", "")
     NOTED = ("system-out", "notice")
@@ -36,7 +36,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case; `told` is what a person reads of one that did not simply pass."""
+    """A test case; `told` is the text for one that did not simply pass."""
 
     group: str
     name: str
@@ -46,7 +46,7 @@ class Case:
 
 
 def cases_of(compared: dict[str, Any], fail_on: str) -> list[Case]:
-    """Every case: the answer over all, the runs, the limits, the leading figures; a workflow shows the first ones."""
+    """Return every case: the overall answer, runs, limits, leading figures; a workflow shows the first ones."""
     shared = compared["answer"] != NOTHING_SHARED or bool(compared["limits"])
     first = Case("comparison", "answer", Outcome.NOTED, answer(compared)) if shared else (
         Case("comparison", "answer", Outcome.ERROR, NO_FIGURE)
@@ -55,7 +55,7 @@ def cases_of(compared: dict[str, Any], fail_on: str) -> list[Case]:
 
 
 def runs(compared: dict[str, Any]) -> list[Case]:
-    """A case for each run: whether its verdict lets it be used."""
+    """Return a case for each run: whether its verdict allows its use."""
     outcomes = {"invalid": Outcome.ERROR, "doubtful": Outcome.DOUBTFUL}
     return [
         Case("runs", run, outcomes.get(verdict, Outcome.PASSED), f"{run} is {verdict}. {' '.join(why)}".strip())
@@ -64,7 +64,7 @@ def runs(compared: dict[str, Any]) -> list[Case]:
 
 
 def limits(compared: dict[str, Any], fail_on: str) -> list[Case]:
-    """A case for each figure under each limit."""
+    """Return a case for each figure with each limit."""
     rows = {row["name"]: row for row in compared["results"]}
     of_answer = {FAILS: Outcome.FAILED, OPEN: Outcome.FAILED if OPEN in FAIL_ON[fail_on] else Outcome.OPEN}
     return [
@@ -80,7 +80,7 @@ def limits(compared: dict[str, Any], fail_on: str) -> list[Case]:
 
 
 def figures(compared: dict[str, Any], fail_on: str) -> list[Case]:
-    """A case for each leading figure; those that nobody can decide are not annotated, the answer over all is."""
+    """Return a case for each leading figure; inconclusive ones are not annotated, but the overall answer is."""
     failing = FAIL_ON[fail_on] if compared["answer"] in FAIL_ON[fail_on] else ()
     found = []
     for row in compared["results"]:
@@ -94,7 +94,7 @@ def figures(compared: dict[str, Any], fail_on: str) -> list[Case]:
 
 
 def write_junit(cases: Sequence[Case], path: Path) -> None:
-    """The cases as JUnit's XML."""
+    """Write the cases as JUnit's XML."""
     counts = {
         "tests": len(cases),
         "failures": sum(case.outcome is Outcome.FAILED for case in cases),
@@ -120,7 +120,7 @@ def write_junit(cases: Sequence[Case], path: Path) -> None:
 
 
 def print_annotations(cases: Sequence[Case]) -> None:
-    """The cases as commands of a GitHub workflow, which shows ten of each kind: errors of limits come first."""
+    """Print the cases as commands of a GitHub workflow, which shows ten of each kind: errors of limits first."""
     for case in cases:
         command = case.outcome.value[1]
         if command and case.is_annotated:
@@ -129,15 +129,15 @@ def print_annotations(cases: Sequence[Case]) -> None:
 
 
 def escaped(text: str) -> str:
-    """A message as a workflow's command has it."""
+    """Return a message escaped for a workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def property_of(text: str) -> str:
-    """A property of a workflow's command, whose end is a comma or a colon."""
+    """Return a property escaped for a workflow command, in which a comma or a colon ends it."""
     return escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def printable(text: str) -> str:
-    """The text without what XML has no way to write: control characters, which are spelled out."""
+    """Return the text with control characters, which XML cannot contain, spelled out."""
     return "".join(spelled(one) for one in text)

@@ -1,6 +1,6 @@
-"""`sojourn clock … --plot FILE`: the instrument measures and records, and its records are drawn when it has ended.
+"""`sojourn clock … --plot FILE`: the instrument measures and records; its records are drawn when it has ended.
 
-Without --plot the instrument does it all. It keeps terminal, signals and exit status either way.
+Without --plot the instrument does everything. Terminal, signals and exit status are its own in either case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUFFIXES = (".svg", ".html")
 
 
 def clock(words: list[str]) -> int:
-    """Measure and draw; the instrument's exit status."""
+    """Measure and draw; return the instrument's exit status."""
     words, target = without_plot(words)
     if target.suffix not in SUFFIXES:
         raise RequestError(f"{OPTION} {target}: expected a file that ends in {' or '.join(SUFFIXES)}")
@@ -33,7 +33,7 @@ def clock(words: list[str]) -> int:
 
 
 def without_plot(words: list[str]) -> tuple[list[str], Path]:
-    """The words without the option, and the file that it names."""
+    """Return the words without the option, and the file that it names."""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name != OPTION:
@@ -46,7 +46,7 @@ def without_plot(words: list[str]) -> tuple[list[str], Path]:
 
 
 def with_record(words: list[str], spare: Path) -> tuple[Path, list[str]]:
-    """Where the instrument records: in the folder that was asked for, or a folder that does not stay."""
+    """Return where the instrument records: in the requested folder, or a temporary one; and its arguments."""
     for index, word in enumerate(words):
         if word.startswith("--record="):
             return Path(word.partition("=")[2]), words
@@ -56,7 +56,7 @@ def with_record(words: list[str], spare: Path) -> tuple[Path, list[str]]:
 
 
 def run_instrument(words: list[str]) -> int:
-    """Run it in the foreground; an interrupt is for it, and it ends cleanly by itself."""
+    """Run the instrument in the foreground; it handles an interrupt itself, and ends cleanly."""
     with subprocess.Popen([find_instrument(), *words]) as process:
         while True:
             with contextlib.suppress(KeyboardInterrupt):
@@ -64,7 +64,7 @@ def run_instrument(words: list[str]) -> int:
 
 
 def draw(folder: Path, target: Path) -> None:
-    """Draw the records of a folder, where there are any lines."""
+    """Draw the records of a folder, if it has any lines."""
     from sojourn.records.whole_file import write_whole
     from sojourn.report.clocks import Clocks
 

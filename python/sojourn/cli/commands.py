@@ -55,7 +55,7 @@ app.add_typer(tcplogs, name="tcplog", short_help="TCP's state at every packet: l
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and end."""
+    """Print the version and exit."""
     if asked:
         from sojourn.version import __version__
 
@@ -78,7 +78,7 @@ Sets = Annotated[
     ),
 ]
 PUBLISHED = "published"
-"""The name under which every study of a published experiment is run."""
+"""The name that runs every study of a published experiment."""
 
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
 
@@ -225,7 +225,7 @@ def run(  # noqa: PLR0913 - one for each option
 
 
 def resumable(path: Path, beside: list[str]) -> RunFolder:
-    """The folder of an interrupted run, which knows its plan."""
+    """Return the folder of an interrupted run, which has its plan."""
     if beside:
         raise RequestError(f"--resume continues with the run's own plan: leave out {', '.join(beside)}")
     from sojourn.records.folder import open_folder

@@ -1,6 +1,6 @@
-"""Two runs side by side: which figures are better or worse, why a run is doubtful, what differed of plan and bed.
+"""Two runs compared: which figures are better or worse, why a run is doubtful, what differs in plan and bed.
 
-Reads run folders only; which figures differ, and by how much, is worked out in `analysis.comparison`.
+Reads run folders only; the differences of figures are computed in `analysis.comparison`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ FAIL_ON = {
     "inconclusive": (WORSE, OPEN),
     "never": (),
 }
-"""For each word of --fail-on the answers over all that end with status 1."""
+"""The overall answers that end with status 1, for each word of --fail-on."""
 
 ONE_BED_NOTE = (
     "* Another bed is not covered: the interval holds for the beds that were measured, as they were set up then. Set "
@@ -98,7 +98,7 @@ NO_LEADING = "The runs have no leading figure in common: the limits alone are ju
 def compare_runs(
     first: Path, second: Path, margin: Margin = USUAL_MARGIN, *, history: bool = True, limits: Sequence[Limit] = ()
 ) -> dict[str, Any]:
-    """The answer over all, the figures that both runs have, and differences of bed and plan by dotted key."""
+    """Return the overall answer, the figures that both runs have, and differences of bed and plan by dotted key."""
     one, two = open_folder(first), open_folder(second)
     rows = read_results(one), read_results(two)
     verdicts = read_verdict(one.verdict), read_verdict(two.verdict)
@@ -117,7 +117,7 @@ def compare_runs(
 
 
 def known_of(one: RunFolder, two: RunFolder) -> Known:
-    """What the history knows of both runs' beds; nothing, and a sentence, where it cannot be read."""
+    """Return what the history knows of both runs' beds; if it cannot be read, nothing, with a sentence."""
     try:
         from sojourn.history import components_of, entry_of, find_history, occasion, repeats_of
 
@@ -127,7 +127,7 @@ def known_of(one: RunFolder, two: RunFolder) -> Known:
     except SojournError as error:
         print(f"sojourn: compared without the history: {error}", file=sys.stderr)
         return NOTHING_KNOWN
-    # What these two differ by is the question, so they are no part of what runs differ by anyway.
+    # The two runs differ in this, so it is no part of their usual variation.
     own = {(entry.run, entry.began_ns) for entry in (first, second)}
     others = [[entry for entry in entries if (entry.run, entry.began_ns) not in own] for entries in read]
     same = first.boot is not None and occasion(first) == occasion(second)
@@ -140,7 +140,7 @@ def known_of(one: RunFolder, two: RunFolder) -> Known:
 
 
 def read_margin(text: str) -> Margin:
-    """The margin that an option says: "5%", "100ns", "0.1pp", or several with commas between them."""
+    """Parse the margin in an option: "5%", "100ns", "0.1pp", or several separated by commas."""
     found: dict[str, float] = {}
     for part in (one.strip() for one in text.split(",")):
         number = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%|pp)", part)
@@ -155,10 +155,10 @@ def read_margin(text: str) -> Margin:
 
 
 def status_of(compared: dict[str, Any], fail_on: str) -> int:
-    """The exit status: 1 where the answer is one to fail on; a request without an answer, or a run without worth, more.
+    """Return the exit status: 1 if --fail-on has the answer; higher without an answer or with an unusable run.
 
-    An invalid run is not to be used, whatever its figures say; runs with no leading figure in common cannot be compared
-    but by limits on other figures.
+    An invalid run must not be used, whatever its figures are; runs without a common leading figure can be compared only
+    by limits on other figures.
     """
     if compared["answer"] == NOTHING_SHARED and not compared["limits"]:
         return RequestError.status
@@ -171,7 +171,7 @@ def status_of(compared: dict[str, Any], fail_on: str) -> int:
 
 
 def read_fail_on(word: str | None, *, limited: bool) -> str:
-    """The word of --fail-on; where none is given, limits alone decide if there are any."""
+    """Return the word of --fail-on; without one, limits alone decide if there are any."""
     if word is not None and word not in FAIL_ON:
         raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}")
     return word or ("never" if limited else "worse")
@@ -179,28 +179,28 @@ def read_fail_on(word: str | None, *, limited: bool) -> str:
 
 @contextmanager
 def whoever_reads() -> Iterator[None]:
-    """Print, and go on where whoever reads has seen enough: the status is the answer's, not that of a broken pipe."""
+    """Print, and continue if the reader closes the pipe: the exit status must be the answer's."""
     try:
         yield
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
+    except (BrokenPipeError, SystemExit):  # rich converts the former to the latter
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bed_change(change: Change) -> dict[str, Any]:
-    """A change of the bed in the shape of every difference here."""
+    """Return a change of the bed in the form of every difference here."""
     return {"key": change.fact, "values": [change.before, change.after]}
 
 
 def read_bed(path: Path) -> dict[str, Any]:
-    """What the machines of a run were."""
+    """Return the facts of a run's machines."""
     if not path.exists():
         raise RequestError(f"{path} cannot be read: it is not there")
     return bed_of_run.read_bed(path)
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:
-    """The figures of a run; names of an earlier version would not be found among those of this one."""
+    """Return the figures of a run; refuse names of an earlier version, which would not match present ones."""
     rows = results.read_results(folder.results)
     if any(earlier.FIGURES & {str(value) for value in row.values()} for row in rows):
         raise RequestError(f"{folder.results} was made by an earlier version: run `sojourn report {folder.path}` first")
@@ -208,7 +208,7 @@ def read_results(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def read_plan(path: Path) -> Any:
-    """The effective plan."""
+    """Return the effective plan."""
     try:
         return earlier.read_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -216,14 +216,14 @@ def read_plan(path: Path) -> Any:
 
 
 def differences(one: Any, two: Any) -> list[dict[str, Any]]:
-    """Every dotted key whose value differs; None where a side has none."""
+    """Return every dotted key whose value differs; None for a missing value."""
     left, right = flat(one), flat(two)
     keys = [*left, *(key for key in right if key not in left)]
     return [{"key": key, "values": [left.get(key), right.get(key)]} for key in keys if left.get(key) != right.get(key)]
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """A tree as one table of dotted keys; lists stay whole."""
+    """Return a tree as one table of dotted keys; lists stay whole."""
     if not isinstance(value, dict):
         return {prefix: value}
     found: dict[str, Any] = {}
@@ -233,14 +233,14 @@ def flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def reasons(verdict: dict[str, Any]) -> list[str]:
-    """Why a run is doubtful or invalid: its grave findings, the gravest first."""
+    """Return why a run is doubtful or invalid: its severe findings, the most severe first."""
     grave = [one for one in verdict.get("findings", []) if one["severity"] in ("doubtful", "invalid")]
     ranked = sorted(grave, key=lambda one: one["severity"] != "invalid")
     return [f"{finding_label(one['name'])} ({one['where']}): {one['sentence']}" for one in ranked]
 
 
 def print_comparison(compared: dict[str, Any]) -> None:
-    """The same for a person: the answer first, then the leading figures, then what differed between plans and beds."""
+    """Print the comparison: the answer first, then the leading figures, then differences of plans and beds."""
     console = Console(highlight=False, emoji=False)
     width = min(console.width, MOST_COLUMNS)
     say(console, answer(compared), width, "bold")
@@ -258,13 +258,13 @@ def print_comparison(compared: dict[str, Any]) -> None:
 
 
 def say(console: Console, text: str, width: int, style: str = "") -> None:
-    """A sentence in lines that fit."""
+    """Print a sentence in lines that fit."""
     for line in folded(text, width):
         console.print(Text(line, style=style), soft_wrap=True)
 
 
 def answer(compared: dict[str, Any]) -> str:
-    """The answer over all, on which beds it holds, and what it is made of."""
+    """Return the overall answer, the beds that it covers, and its composition."""
     judged = [row for row in compared["results"] if row["leading"] and row["p"] is not None]
     if compared["answer"] == NOTHING_SHARED:
         return NO_LEADING if compared["limits"] else NO_FIGURE
@@ -280,7 +280,7 @@ def answer(compared: dict[str, Any]) -> str:
 
 
 def reach_of(judged: Sequence[dict[str, Any]]) -> str:
-    """What the answer does not cover."""
+    """Return what the answer does not cover."""
     covers = {row["covers"] for row in judged}
     if ONE_BED in covers:
         return "another bed is not covered" + (" for figures with *" if len(covers) > 1 else "")
@@ -288,7 +288,7 @@ def reach_of(judged: Sequence[dict[str, Any]]) -> str:
 
 
 def signed(row: dict[str, Any]) -> str:
-    """The difference with its interval, its sign always said."""
+    """Return the difference with its interval, always with a sign."""
     scale = Scale.of(row["unit"], [row["difference"]], share=row["quantity"] in SHARES)
     places = scale.places(row["ci_low"], row["ci_high"], row["difference"])
     interval = scale.interval(row["ci_low"], row["ci_high"], places)
@@ -296,7 +296,7 @@ def signed(row: dict[str, Any]) -> str:
 
 
 def limits_in_words(compared: dict[str, Any]) -> list[str]:
-    """Each limit with its answer, and below it what its figures are: those that do not hold, or the only one."""
+    """Return each limit with its answer, and below it its figures: those that violate it, or the only one."""
     rows = {row["name"]: row for row in compared["results"]}
     lines = []
     for limit in compared["limits"]:
@@ -307,7 +307,7 @@ def limits_in_words(compared: dict[str, Any]) -> list[str]:
 
 
 def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
-    """Whose figure was compared with a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
+    """Return a figure compared with a limit: "bridge: latency: difference +0.50 µs (0.48 to 0.52), limit +0.07 µs"."""
     scale = Scale.of(figure["unit"], [figure["value"], figure["bound"]], share=row["quantity"] in SHARES)
     places = scale.places(figure["ci_low"], figure["ci_high"], figure["value"])
     write = scale.signed if figure["of"] == "difference" else scale.number
@@ -319,7 +319,7 @@ def judged_in_words(figure: dict[str, Any], row: dict[str, Any]) -> str:
 
 
 def print_figures(console: Console, compared: dict[str, Any], width: int) -> None:
-    """The leading figures that are shown, and what the table means."""
+    """Print the leading figures, and the notes on the table."""
     leading = [row for row in compared["results"] if row["leading"]]
     shown = [row for group in in_groups(chosen(leading), lambda row: row) for row in group]
     common = shared_conditions(shown)
@@ -337,7 +337,7 @@ def print_figures(console: Console, compared: dict[str, Any], width: int) -> Non
 
 
 def chosen(leading: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All of them; of very many those that are better, worse or differ, where any is."""
+    """Return all leading figures; of very many only those that are better, worse or differ, if any."""
     if len(leading) <= MOST_SHOWN:
         return leading
     told = [row for row in leading if row["answer"] not in (OPEN, EQUIVALENT)]
@@ -345,7 +345,7 @@ def chosen(leading: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(shown: Sequence[dict[str, Any]], common: Sequence[str], width: int) -> list[str]:
-    """A heading for each device and quantity, and below it a line for each cell."""
+    """Return a heading for each device and quantity, and below it a line for each cell."""
     rows: list[Sequence[str] | str] = []
     for inside in in_groups(shown, lambda row: row):
         values = [side["estimate"] for row in inside for side in row["runs"]]
@@ -356,7 +356,7 @@ def table(shown: Sequence[dict[str, Any]], common: Sequence[str], width: int) ->
 
 
 def figure(row: dict[str, Any], scale: Scale, common: Sequence[str]) -> tuple[str, ...]:
-    """One line: both runs, the difference with its interval, the answer; * where another bed is not covered."""
+    """Return one line: both runs, difference with interval, answer; * if another bed is not covered."""
     name = ", ".join(one for one in conditions(row) if one not in common)
     places = scale.places(row["ci_low"], row["ci_high"], row["runs"][0]["estimate"])
     sides = [scale.number(side["estimate"], places) for side in row["runs"]]
@@ -366,7 +366,7 @@ def figure(row: dict[str, Any], scale: Scale, common: Sequence[str]) -> tuple[st
 
 
 def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
-    """What the table means, and which beds it speaks of."""
+    """Return the notes on the table, and the beds that it covers."""
     said = (
         "Difference: second run minus first. Of those called better, worse or different on average at most 5 % are so "
         f"by chance. Equivalent: the whole interval lies within {margin_in_words(margin)}. Inconclusive: no "
@@ -385,7 +385,7 @@ def notes(leading: Sequence[dict[str, Any]], margin: Margin) -> list[str]:
 
 
 def margin_in_words(margin: Margin) -> str:
-    """The margin: "5 % of the first run's figure, for times 50 ns if that is more"."""
+    """Return the margin in words: "5 % of the first run's figure, for times 50 ns if that is more"."""
     parts = [] if margin.relative is None else [f"{percent(margin.relative)} of the first run's figure"]
     parts += [] if margin.time_ns is None else [f"{margin.time_ns:g} ns for times"]
     parts += [] if margin.share is None else [f"{margin.share * 100:g} percentage points for ratios"]
@@ -393,7 +393,7 @@ def margin_in_words(margin: Margin) -> str:
 
 
 def print_changes(console: Console, name: str, compared: dict[str, Any], width: int) -> None:
-    """What differs of the plan, or of the bed; single settings of links and neighbours are counted only."""
+    """Print the differences of plan or bed; single settings of links and neighbours are only counted."""
     changes = whole_links(compared[name])
     single = [row for row in changes if name == "bed" and row["key"].startswith("hosts.")]
     shown = [row for row in changes if row not in single]
@@ -413,7 +413,7 @@ def print_changes(console: Console, name: str, compared: dict[str, Any], width: 
 
 
 def change(row: dict[str, Any], width: int) -> list[str]:
-    """A key with both of its values, on one line where that is long enough."""
+    """Return a key with both values, on one line if they fit."""
     first, second = (written(value) for value in row["values"])
     whole = f"  {row['key']}: {first} → {second}"
     if len(whole) <= width:
@@ -422,7 +422,7 @@ def change(row: dict[str, Any], width: int) -> list[str]:
 
 
 def whole_links(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, with one row for a link that only one of the runs had in place of one for each of its settings."""
+    """Return the changes with one row for a link that only one run had, instead of one for each of its settings."""
     rows: list[dict[str, Any]] = []
     for link, group in groupby(changes, link_of):
         inside = list(group)
@@ -435,11 +435,11 @@ def whole_links(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def link_of(change: dict[str, Any]) -> str | None:
-    """The link that a changed fact belongs to, as hosts.d.links.d-wire-1l."""
+    """Return the link of a changed fact, such as hosts.d.links.d-wire-1l."""
     found = LINK.match(change["key"])
     return found[0] if found else None
 
 
 def written(value: Any) -> str:
-    """A value of a plan or of a bed as a person reads it."""
+    """Return a value of a plan or a bed as text."""
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value)

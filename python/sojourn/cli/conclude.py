@@ -1,4 +1,4 @@
-"""What every run ends with: analysis, report, and the exit status. Loads nothing that measures."""
+"""The end of every run: analysis, report, and the exit status. Loads nothing that measures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     beside: Sequence[Path] = (),
     pdf: bool = False,
 ) -> None:
-    """Analyse and, where they are wanted, report and add to the history; exit 4 where the run must not be trusted."""
+    """Analyse and, if requested, report and add to the history; exit 4 if the run must not be trusted."""
     import sys
 
     from rich.console import Console
@@ -63,7 +63,7 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
 
 
 def keep(folder: RunFolder) -> None:
-    """Add the run to the history; where that cannot be, a sentence says so, and the run ends as it would have."""
+    """Add the run to the history; if that fails, print a sentence, and let the run end as usual."""
     import sys
 
     from sojourn.errors import SojournError
@@ -77,7 +77,7 @@ def keep(folder: RunFolder) -> None:
 
 
 def over_boots(folder: RunFolder) -> str:
-    """What the headline's uncertainty is with other boots and days, as far as the history knows them; else empty."""
+    """Return the headline's uncertainty including other boots and days, if the history has it; else empty."""
     from sojourn.errors import SojournError
 
     try:
@@ -85,4 +85,4 @@ def over_boots(folder: RunFolder) -> str:
 
         return with_boots(folder)
     except SojournError:
-        return ""  # `keep` has said why
+        return ""  # `keep` has reported why

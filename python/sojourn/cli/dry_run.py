@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the expanded cells, the paths, and an estimate of the time. Measures nothing."""
+"""The output of `--dry-run`: the expanded cells, the paths, and an estimate of the time. Measures nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def expansion(plan: Plan) -> dict[str, Any]:
-    """Cells, paths, counts and times, with units in their names."""
+    """Return cells, paths, counts and times, with units in their names."""
     head = {"study": plan.study.name, "question": plan.study.question, "backend": plan.bed.backend}
     ends: dict[str, Any] = {"until": plan.study.until} if plan.study.until else {}
     ends |= {"budget_ns": plan.study.budget_ns} if plan.study.budget_ns else {}
@@ -28,7 +28,7 @@ def expansion(plan: Plan) -> dict[str, Any]:
 
 
 def refusals(plan: Plan) -> dict[str, Any]:
-    """What a run on the real hosts of the plan's file would be refused for, as far as that is known without them."""
+    """Return why a run on the plan's real hosts would be refused, as far as that is known without contacting them."""
     if plan.bed.hosts is None:
         return {}
     from sojourn.conduct.real_hosts import refused_with_two_clocks
@@ -38,7 +38,7 @@ def refusals(plan: Plan) -> dict[str, Any]:
 
 
 def show_plan(plan: Plan, *, as_json: bool) -> None:
-    """What a plan would measure."""
+    """Print what a plan would measure."""
     shown = expansion(plan)
     if as_json:
         print(json.dumps(shown))
@@ -47,7 +47,7 @@ def show_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def print_cells(shown: dict[str, Any]) -> None:
-    """The same for a person."""
+    """Print the cells as tables."""
     console = Console(highlight=False, emoji=False, soft_wrap=False)
     console.print(f"{shown['study']}: {shown['question']}" if shown["question"] else shown["study"], markup=False)
     if "trials" in shown:
@@ -79,7 +79,7 @@ def print_cells(shown: dict[str, Any]) -> None:
 
 
 def print_blocks(shown: dict[str, Any], console: Console) -> None:
-    """Cells of probes, and the order of their blocks."""
+    """Print cells of probes, and the order of their blocks."""
     departures = shown["visits_per_round"] == 1
     columns = (["sender"] if departures else ["probe"]) + ["size", "frame", "schedule", "interval", "probes"]
     table = Table(box=None, pad_edge=False)
@@ -101,7 +101,7 @@ def print_blocks(shown: dict[str, Any], console: Console) -> None:
 
 
 def order(shown: dict[str, Any]) -> str:
-    """Rounds and their order in words."""
+    """Return the rounds and their order in words."""
     rounds = f"{shown['rounds']} round{'s' if shown['rounds'] != 1 else ''} of every cell"
     return (
         f"{rounds}, shuffled" if shown["visits_per_round"] == 1 else f"{rounds}, each in a random order and its mirror"
@@ -109,14 +109,14 @@ def order(shown: dict[str, Any]) -> str:
 
 
 def frames(cell: dict[str, Any]) -> str:
-    """The frame's size; two of them where the answer's differs."""
+    """Return the frame size; two sizes if the response's differs."""
     there, back = cell["request_frame_bytes"], cell["response_frame_bytes"]
     fixed = KINDS[cell["probe"]].kind == "request-response"
     return f"{there} / {back}" if fixed else str(there)
 
 
 def words(nanos: int) -> str:
-    """A time as a person says it."""
+    """Return a time in a suitable unit."""
     seconds = nanos / 1e9
     if seconds < 120:
         return f"{seconds:.0f} s"

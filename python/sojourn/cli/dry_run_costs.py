@@ -1,4 +1,4 @@
-"""What `--dry-run` shows of a plan that asks what the log of TCP's state costs: its cells, their pairs, the time."""
+"""The output of `--dry-run` for a plan that measures the cost of the log of TCP's state: its cells, pairs and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_costs(shown: dict[str, Any], console: Console) -> None:
-    """The same for a person: a line for each traffic and place, with its settings."""
+    """Print a line for each traffic and place, with its settings."""
     table = Table(box=None, pad_edge=False)
     for column in ("path", "flows", "on", "sampling 1 in N, and controls"):
         table.add_column(column, overflow="fold")

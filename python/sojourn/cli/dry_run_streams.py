@@ -1,4 +1,4 @@
-"""What `--dry-run` shows of plans with streams: the factors of each cell and its paths, or what is searched for."""
+"""The output of `--dry-run` for plans with streams: the factors of each cell and its paths, or the searches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_trials(shown: dict[str, Any], console: Console) -> None:
-    """The cells for a person; a factor that never varies and says nothing is left out."""
+    """Print the cells; a factor without any value is left out."""
     cells = shown["cells"]
     table = Table(box=None, pad_edge=False)
     unasked = "interval" if shown["asked_by"] == "rate" else "rate"
@@ -33,7 +33,7 @@ def print_trials(shown: dict[str, Any], console: Console) -> None:
 
 
 def print_searches(shown: dict[str, Any], console: Console) -> None:
-    """One row for each thing that is sought, whatever its repetitions."""
+    """Print one row for each search, whatever its repetitions."""
     table = Table(box=None, pad_edge=False)
     for column in ("test", "device", "frame", "by", "loss ratios", "about"):
         table.add_column(column, overflow="fold")
@@ -50,14 +50,14 @@ def print_searches(shown: dict[str, Any], console: Console) -> None:
 
 
 def rate_of(cell: dict[str, Any]) -> str:
-    """A mean rate, as far as it is known before."""
+    """Return a mean rate, if known before the run."""
     if cell["rate_share"] is not None:
         return f"{cell['rate_share'] * 100:g} %"
     return f"{cell['rate_pps']:,.0f} pps" if cell["rate_pps"] else ""
 
 
 def load_of(cell: dict[str, Any]) -> str:
-    """What goes on beside a stream."""
+    """Return the load of a stream."""
     return f"{cell['load'] * 100:g} % {cell['load_via']}" if cell["load"] else ""
 
 
@@ -76,11 +76,11 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "takes": lambda cell: "" if cell["kind"] in ("ping-pong", "request-response") else as_words(cell["duration_ns"]),
     "frames": lambda cell: str(cell["count"] or ""),
 }
-"""The columns of the cells, each empty where there is nothing to say."""
+"""The columns of the cells, each empty if it has no value."""
 
 
 def as_words(nanos: int) -> str:
-    """A time as a person says it."""
+    """Return a time in a suitable unit."""
     seconds = nanos / 1e9
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows of a plan with trials over TCP: its cells, how often each is measured, the time."""
+"""The output of `--dry-run` for a plan with trials over TCP: its cells, their repetitions, the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_tcp(shown: dict[str, Any], console: Console) -> None:
-    """The same for a person: a line for each cell."""
+    """Print a line for each cell."""
     table = Table(box=None, pad_edge=False)
     further = ("scenario", "round_trips", "background")
     beside = [name for name in further if any(cell.get(name) for cell in shown["cells"])]

@@ -1,6 +1,6 @@
-"""`sojourn emulate verify`: a pipe driven by our own streams over a bed of its own, configured against measured.
+"""`sojourn emulate verify`: test a pipe with our own streams over a bed of its own, configured against measured.
 
-Everything else of `sojourn emulate` is the instrument's. Builds a plan in memory, and lets it be run as any other.
+Everything else of `sojourn emulate` is the instrument's. Builds a plan in memory, and runs it as any other.
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ def explain_from(
 
 
 def what_is_asked(words: list[str], options: dict[str, Any]) -> tuple[str | None, list[str]]:
-    """A file if there is one, and what `emulate run` would be given: options, and words of both directions."""
+    """Return a file, if there is one, and the arguments of `emulate run`: options, and strings for both directions."""
     lists = {
         name: value if isinstance(value, list) else [value] for name, value in options.items() if value is not None
     }
-    given = [f"--{name}={value}" for name, values in lists.items() for value in values]  # "-5ms" is a value, too
+    given = [f"--{name}={value}" for name, values in lists.items() for value in values]  # "-5ms" is a value too
     if len(words) == 1 and (words[0].endswith(".toml") or Path(words[0]).is_file()):
         if given:
             raise RequestError(f"{words[0]} says what the pipes are: leave out the options for delay, loss and rate")
@@ -162,7 +162,7 @@ LIMITS = ("offset", "p50", "p99", "p999", "rate", "cdf")
 
 
 def limits_of(given: list[str]) -> dict[str, Any]:
-    """`--limit p99=50us --limit rate=0.001`."""
+    """Parse `--limit p99=50us --limit rate=0.001`."""
     found: dict[str, Any] = {}
     for one in given:
         name, equals, value = one.partition("=")
@@ -176,7 +176,7 @@ def limits_of(given: list[str]) -> dict[str, Any]:
 
 
 def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[Plan, list[str]]:
-    """The plan, and why it is as it is."""
+    """Return the plan, and the reasons for its choices."""
     from sojourn.binary import find_instrument
     from sojourn.instruments.emulator import explain
     from sojourn.methods.emulator.verifying import Verification, verify_plan
@@ -190,7 +190,7 @@ def plan_of(file: str | None, given: list[str], asked: dict[str, Any]) -> tuple[
 
 
 def show(plan: Plan, reasons: list[str], *, as_json: bool) -> None:
-    """What would be sent."""
+    """Show what would be sent."""
     from sojourn.cli.dry_run import show_plan
 
     show_plan(plan, as_json=as_json)
@@ -200,7 +200,7 @@ def show(plan: Plan, reasons: list[str], *, as_json: bool) -> None:
 
 
 def conclude(folder: RunFolder, *, as_json: bool) -> None:
-    """Analyse, report, and exit 4 where any check failed, or where the run must not be trusted."""
+    """Analyse, report, and exit 4 if any check failed, or the run must not be trusted."""
     from sojourn.cli.conclude import conclude as conclude_run
 
     conclude_run(folder, as_json=as_json)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 OWN = {"prometheus": "sojourn.export.prometheus:exposition", "hdr": "sojourn.export.hdr:hdr_log"}
-"""Each is imported when it is asked for."""
+"""Each is imported when it is used."""
 
 LATEX = "latex"
-"""The format that takes options."""
+"""The format that has options."""
 
 GROUP = "sojourn.exports"
 
@@ -116,7 +116,7 @@ def export(  # noqa: PLR0913 - one for each option
 
 
 def exported(run: Path, to: str) -> str:
-    """The figures of a run as text in the format of this name."""
+    """Return the figures of a run as text in this format."""
     from importlib import import_module
     from importlib.metadata import entry_points
 
@@ -133,7 +133,7 @@ def exported(run: Path, to: str) -> str:
 
 
 def for_paper(run: Path, columns: str | None, units: str | None, quantity: str | None, where: Sequence[str]) -> str:
-    """A table of one quantity as LaTeX."""
+    """Return a table of one quantity as LaTeX."""
     from sojourn.records.folder import open_folder
     from sojourn.report.paper import Asked, paper_table
 
@@ -142,7 +142,7 @@ def for_paper(run: Path, columns: str | None, units: str | None, quantity: str |
 
 
 def of_others(format_: EntryPoint, run: Path) -> str:
-    """What another distribution's function makes of the run; a fault of theirs is one sentence that names it."""
+    """Return the output of another distribution's function; its errors become one sentence that names it."""
     whose = f"the entry point {format_.name} = {format_.value} of {GROUP}"
     try:
         text = format_.load()(run)

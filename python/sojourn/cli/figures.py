@@ -1,6 +1,6 @@
-"""How a figure is called and printed: its name, its conditions, its numbers, and tables that fit the terminal.
+"""Names and printed forms of figures: names, conditions, numbers, and tables that fit the terminal.
 
-A table never wraps a cell: a label that is too long for its column stands on a line of its own.
+A table never wraps a cell: a label that is too long for its column is on a line of its own.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SHARES = frozenset({"loss_ratio"})
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The unit in which the figures of one table are printed: times in microseconds, rates by their size."""
+    """The unit of the figures in one table: times in microseconds, rates by their size."""
 
     factor: float
     unit: str
 
     @staticmethod
     def of(unit: str | None, values: Sequence[float | None], *, share: bool = False) -> Scale:
-        """The scale for these values; of a share in per cent."""
+        """Return the scale for these values; for a share, per cent."""
         if share:
             return Scale(100.0, "%")
         most = max((abs(one) for one in values if one is not None), default=0.0)
@@ -45,20 +45,20 @@ class Scale:
         return Scale(*SCALES.get(unit or "", (1.0, "" if unit == "1" else unit or "")))
 
     def headed(self, name: str) -> str:
-        """A heading with the unit of what stands below it."""
+        """Return a heading with the unit of the column."""
         return f"{name}, {self.unit}" if self.unit else name
 
     def number(self, value: float | None, places: int) -> str:
-        """A value with so many decimals; a dash for none."""
+        """Return a value with `places` decimals; a dash for None."""
         return NOTHING if value is None else fixed(value * self.factor, places)
 
     def signed(self, value: float | None, places: int) -> str:
-        """The same with its sign always said."""
+        """Return a value, always with its sign."""
         text = self.number(value, places)
         return f"+{text}" if value is not None and value > 0 and text.strip(f"0.{THIN}") else text
 
     def interval(self, low: float | None, high: float | None, places: int) -> str:
-        """Both ends: "1.24 to 1.38"; a dash where there is no interval."""
+        """Return both ends: "1.24 to 1.38"; a dash without an interval."""
         if low is None and high is None:
             return NOTHING
         ends = ("∞" if end is None else self.number(end, places) for end in (low, high))
@@ -73,7 +73,7 @@ class Scale:
 
 
 def title(row: dict[str, Any]) -> str:
-    """Whose figure it is, and what: "bridge over direct: latency"."""
+    """Return device and quantity of a figure: "bridge over direct: latency"."""
     over = f" over {row['reference']}" if row["reference"] else ""
     leading = leading_of(row)
     what = leading.name if leading else f"{row['quantity']} {row['statistic']}"
@@ -81,7 +81,7 @@ def title(row: dict[str, Any]) -> str:
 
 
 def conditions(row: dict[str, Any]) -> list[str]:
-    """Under which conditions: "icmp", "64 B", "every 1 ms"."""
+    """Return the conditions of a figure: "icmp", "64 B", "every 1 ms"."""
     leading = leading_of(row)
     parts = [leading.part] if leading and leading.part else []
     parts += [str(row["probe"])] if row["probe"] else []
@@ -98,12 +98,12 @@ def conditions(row: dict[str, Any]) -> list[str]:
 
 
 def label(row: dict[str, Any]) -> str:
-    """A figure in words: "bridge over direct: latency, icmp, 64 B, every 1 ms"."""
+    """Return a figure in words: "bridge over direct: latency, icmp, 64 B, every 1 ms"."""
     return ", ".join([title(row), *conditions(row)])
 
 
 def shared_conditions(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The conditions that all of them have, so that they need to be said once only."""
+    """Return the conditions that all figures have, which are printed only once."""
     if len(rows) < 2:
         return []
     several = [conditions(row) for row in rows]
@@ -111,7 +111,7 @@ def shared_conditions(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def in_groups(things: Sequence[T], row_of: Callable[[T], dict[str, Any]]) -> list[list[T]]:
-    """What has one heading side by side, in the order of the leading figures."""
+    """Return the things grouped by heading, in the order of the leading figures."""
     groups: dict[tuple[str, str], list[T]] = {}
     for thing in sorted(things, key=lambda one: place_of(row_of(one))):
         row = row_of(thing)
@@ -120,19 +120,19 @@ def in_groups(things: Sequence[T], row_of: Callable[[T], dict[str, Any]]) -> lis
 
 
 def pace(row: dict[str, Any]) -> str:
-    """How often packets left: "every 1 ms", "Poisson, 0.5 ms on average"."""
+    """Return the rate of packets: "every 1 ms", "Poisson, 0.5 ms on average"."""
     ms = f"{row['interval_ns'] / 1e6:g} ms"
     return f"Poisson, {ms} on average" if row["schedule"] == "poisson" else f"every {ms}"
 
 
 def beat(row: dict[str, Any]) -> str:
-    """The schedule of what has no interval of its own: "poisson at 50 % of the throughput", "flood"."""
+    """Return the schedule of a figure without an interval: "poisson at 50 % of the throughput", "flood"."""
     share = row["rate_share"]
     return str(row["schedule"]).replace("-", " ") + ("" if share is None else f" at {percent(share)} of the throughput")
 
 
 def sizes(row: dict[str, Any]) -> str:
-    """The frame of a stream; of probes user data asked with, and answered with where that differs."""
+    """Return the frame size of a stream; for probes the user data of requests, and of responses if different."""
     if row.get("engine") and row.get("frame_bytes"):
         return f"frames of {row['frame_bytes']} B"
     there, back = row["payload_bytes"], row["response_payload_bytes"]
@@ -160,7 +160,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str] | str], width: i
 
 
 def folded(text: str, width: int) -> list[str]:
-    """A text in lines of at most so many columns, broken between words, the later ones set in by two more."""
+    """Return a text in lines of limited width, broken between words; later ones are indented by two more."""
     indent = len(text) - len(text.lstrip())
     lines, line = [], " " * indent
     for word in text.split():
@@ -172,5 +172,5 @@ def folded(text: str, width: int) -> list[str]:
 
 
 def clipped(text: str, width: int) -> str:
-    """A text of at most so many columns, its end left out where it is longer."""
+    """Return a text cut to a width, with an ellipsis if it is longer."""
     return text if len(text) <= width else text[: max(1, width - 1)] + "…"

@@ -1,6 +1,6 @@
-"""What a table says of each flow of a host: its columns, how a number becomes a few letters, and which come first.
+"""The table of a host's flows: its columns, short forms of numbers, and the order.
 
-A flow is what `tcplog watch` tells of it, its last sample's columns beside its counters. Draws nothing.
+A flow has the fields of `tcplog watch`: its counters and the columns of its last sample. Draws nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ STATES = (
     *("", "ESTAB", "SYN-SENT", "SYN-RECV", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT"),
     *("CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "NEW-SYN-RECV", "BOUND"),
 )
-"""Of include/net/tcp_states.h, called as `ss` calls them."""
+"""The states of include/net/tcp_states.h, with the names of `ss`."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: what it says of a flow, and by what it is sorted.
+    """One column: its text for a flow, and its sort key.
 
-    `rank`: where the terminal is too narrow, the highest ranks go first; those of rank 0 stay.
+    `rank`: in a narrow terminal the columns with the highest ranks are left out; those of rank 0 stay.
     """
 
     title: str
@@ -39,21 +39,21 @@ class Column:
 
 
 def flows_of(told: dict[str, Any]) -> list[Flow]:
-    """The flows of one line of the instrument that the filters let through.
+    """Return the flows of one line of the instrument that the filters admit.
 
-    Both a flow and its sample have `packets_out`: packets sent, and segments in flight. The flow's counters win.
+    A flow and its sample both have `packets_out`: packets sent, and segments in flight. The flow's counters are used.
     """
     return [(flow.get("sample") or {}) | flow for flow in told.get("flows") or [] if flow.get("wanted", True)]
 
 
 def place(flow: Flow, end: str) -> str:
-    """Address and port of one end."""
+    """Return address and port of one end."""
     address, port = str(flow.get(f"{end}_address", "")), flow.get(f"{end}_port", "")
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def state(flow: Flow) -> str:
-    """The connection's state by name."""
+    """Return the name of the connection's state."""
     known = flow.get("state")
     if flow.get("ended"):
         return "CLOSED"
@@ -61,7 +61,7 @@ def state(flow: Flow) -> str:
 
 
 def short(value: float | None) -> str:
-    """At most five letters: 999, 12.3k, 4.56M, 1.20G."""
+    """Return a number in at most five characters: 999, 12.3k, 4.56M, 1.20G."""
     if value is None or value < 0:
         return NOTHING
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -71,7 +71,7 @@ def short(value: float | None) -> str:
 
 
 def duration(us: float | None) -> str:
-    """A time of some microseconds, three digits of it."""
+    """Return a time with three digits, from microseconds."""
     if us is None or us <= 0 or us >= UNSET_US:
         return NOTHING
     size, unit = next(one for one in ((1e6, "s"), (1e3, "ms"), (0.0, "µs")) if us >= one[0] * (1 - 5e-4))
@@ -79,28 +79,28 @@ def duration(us: float | None) -> str:
 
 
 def three(part: float) -> str:
-    """Three digits."""
+    """Return a number with three digits."""
     return f"{part:.{2 if part < 9.995 else 1 if part < 99.95 else 0}f}"
 
 
 def threshold(flow: Flow) -> str:
-    """The slow-start threshold, which has no end as long as nothing was lost."""
+    """Return the slow-start threshold, which is infinite until a loss."""
     known = flow.get("snd_ssthresh")
     return "∞" if known is not None and known >= INFINITE else short(known)
 
 
 def counted(title: str, rank: int, name: str) -> Column:
-    """A column of a count."""
+    """Return a column of a count."""
     return Column(title, rank, lambda flow: short(flow.get(name)), number(name))
 
 
 def timed(title: str, rank: int, name: str) -> Column:
-    """A column of a time."""
+    """Return a column of a time."""
     return Column(title, rank, lambda flow: duration(flow.get(name)), number(name))
 
 
 def named(title: str, rank: int, name: str) -> Column:
-    """A column of a name."""
+    """Return a column of a name."""
     return Column(
         title,
         rank,
@@ -111,17 +111,17 @@ def named(title: str, rank: int, name: str) -> Column:
 
 
 def printable(name: str | None) -> str:
-    """A name without what steers a terminal: a process calls itself what it likes, and root looks at it."""
+    """Return a name without control characters: a process chooses its own name, and root may read it."""
     return "".join(letter if letter.isprintable() else "?" for letter in name or "")
 
 
 def number(name: str) -> Callable[[Flow], float]:
-    """What a flow is sorted by: unknown is less than anything."""
+    """Return a sort key; an unknown value is less than any other."""
     return lambda flow: -math.inf if flow.get(name) is None else float(flow[name])
 
 
 def end(title: str) -> Column:
-    """A column of an end."""
+    """Return a column of an end."""
     return Column(title, 0, lambda flow: place(flow, title), lambda flow: place(flow, title), left=True)
 
 
@@ -143,10 +143,10 @@ COLUMNS = {
     "out": counted("out", 3, "packets_out"),
     "skipped": counted("skip", 2, "skipped"),
 }
-"""In the order in which they stand; the names are those of --sort."""
+"""The columns in their order; the names are those of --sort."""
 
 MAY_BE_UNKNOWN = ("flow", "command")
-"""Left out where no flow has one: without a log there are no numbers, and older sockets have no command."""
+"""Left out if no flow has one: without a log there are no numbers, and older sockets have no command."""
 
 UNITS = {
     "segments": ("cwnd", "ssthresh", "retrans"), "bytes": ("flight",), "bit/s": ("rate",),
@@ -155,6 +155,6 @@ UNITS = {
 
 
 def units(shown: Collection[str]) -> str:
-    """What the numbers of these columns count."""
+    """Return the units of these columns' numbers."""
     told = ((unit, [COLUMNS[name].title for name in names if name in shown]) for unit, names in UNITS.items())
     return "; ".join(f"{', '.join(titles)}: {unit}" for unit, titles in told if titles)

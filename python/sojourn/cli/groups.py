@@ -1,7 +1,7 @@
-"""The commands as `sojourn --help` lists them: by what a person wants to do, the most usual first.
+"""The commands in the order of `sojourn --help`: by purpose, the most usual first.
 
-Each command stands in one group; what is in none is listed at the end. Hides how the parser lays a list out; does not
-declare any command: that is commands.py's.
+Each command is in one group; others are listed at the end. Hides how the parser formats a list; commands are declared
+in commands.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the history says of a study, bed by bed: its figures over runs and boots, limits, components."""
+"""The output for a study's history, bed by bed: its figures over runs and boots, limits, components."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OF_BOOTS = (
 
 
 def list_history(*, as_json: bool) -> None:
-    """Every study in the history, and how many runs of it there are."""
+    """Print every study in the history, and the number of its runs."""
     entries = find_history().read()
     counts = Counter(entry.study for entry in entries)
     last = {entry.study: entry for entry in entries}
@@ -63,7 +63,7 @@ def list_history(*, as_json: bool) -> None:
 
 
 def show_study(study: str, *, every: bool, as_json: bool) -> None:
-    """The runs of one study; one that the history does not have is a wrong request where it has others."""
+    """Print the runs of one study; an unknown study is a wrong request if the history has others."""
     history = find_history()
     entries = history.read(study)
     if not entries and not as_json:
@@ -88,13 +88,13 @@ def show_study(study: str, *, every: bool, as_json: bool) -> None:
 
 
 def numbered(entries: Sequence[Entry]) -> dict[str | None, str]:
-    """A number for each boot, in the order in which they came."""
+    """Return a number for each boot, in order of time."""
     boots = dict.fromkeys(entry.boot for entry in entries if entry.boot)
     return {None: "?"} | {boot: str(number) for number, boot in enumerate(boots, 1)}
 
 
 def lines_of(study: str, beds: Sequence[OfBed], boots: dict[str | None, str], *, every: bool, width: int) -> list[str]:
-    """All that is printed but the notes: each bed with its first figures run by run, then the others in short."""
+    """Return the lines without the notes: each bed with its first figures run by run, then the others in short."""
     runs = sum(len(bed.entries) for bed in beds)
     lines = [f"{study}: {counted(runs, 'run')} on {counted(len(beds), 'bed')}, {counted(len(boots) - 1, 'boot')}"]
     for bed in beds:
@@ -109,7 +109,7 @@ def lines_of(study: str, beds: Sequence[OfBed], boots: dict[str | None, str], *,
 
 
 def heading(bed: OfBed) -> str:
-    """Which bed: the beginning of its hash, its kernel, the version of Sojourn that measured on it last."""
+    """Return the bed: the beginning of its hash, its kernel, the version of Sojourn that last measured on it."""
     last = bed.entries[-1]
     where = "simulated lines" if last.simulated else f"kernel {last.kernel or 'not known'}"
     boots = len({entry.boot for entry in bed.entries if entry.boot})
@@ -118,13 +118,13 @@ def heading(bed: OfBed) -> str:
 
 
 def in_full(several: Sequence[Series]) -> Sequence[Series]:
-    """The study's measurand; where it names none, the figures of the first kind."""
+    """Return the study's measurand; if there is none, the figures of the first kind."""
     headline = [one for one in several if one.figure.headline]
     return headline or [one for one in several if one.figure.of[:2] == several[0].figure.of[:2]]
 
 
 def run_by_run(series: Series, boots: dict[str | None, str], width: int) -> list[str]:
-    """A line for each run, the newest last, then limits and what differs between boots."""
+    """Return a line for each run, the newest last, then limits and the variation between boots."""
     scale = scale_for([series])
     places = places_of(series, scale)
     shown = series.values[-MOST_RUNS:]
@@ -147,13 +147,13 @@ def run_by_run(series: Series, boots: dict[str | None, str], width: int) -> list
 
 
 def scale_for(several: Sequence[Series]) -> Scale:
-    """The unit of a table of these figures, which are of one quantity."""
+    """Return the unit of a table of these figures, which are of one quantity."""
     figures = [value.figure for one in several for value in one.values]
     return Scale.of(figures[0].unit, [one.estimate for one in figures], share=figures[0].quantity in SHARES)
 
 
 def places_of(series: Series, scale: Scale) -> int:
-    """As many decimals as the narrowest interval can carry."""
+    """Return the decimals that the narrowest interval supports."""
     figures = [value.figure for value in series.values]
     ends = [(one.ci_low, one.ci_high) for one in figures if one.ci_low is not None and one.ci_high is not None]
     places = [scale.places(low, high) for low, high in ends if low < high]
@@ -161,13 +161,13 @@ def places_of(series: Series, scale: Scale) -> int:
 
 
 def marks(value: Value) -> str:
-    """What is to be said of a run: that it lies outside, that it is not trusted."""
+    """Return the marks of a run: outside the limits, not trusted."""
     said = ["outside"] if value.is_outside else []
     return ", ".join([*said, *([] if value.entry.verdict == "trusted" else [value.entry.verdict])])
 
 
 def limits_in_words(series: Series, scale: Scale, places: int) -> str:
-    """The mean and the control limits, and how many runs lie outside."""
+    """Return the mean and the control limits, and the number of runs outside."""
     known, limits = len(series.counted), series.limits
     if limits is None:
         return f"control limits not known: {known} of at least {LEAST_VALUES} runs"
@@ -178,7 +178,7 @@ def limits_in_words(series: Series, scale: Scale, places: int) -> str:
 
 
 def between_in_words(series: Series, scale: Scale) -> str:
-    """The standard deviation between boots and days, with its interval."""
+    """Return the standard deviation between boots and days, with its interval."""
     found = series.between
     if found is None:
         reason = f"{series.occasions} of at least {LEAST_GROUPS}" if series.occasions < LEAST_GROUPS else "no intervals"
@@ -191,7 +191,7 @@ def between_in_words(series: Series, scale: Scale) -> str:
 
 
 def in_short(several: Sequence[Series], width: int) -> list[str]:
-    """One line for each figure: how many runs, their mean and limits, the last run, what differs between boots."""
+    """Return one line for each figure: number of runs, mean and limits, last run, variation between boots."""
     common = shared_conditions([one.figure.row for one in several])
     rows: list[Sequence[str] | str] = []
     for inside in in_groups(several, lambda one: one.figure.row):
@@ -203,7 +203,7 @@ def in_short(several: Sequence[Series], width: int) -> list[str]:
 
 
 def short(series: Series, scale: Scale, common: Sequence[str]) -> tuple[str, ...]:
-    """A figure's conditions and its numbers."""
+    """Return a figure's conditions and numbers."""
     places = places_of(series, scale)
     limits, between, last = series.limits, series.between, series.values[-1]
     return (
@@ -218,19 +218,19 @@ def short(series: Series, scale: Scale, common: Sequence[str]) -> tuple[str, ...
 
 
 def time_of(entry: Entry) -> str:
-    """When a run began: "2026-11-23 01:31"."""
+    """Return the start of a run: "2026-11-23 01:31"."""
     return datetime.fromtimestamp(entry.began_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def of_bed(bed: OfBed) -> dict[str, Any]:
-    """A bed as JSON."""
+    """Return a bed as JSON."""
     last = bed.entries[-1]
     named = {"bed": bed.bed, "kernel": last.kernel, "simulated": last.simulated}
     return named | {"runs": len(bed.entries), "figures": [of_series(one) for one in bed.series]}
 
 
 def of_series(series: Series) -> dict[str, Any]:
-    """A figure over runs as JSON."""
+    """Return a figure over runs as JSON."""
     limits, between = series.limits, series.between
     return {
         **series.figure.row,
@@ -249,7 +249,7 @@ def of_series(series: Series) -> dict[str, Any]:
 
 
 def of_value(value: Value) -> dict[str, Any]:
-    """A figure of one run as JSON."""
+    """Return a figure of one run as JSON."""
     entry, figure = value.entry, value.figure
     began = datetime.fromtimestamp(entry.began_ns / 1e9, UTC).isoformat(timespec="seconds")
     of_run = {"run": entry.run, "began": began, "verdict": entry.verdict, "boot": entry.boot, "version": entry.version}

@@ -1,7 +1,7 @@
 """`sojourn lab`: a command at one end of an emulated path, another at the far end, or a shell at both.
 
-What is asked is read here, and COMMAND is waited for; the path is made in labs. Signals are COMMAND's business: those
-that end a program are handed on to it, and what it ends with is what `sojourn` ends with.
+The options are parsed here, and COMMAND is waited for; the path is made in labs. Signals are for COMMAND: those that
+end a program are passed on to it, and its exit status is that of `sojourn`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ NOT_HERE = frozenset({
     "--redirect", "--sleep", "--fifo", "--no-fifo", "--cpu", "--engine", "--budget", "--memory", "--log-limit",
     "--compensate", "--idle",
 })  # fmt: skip
-"""Options of `sojourn emulate run` that are not about what happens to packets."""
+"""Options of `sojourn emulate run` that do not concern the treatment of packets."""
 
 PEER_SECONDS = 2.0
-"""For so long COMMAND waits until the peer's command listens."""
+"""The time for which COMMAND waits until the peer's command listens."""
 
 GIVEN_BY_THE_KERNEL = 0x80
-"""SI_KERNEL: a signal of the terminal, which COMMAND has had as well."""
+"""SI_KERNEL: a signal from the terminal, which COMMAND has received as well."""
 
 HANDED_ON = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
 
 @dataclass
 class Asked:
-    """What the words of the command line ask for."""
+    """The options of the command line."""
 
     command: list[str]
     peer: str | None = None
@@ -59,7 +59,7 @@ class Asked:
 
 
 def lab(words: list[str]) -> int:
-    """Make the laboratory and run what is asked in it; COMMAND's exit status."""
+    """Make the laboratory and run the commands in it; return COMMAND's exit status."""
     asked = read(words)
     explained: dict[str, Any] = explain(find_instrument(), asked.pipe, as_caller)
     settings = settings_of(asked, explained)
@@ -86,7 +86,7 @@ def lab(words: list[str]) -> int:
 
 
 def read(words: list[str]) -> Asked:
-    """The words before `--` are options, those behind it are COMMAND."""
+    """Parse the words before `--` as options, those after it as COMMAND."""
     at = words.index("--") if "--" in words else len(words)
     asked, left = Asked(words[at + 1 :]), iter(words[:at])
     for word in left:
@@ -116,14 +116,14 @@ def read(words: list[str]) -> Asked:
 
 
 def number(option: str, value: str) -> int:
-    """The value of an option that is a whole number."""
+    """Return the value of an option that is a whole number."""
     if not value.isdecimal():
         raise RequestError(f"{option} {value}: expected a whole number")
     return int(value)
 
 
 def settings_of(asked: Asked, explained: dict[str, Any]) -> Settings:
-    """The emulator's configuration, by what the instrument says that the words mean."""
+    """Return the emulator's configuration, from the instrument's explanation of the words."""
     words = {pipe["name"]: str(pipe["words"]) for pipe in explained["pipes"]}
     config = _config(asked.pipe)
     log = asked.own.get("--log")
@@ -139,7 +139,7 @@ def settings_of(asked: Asked, explained: dict[str, Any]) -> Settings:
 
 
 def require_folder(log: str) -> None:
-    """Make the folder of a log as who asks, who may be allowed no more of root than this command."""
+    """Make the folder of a log as the calling user, who may have only this command's rights of root."""
     done = subprocess.run(
         as_caller(["sh", "-c", 'mkdir -p -m 700 -- "$0" && test -w "$0"', log]),
         capture_output=True,
@@ -160,13 +160,13 @@ def _config(options: list[str]) -> str | None:
 
 
 def require_program(command: Sequence[str]) -> None:
-    """Raises RequestError where the command is nowhere, or may not be run: before anything is built."""
+    """Raise RequestError before anything is built if the command does not exist or is not executable."""
     if command and shutil.which(command[0]) is None:
         raise RequestError(f"{command[0]}: no such command")
 
 
 def start_peer(far: End, command: str) -> None:
-    """Start the far end's command, and wait until it listens, has ended, or seems not to want to."""
+    """Start the far end's command, and wait until it listens, has ended, or PEER_SECONDS have passed."""
     error = sys.stderr.fileno()
     options = {"stdin": subprocess.DEVNULL, "stdout": error, "stderr": error, "start_new_session": True}
     process = start(far, ["sh", "-c", command], **options)
@@ -179,7 +179,7 @@ def start_peer(far: End, command: str) -> None:
 
 
 def attend(process: subprocess.Popen[Any]) -> int:
-    """Wait for a command, and hand on what would end us; its exit status, 128 + a signal's number as shells have it.
+    """Wait for a command, and pass on signals that would end us; return its exit status, or 128 + a signal's number.
 
     A terminal's Ctrl-C has reached it already.
     """
@@ -196,7 +196,7 @@ def attend(process: subprocess.Popen[Any]) -> int:
 
 
 def tell(made: Lab) -> None:
-    """Say what the path did: losses and lateness of each direction, and what the emulator warns of."""
+    """Report what the path did: losses and lateness of each direction, and warnings of the emulator."""
     report = made.show().get("report", {})
     for sentence in [*passed(report), *report.get("said", [])]:
         print(f"sojourn: {sentence}", file=sys.stderr)

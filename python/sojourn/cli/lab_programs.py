@@ -1,4 +1,4 @@
-"""Programs of a laboratory, on this terminal, as whoever called `sojourn lab`, by sudo or without."""
+"""Programs of a laboratory, on this terminal, run as the user who called `sojourn lab`, by sudo or directly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def shell() -> list[str]:
-    """The caller's own shell."""
+    """Return the caller's own shell."""
     return [as_told(os.environ).get("SHELL") or "sh"]
 
 
 def as_told(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of whoever called this, by sudo or without."""
+    """Return the environment of the calling user, by sudo or directly."""
     user = sudo_caller()
     return dict(env) if user is None else user.environment(env)
 
 
 def as_caller(argv: Sequence[str]) -> list[str]:
-    """The command that becomes `argv` as whoever called this, by sudo or without."""
+    """Return the command that becomes `argv` as the calling user, by sudo or directly."""
     user = sudo_caller()
     return list(argv) if user is None else user.command(argv)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def shells(made: Lab) -> subprocess.Popen[Any]:
-    """Start them; the laboratory ends with what is returned."""
+    """Start them; the laboratory ends with the returned process."""
     if tmux := usable_tmux():
         options = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
         return made.backend.beside(tmux_argv([tmux, "-S", made.backend.socket("tmux")], made.near, made.far), **options)
@@ -28,13 +28,15 @@ def shells(made: Lab) -> subprocess.Popen[Any]:
 
 
 def usable_tmux() -> str | None:
-    """Where tmux is, if it can be used: to enter both ends below `sudo` it would have to be root's, and whoever may run
-    no more than `sojourn lab` as root would have root's tmux."""
+    """Return the path of tmux, if it may be used; not under sudo.
+
+    To enter both ends it would have to run as root, and a user who may run only `sojourn lab` as root would control it.
+    """
     return shutil.which("tmux") if sudo_caller() is None else None
 
 
 def banner(near: End, far: End) -> str:
-    """What a person has to know where there is one terminal."""
+    """Return what the user must know if there is one terminal."""
     sudo = ["sudo"] if sudo_caller() else []
     return (
         f"this end is {near.address}, the other end {far.address}; for a shell there, from another terminal: "
@@ -43,16 +45,16 @@ def banner(near: End, far: End) -> str:
 
 
 def enter(end: End) -> list[str]:
-    """The words by which another terminal has a shell at an end."""
+    """Return the command with which another terminal gets a shell at an end."""
     told = [f"{name}={value}" for name, value in end.environment.items()]
     return [*end.backend.entrance(end.host), *as_caller(["env", *told, *shell()])]
 
 
 def tmux_argv(tmux: list[str], near: End, far: End) -> list[str]:
-    """Both ends side by side, on a server of their own; a further pane is at the near end."""
+    """Return the command for both ends side by side, on a tmux server of its own; a further pane is at the near end."""
     words = [*tmux, "new-session", "-s", "lab", shlex.join(enter(near)), ";"]
     words += ["split-window", "-h", shlex.join(enter(far)), ";"]
-    # Panes are known by their place alone; one that is added later is at the near end.
+    # Panes are identified by their place only; one that is added later is at the near end.
     title = f" #{{?#{{==:#{{pane_index}},1}},far {far.address},near {near.address}}} "
     settings = {"pane-border-status": "top", "pane-border-format": title, "default-command": shlex.join(enter(near))}
     for name, value in settings.items():
@@ -61,5 +63,5 @@ def tmux_argv(tmux: list[str], near: End, far: End) -> list[str]:
 
 
 def _without_tmux(env: dict[str, str]) -> dict[str, str]:
-    """Within tmux, tmux refuses to start unless it does not know."""
+    """Return the environment without tmux's variables, with which tmux refuses to start within itself."""
     return {name: value for name, value in env.items() if name not in {"TMUX", "TMUX_PANE"}}

@@ -1,4 +1,4 @@
-"""What a laboratory is, in words: the line with which it begins, and all that it would build (`sojourn lab --show`).
+"""Descriptions of a laboratory: its first line, and everything that it would build (`sojourn lab --show`).
 
 Builds nothing and starts nothing.
 """
@@ -18,11 +18,11 @@ DIRECTIONS = {"forward": "near to far", "backward": "far to near"}
 IDLE = "nothing happens to packets"
 
 MOST_LATE = 0.01
-"""Of the packets of a direction: above, their lateness is a warning."""
+"""The share of a direction's packets above which their lateness is a warning."""
 
 
 def in_force(explained: Mapping[str, Any], seed: int) -> str:
-    """One line: what happens to packets in each direction, or in each pipe of a file."""
+    """Return one line: what happens to packets in each direction, or in each pipe of a file."""
     words = {str(pipe["name"]): str(pipe["words"]) or IDLE for pipe in explained["pipes"]}
     if not _is_one_a_direction(explained):
         told = "; ".join(f"{name}: {of}" for name, of in words.items()) or IDLE
@@ -34,7 +34,7 @@ def in_force(explained: Mapping[str, Any], seed: int) -> str:
 
 
 def shown(explained: Mapping[str, Any], *, mtu: int, seed: int, command: Sequence[str], peer: str | None) -> str:
-    """Namespaces, interfaces, links, and the stages that a packet passes in each pipe, in their order."""
+    """Return namespaces, interfaces, links, and the stages of each pipe in their order."""
     return "\n".join(
         [
             *_built(mtu, shlex.join(command) or "a shell", peer or ("nothing" if command else "a shell")),
@@ -57,7 +57,7 @@ def _built(mtu: int, near: str, far: str) -> Iterator[str]:
 
 
 def _is_one_a_direction(explained: Mapping[str, Any]) -> bool:
-    """Whether each direction has its pipe, and no rule says otherwise: names alone do not tell."""
+    """Return whether each direction has its pipe, and no rule changes that: the names alone do not show it."""
     return not explained["rules"] and {str(pipe["name"]) for pipe in explained["pipes"]} == set(DIRECTIONS)
 
 
@@ -72,14 +72,14 @@ def _pipe(pipe: Mapping[str, Any], *, named: bool) -> Iterator[str]:
 
 
 def _rules(explained: Mapping[str, Any]) -> Iterator[str]:
-    """Which packets take which pipe, unless that is one a direction."""
+    """Return which packets use which pipe, unless there is one for each direction."""
     if explained["rules"]:
         yield "which packets take which pipe, the first rule that matches:"
         yield from (f"  {rule}" for rule in explained["rules"])
 
 
 def passed(report: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each direction that had packets, and one more where many left too late."""
+    """Return a sentence for each direction with packets, and one more if many were late."""
     budget = time_of(report.get("budget_ns", 0))
     for pipe in report.get("pipes", []):
         if not pipe["arrived"]:
@@ -97,5 +97,5 @@ def passed(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def time_of(ns: float) -> str:
-    """A time in the unit in which it is short."""
+    """Return a time in a suitable unit."""
     return f"{ns / 1e6:.3g} ms" if abs(ns) >= 1e6 else f"{ns / 1e3:.3g} µs"

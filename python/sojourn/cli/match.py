@@ -14,20 +14,20 @@ WITH_VALUE = frozenset({
     "--key", "--window", "--direction", "--subtract-serialisation", "--mtu", "--memory", "--engine", "--slices",
     "--output", "--master", "--for", "-c", "--count", "--filter", "--source", "--ring", "--report",
 })  # fmt: skip
-"""The options that have a value; `--master` and `--report` are ours alone."""
+"""The options that have a value; `--master` and `--report` are only ours."""
 
 OF_SPARK = frozenset({"--key", "--window", "--direction", "--same-clock", "--memory"})
-"""The options by which slices are matched."""
+"""The options for matching slices."""
 
 TOLD = {"p1": (0.01, 100), "p50": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99_9": (0.999, 1_000),
         "p99_99": (0.9999, 10_000)}  # fmt: skip
-"""Percentiles, and of how many delays at least: as the instrument tells them."""
+"""Percentiles, each with its least number of delays, as in the instrument."""
 
 Told = dict[str, Any]
 
 
 def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[str]]:
-    """The words of `match` that are inputs; its options with their values; the words that these are."""
+    """Return the words of `match` that are inputs; its options with their values; the words of these options."""
     inputs: list[str] = []
     options: dict[str, str | None] = {}
     others: list[str] = []
@@ -45,19 +45,19 @@ def inputs_of(words: list[str]) -> tuple[list[str], dict[str, str | None], list[
 
 
 def is_ours(words: list[str]) -> bool:
-    """Whether an input is a folder, the engine one that the instrument does not know, or a page is asked for."""
+    """Return whether an input is a folder, the engine is not the instrument's, or a page is requested."""
     inputs, options, _ = inputs_of(words)
     if {"-h", "--help"} & options.keys():
         return False
     if "--report" in options:
         return True
-    if "--live" in options:  # of a folder that is called as an interface nothing is read
+    if "--live" in options:  # a folder with the name of an interface is not read
         return False
     return options.get("--engine") == "spark" or "--master" in options or any(Path(word).is_dir() for word in inputs)
 
 
 def match(words: list[str]) -> int:
-    """Match; the exit status."""
+    """Match; return the exit status."""
     from sojourn.errors import RequestError
     from sojourn.instruments.matching import match as match_taps
     from sojourn.records.taps import ParquetTap
@@ -78,7 +78,7 @@ def match(words: list[str]) -> int:
 def match_with_report(
     inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None], others: list[str]
 ) -> int:
-    """Match, and write a page of the delays from the rows; these stay where `-o` asks for them."""
+    """Match, and write a page of the delays from the rows; `-o` keeps the rows."""
     import os
     import tempfile
 
@@ -110,7 +110,7 @@ def match_with_report(
 
 
 def rate_of(words: str | None) -> int | None:
-    """The rate of a link in bit/s; None without one."""
+    """Return the rate of a link in bit/s; None without one."""
     from sojourn.errors import RequestError
     from sojourn.units import rate
 
@@ -121,7 +121,7 @@ def rate_of(words: str | None) -> int | None:
 
 
 def without_report(words: list[str]) -> list[str]:
-    """The options without `--report` and its value."""
+    """Return the options without `--report` and its value."""
     left, kept = iter(words), []
     for word in left:
         if word == "--report":
@@ -132,7 +132,7 @@ def without_report(words: list[str]) -> list[str]:
 
 
 def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict[str, str | None]) -> int:
-    """Match two taps of a data set on a cluster; print what came of it, and write it beside the rows."""
+    """Match two taps of a data set on a cluster; print the result, and write it beside the rows."""
     import json
 
     from sojourn.cli.private import private_run
@@ -164,7 +164,7 @@ def match_on_spark(inputs: list[str], taps: dict[str, ParquetTap], options: dict
 
 
 def summary(inputs: list[str], taps: dict[str, ParquetTap], learned: Told, found: Told) -> Told:
-    """What was found, in the instrument's own form where both tell it."""
+    """Return the result, in the instrument's form where both have it."""
     pair = learned["pairs"][0]
     relation = "one" if pair["is_one_clock"] else "not_estimated"
     for way in found["directions"]:
@@ -196,7 +196,7 @@ def summary(inputs: list[str], taps: dict[str, ParquetTap], learned: Told, found
 
 
 def percentiles(ordered: Any) -> Told:
-    """Percentiles by nearest rank with 95 % intervals of order statistics, as the instrument tells them."""
+    """Return percentiles by nearest rank with 95 % intervals of order statistics, as in the instrument."""
     from math import ceil
 
     from scipy.stats import binom
@@ -215,7 +215,7 @@ def percentiles(ordered: Any) -> Told:
 
 
 def in_words(found: Told) -> str:
-    """What a person reads."""
+    """Return the result as text."""
     lines = [f"{tap['name']}: {tap['packets']:,} packets" for tap in found["taps"]]
     pair = found["pairs"][0]
     for way in pair["directions"]:

@@ -51,14 +51,14 @@ def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
 
 
 def filled(text: str, words: dict[str, str]) -> str:
-    """The text with its words put in."""
+    """Return the text with its placeholders replaced."""
     for word, value in words.items():
         text = text.replace(word, value)
     return text
 
 
 def require_free(kind: str, name: str) -> None:
-    """Refuse a name that no plan could have, or that is taken."""
+    """Refuse a name that is not valid in plans, or is taken."""
     from sojourn.devices import modes
     from sojourn.methods import packages
 

@@ -1,6 +1,6 @@
-"""What `sojourn new` writes, file by file: @NAME@ is the name, @MODULE@ the module. Hides nothing, decides nothing.
+"""The files that `sojourn new` writes: @NAME@ is the name, @MODULE@ the module. Hides nothing, decides nothing.
 
-Each package is whole: its tests pass as it is written, and show what to hold a change to.
+Each package is complete: its tests pass as written, and show how to test a change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Notices: a command of the user's that gets how a run ended, and of its first doubtful finding, as JSON.
+"""Notices: the user's command gets the end of a run, and its first doubtful finding, as JSON.
 
-The command has its caller's rights, also under sudo, and ends within a time. Whatever becomes of it, the run ends as it
-would have without it. Says nothing of what a run found that its verdict does not say.
+The command has its caller's rights, also under sudo, and a time limit. Whatever it does, the run ends as it would have
+without it. Reports nothing of a run that its verdict does not have.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WITHIN_S = 30.0
-"""How long a command may take; then it is killed, with what it started in its process group."""
+"""The time limit of a command; then it is killed, with its process group."""
 
 TOLD = ("name", "severity", "where", "sentence")
-"""What is reported of a finding."""
+"""The reported fields of a finding."""
 
 INTERRUPTED = 130
 
 FAULT = 1
-"""The exit status of a program that ends by an exception that nobody expected."""
+"""The exit status of a program that ends by an unexpected exception."""
 
 
 @dataclass
 class Notices:
-    """What is reported of one run, and to which command; nothing where there is none."""
+    """The notices of one run, and the command that gets them; none without a command."""
 
     command: str | None
     folder: Path
@@ -46,18 +46,18 @@ class Notices:
 
     @property
     def on_doubt(self) -> Any:
-        """What is called with a doubtful finding; None where no notice is asked for."""
+        """The callback for a doubtful finding; None if no notices are requested."""
         return None if self.command is None else self.doubt
 
     def doubt(self, finding: dict[str, Any]) -> None:
-        """Tell of the run's first doubtful finding, while it goes on."""
+        """Report the run's first doubtful finding, while it is in progress."""
         if not self.has_doubted:
             self.has_doubted = True
             self._tell({"event": "doubtful", "finding": finding})
 
     @contextmanager
     def of_the_end(self) -> Iterator[None]:
-        """Tell how the run ends, however it does."""
+        """Report how the run ends, however it does."""
         try:
             yield
         except SojournError as error:
@@ -88,13 +88,13 @@ class Notices:
 
 
 def ended(outcome: str, status: int, message: str | None = None) -> dict[str, Any]:
-    """How a run ended: its outcome, exit status, and the sentence that was printed where it failed."""
+    """Return how a run ended: its outcome, exit status, and the printed sentence if it failed."""
     said = {"event": "ended", "outcome": outcome, "status": status}
     return said if message is None else said | {"message": message}
 
 
 def verdict_of(folder: Path) -> dict[str, Any]:
-    """The verdict of a run that is analysed, with its sentence, its headline and its doubtful findings."""
+    """Return the verdict of an analysed run, with its sentence, headline and doubtful findings."""
     from sojourn.records import RunFolder
     from sojourn.records.results import read_verdict
 
@@ -108,9 +108,9 @@ def verdict_of(folder: Path) -> dict[str, Any]:
 
 
 def run_command(command: str, told: str, within_s: float = WITHIN_S) -> str:
-    """Run a command as who called us, with this on its standard input; why it failed, or nothing.
+    """Run a command as the calling user, with this text on its standard input; return why it failed, or nothing.
 
-    What it prints is on our standard error, for ours may be JSON.
+    Its output goes to our standard error, because our output may be JSON.
     """
     argv, env = ["/bin/sh", "-c", command], dict(os.environ)
     if (caller := sudo_caller()) is not None:

@@ -1,4 +1,4 @@
-"""What is written of a run is its owner's alone, and its caller's under sudo: it holds addresses and command lines."""
+"""Files of a run belong to its owner only, under sudo to its caller: they contain addresses and command lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHERS = 0o077
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """Make files of mode 0600 and folders of mode 0700 meanwhile, programs that are started too."""
+    """Make files of mode 0600 and folders of mode 0700 within the block, also in programs that are started."""
     before = os.umask(OTHERS)
     try:
         yield
@@ -29,11 +29,11 @@ def private_files() -> Iterator[None]:
 
 @contextmanager
 def private_run(folder: Path) -> Iterator[None]:
-    """Write in a run folder: one that is to be made will be the caller's of sudo in the end; one that is the caller's
-    is root's meanwhile; any other stays whose it is.
+    """Write in a run folder within the block, with the right owner.
 
-    While root writes in it, nobody else can lead its writing elsewhere. Raises RequestError where somebody has already
-    put a link, or something of another user's, into it.
+    A new folder belongs to sudo's caller in the end; one of the caller's belongs to root meanwhile; others keep their
+    owner. While root writes in it, nobody else can redirect its writing. Raises RequestError if it already contains a
+    link, or something of another user.
     """
     caller = sudo_caller()
     with private_files():
@@ -49,7 +49,7 @@ def private_run(folder: Path) -> Iterator[None]:
 
 
 def _take(folder: Path, caller: tuple[int, int]) -> None:
-    """Make the caller's folder root's, its own folders first: then nobody can add to what is looked at."""
+    """Give the caller's folder to root, its own folders first: then nobody can add to what is inspected."""
     _refuse(folder, lambda found: stat.S_ISDIR(found.st_mode) and found.st_uid != caller[0])
     _own_folders(folder, (0, 0))
     try:
@@ -84,7 +84,7 @@ def _is_roots_file(found: os.stat_result) -> bool:
 
 
 def _is_of(folder: Path, user: int) -> bool:
-    """Whether it is a folder of this user's, and no link."""
+    """Return whether it is a folder of this user, and no link."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == user
 

@@ -1,6 +1,6 @@
-"""`sojourn run published`: every study that a published experiment names, one after the other, and one page of all.
+"""`sojourn run published`: every study of a published experiment, one after another, and one page of all.
 
-Each study is a run of its own, below one folder. A study that fails is reported and left out; the others go on.
+Each study is a run of its own, all in one folder. A study that fails is reported and left out; the others continue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME = "published"
 ASKED = "asked.json"
-"""Which of the studies' values a folder's runs have, and where they were measured."""
+"""The values of the studies' plans in a folder's runs, and where they were measured."""
 
 INVALID = 4
 INTERRUPTED = 130
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 def run_published(folder: Path, *, full: bool, backend: str | None, history: bool, as_json: bool) -> int:
     """Run every study that is not finished in `folder` yet, write the page, and return the exit status.
 
-    0; 4 where a run must not be trusted; 3 where a study could not be measured.
+    0; 4 if a run must not be trusted; 3 if a study could not be measured.
     """
     from rich.console import Console
 
@@ -72,21 +72,21 @@ def run_published(folder: Path, *, full: bool, backend: str | None, history: boo
 
 
 def raise_interrupted(folder: Path) -> None:
-    """How to go on with all of them, not with the study alone that was under way."""
+    """Raise the error that says how to resume all studies, not only the interrupted one."""
     from sojourn.conduct import Interrupted
 
     raise Interrupted(f"interrupted; go on with: sojourn run {NAME} --out {folder}")
 
 
 def tell_fault(study: str, folder: Path, told: Console) -> None:
-    """Keep what a report of the fault needs."""
+    """Write the traceback for a report of the fault."""
     with (folder / "faults.txt").open("a", encoding="utf-8") as file:
         file.write(f"{study}\n{traceback.format_exc()}\n")
     told.print(traceback.format_exc(), markup=False)
 
 
 def one_run(study: str, path: Path, *, full: bool, backend: str | None, history: bool) -> None:
-    """Measure, or go on where it was interrupted; analyse and report."""
+    """Measure a study, or resume it; analyse and report."""
     from sojourn.analysis import analyse
     from sojourn.cli.conclude import keep
     from sojourn.conduct import Screen, conduct, create_folder, resume
@@ -107,14 +107,14 @@ def one_run(study: str, path: Path, *, full: bool, backend: str | None, history:
 
 
 def plan_of(study: str, *, full: bool, backend: str | None) -> Plan:
-    """The study's plan: quick, or all of it, as published where the study has such values."""
+    """Return the study's plan: quick, or full, as published if the study has such values."""
     from sojourn.plan import has_variant, load_plan
 
     return load_plan(study, sets=[], quick=not full, full=full and has_variant(study, "full"), backend=backend)
 
 
 def dry_run(*, full: bool, backend: str | None, as_json: bool) -> None:
-    """Show which studies would be run, and how long each takes; or why one cannot be."""
+    """Show which studies would be run, and the time of each; or why one cannot be."""
     from sojourn.cli.dry_run import expansion, words
     from sojourn.report.experiments import studies
 
@@ -134,7 +134,7 @@ def dry_run(*, full: bool, backend: str | None, as_json: bool) -> None:
 
 
 def take(folder: Path, names: list[str], asked: dict[str, object]) -> None:
-    """Make the folder, or go on with one of ours; anything else, and one that was asked otherwise, is refused."""
+    """Make the folder, or continue with one of ours; refuse any other folder, and one with other options."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         inside = {path.name for path in folder.iterdir()}
@@ -153,7 +153,7 @@ def take(folder: Path, names: list[str], asked: dict[str, object]) -> None:
 
 
 def asked_before(path: Path) -> object:
-    """The options that a folder was measured with; None where its file does not say."""
+    """Return the options that a folder was measured with; None if its file does not have them."""
     from sojourn.records.decode import json_file
 
     try:
@@ -163,7 +163,7 @@ def asked_before(path: Path) -> object:
 
 
 def stamped() -> str:
-    """When, and what: 2026-11-20T101500Z-published."""
+    """Return time and name: 2026-11-20T101500Z-published."""
     from datetime import UTC, datetime
 
     return f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}-{NAME}"

@@ -1,4 +1,4 @@
-"""`sojourn bed check` and `bed new`: words in, words out; what they do is in bed."""
+"""`sojourn bed check` and `bed new`: arguments and output; the functions are in bed."""
 
 from __future__ import annotations
 

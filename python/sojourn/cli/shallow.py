@@ -1,6 +1,6 @@
-"""The program with the options of one command alone: to work out those of all takes as long as to load the parser.
+"""The program with the options of a single command: evaluating those of all takes as long as loading the parser.
 
-The others keep their names and their lines of help, which the program's own help and "no such command" need.
+The others keep their names and lines of help, which the program's own help and "no such command" need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def for_word(app: typer.Typer, word: str | None) -> typer.Typer:
-    """The same program; only the command or the group that is called `word` has its options."""
+    """Return the program; only the command or the group called `word` has its options."""
     found = copy(app)
     found.registered_commands = [_command(one, word) for one in app.registered_commands]
     found.registered_groups = [_group(one, word) for one in app.registered_groups]
@@ -42,7 +42,7 @@ def _group(info: TyperInfo, word: str | None) -> TyperInfo:
 
 
 def _only_told(callback: Callable[..., object]) -> Callable[[], None]:
-    """What a list of commands needs of one."""
+    """Return a function with only what a list of commands needs."""
 
     def told() -> None: ...
 

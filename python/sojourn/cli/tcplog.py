@@ -1,6 +1,6 @@
-"""`sojourn tcplog …`: what is ours of it, top, plot and convert, and in its help what is the instrument's own.
+"""`sojourn tcplog …`: our commands, top, plot and convert, and in the help those of the instrument.
 
-run, receive, status, set, watch, serve and recover are done by the instrument, which this process becomes.
+run, receive, status, set, watch, serve and recover are implemented by the instrument, which this process becomes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tcplog() -> None:
 
 
 def become(name: str, help_: str) -> None:
-    """A command that the instrument does; it is here for the sake of the list."""
+    """Add a command that the instrument implements, for the list of commands."""
 
     def run() -> None:
         from sojourn.cli.become import become_instrument
@@ -95,7 +95,7 @@ def top(  # noqa: PLR0913, PLR0917 - one for each option
     single = {"process": process, "netns": netns, "cgroup": cgroup, "congestion": congestion}
     asked = [(name, value) for name, values in lists.items() for value in values or []]
     asked += [(name, value) for name, value in single.items() if value is not None]
-    # A running log knows its flows already; programs of our own see them at their next packets.
+    # A running log knows its flows already; our own programs see them at their next packets.
     every = interval or ("10ms" if once and out else "1s")
     words = [*([str(out)] if out else []), f"--interval={every}", *(f"--{name}={value}" for name, value in asked)]
     watch(words, view, once=once)
@@ -228,7 +228,7 @@ become("recover", "Convert what a killed log left behind to records.")
 
 
 def parsed_time(option: str, words: str | None) -> int | None:
-    """A time in nanoseconds: a number with a unit."""
+    """Return a time in nanoseconds: a number with a unit."""
     if words is None:
         return None
     if re.fullmatch(r"\d+(\.\d+)?", words.strip()):

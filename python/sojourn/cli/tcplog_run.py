@@ -1,8 +1,8 @@
 """`sojourn tcplog run`: the instrument logs, as a child of this process, which lists the flows when it has ended.
 
-Signals go on to the child, and its end is this process's own. Nothing is listed where the request was refused, where
-JSON or help is asked, or where the log is so long that reading it would take long; the log is the same in any case.
-What belongs to the caller of sudo is read as that user.
+Signals are passed on to the child, and its end is this process's. Nothing is listed if the request was refused, if JSON
+or help is requested, or if the log is so long that reading it would take long; the log itself is not affected. Files of
+sudo's caller are read as that user.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_RECORDS = 2_000_000
-"""A longer log is not read at its end: whoever waits for the shell would wait for that."""
+"""A longer log is not read at its end, because the user's shell would have to wait."""
 
 MOST_LINES = 20
 
 
 def run_log(words: Sequence[str]) -> NoReturn:
-    """Log; `words` follow `tcplog run`."""
+    """Log; `words` are the arguments of `tcplog run`."""
     from sojourn.cli.become import become_instrument
     from sojourn.instruments import find_instrument
 
@@ -44,14 +44,14 @@ def run_log(words: Sequence[str]) -> NoReturn:
     if (footer := footer_of(out)) is not None and footer != before:
         list_flows(out, footer)
     if status < 0:
-        with suppress(OSError):  # SIGKILL has no other
+        with suppress(OSError):  # SIGKILL cannot have one
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 
 
 def folder_of(words: Sequence[str]) -> Path | None:
-    """What `--out` names."""
+    """Return the folder of `--out`."""
     for place, word in enumerate(words):
         if word.startswith("--out="):
             return Path(word.removeprefix("--out="))
@@ -61,7 +61,7 @@ def folder_of(words: Sequence[str]) -> Path | None:
 
 
 def child_status(program: str, argv: list[str]) -> int:
-    """Run a program with our terminal, input, output and signals; it ends in order where this process is killed."""
+    """Run a program with our terminal, input, output and signals; it ends in order if this process is killed."""
     kernel = ctypes.CDLL(None, use_errno=True)
     child: list[subprocess.Popen[bytes]] = []
     waiting: list[int] = []
@@ -73,10 +73,10 @@ def child_status(program: str, argv: list[str]) -> int:
             waiting.append(number)
 
     for number in PASSED_ON:
-        # A script's `&` has its programs ignore SIGINT; the instrument ends at one all the same.
+        # A script's `&` makes its programs ignore SIGINT; the instrument must end at one even so.
         if number in ENDING or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, pass_on)
-    # Whatever descriptors this process was given are the command's as well.
+    # All descriptors of this process are the command's as well.
     child.append(
         subprocess.Popen(
             argv,
@@ -89,13 +89,13 @@ def child_status(program: str, argv: list[str]) -> int:
         child[0].send_signal(early)
     status = child[0].wait()
     for number in PASSED_ON:
-        if signal.getsignal(number) is pass_on:  # what follows ends at the first of them
+        if signal.getsignal(number) is pass_on:  # what follows ends at the first signal
             signal.signal(number, signal.SIG_DFL)
     return status
 
 
 def footer_of(out: Path) -> bytes | None:
-    """The footer as it stands; None where there is none, or it may not be read."""
+    """Return the footer as it is; None if it does not exist, or is not readable."""
     try:
         return (out / "footer.json").read_bytes()
     except OSError:
@@ -103,7 +103,7 @@ def footer_of(out: Path) -> bytes | None:
 
 
 def list_flows(out: Path, footer: bytes) -> None:
-    """Say of each flow what `tcplog summary` says, on standard error, below the instrument's own words."""
+    """Print the row of `tcplog summary` for each flow, on standard error, after the instrument's output."""
     try:
         records = json.loads(footer).get("records")
         if not records:
@@ -111,7 +111,7 @@ def list_flows(out: Path, footer: bytes) -> None:
         if records > MOST_RECORDS:
             print(f"the flows one by one: sojourn tcplog summary {out}", file=sys.stderr)
             return
-        # Before: that user may be kept from where the libraries are.
+        # Import first: that user may not be able to read the libraries.
         from sojourn.export.log import TcpLog
         from sojourn.export.summary import summarised
         from sojourn.export.summary_text import shortened
@@ -124,7 +124,7 @@ def list_flows(out: Path, footer: bytes) -> None:
 
 
 def become_owner(out: Path) -> None:
-    """Read as the user that the log was handed to: root reads nothing that others may have put there."""
+    """Become the user who owns the log: root reads no files that others may have put there."""
     found = out.stat()
     if os.geteuid() == 0 and found.st_uid != 0:
         os.setgroups([])

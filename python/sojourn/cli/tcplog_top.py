@@ -1,6 +1,6 @@
-"""`sojourn tcplog top`: the flows that `tcplog watch` tells of, as a table that stays up to date.
+"""`sojourn tcplog top`: the flows of `tcplog watch` as a table that is updated.
 
-Hides the instrument's process and its lines. Which flows there are, and what is counted, is the instrument's matter.
+Hides the instrument's process and its lines. The instrument decides which flows there are, and what is counted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FEW_ROWS = 5
 PATIENCE_SECONDS = 10
 ENDS = ("local", "remote")
 ADDRESS = 15
-"""Letters of an end that a narrow terminal leaves at least."""
+"""The least characters of an end in a narrow terminal."""
 
 
 @dataclass(frozen=True)
 class View:
-    """How flows are shown."""
+    """The options of the display."""
 
     sort: str = "out"
     rows: int | None = None
@@ -48,7 +48,7 @@ class View:
             raise RequestError(f"--sort {self.sort}: expected one of {', '.join(COLUMNS)}{meant}")
 
     def draw(self, told: dict[str, Any], console: Console) -> Table:
-        """The table of one line of the instrument."""
+        """Return the table of one line of the instrument."""
         flows = flows_of(told)
         column = COLUMNS[self.sort]
         flows.sort(key=column.key, reverse=not column.left)
@@ -70,7 +70,7 @@ class View:
 
 
 def fitting(width: int, flows: list[Flow]) -> dict[str, int]:
-    """The columns that a terminal of this width has room for, and how wide each is: the least important go first."""
+    """Return the columns that fit the terminal's width, each with its width: the least important are left out."""
     wide = {name: max([len(one.title) + 1, *(len(one.say(flow)) for flow in flows)]) for name, one in COLUMNS.items()}
     for name in MAY_BE_UNKNOWN:
         if flows and all(COLUMNS[name].say(flow) == NOTHING for flow in flows):
@@ -81,34 +81,34 @@ def fitting(width: int, flows: list[Flow]) -> dict[str, int]:
         if sum(shown.values()) + len(shown) <= width or not COLUMNS[name].rank:
             break
         del shown[name]
-    for end in ENDS:  # what is left over is the addresses'
+    for end in ENDS:  # the addresses get the remaining width
         shown[end] = min(wide[end], shown[end] + width - sum(shown.values()) - len(shown))
     return shown
 
 
 def cut(text: str, width: int) -> str:
-    """A text that is too long, without its middle: of an address the port and the host count most."""
+    """Shorten a text in its middle: of an address, port and host are the most important."""
     tail = width // 2
     return text if len(text) <= width else f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
 def title(flows: list[Flow], room: int) -> Text:
-    """How many flows there are, and what was skipped of all."""
+    """Return the title: the number of flows, and of those shown."""
     more = f", {room} shown" if len(flows) > room else ""
     return Text(f"{len(flows)} flow{'s' * (len(flows) != 1)}{more}")
 
 
 def style_of(flow: Flow, name: str) -> str:
-    """What went wrong stands out."""
+    """Return the style of a cell, which highlights problems."""
     if (flow.get({"retrans": "total_retrans", "skipped": "skipped"}.get(name, "")) or 0) > 0:
         return "yellow"
     return "dim" if state(flow) in CLOSED else ""
 
 
 def watch(words: list[str], view: View, *, once: bool) -> None:
-    """Show what the instrument tells until it ends or Ctrl-C; `once`: one table, and no more."""
+    """Show the instrument's output until it ends or Ctrl-C; `once`: a single table."""
     argv = [find_instrument(), "tcplog", "watch", *words, *(["--count", "1"] if once else [])]
-    # Its own session: Ctrl-C is for us, and we end it when the terminal is as it was.
+    # A session of its own: Ctrl-C is for us, and we end it after restoring the terminal.
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         show(lines_of(process), view, once=once)
@@ -125,7 +125,7 @@ def watch(words: list[str], view: View, *, once: bool) -> None:
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    """What the instrument tells, line by line."""
+    """Return the instrument's output, line by line."""
     assert process.stdout is not None
     for line in process.stdout:
         with suppress(ValueError):  # cut when it was killed
@@ -135,10 +135,10 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def show(lines: Iterator[dict[str, Any]], view: View, *, once: bool) -> None:
-    """Draw each line: in a terminal in place, anywhere else one table after the other."""
+    """Draw each line: in place on a terminal, otherwise one table after another."""
     console = Console(highlight=False, emoji=False)
     if once:
-        for told in lines:  # none: what the instrument says instead is raised when it has ended
+        for told in lines:  # without a line, the instrument's error is raised when it has ended
             console.print(view.draw(told, console))
         return
     if not console.is_terminal:
@@ -150,12 +150,12 @@ def show(lines: Iterator[dict[str, Any]], view: View, *, once: bool) -> None:
         live.update(Text("waiting for flows …", style="dim"), refresh=True)
         for told in lines:
             live.update(view.draw(told, console), refresh=True)
-            if not sys.stdout.isatty():  # it was closed, and nobody told us
+            if not sys.stdout.isatty():  # a closed output that was not reported
                 return
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """End the instrument, so that its programs are gone; its status, and the last line that it said."""
+    """End the instrument, so that its programs are detached; return its status, and its last line."""
     with suppress(ProcessLookupError):
         process.terminate() if process.poll() is None else None
     try:

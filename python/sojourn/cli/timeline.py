@@ -1,4 +1,4 @@
-"""`sojourn why` and `sojourn timeline`: words in, words out; what they do is in `sojourn.timeline`."""
+"""`sojourn why` and `sojourn timeline`: arguments and output; the functions are in `sojourn.timeline`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def timeline(  # noqa: PLR0913 - one for each option
 
 
 def tell_cut(files: tuple[str, ...]) -> None:
-    """Name the files that lack their end; status 4 where there are any."""
+    """Name the files without an end marker; exit with status 4 if there are any."""
     for name in files:
         typer.echo(f"note: {name} ends before its end: the answer is of what lay before", err=True)
     if files:

@@ -1,8 +1,8 @@
-"""`sojourn emulate explain --from "tc qdisc add …"`: lines of tc or ipfw in our words, and what has no equivalent.
+"""`sojourn emulate explain --from "tc qdisc add …"`: lines of tc or ipfw in our notation, and what has no equivalent.
 
-The instrument reads the lines of netem and dummynet itself, as those tools mean them. Here is what it refuses: it is
-taken out, and told with the reason, so that the rest can be used. Of tc it knows netem, tbf, pfifo and bfifo. Nothing
-is started and nothing is configured.
+The instrument parses lines of netem and dummynet itself, with those tools' meaning. This module takes out what it would
+refuse, and reports it with the reason, so that the rest can be used. Of tc it knows netem, tbf, pfifo and bfifo.
+Nothing is started and nothing is configured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NETEM = ("limit", "delay", "latency", "distribution", "reorder", "gap", "loss", "drop", "corrupt", "duplicate", "rate",
          "slot", "ecn", "seed")  # fmt: skip
 CORRELATED = {"delay": 3, "latency": 3, "reorder": 2, "corrupt": 2, "duplicate": 2}
-"""The place of netem's correlation behind each word."""
+"""The position of netem's correlation after each word."""
 NO_CORRELATION = {
     "delay": "a correlation from packet to packet, which does nothing in netem; `half-life TIME` is one in time",
     "latency": "a correlation from packet to packet, which does nothing in netem; `half-life TIME` is one in time",
@@ -56,14 +56,14 @@ TC_SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "
 
 
 MOST_DIGITS = 18
-"""Of a size: more would be no number of bytes that anything has."""
+"""The most digits of a size: no number of bytes has more."""
 MOST_SHOWN = 120
-"""Characters of what was asked, where a refusal quotes it."""
+"""The most characters of the input that a refusal quotes."""
 
 
 @dataclass
 class Translated:
-    """What came of it: pipes in our words, the command, and what has no equivalent."""
+    """The translation: pipes in our notation, the command, and what has no equivalent."""
 
     pipes: list[dict[str, str]] = field(default_factory=list)
     command: str = ""
@@ -73,12 +73,12 @@ class Translated:
     """`words` that have no equivalent, and `why`."""
 
     def leave_out(self, words: str, why: str) -> None:
-        """Tell what is left out."""
+        """Record what is left out."""
         self.without.append({"words": words, "why": why})
 
 
 def translate(text: str, explain: Explain) -> Translated:
-    """Lines of tc, or of ipfw."""
+    """Translate lines of tc, or of ipfw."""
     lines = [line.strip() for line in re.split(r"\n|;|&&", text) if line.strip() and not line.strip().startswith("#")]
     lines = [re.sub(r"^(sudo|/\S*/)?\s*(?=tc\b|ipfw\b|dnctl\b)", "", line) for line in lines]
     if lines and all(line.startswith("tc ") for line in lines):
@@ -93,7 +93,7 @@ def translate(text: str, explain: Explain) -> Translated:
 
 
 def of_tc(lines: list[str], explain: Explain) -> Translated:
-    """Queueing disciplines: those of one interface are one direction, what leaves by it."""
+    """Translate qdiscs: those of one interface are one direction, its egress."""
     found = Translated()
     devices: dict[str, Installed] = {}
     for line in lines:
@@ -115,7 +115,7 @@ def of_tc(lines: list[str], explain: Explain) -> Translated:
 
 
 def of_device(installed: Installed, found: Translated, explain: Explain) -> list[str]:
-    """The disciplines of one interface as words of one pipe; what a pipe has no second place for is left out."""
+    """Return the qdiscs of one interface as one pipe; what a pipe cannot have twice is left out."""
     told: list[str] = []
     kinds: set[str] = set()
     for kind, words in installed.values():
@@ -139,7 +139,7 @@ def of_device(installed: Installed, found: Translated, explain: Explain) -> list
 
 
 def told_as_options(ways: dict[str, list[str]], found: Translated, explain: Explain) -> Translated:
-    """What leaves by the first interface is our forward direction, into the right port."""
+    """Return the command: the egress of the first interface is our forward direction, into the right port."""
     options: list[str] = []
     for direction, words in zip(("forward", "backward"), ways.values(), strict=False):
         options += [f"--{direction}", " ".join(words)]
@@ -151,15 +151,15 @@ def told_as_options(ways: dict[str, list[str]], found: Translated, explain: Expl
 
 
 def of_qdisc(kind: str, words: list[str], found: Translated, explain: Explain) -> Iterator[str]:
-    """One discipline's words in ours."""
+    """Translate one qdisc."""
     if kind == "netem":
         if "rate" in words and "limit" not in words:
-            words = [*words, "limit", "1000"]  # what netem has where none is given
+            words = [*words, "limit", "1000"]  # netem's default
         if kept := [word for clause in clauses(words) for word in of_clause(clause, words, found)]:
             told = explain(["--forward", " ".join(["netem", *kept])])
             yield str(told["pipes"][0]["words"])
             if told["config"]["pipes"][0]["delay"]["jitter"] and "rate" not in words:
-                yield "order free"  # netem keeps the order only of what waits for its rate
+                yield "order free"  # netem keeps the order only of packets that wait for its rate
     elif kind == "tbf":
         yield from of_tbf(dict(zip(words[::2], words[1::2], strict=False)), found, explain)
     elif kind in {"pfifo", "bfifo"} and words[:1] == ["limit"] and len(words) > 1:
@@ -170,7 +170,7 @@ def of_qdisc(kind: str, words: list[str], found: Translated, explain: Explain) -
 
 
 def clauses(words: list[str]) -> list[list[str]]:
-    """netem's words with what stands behind each; `gap`, wherever it is, belongs to `reorder`."""
+    """Return netem's words with their arguments; `gap`, wherever it is, belongs to `reorder`."""
     found: list[list[str]] = []
     for word in words:
         if word in NETEM or not found:
@@ -185,7 +185,7 @@ def clauses(words: list[str]) -> list[list[str]]:
 
 
 def of_clause(clause: list[str], words: list[str], found: Translated) -> list[str]:
-    """What of a clause the instrument takes."""
+    """Return the part of a clause that the instrument accepts."""
     name = clause[0]
     whole = " ".join(clause)
     if name == "slot":
@@ -212,7 +212,7 @@ def of_clause(clause: list[str], words: list[str], found: Translated) -> list[st
 
 
 def of_tbf(given: dict[str, str], found: Translated, explain: Explain) -> Iterator[str]:
-    """A token bucket: rate, burst, and a queue of what its limit or its latency holds."""
+    """Translate a token bucket: rate, burst, and a queue from its limit or its latency."""
     for name in given.keys() - {"rate", "burst", "buffer", "maxburst", "limit", "latency", "overhead"}:
         found.leave_out(f"tbf {name} {given[name]}", "a link has one rate, and sends frames whole")
     if "rate" not in given:
@@ -234,7 +234,7 @@ def of_tbf(given: dict[str, str], found: Translated, explain: Explain) -> Iterat
 
 
 def tc_size(words: str) -> int:
-    """Bytes as tc has them: k is 1024."""
+    """Parse bytes as in tc: k is 1024."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)(?:/\d+)?", words.lower())
     if found is None or found[2] not in TC_SIZES or len(found[1]) > MOST_DIGITS:
         raise RequestError(f"--from: {brief(words)}: expected a size as tc has it, such as 32kbit or 1600")
@@ -242,7 +242,7 @@ def tc_size(words: str) -> int:
 
 
 def of_ipfw(lines: list[str], explain: Explain) -> Translated:
-    """A script: its lines without what has no equivalent; a pipe alone is both directions."""
+    """Translate a script: its lines without what has no equivalent; a single pipe is for both directions."""
     found = Translated()
     found.lines = [kept for line in lines if (kept := of_rule(line, found))]
     refuse_alike(lines)
@@ -267,7 +267,7 @@ def of_ipfw(lines: list[str], explain: Explain) -> Translated:
 
 
 def of_rule(line: str, found: Translated) -> str:
-    """A line of ipfw without the words that have no equivalent; empty where nothing is left of it."""
+    """Return a line of ipfw without the words that have no equivalent; empty if nothing is left."""
     if re.search(r"\b(from|to)\s+me6?\b", line):
         found.leave_out(line, "`me` is the host itself, which a bridge is not: name its address")
         return ""
@@ -287,7 +287,7 @@ def of_rule(line: str, found: Translated) -> str:
 
 
 def refuse_alike(lines: list[str]) -> None:
-    """Refuse two rules that differ only in the interface of the host: here the first would take all packets."""
+    """Refuse two rules that differ only in the interface of the host: here the first would match all packets."""
     pair = r"\s+(?:via|recv|xmit)\s+\S+"
     seen: dict[str, tuple[str, list[str]]] = {}
     for line in lines:
@@ -304,13 +304,13 @@ def refuse_alike(lines: list[str]) -> None:
 
 
 def brief(text: str) -> str:
-    """In one line, and no longer than a sentence bears."""
+    """Return the text on one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…"
 
 
 def in_words(found: Translated) -> list[str]:
-    """The translation as a person reads it."""
+    """Return the translation as text."""
     said = [f"{one['name']}: {one['words'] or '(idle)'}" for one in found.pipes]
     said += ["", found.command]
     said += ["", "path.ipfw:", *(f"  {line}" for line in found.lines)] if found.lines else []

@@ -1,4 +1,4 @@
-"""`sojourn uplink`: an emulated path between this machine and what one of its interfaces leads to."""
+"""`sojourn uplink`: an emulated path between this machine and the network at one of its interfaces."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sojourn.errors import RequestError
 
 TAKE_OVER = "--take-over"
 NOT_HERE = frozenset({"--redirect", "--backend", "--detour", "--ready-fd", "--die-with-parent"})
-"""Options of `sojourn emulate run` that are about its ports or its parent."""
+"""Options of `sojourn emulate run` that concern its ports or its parent."""
 
 
 def uplink(words: list[str]) -> int:
-    """Emulate until a signal comes or the time is over; the emulator's exit status."""
+    """Emulate until a signal arrives or the time is over; return the emulator's exit status."""
     interface, options, take_over = read(words)
     from sojourn.labs.uplink import detour
 
@@ -29,12 +29,12 @@ def uplink(words: list[str]) -> int:
         for stop in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
             signal.signal(
                 stop, signal.SIG_IGN
-            )  # of the emulator, too: stopped, it would keep all that the machine sends
+            )  # for the emulator too: a stopped one would hold all that the machine sends
         return attend(subprocess.Popen(["sojourn", *argv[1:]], executable=argv[0]))
 
 
 def read(words: list[str]) -> tuple[str, list[str], bool]:
-    """The interface, the emulator's options, and whether an interface that is used may be taken."""
+    """Return the interface, the emulator's options, and whether an interface in use may be taken over."""
     take_over = TAKE_OVER in words
     rest = [word for word in words if word != TAKE_OVER]
     if not rest or rest[0].startswith("-"):

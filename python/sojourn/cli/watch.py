@@ -1,4 +1,4 @@
-"""`sojourn watch`: a live page of a run, or of a folder of runs, on this machine alone."""
+"""`sojourn watch`: a live page of a run, or of a folder of runs, reachable from this machine only."""
 
 from __future__ import annotations
 

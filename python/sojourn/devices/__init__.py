@@ -1,10 +1,10 @@
-"""The devices that can be put under test, one file a mode; their names are parsed here and nowhere else.
+"""The devices that can be under test, one module per mode; their names are parsed here and nowhere else.
 
-A file of this folder with a `DEVICE` is a mode; another distribution adds one by an entry point of the group
-`sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`); one that cannot be used is left out, and `left_out`
-says why. A device's name is `mode`, `mode*N` (N boxes in a row) or either with `:label`; of a variant of a mode it is
-`mode:variant`, or `mode:variant*N` where that counts something (`bridge:rules*200`). What a mode declares, both sides
-of the run folder may read; one that is no longer installed is reported under its bare name.
+A module of this folder with a `DEVICE` is a mode; another distribution adds one by an entry point of the group
+`sojourn.devices`, whose value is a `Mode` (`their.module:DEVICE`); an unusable one is left out, and `left_out` says
+why. A device's name is `mode`, `mode*N` (N boxes in a row) or either with `:label`; for a variant of a mode it is
+`mode:variant`, or `mode:variant*N` if that counts something (`bridge:rules*200`). Both sides of the run folder may read
+the declaration of a mode; a mode that is no longer installed is reported by its bare name.
 """
 
 from __future__ import annotations
@@ -40,45 +40,45 @@ __all__ = [
 
 GROUP = "sojourn.devices"
 NAME = r"[a-z][a-z0-9_-]*(\*[2-9])?(:[a-z0-9_+-]+(\*[1-9][0-9]{0,3})?)?"
-"""What a name may look like; a simulated line may have one that is no device's."""
+"""The pattern of names; a simulated line may have one that belongs to no device."""
 
 DIRECT, A_A = "direct", "a/a"
 PERSON = "person"
-"""Who puts a path between its ports where no program does."""
+"""The value of `switch` for a path that a person connects."""
 TWIN = "/2"
-"""Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
+"""The suffix of the path of a second link of a device's kind; that of the direct link is the A/A control."""
 
 LONGEST_OF_PORTS = 6
-"""Characters of a slug in "d-<slug>-t-1r16", which is as long as the name of an interface may be."""
+"""The most characters of a slug in "d-<slug>-t-1r16", which has the maximum length of an interface name."""
 
 ALSO_CALLED = {"bridge:emulate": "emulate:zero"}
-"""Other names that a plan may have, and what they stand for: our bridge that emulates a delay of 0."""
+"""Aliases in plans: our bridge that emulates a delay of 0."""
 
 OF_OTHERS = 100
-"""`Mode.place` of modes that others add."""
+"""The default `Mode.place` of modes from other distributions."""
 
 CASCADE = re.compile(r"([a-z][a-z0-9_-]*)\*([2-9])")
 LABEL = re.compile(r"[a-z0-9]{1,8}")
 LONGEST_LABEL = 24
 BOX_LABEL = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_LABEL - 1}}}")
-"""Of a box; interfaces bear its first letters and digits."""
+"""The label of a box; interface names have its first letters and digits."""
 
 
 @cache
 def modes() -> dict[str, Mode]:
-    """Every mode by its name, in the order in which they are listed; ours go before others of the same name."""
+    """Return every mode by its name, in listing order; our modes have precedence over others of the same name."""
     found = {mode.name: mode for mode in (*_of_others()[0], *_own())}
     return dict(sorted(found.items(), key=lambda one: (one[1].place, one[0])))
 
 
 def left_out() -> list[str]:
-    """Why modes of others cannot be used, a sentence each."""
+    """Return why modes of other distributions are unusable, a sentence each."""
     return _of_others()[1]
 
 
 @lru_cache
 def parse(name: str) -> Device:
-    """Reads a name; raises RequestError with what was expected."""
+    """Parse a name; raises RequestError with what was expected."""
     variant, star, count = name.partition("*")
     if ":" in variant and (mode := modes().get(variant)):
         return _variant(name, mode, count if star else None)
@@ -103,7 +103,7 @@ def parse(name: str) -> Device:
 
 
 def promises(name: str) -> str:
-    """Why a label would promise what is not built: it is the name of a mode or of a variant; empty where it is not."""
+    """Return why a label is misleading: it is the name of a mode or a variant; empty if it is not."""
     device = known(name)
     if device is None or device.mode.is_box or device.mode.is_outside or not device.label:
         return ""
@@ -114,7 +114,7 @@ def promises(name: str) -> str:
 
 
 def _variant(name: str, mode: Mode, count: str | None) -> Device:
-    """A device of a mode that is a variant of another: without a label, and with a number where it counts something."""
+    """Return a device of a variant of a mode: without a label, and with a number if it counts something."""
     if not mode.counts and count is not None:
         raise RequestError(f"device '{name}': {mode.name} counts nothing, and stands in no row")
     if mode.counts and (count is None or not count.isdecimal() or not 1 <= int(count) <= mode.most):
@@ -124,23 +124,23 @@ def _variant(name: str, mode: Mode, count: str | None) -> Device:
 
 
 def twin_of(path: str) -> str:
-    """The path of a second link of the same kind."""
+    """Return the path of a second link of the same kind."""
     return A_A if path == DIRECT else f"{path}{TWIN}"
 
 
 def fellow_of(path: str) -> str:
-    """The path whose twin it is; any other path itself."""
+    """Return the path whose twin it is; for any other path, the path itself."""
     return DIRECT if path == A_A else path.removesuffix(TWIN)
 
 
 def is_long(path: str) -> bool:
-    """Whether its name is so long in those of interfaces that a second link of it has no room for further ports."""
+    """Return whether its interface names are too long for further ports of a second link."""
     device = known(path)
     return device is not None and len(device.slug) > LONGEST_OF_PORTS
 
 
 def known(name: str) -> Device | None:
-    """The device of a name; None for one that is no device's, as a simulated line's may be."""
+    """Return the device of a name; None if there is none, as for a simulated line."""
     try:
         return parse(name)
     except RequestError:
@@ -148,33 +148,33 @@ def known(name: str) -> Device | None:
 
 
 def cables(name: str) -> int:
-    """How many cables lead from A to B over a device; two where it is not known."""
+    """Return the number of cables from A to B over a device; two if it is unknown."""
     device = known(name)
     return device.cables if device else 2
 
 
 def is_switch(name: str) -> bool:
-    """Whether it has more ports than two, and learns addresses."""
+    """Return whether it has more than two ports, and learns addresses."""
     device = known(name)
     return device is not None and device.mode.is_switch
 
 
 def emulator_label(name: str) -> str | None:
-    """The label of an emulator, "" where it has none; None for any other device."""
+    """Return the label of an emulator, "" if it has none; None for any other device."""
     device = known(name)
     return device.label if device and device.mode.is_emulator else None
 
 
 def cascade(name: str) -> tuple[str, int] | None:
-    """The device of which several stand in a row, and how many, known here or not; None for any other name."""
+    """Return the device and the number of a cascade, known here or not; None for any other name."""
     found = CASCADE.fullmatch(name)
     return (found[1], int(found[2])) if found else None
 
 
 def variant_of(name: str) -> str | None:
-    """The mode that it is a variant of, as `bridge` of `bridge:rules*200`; None for any other name.
+    """Return the mode that it is a variant of, such as `bridge` for `bridge:rules*200`; None for any other name.
 
-    Of a name that is not known here, what stands before its colon: a label looks like a variant there.
+    For a name that is unknown here, return the part before its colon: a label looks like a variant there.
     """
     device = known(name)
     mode, colon, _ = (device.kind if device else name).partition(":")
@@ -182,23 +182,23 @@ def variant_of(name: str) -> str | None:
 
 
 def bare(name: str) -> str:
-    """What it is called without its number, label or variant, known here or not."""
+    """Return its name without number, label or variant, known here or not."""
     return re.split("[*:]", name, maxsplit=1)[0]
 
 
 def references() -> tuple[str, ...]:
-    """The modes whose delays others' are reported beside, the first of them that is there."""
+    """Return the modes that other devices' delays are compared with, in order of preference."""
     return tuple(one.name for one in sorted(modes().values(), key=lambda one: one.reference) if one.reference)
 
 
 def rank(name: str) -> int:
-    """Which device a run is about, the highest first; one that is not known is there for its own sake."""
+    """Return the rank of a device as the subject of a run, the highest first; an unknown one has rank 1."""
     device = known(name)
     return device.rank if device else 1
 
 
 def called(name: str) -> str:
-    """A device's name where a sentence begins, whether it is known here or not."""
+    """Return a device's name for the beginning of a sentence, whether or not it is known here."""
     device = known(name)
     if device:
         return device.title
@@ -207,7 +207,7 @@ def called(name: str) -> str:
 
 
 def what_there_is(least_boxes: int = 0) -> str:
-    """The names that may be asked for, as a sentence has them."""
+    """Return the allowed names as part of a sentence."""
     plain = [
         f"'{mode.name}*N' with N from 1 to {mode.most} {mode.counts}" if mode.counts else f"'{mode.name}'"
         for mode in modes().values()
@@ -227,7 +227,7 @@ def _own() -> Iterator[Mode]:
 
 @cache
 def _of_others() -> tuple[list[Mode], list[str]]:
-    """The modes of other distributions, and why some cannot be used; a broken one spoils no command."""
+    """Return the modes of other distributions, and why some are unusable; a broken one does not break a command."""
     usable, refused = [], []
     for one in entry_points(group=GROUP):
         try:

@@ -1,6 +1,6 @@
-"""Anybody's box: a program of the user's joins two ports in a network stack of its own (`--device ./my-box.sh`).
+"""The user's own box: a program joins two ports in a network stack of its own (`--device ./my-box.sh`).
 
-Its environment, its rights and its removal are in bed/boxes.py; what a plan says of it, in plan/boxes.py.
+Its environment, rights and removal are in bed/boxes.py; its section of a plan is in plan/boxes.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 LENT = "cd /proc/sys/net/bridge 2>/dev/null && for one in bridge-nf-call-ip*; do echo $one = $(cat $one); done || true"
-"""Whether br_netfilter has bridged frames pass the rules of the IP families; nothing where the kernel has none."""
+"""Shows whether br_netfilter passes bridged frames to the rules of the IP families; nothing without br_netfilter."""
 
 
 def objects(box: Box) -> Sequence[str]:

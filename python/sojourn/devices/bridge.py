@@ -1,4 +1,4 @@
-"""The Linux bridge: it learns as usual, and forwards at once: no spanning tree, no listening, no snooping."""
+"""The Linux bridge: it learns as usual, and forwards at once: no spanning tree, listening state or IGMP snooping."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from sojourn.devices.mode import Command, Run
 
-AGEING_CENTISECONDS = 360_000  # one hour: what a bridge has learnt stays learnt for the whole run
+AGEING_CENTISECONDS = 360_000  # one hour: learned addresses do not age during a run
 
 
 def build(box: Box) -> list[Command]:
-    """The bridge, with every port in it."""
+    """Make the bridge with every port in it."""
     options = f"stp_state 0 forward_delay 0 mcast_snooping 0 ageing_time {AGEING_CENTISECONDS}"
     return commands(
         "ip",
@@ -27,13 +27,13 @@ def build(box: Box) -> list[Command]:
 
 
 def waiting(run: Run, boxes: Sequence[Box]) -> list[str]:
-    """The ports that are not in the state "forwarding"."""
+    """Return the ports that are not in the state "forwarding"."""
     states = {link["ifname"]: link["state"] for link in json.loads(run(["bridge", "-json", "link"]))}
     return [port.dev for box in boxes for port in box.ports if states.get(port.dev) != "forwarding"]
 
 
 def flush_fdb(box: Box) -> list[Command]:
-    """Flushes the FDB: the next frame to any is flooded."""
+    """Flush the FDB: the next frame to any address is flooded."""
     return commands("ip", f"link set dev {box.name} type bridge fdb_flush")
 
 

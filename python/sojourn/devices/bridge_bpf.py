@@ -1,6 +1,6 @@
-"""The Linux bridge with our capture on the port towards A, its frames copied by programs of traffic control (TCX).
+"""The Linux bridge with our capture on the port towards A, whose frames are copied by BPF programs of traffic control.
 
-It captures what `bridge:capture` does, which has a packet socket for it.
+It captures the same as `bridge:capture`, which uses a packet socket.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ for one in /proc/[0-9]*; do
     [ "$(readlink "$one/ns/net" 2>/dev/null)" = "$here" ] || continue
     grep -sh -A 5 '^link_type:.*tcx' "$one"/fdinfo/* || true
 done"""
-"""The programs at the interfaces of a network stack, by what holds them there; `tc` before iproute2 6.6 shows none."""
+"""Lists the programs on the interfaces of a network stack, by their links; `tc` before iproute2 6.6 shows none."""
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links, and the programs of the network stack, which is its own."""
+    """Return commands for the links and the programs of the network stack, which is its own."""
     del box
     return ("ip -d link show", LINKS)
 
 
 def notes(run: Run, box: Box) -> list[str]:
-    """Whether the capture ran."""
+    """Return whether the capture ran."""
     return [] if broken(run, box) else ["The capture ran."]
 
 
 def broken(run: Run, box: Box) -> list[str]:
-    """Whether the capture has ended."""
+    """Return whether the capture has ended."""
     del box
     return [] if run(["sh", "-c", LINKS]).strip() else [ENDED]
 

@@ -20,22 +20,22 @@ SOCKETS = "/proc/net/packet"
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links, and the packet sockets of the network stack, which is its own."""
+    """Return commands for the links and the packet sockets of the network stack, which is its own."""
     del box
     return ("ip -d link show", f"cat {SOCKETS}")
 
 
 ENDED = "the capture had ended before the session did, and the path was a plain bridge by then"
-"""What is found of a capture that no longer runs when a session has been measured."""
+"""The finding for a capture that has ended before the end of a session."""
 
 
 def notes(run: Run, box: Box) -> list[str]:
-    """Whether the capture ran."""
+    """Return whether the capture ran."""
     return [] if broken(run, box) else ["The capture ran."]
 
 
 def broken(run: Run, box: Box) -> list[str]:
-    """Whether the capture has ended."""
+    """Return whether the capture has ended."""
     del box
     return [] if len(run(["cat", SOCKETS]).splitlines()) > 1 else [ENDED]
 
@@ -58,7 +58,7 @@ CAPTURING = Mode(
 
 
 def captured_by(program: str, package: str) -> Mode:
-    """The bridge with another program that captures the same: the first 128 bytes of every frame, into memory."""
+    """Return the bridge with another capture program: the first 128 bytes of every frame, into memory."""
     return replace(
         CAPTURING,
         name=f"bridge:{program}",

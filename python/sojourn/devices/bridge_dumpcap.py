@@ -1,7 +1,7 @@
-"""The Linux bridge with dumpcap running on the port towards A, Wireshark's program that captures.
+"""The Linux bridge with dumpcap, Wireshark's capture program, running on the port towards A.
 
-It captures what `bridge:capture` does: the first 128 bytes of every frame, into the same memory, of which the last
-64 MB are kept.
+It captures the same as `bridge:capture`: the first 128 bytes of every frame, into the same memory, of which the last 64
+MB are kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The Linux bridge with HTB and connection tracking: the ipp2p mode of linux-bridge-2003 (2.2), in nftables.
 
-Its rules restore a connection's mark, accept what is marked, mark what a payload match finds, save that mark on the
-connection, and put marked packets into the class of 20 kbit/s. ipp2p is no longer in any kernel: a match of the first
-bytes of a BitTorrent handshake stands in its place. Packets are of TCP and UDP; the paper's rules were of TCP alone.
-Frames that carry no IP see neither connection tracking nor rules; echoes are tracked, and the rules of marks skip them.
+Its rules restore a connection's mark, accept marked packets, mark packets with a payload match, save that mark on the
+connection, and put marked packets into the class of 20 kbit/s. ipp2p is in no present kernel: a match of the first
+bytes of a BitTorrent handshake replaces it. Packets are of TCP and UDP; the paper's rules were for TCP only. Frames
+without IP pass neither connection tracking nor rules; echoes are tracked, but the rules for marks skip them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HANDSHAKE = "0x13426974"
 """A length of 19, then "Bit": the first bytes that a BitTorrent peer sends."""
 
 MARK, CLASS = 22, "1:12"
-"""As the paper has them. Both ports have handles of 1:, so that one rule names the class of either."""
+"""The values of the paper. Both ports have handles 1:, so that one rule names the class of either."""
 
 LENDS = "/proc/sys/net/bridge/bridge-nf-call-iptables"
-"""It is there where br_netfilter is: without that a bridge takes the option, and rules see nothing."""
+"""Exists if br_netfilter is loaded: without it a bridge accepts the option, but no rule is applied."""
 
 CONNECTIONS = "head -n 50 /proc/net/nf_conntrack"
 
@@ -48,7 +48,7 @@ RULES = f"""table FAMILY sojourn {{
 
 
 def limited_rules(family: str, table: str, interfaces: Sequence[str]) -> str:
-    """The same rules for packets of these interfaces alone, on a machine that has others."""
+    """Return the same rules, limited to packets of these interfaces, for a machine that has others."""
     named = ", ".join(f'"{one}"' for one in interfaces)
     lines = []
     for line in RULES.replace("table FAMILY sojourn", f"table {family} {table}").splitlines():
@@ -61,7 +61,7 @@ def limited_rules(family: str, table: str, interfaces: Sequence[str]) -> str:
 
 
 def tracked(box: Box) -> list[Command]:
-    """The bridge with HTB at both ports, and the rules: in the bridge family where it tracks connections."""
+    """Make the bridge with HTB at both ports and the rules: in the bridge family if that tracks connections."""
     script = [
         "modprobe -q nf_conntrack_bridge || true",
         "if ! nft -f - 2>/dev/null <<'END'",
@@ -81,12 +81,12 @@ def tracked(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links, queues, the rules with what they counted, and connections: what shows that the rules ran."""
+    """Return commands for links, queues, rule counters and connections, which show that the rules were applied."""
     return [*queues(box), "nft list ruleset", CONNECTIONS]
 
 
 def notes(run: Run, box: Box) -> list[str]:
-    """Which part of the kernel tracks connections, and what stands for ipp2p."""
+    """Return which part of the kernel tracks connections, and what replaces ipp2p."""
     del box
     tables = [
         one["table"]["family"] for one in json.loads(run(["nft", "-j", "list", "tables"]))["nftables"] if "table" in one

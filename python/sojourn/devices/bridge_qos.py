@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def classes(dev: str, major: int, root: int) -> list[Command]:
-    """A qdisc with three classes, as the paper has them for one port."""
+    """Return the commands for a qdisc with three classes, as in the paper for one port."""
     one = f"class add dev {dev} parent"
     return commands(
         "tc",
@@ -29,14 +29,14 @@ def classes(dev: str, major: int, root: int) -> list[Command]:
 
 
 def shaped(box: Box) -> list[Command]:
-    """The bridge, and both of the paper's qdiscs; further ports of a side have what their side has."""
+    """Make the bridge with both of the paper's qdiscs; further ports of a side have the same as the first."""
     lefts = [port for port in box.ports if port is box.left or port.dev.startswith(box.left.dev)]
     sides = [(port, 1 if port in lefts else 2) for port in box.ports]
     return [*build(box), *(line for port, side in sides for line in classes(port.dev, side, side))]
 
 
 def queues(box: Box) -> Sequence[str]:
-    """Links, qdiscs and classes with what they counted."""
+    """Return commands for links, and for qdiscs and classes with their counters."""
     shown = [f"tc -s {what} show dev {port.dev}" for port in box.ports for what in ("qdisc", "class")]
     return [*links_of(box), *shown]
 

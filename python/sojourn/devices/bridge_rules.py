@@ -1,4 +1,4 @@
-"""The Linux bridge with N nftables rules that match nothing: each is tried for each frame, and costs its time."""
+"""The Linux bridge with N nftables rules that match nothing: each is evaluated for each frame, which takes time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 9999
 
 
 def filtered(box: Box) -> list[Command]:
-    """The bridge, and a chain at its forward hook: no port has any of the addresses that its rules ask for."""
+    """Make the bridge with a chain at its forward hook: no port has any of the addresses in its rules."""
     strangers = (f"02:77:ee:00:{number >> 8:02x}:{number & 255:02x}" for number in range(1, box.count + 1))
     rules = "\n".join(f"ether saddr {mac} drop" for mac in strangers)
     chain = f"chain forward {{ type filter hook forward priority 0; policy accept;\n{rules}\n}}"
@@ -24,7 +24,7 @@ def filtered(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links and rules."""
+    """Return commands for links and rules."""
     return [*links_of(box), "nft list ruleset"]
 
 

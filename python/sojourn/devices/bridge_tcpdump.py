@@ -1,7 +1,7 @@
-"""The Linux bridge with tcpdump running on the port towards A, as bridge-2003 had on its bridge.
+"""The Linux bridge with tcpdump running on the port towards A, as in bridge-2003.
 
-It captures what `bridge:capture` does: the first 128 bytes of every frame, into the same memory, of which the last
-64 MB are kept.
+It captures the same as `bridge:capture`: the first 128 bytes of every frame, into the same memory, of which the last 64
+MB are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The direct link: one cable from A to B. It is always there, and every device is compared with it."""
+"""The direct link: one cable from A to B. It always exists, and every device is compared with it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A device on the bench: a switch, a firewall, a NIC, whatever joins a port of A to a port of B (`dut:cisco`).
 
-Nothing of it is built, and nothing is known of it but its label. It needs real hosts (`--bed bed.toml`).
+Sojourn does not build it, and knows only its label. It needs real hosts (`--bed bed.toml`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Our own emulating bridge between two ports: `sojourn-instrument emulate`, which conducts a study's pipes.
+"""Our own emulating bridge between two ports, `sojourn-instrument emulate`, with the pipes of a study.
 
-The bed lays its cables and joins nothing: frames pass once the emulator runs.
+The bed makes its cables but does not join them: frames pass once the emulator runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a device mode declares of itself: the shape of every file beside this one, and of those that others add.
+"""The declaration of a device mode: the type of every module beside this one, and of those in other distributions.
 
-A mode says how its boxes are built, what the machine must have for it, how they are removed, and how the device is
-named, drawn and described. It is text and pure functions alone: a bed runs the commands, a report uses the words, so
-both sides of the run folder may read it.
+A mode declares how its boxes are built and removed, what the machine must have for it, and how the device is named,
+drawn and described. It consists of text and pure functions: a bed runs the commands, a report uses the texts, so both
+sides of the run folder may read it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 LONGEST_SLUG = 8
-"""Characters of a device in the names of interfaces: more, and these pass the kernel's 15."""
+"""The most characters of a device in interface names, which the kernel limits to 15."""
 
 
 class Port(Protocol):
@@ -24,7 +24,7 @@ class Port(Protocol):
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a box that stands apart: addresses that it may give its port, and those of the end behind it."""
+    """One side of a box with its own network stack: addresses for its port, and those of the end behind it."""
 
     ip4: str
     ip6: str
@@ -34,7 +34,7 @@ class Side:
 
 
 class Box(Protocol):
-    """One box of a device, as a mode sees it: two ports, or more where it is a switch, on one host."""
+    """One box of a device, as a mode sees it: two ports, or more for a switch, on one host."""
 
     @property
     def left(self) -> Port:
@@ -50,7 +50,7 @@ class Box(Protocol):
 
     @property
     def name(self) -> str | None:
-        """The interface that a switch is itself; None for other modes, as are the next two."""
+        """The interface of a switch itself; None for other modes, like the next two."""
 
     @property
     def ifindex(self) -> int | None: ...
@@ -64,18 +64,18 @@ class Box(Protocol):
 
     @property
     def sides(self) -> tuple[Side, Side] | None:
-        """Towards A and towards B; None for boxes that share their host with others."""
+        """The sides towards A and B; None for boxes that share their host with others."""
 
 
 class Command(NamedTuple):
-    """A line for a tool that reads lines: `ip`, `tc` and `bridge` in batch mode, or `sh`."""
+    """A line for a tool in batch mode (`ip`, `tc` and `bridge`), or for `sh`."""
 
     tool: str
     line: str
 
 
 class Ink(NamedTuple):
-    """How a device is drawn in figures."""
+    """The colour, dash and symbol of a device in figures."""
 
     slug: str
     light: str
@@ -86,136 +86,142 @@ class Ink(NamedTuple):
 
 Commands = Callable[[Box], Sequence[Command]]
 Run = Callable[[Sequence[str]], str]
-"""Runs a command on the devices' host and gives its output."""
+"""Runs a command on the devices' host and returns its output."""
 
 
 def nothing(box: Box) -> Sequence[Command]:
-    """No command."""
+    """Return no command."""
     del box
     return ()
 
 
 def nobody(run: Run, boxes: Sequence[Box]) -> list[str]:
-    """No port is waited for."""
+    """Return no port."""
     del run, boxes
     return []
 
 
 def links_of(box: Box) -> Sequence[str]:
-    """The interfaces of a box, as `ip` shows them."""
+    """Return commands for the interfaces of a box, as `ip` shows them."""
     names = [*([box.name] if box.name else []), *(port.dev for port in box.ports)]
     return [f"ip -d link show dev {name}" for name in names]
 
 
 def nothing_to_note(run: Run, box: Box) -> Sequence[str]:
-    """No sentence."""
+    """Return no sentence."""
     del run, box
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A device mode: the kinds of boxes that can stand between A and B."""
+    """A device mode: a kind of box between A and B."""
 
     name: str
-    """As plans have it: up to 8 letters, digits, "_" and "-"; up to 6 where several may stand in a row. A variant of
-    another mode has that one's name and a word of its own: "bridge:qos"."""
+    """The name in plans: up to 8 letters, digits, "_" and "-"; up to 6 if there may be several in a row.
+
+    A variant of another mode has that one's name and a word of its own: "bridge:qos".
+    """
     slug: str = ""
-    """As interfaces bear it, where that is not the name; of a variant its word, unless it says otherwise."""
+    """The name in interface names, if it differs; by default, for a variant, its word."""
     title: str
-    """Where a sentence begins: "The Linux bridge"."""
+    """The name at the beginning of a sentence: "The Linux bridge"."""
     plural: str = ""
-    """Of several in a row: "Linux bridges"."""
+    """The plural, for several in a row: "Linux bridges"."""
     beyond: str = ""
-    """Of a variant, what it has that its mode has not, where a sentence begins: "Our capture"."""
+    """What a variant has in addition to its mode, for the beginning of a sentence: "Our capture"."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Of devices with certain labels."""
+    """Titles of devices with certain labels."""
     box: str
-    """What is written on a box of a drawing."""
+    """The text on a box in a drawing."""
     ink: Ink | None = None
     """None: one of the colours for other devices."""
     inks: Mapping[str, Ink] = field(default_factory=dict)
-    """Of cascades and labels: "*2", ":idle"."""
+    """The inks of cascades and labels: "*2", ":idle"."""
     place: int = 100
-    """Where legends and tables list it; plain devices of Sojourn itself have 0 to 99."""
+    """The place in legends and tables; plain devices of Sojourn itself have 0 to 99."""
     rank: int = 1
-    """Which device a run is about, the highest first; 0: it is there for others to be compared with."""
+    """The rank as the subject of a run, the highest first; 0: it is only for comparison."""
     reference: int = 0
-    """Whether others' delays are reported beside its own, and its rank: 1 before 2; 0: none."""
+    """The rank as a reference for other devices' delays: 1 before 2; 0: it is none."""
     boxes: int = 1
     longest: int = 1
-    """How many may stand in a row: `name*N`."""
+    """The most boxes in a row: `name*N`."""
     counts: str = ""
-    """What the number in `name*N` counts where it is not boxes in a row: "rules"."""
+    """What the number in `name*N` counts, if not boxes in a row: "rules"."""
     most: int = 0
-    """The largest such number."""
+    """The maximum of that number."""
     is_apart: bool = False
-    """Whether it has a network stack to itself: what it does to one, other devices must not feel."""
+    """Whether it has its own network stack, so that its changes to it do not affect other devices."""
     is_routed: bool = False
     """Whether it forwards by IP addresses: then its ends are in two subnets, and only IP passes."""
     acts_on_ip: bool = False
-    """Whether it acts on IP packets alone: raw frames pass, but what it does beyond forwarding is not done to them."""
+    """Whether it acts on IP packets only: raw frames pass, but without the work beyond forwarding."""
     key: str = ""
-    """By what a packet is known again behind it, as `sojourn match --key` has it; of a bridge the whole frame and of a
-    router the IP packet, unless it says otherwise."""
+    """The key by which a packet is matched behind it, as in `sojourn match --key`.
+
+    By default this is the whole frame for a bridge and the IP packet for a router.
+    """
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    """Of the host of a device that stands apart, beside those of every such host."""
+    """Further sysctls of the host of a device with its own network stack."""
     polls: bool = False
-    """Whether XDP redirects frames to its ports: the neighbours of these must poll (NAPI), as GRO makes veths do."""
+    """Whether XDP redirects frames to its ports, whose peers must then poll (NAPI); GRO makes veths do so."""
     shapes: bool = False
-    """Whether its ports have queueing disciplines of its own, so that no shaper of the bed fits there."""
+    """Whether its ports have qdiscs of its own, so that the bed cannot put a shaper there."""
     is_switch: bool = False
-    """Whether it joins any number of ports, by an interface of its own that learns addresses."""
+    """Whether it joins any number of ports by an interface of its own that learns addresses."""
     is_box: bool = False
-    """Whether a program of the user's builds it."""
+    """Whether a program of the user builds it."""
     is_outside: bool = False
-    """Whether it stands between real hosts, as somebody has cabled it: nothing of it is built, set or read."""
+    """Whether it is a device between real hosts that the user has cabled: it is not built, configured or read."""
     program: str = ""
     """A shell script that builds it, as a user's program builds a box; it bridges."""
     told: tuple[str, ...] = ()
-    """The words that the script is given."""
+    """The arguments of the script."""
     is_emulator: bool = False
     """Whether only a running `sojourn-instrument emulate` joins its ports."""
     is_needed: bool = False
-    """Whether Sojourn's main job cannot be done without it."""
+    """Whether measuring requires it."""
     tools: Mapping[str, str] = field(default_factory=dict)
-    """Programs that its commands need, and the package of each."""
+    """Programs that its commands need, each with its package."""
     fix: str = ""
     """What a machine lacks that cannot build it, and the command that fixes that."""
     build: Commands = nothing
-    """Joins the ports of a bare box; these are there, down, with addresses of Ethernet alone."""
+    """Joins the ports of a bare box; these exist, are down, and have only MAC addresses."""
     join: Commands = nothing
-    """The same, once the ports are up."""
+    """Joins the ports once they are up."""
     waiting: Callable[[Run, Sequence[Box]], list[str]] = nobody
-    """The ports of its boxes that do not forward yet."""
+    """Returns the ports of its boxes that do not forward yet."""
     flush_fdb: Commands = nothing
     """Flushes a switch's FDB: the addresses that it has learned."""
     objects: Callable[[Box], Sequence[str]] = links_of
-    """Commands that show what it made in the kernel, for the report: `nft list ruleset`, `tc -s qdisc show dev …`."""
+    """Returns commands that show its kernel objects, for the report: `nft list ruleset`, `tc -s qdisc show dev …`."""
     notes: Callable[[Run, Box], Sequence[str]] = nothing_to_note
-    """Sentences about how it was built here, where machines differ in that."""
+    """Returns sentences about how it was built here, if that depends on the machine."""
     broken: Callable[[Run, Box], Sequence[str]] = nothing_to_note
-    """Sentences on what of it no longer was what it should be when a session had been measured: a finding."""
+    """Returns sentences about what was broken at the end of a session: a finding."""
     remove: Commands = nothing
-    """Takes away what would outlive the host's interfaces, which the bed removes itself; it is run too where the bed
-    could not be built, and the box perhaps never was. After SIGKILL nothing runs it."""
+    """Removes what would outlive the host's interfaces, which the bed removes itself.
+
+    It also runs if the bed could not be built, and the box may not exist. After SIGKILL nothing runs it.
+    """
 
     def key_of(self, *, is_routed: bool) -> str:
-        """By what a packet is known again behind it, where its boxes were seen to route, or not to."""
+        """Return the key by which a packet is matched behind it, depending on whether its boxes route."""
         return self.key or ("router" if is_routed else "bridge")
 
 
 @dataclass(frozen=True)
 class Device:
-    """What stands between A and B on one link: nothing (`direct`), or boxes of one mode in a row."""
+    """The device between A and B on one link: none (`direct`), or boxes of one mode in a row."""
 
     name: str
     mode: Mode
     stations: int
     label: str = ""
-    """Distinguish devices of one mode."""
+    """Distinguishes devices of one mode."""
     count: int = 0
-    """Of what its mode counts."""
+    """The number of what its mode counts."""
 
     @property
     def kind(self) -> str:
@@ -224,12 +230,12 @@ class Device:
 
     @property
     def cables(self) -> int:
-        """How many cables lead from A to B over it."""
+        """The number of cables from A to B over it."""
         return self.stations + 1
 
     @property
     def slug(self) -> str:
-        """The device as it appears in interface names: its label, else its name."""
+        """The device in interface names: its label, else its name."""
         if self.label:
             return self.label.replace("-", "")[:LONGEST_SLUG]
         own = self.mode.slug or self.mode.name.rpartition(":")[2]
@@ -244,7 +250,7 @@ class Device:
 
     @property
     def title(self) -> str:
-        """Its name where a sentence begins."""
+        """Its name for the beginning of a sentence."""
         if self.label in self.mode.titles:
             return self.mode.titles[self.label]
         called = self.mode.title
@@ -256,10 +262,10 @@ class Device:
 
     @property
     def ink(self) -> Ink | None:
-        """Its own, if it has any."""
+        """Its own ink, if it has one."""
         return self.mode.ink if self.name == self.mode.name else self.mode.inks.get(self.name[len(self.mode.name) :])
 
 
 def commands(tool: str, *lines: str) -> list[Command]:
-    """Several lines for one tool."""
+    """Return several lines for one tool."""
     return [Command(tool, line) for line in lines]

@@ -1,7 +1,7 @@
-"""Open vSwitch, where it is installed: a box like any user's, whose program is the file beside this one.
+"""Open vSwitch, if installed: a box like a user's, built by the script beside this module.
 
-Its daemons and its database are its own. Where the kernel lacks the datapath it forwards in user space, and the log of
-the box says so.
+It has its own daemons and database. If the kernel lacks the datapath, it forwards in user space, and the log of the box
+says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """The network stack; what the daemons made besides is in the box's log."""
+    """Return commands for the network stack; further objects of the daemons are in the box's log."""
     del box
     return ("ip -d link show", "tc -s qdisc show")
 

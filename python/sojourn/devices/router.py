@@ -1,6 +1,6 @@
-"""The kernel's router: it forwards IPv4 and IPv6 between two subnets, which A and B are in.
+"""The kernel's router: it forwards IPv4 and IPv6 between the two subnets of A and B.
 
-Every neighbour is pinned: nothing is asked for on the wire. Frames that carry no IP end here.
+Every neighbour is permanent: no ARP or ND is sent. Frames without IP are not forwarded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ QUIET: Mapping[str, str] = {
     "net/ipv6/conf/*/mldv2_unsolicited_report_interval": "1",
     "net/ipv6/mld_qrv": "1",
 }
-"""Of a host that may have addresses and says nothing by itself."""
+"""The sysctls of a host that may have addresses but sends nothing by itself."""
 
 SYSCTLS = {**QUIET, "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 
 
 def route(box: Box) -> list[Command]:
-    """An address of each family and the pinned neighbour at each port."""
+    """Return the commands for an address of each family and a permanent neighbour at each port."""
     lines = []
     for port, side in zip((box.left, box.right), box.sides or (), strict=True):
         lines += [f"address add {side.ip4}/24 dev {port.dev}", f"address add {side.ip6}/64 dev {port.dev} nodad"]
@@ -41,7 +41,7 @@ def route(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links, addresses, routes and neighbours of the whole network stack, which is the router's alone."""
+    """Return commands for links, addresses, routes and neighbours of the router's own network stack."""
     shown = ("ip address show", "ip -4 route show", "ip -6 route show", "ip neighbour show")
     forwarding = "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding"
     return [*links_of(box), *shown, forwarding]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def translate(box: Box) -> list[Command]:
-    """The router, and a rule for each family: what leaves towards B has the address of that port."""
+    """Return the router's commands, and a rule for each family: packets towards B get the address of that port."""
     _, right = box.sides or (None, None)
     assert right is not None
     rules = [
@@ -32,7 +32,7 @@ def translate(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """What a router has, and the rules."""
+    """Return the commands of a router, and one for the rules."""
     return [*of_router(box), "nft list ruleset"]
 
 

@@ -1,4 +1,4 @@
-"""The least that the kernel can do between two ports: whatever comes in at one leaves at the other (tc mirred)."""
+"""The least that the kernel can do between two ports: a frame received at one is sent at the other (tc mirred)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def redirect(box: Box) -> list[Command]:
-    """A redirect each way."""
+    """Return the commands for a redirect in each direction."""
     lines = []
     for come, go in ((box.left, box.right), (box.right, box.left)):
         everything = f"filter add dev {come.dev} ingress protocol all prio 1 u32 match u32 0 0"
@@ -23,7 +23,7 @@ def redirect(box: Box) -> list[Command]:
 
 
 def objects(box: Box) -> Sequence[str]:
-    """Links and filters."""
+    """Return commands for links and filters."""
     return [*links_of(box), *(f"tc -s filter show dev {port.dev} ingress" for port in box.ports)]
 
 

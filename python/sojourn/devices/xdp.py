@@ -1,7 +1,8 @@
-"""The smallest forwarder in XDP: a program at each port sends every frame out of the other one (bpf_redirect).
+"""The smallest forwarder in XDP: a program at each port redirects every frame to the other port (bpf_redirect).
 
-The programs are compiled by clang when the box is built, for they hold the number of the other port, and loaded by `ip`
-in the driver's own mode. A veth takes redirected frames only while its peer polls: every port of the path has GRO on.
+The programs are compiled by clang when the box is built, because they contain the other port's index, and loaded by
+`ip` in the driver's native mode. A veth accepts redirected frames only while its peer polls: every port of the path has
+GRO on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ END
 
 
 def forward(box: Box) -> list[Command]:
-    """A program each way."""
+    """Return the commands for a program in each direction."""
     ways = ((box.left.dev, box.right.dev), (box.right.dev, box.left.dev))
     lines = [f"redirect {come} $(ip -o link show dev {go} | cut -d: -f1)" for come, go in ways]
     return commands("sh", "(", LOAD, *lines, ")")

@@ -1,7 +1,7 @@
-"""The local history: the leading figures of every run of this user on this machine, and what they say together.
+"""The local history: the leading figures of every run of this user on this machine, and their variation over runs.
 
-A run folder in, a row for each leading figure in one SQLite file; `over_runs` puts the runs of one bed side by side. It
-keeps names of studies, runs and figures, and no names of users, hosts or folders. It never changes a run folder.
+A run folder is read, and each leading figure becomes a row in one SQLite file; `over_runs` compares the runs of one
+bed. It has names of studies, runs and figures, but no names of users, hosts or folders. It never changes a run folder.
 """
 
 from sojourn.history.entry import Entry, Figure, entry_of

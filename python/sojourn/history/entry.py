@@ -1,4 +1,4 @@
-"""One run as the history keeps it: which study on which bed, boot and kernel, and its leading figures.
+"""One run in the history: its study, bed, boot and kernel, and its leading figures.
 
 Reads plan, bed, log, verdict and results of a run folder, and nothing else of the machine.
 """
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 OWN = ("quantity", "statistic", "device", "reference")
-"""Factors that have columns of their own; the others stand together in `factors`."""
+"""Factors with columns of their own; the others are in `factors`."""
 
 MOST = 2**62
-"""No time of ours is as far from 1970, in ns."""
+"""No time of ours is farther from 1970, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A leading figure of a run: what it is of, and its value with its interval."""
+    """A leading figure of a run: its factors, its value and its interval."""
 
     quantity: str
     statistic: str
     device: str
     reference: str | None
     factors: str
-    """The other factors as JSON, those alone that the figure has, by name."""
+    """The other factors as JSON, sorted by name; only those that the figure has."""
     estimate: float
     ci_low: float | None
     ci_high: float | None
@@ -45,16 +45,16 @@ class Figure:
     n: int | None
     sessions: int | None
     headline: bool = False
-    """Whether it is the one measurand that the study is about."""
+    """Whether it is the measurand of the study."""
 
     @property
     def of(self) -> tuple[str, str, str, str | None, str]:
-        """What makes two figures of different runs the same one."""
+        """The identity of a figure in different runs."""
         return self.quantity, self.statistic, self.device, self.reference, self.factors
 
     @property
     def row(self) -> dict[str, Any]:
-        """All factors by name, as a row of results has them, and the unit."""
+        """All factors by name, as in a row of results, and the unit."""
         others: dict[str, Any] = json.loads(self.factors)
         own = {name: getattr(self, name) for name in OWN}
         return dict.fromkeys(FACTORS) | others | own | {"unit": self.unit}
@@ -62,12 +62,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run. `bed` is the hash of what is stable of machine and bed; `boot` is None where there were several."""
+    """A run. `bed` is the hash of the stable facts of machine and bed; `boot` is None if there were several."""
 
     study: str
     run: str
     began_ns: int
-    """The start of the run, UTC, since 1970."""
+    """The start of the run, in ns since 1970, UTC."""
     verdict: str
     bed: str
     boot: str | None
@@ -78,7 +78,7 @@ class Entry:
 
 
 def entry_of(folder: RunFolder) -> Entry:
-    """The run in this folder, which is analysed."""
+    """Return the entry of the analysed run in this folder."""
     verdict, rows = read_verdict(folder.verdict), read_results(folder.results)
     bed = bed_of(folder)
     return Entry(
@@ -98,12 +98,12 @@ def entry_of(folder: RunFolder) -> Entry:
 
 
 def bed_of(folder: RunFolder) -> dict[str, Any]:
-    """What bed.json holds; nothing where there is none."""
+    """Return the content of bed.json; empty if there is none."""
     return read_bed(folder.bed)
 
 
 def study_of(folder: RunFolder) -> str:
-    """The name of the study, as its plan has it."""
+    """Return the name of the study in the plan."""
     try:
         plan = read_toml(folder.plan.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
@@ -112,25 +112,25 @@ def study_of(folder: RunFolder) -> str:
 
 
 def at(facts: Any, path: str) -> Any:
-    """A fact of bed.json by its dotted name; None where it is not there."""
+    """Return a fact of bed.json by its dotted name; None if it is missing."""
     for name in path.split("."):
         facts = facts.get(name) if isinstance(facts, dict) else None
     return facts
 
 
 def began_ns(folder: RunFolder, tai_minus_utc_s: int) -> int:
-    """When the run was started first; the log has it in TAI, as far as the kernel knew how far that is from UTC."""
+    """Return the first start of the run, from the log's TAI and the kernel's offset of TAI to UTC."""
     first = next((whole(event["tai_ns"]) for event in read_log(folder.log) if "tai_ns" in event), 0)
     return first - tai_minus_utc_s * 1_000_000_000
 
 
 def whole(value: Any) -> int:
-    """A whole number that SQLite has room for, also as seconds in ns; 0 for anything else."""
+    """Return a whole number that SQLite can store, also when converted from s to ns; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST else 0
 
 
 def boot_of(bed: dict[str, Any]) -> str | None:
-    """The boot that all parts of a run were measured on; None where there were several, or nobody noted it."""
+    """Return the boot of all parts of a run; None if there were several, or it was not recorded."""
     parts = bed.get("parts") or [{"before": bed.get("moment")}]
     boots = [at(part, "before.boot_id") for part in parts] if isinstance(parts, list) else []
     is_one = len(boots) > 0 and all(boot == boots[0] for boot in boots)
@@ -138,19 +138,19 @@ def boot_of(bed: dict[str, Any]) -> str | None:
 
 
 def is_kept(row: dict[str, Any]) -> bool:
-    """Whether a row leads, has a value, and can be met again: a load that a search found is this run's alone."""
+    """Return whether a row is leading, has a value, and can recur: a load found by a search is this run's only."""
     was_found = row.get("rate_pps") is not None and row.get("rate_share") is not None
     return leading_of(row) is not None and row["estimate"] is not None and not was_found
 
 
 def is_headline(row: dict[str, Any], headline: dict[str, Any]) -> bool:
-    """Whether a row is the one that the verdict names as the study's measurand."""
+    """Return whether a row is the study's measurand in the verdict."""
     names = ("device", "reference", "cell", "estimate")
     return row["quantity"] == "device_latency" and all(row.get(name) == headline.get(name) for name in names)
 
 
 def figure_of(row: dict[str, Any], *, headline: bool) -> Figure:
-    """A row of results as the history keeps it."""
+    """Return a row of results in the form of the history."""
     others = {name: row[name] for name in FACTORS if name not in OWN and row.get(name) is not None}
     return Figure(
         quantity=row["quantity"],

@@ -1,7 +1,7 @@
-"""The runs of a study side by side: for each bed and figure the values over runs and boots, limits, and components.
+"""The runs of a study compared: for each bed and figure the values over runs and boots, limits, and components.
 
-Invalid runs are shown and count for nothing. An occasion is one boot on one day: what differs between boots and what
-differs between days are not separated.
+Invalid runs are shown but not counted. An occasion is one boot on one day: variation between boots and variation
+between days are not separated.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ class Value:
 
     @property
     def counts(self) -> bool:
-        """Whether the run may be used."""
+        """Whether the run is counted."""
         return self.entry.verdict != "invalid"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One figure over the runs of one bed, the earliest first."""
+    """One figure over the runs of one bed, in time order."""
 
     values: tuple[Value, ...]
     limits: Limits | None
     between: Component | None
     repeats: Scatter | None
-    """How far runs on one boot and day differ beyond their own intervals."""
+    """The variation of runs on one boot and day beyond their own intervals."""
     occasions: int
-    """Boots, and days within a boot, that the runs which count were made on."""
+    """The number of boots, and days within a boot, of the counted runs."""
 
     @property
     def figure(self) -> Figure:
-        """The figure, with the value that it had last."""
+        """The figure, with its latest value."""
         return self.values[-1].figure
 
     @property
     def counted(self) -> list[Value]:
-        """The values of runs that may be used."""
+        """The values of counted runs."""
         return [value for value in self.values if value.counts]
 
 
@@ -72,7 +72,7 @@ class OfBed:
 
 
 def over_runs(entries: Sequence[Entry]) -> list[OfBed]:
-    """The beds of these runs, that with the newest run last; of each its figures, in the order of leading figures."""
+    """Return the beds of these runs, the one with the newest run last; each with its figures in order."""
     beds: dict[str, list[Entry]] = {}
     for entry in sorted(entries, key=lambda one: one.began_ns):
         beds.setdefault(entry.bed, []).append(entry)
@@ -81,19 +81,19 @@ def over_runs(entries: Sequence[Entry]) -> list[OfBed]:
 
 
 def components_of(entries: Sequence[Entry], bed: str) -> dict[tuple[object, ...], Component]:
-    """How far boots differ by the runs on one bed, of the figures where that is known, by `key_of` their rows."""
+    """Return the variation between boots on one bed, for figures where it is known, by `key_of` their rows."""
     known = (series for one in over_runs(entries) if one.bed == bed for series in one.series)
     return {key_of(one.figure.row): one.between for one in known if one.between is not None}
 
 
 def repeats_of(entries: Sequence[Entry], bed: str) -> dict[tuple[object, ...], Scatter]:
-    """How far runs on one boot and day differ on one bed, where that is known, by `key_of` the figures' rows."""
+    """Return the variation between runs on one boot and day on one bed, where known, by `key_of` the figures' rows."""
     known = (series for one in over_runs(entries) if one.bed == bed for series in one.series)
     return {key_of(one.figure.row): one.repeats for one in known if one.repeats is not None}
 
 
 def series_of(entries: Sequence[Entry]) -> list[Series]:
-    """Every figure that these runs have, over those that have it."""
+    """Return every figure of these runs, over the runs that have it."""
     found: dict[object, list[tuple[Entry, Figure]]] = {}
     for entry in entries:
         for figure in entry.figures:
@@ -103,7 +103,7 @@ def series_of(entries: Sequence[Entry]) -> list[Series]:
 
 
 def series(pairs: Sequence[tuple[Entry, Figure]]) -> Series:
-    """One figure over runs: limits and components from those that may be used."""
+    """Return one figure over runs, with limits and components from the counted runs."""
     used = [(entry, figure) for entry, figure in pairs if entry.verdict != "invalid"]
     limits = individuals(np.array([figure.estimate for _, figure in used]))
     known = [(entry, figure) for entry, figure in used if entry.boot]
@@ -119,14 +119,14 @@ def series(pairs: Sequence[tuple[Entry, Figure]]) -> Series:
 
 
 def occasion(entry: Entry) -> tuple[str | None, int]:
-    """The boot and the day (UTC) of a run."""
+    """Return the boot and the day (UTC) of a run."""
     return entry.boot, entry.began_ns // DAY_NS
 
 
 def standard_error(figure: Figure) -> float:
-    """From the interval's width, as Student's of what it is over; not a number without an interval.
+    """Return the standard error from the interval's width, by Student's distribution; NaN without an interval.
 
-    Of one that is cut, of a rate at 0 or of a share at 1, the longer side stands for both.
+    For a truncated interval, of a rate at 0 or a share at 1, the longer side is used for both.
     """
     if figure.ci_low is None or figure.ci_high is None:
         return float("nan")

@@ -1,7 +1,7 @@
-"""Where the history lies: $SOJOURN_DATA, or sojourn/ in $XDG_DATA_HOME, or ~/.local/share/sojourn.
+"""The place of the history: $SOJOURN_DATA, or sojourn/ in $XDG_DATA_HOME, or ~/.local/share/sojourn.
 
-Root writes into no folder of another user, to whom the variables of sudo and su may point: files of root's would lie
-there, and whoever owns the folder could lead root's writing elsewhere. Root's own home is taken then.
+Root writes into no folder of another user, to which the variables of sudo and su may point: the files would be root's,
+and the folder's owner could redirect root's writing. Root's own home is used instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BELOW_HOME = Path(".local/share/sojourn")
 
 
 def find_history() -> History:
-    """The history of whoever runs this; its file need not be there yet."""
+    """Return the history of this user; its file may not exist yet."""
     asked = os.environ.get(ASKED)
     folder = Path(asked) if asked else usual_folder()
     if os.geteuid() == 0 and not is_of_root(folder):
@@ -32,7 +32,7 @@ def find_history() -> History:
 
 
 def usual_folder() -> Path:
-    """The user's folder for data; a relative $XDG_DATA_HOME is none (XDG Base Directory Specification)."""
+    """Return the user's data folder; a relative $XDG_DATA_HOME is ignored (XDG Base Directory Specification)."""
     base = Path(os.environ.get("XDG_DATA_HOME", ""))
     if base.is_absolute():
         return base / "sojourn"
@@ -43,6 +43,6 @@ def usual_folder() -> Path:
 
 
 def is_of_root(folder: Path) -> bool:
-    """Whether every folder on the way there that exists is root's."""
+    """Return whether every existing folder on the path belongs to root."""
     there = folder.resolve()
     return all(one.stat().st_uid == 0 for one in (there, *there.parents) if one.exists())

@@ -1,7 +1,7 @@
-"""The file of the history: SQLite, a table of runs and one of their figures. A run is written whole or not at all.
+"""The file of the history: SQLite, with tables of runs and figures. A run is written completely or not at all.
 
-Two runs that end at the same time wait for each other. A file that is damaged, of a later version or cannot be written
-is a `MachineError` with one sentence; nothing is ever repaired or deleted here.
+Two runs that end at the same time wait for each other. A file that is damaged, of a later version or not writable
+raises a `MachineError` with one sentence; nothing is ever repaired or deleted here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 try:
     import sqlite3
-except ModuleNotFoundError as missing:  # a Python that was built where SQLite's headers were not
+except ModuleNotFoundError as missing:  # a Python that was built without SQLite's headers
     raise MachineError("this Python was built without SQLite, which the history needs: use another Python") from missing
 
 VERSION = 1
@@ -69,7 +69,7 @@ class History:
     path: Path
 
     def append(self, entry: Entry) -> None:
-        """Add a run; the same run, resumed and analysed again, replaces what was kept of it."""
+        """Add a run; a resumed run that was analysed again replaces its earlier entry."""
         with self._told("written"):
             self._create()
             with closing(self._open()) as file, written_whole(file):
@@ -83,7 +83,7 @@ class History:
                 file.executemany(insertion("figures", ("run_id", *OF_FIGURE)), rows)
 
     def read(self, study: str | None = None) -> list[Entry]:
-        """Every run, or those of one study, the earliest first; none where there is no file yet."""
+        """Return every run, or those of one study, in time order; none without a file."""
         with self._told("read"):
             if not self.path.exists():
                 return []
@@ -105,7 +105,7 @@ class History:
         return Entry(**(named | {"simulated": bool(named["simulated"])}), figures=figures)  # type: ignore[arg-type]
 
     def _create(self) -> None:
-        """Make the folder and the file, for their owner alone."""
+        """Make the folder and the file, accessible to their owner only."""
         self.path.parent.parent.mkdir(parents=True, exist_ok=True)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -117,7 +117,7 @@ class History:
         return file
 
     def _version(self, file: sqlite3.Connection) -> int:
-        """The version of the file, 0 for a new one; a later one than this is refused."""
+        """Return the version of the file, 0 for a new one; refuse a later one than this."""
         version = int(file.execute("PRAGMA user_version").fetchone()[0])
         if version not in (0, VERSION):
             raise MachineError(
@@ -128,7 +128,7 @@ class History:
 
     @contextmanager
     def _told(self, done: str) -> Iterator[None]:
-        """Turn what can go wrong into one sentence."""
+        """Turn errors into one sentence."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -142,20 +142,20 @@ class History:
 
 
 def make_tables(file: sqlite3.Connection) -> None:
-    """The tables of a new file."""
+    """Make the tables of a new file."""
     for statement in SCHEMA.split(";"):
         file.execute(statement)
     file.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def insertion(table: str, names: tuple[str, ...]) -> str:
-    """The statement that adds a row of these columns."""
+    """Return the statement that adds a row of these columns."""
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 @contextmanager
 def written_whole(file: sqlite3.Connection) -> Iterator[None]:
-    """All statements or none; nobody else writes meanwhile."""
+    """Execute all statements or none; no other process writes meanwhile."""
     file.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""A laboratory: two hosts of this machine joined by an emulated path, for programs of anybody.
+"""A laboratory: two hosts of this machine joined by an emulated path, for any programs.
 
-A bed and an emulator are put together here; nothing is measured, recorded or judged.
+It combines a bed and an emulator; nothing is measured, recorded or judged.
 """

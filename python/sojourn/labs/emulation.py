@@ -1,4 +1,4 @@
-"""An emulated path between two ports: what it is set to and what it tells; and one between interfaces of the user's."""
+"""An emulated path between two ports: its configuration and its report; and one between the user's interfaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME = "emulate"
-"""Of its records."""
+"""The name in its records."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def settings_of(  # noqa: PLR0913 - all that an emulator can be configured with
     *,
     spin: bool,
 ) -> Settings:
-    """What an emulator is started with: the keywords hold in the directions that have no words of their own."""
+    """Return an emulator's configuration: the keywords apply to directions without a string of their own."""
     own = words_of(pipe)
     if config is not None:
         if own or forward is not None or backward is not None:
@@ -99,14 +99,14 @@ def settings_of(  # noqa: PLR0913 - all that an emulator can be configured with
 
 
 def require_understood(instrument: str, settings: Settings) -> None:
-    """Raises RequestError with what is wrong with the words, before anything is built."""
+    """Raise RequestError for errors in the configuration, before anything is built."""
     given = {"--forward": settings.forward, "--backward": settings.backward, "--config": settings.config}
     explain(instrument, [f"{option}={value}" for option, value in given.items() if value is not None])
 
 
 @contextmanager
 def until_the_end(emulator: EmulatorInstrument) -> Iterator[None]:
-    """Ends an emulator with the block: at once where that fails."""
+    """End an emulator with the block; kill it if the block fails."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""One end of an emulated path: a network namespace in which programs run, its addresses, and who listens there."""
+"""One end of an emulated path: a network namespace for programs, its addresses, and its listening sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
 
 LISTENING = {"tcp": "0A", "udp": "07"}
-"""The state of a socket that takes what comes, in the kernel's tables: LISTEN, and that of every UDP socket."""
+"""The states of receiving sockets in the kernel's tables: LISTEN, and that of every UDP socket."""
 
 LOOK_SECONDS = 0.005
 

@@ -1,6 +1,6 @@
-"""A laboratory, from the first namespace to the last: a bed of one link, and the emulator that is its only device.
+"""A laboratory, from its first namespace to its removal: a bed of one link, with the emulator as its only device.
 
-However it ends, SIGKILL included, nothing stays: that is the bed's doing.
+However it ends, SIGKILL included, the bed removes everything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEVICE = "emulate"
 
-# Anybody may ping, as systemd has it; where groups have no such numbers (a user namespace), it stays as the bed has it.
+# Everybody may ping, the default of systemd; in a user namespace without such group ids, the bed's setting stays.
 ANYBODY_PINGS = 'echo "0 2147483647" >/proc/sys/net/ipv4/ping_group_range'
 
 
@@ -72,7 +72,7 @@ def lab(  # noqa: PLR0913 - all that an emulator can be configured with
 
 @contextmanager
 def laid(settings: Settings, mtu: int, congestion: str | None = None) -> Iterator[Lab]:
-    """The same, by the emulator's configuration."""
+    """Build the laboratory from the emulator's configuration."""
     if congestion is not None and not re.fullmatch(r"[\w-]{1,15}", congestion):
         raise RequestError(f"congestion {congestion!r}: expected a name such as cubic or bbr")
     instrument = find_instrument()
@@ -92,9 +92,9 @@ def laid(settings: Settings, mtu: int, congestion: str | None = None) -> Iterato
 
 
 def _send_by(backend: NetnsBackend, host: HostName, congestion: str) -> None:
-    """Connections of this end send by this congestion control.
+    """Set the congestion control of this end's connections.
 
-    A namespace that is not the machine's first takes only those that `net.ipv4.tcp_allowed_congestion_control` has.
+    A namespace other than the first one accepts only those in `net.ipv4.tcp_allowed_congestion_control`.
     """
     folder = "/proc/sys/net/ipv4"
     try:
@@ -115,7 +115,7 @@ def _send_by(backend: NetnsBackend, host: HostName, congestion: str) -> None:
 
 
 def spec_of(mtu: int) -> BedSpec:
-    """The bed of a laboratory."""
+    """Return the bed of a laboratory."""
     return BedSpec(devices=(DEVICE,), has_direct=False, mtu=mtu)
 
 

@@ -1,6 +1,6 @@
-"""What can be asked of an emulated path, as keyword arguments: the words of `sojourn emulate`, with "_" for "-".
+"""The keyword arguments of an emulated path: the words of `sojourn emulate`, with "_" for "-".
 
-Only spells them; the instrument says what they mean and refuses what is wrong.
+Only formats them; the instrument parses them and refuses errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Share = str | float
-"""Of packets: "1%", or 0.01."""
+"""A share of packets: "1%", or 0.01."""
 
 SHARES = frozenset({"loss", "loss_after", "corrupt", "duplicate", "reorder"})
 
@@ -44,7 +44,7 @@ class Pipe(TypedDict, total=False):
 
 
 def words_of(pipe: Mapping[str, object]) -> str:
-    """The words of one pipe: "delay 20ms loss 1%"."""
+    """Return the configuration string of one pipe: "delay 20ms loss 1%"."""
     known = Pipe.__annotations__
     for name in pipe:
         if name not in known:
@@ -57,7 +57,7 @@ def words_of(pipe: Mapping[str, object]) -> str:
 
 
 def _spelled(name: str, value: object) -> str:
-    """A value as it is written; a number of packets' share is a percentage to the instrument."""
+    """Return a value as text; for the instrument, a number as a share of packets is a percentage."""
     if name in SHARES and isinstance(value, float | int):
         if not 0 <= value <= 1:
             raise RequestError(f'{name} = {value}: expected a share from 0 to 1, or a percentage as text: "{value}%"')

@@ -1,6 +1,6 @@
-"""An interface that this machine itself uses, emulated from here on: two cables of ours, and the emulator between them.
+"""Emulation on an interface that this machine itself uses: two cables of ours, with the emulator between them.
 
-The interface keeps its addresses and routes: the emulator's programs of traffic control lead its frames over the
+The interface keeps its addresses and routes: the emulator's programs of traffic control redirect its frames over the
 cables, and end with it. The cables are removed by a process that outlives this one, however this one ends.
 """
 
@@ -26,11 +26,11 @@ TOOLS = {"ip": "iproute2", "ethtool": "ethtool"}
 LOCKS = Path("/run/sojourn")
 _SECONDS = 10.0
 JOINING = ("tso", "gso", "gro", "tx")
-"""Offloads of the cables that are switched off: the emulator is to see frames as a wire carries them."""
+"""Offloads of the cables that are switched off, so that the emulator sees frames as on the wire."""
 
 KEEPER = """trap "" HUP INT TERM QUIT; cat >/dev/null; lock=$1; shift
 for one; do ip link del dev "$one" 2>/dev/null; done; rm -f "$lock" """
-"""Removes the cables, and last the lock, which it holds, once its standard input has ended."""
+"""Removes the cables, and then the lock, which it holds, when its standard input ends."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Detour:
 
     @property
     def options(self) -> list[str]:
-        """What the emulator is started with."""
+        """The emulator's options."""
         return [self.left, self.right, "--detour", self.interface, self.inner, self.outer]
 
 
 def require_free(interface: str, *, take_over: bool) -> dict[str, Any]:
-    """The interface as `ip` shows it; raises RequestError where it cannot be emulated, or is used and not to be had."""
+    """Return the interface as `ip` shows it; raises RequestError if it cannot be emulated, or is in use."""
     links = {link["ifname"]: link for link in links_here()}
     link = links.get(interface)
     if link is None:
@@ -71,7 +71,7 @@ def require_free(interface: str, *, take_over: bool) -> dict[str, Any]:
 
 @contextmanager
 def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
-    """Two cables for the frames of an interface, as long as this lasts."""
+    """Make two cables for the frames of an interface, for the time of the block."""
     if os.geteuid() != 0:
         raise MachineError("to emulate an interface of this machine needs root: run it with sudo")
     require_tools(TOOLS)
@@ -79,7 +79,7 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
     found = Detour(interface, *(f"sj{link['ifindex']}-{end}" for end in ("in", "l", "r", "out")))
     path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{link['ifindex']}.lock"
     with _alone(path, interface) as lock, _keeper(found, lock, path):
-        _remove(found)  # what one has left whose keeper was killed, too
+        _remove(found)  # cables left by one whose keeper was killed, too
         for near, far in ((found.inner, found.left), (found.right, found.outer)):
             of = ["mtu", str(link["mtu"])]
             _run("ip", "link", "add", near, *of, "type", "veth", "peer", "name", far, *of)
@@ -94,7 +94,7 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
 
 @contextmanager
 def _alone(path: Path, interface: str) -> Iterator[int]:
-    """Raises RequestError where another process emulates it: the lock is in a folder of root's."""
+    """Hold the lock of the interface, in a folder of root's; raises RequestError if another process emulates it."""
     LOCKS.mkdir(mode=0o700, exist_ok=True)
     while not (lock := _locked(path, interface)):
         pass
@@ -105,7 +105,7 @@ def _alone(path: Path, interface: str) -> Iterator[int]:
 
 
 def _locked(path: Path, interface: str) -> int | None:
-    """The lock; None where whoever held it has just removed its file."""
+    """Return the lock; None if its last holder has just removed its file."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def _locked(path: Path, interface: str) -> int | None:
 
 @contextmanager
 def _keeper(made: Detour, lock: int, path: Path) -> Iterator[None]:
-    """A process that removes the cables when this one has ended, however it ended; it holds the lock until then."""
+    """Start a process that removes the cables when this one ends, however it ends; it holds the lock until then."""
     keeper = subprocess.Popen(
         ["sh", "-c", KEEPER, "sh", str(path), made.inner, made.right],
         pass_fds=(lock,),

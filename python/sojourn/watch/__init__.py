@@ -1,6 +1,6 @@
-"""A live page of a run, or of a folder of runs, on loopback: `serve`.
+"""A live page of a run, or of a folder of runs, on the loopback interface: `serve`.
 
-It reads run folders and nothing else: no program that measures is asked or knows of it. The server (`server`, `guard`)
-follows logs (`follow`); what needs the records is worked out by a program of its own (`look`), which runs only where
-nobody else wants the processor. Before the first request is read, rights are given up (`confine`).
+It reads only run folders: no measuring program takes part in it. The server (`server`, `guard`) follows logs
+(`follow`); results that need records are computed by a separate program (`look`), which runs only when no other program
+needs the processor. Privileges are dropped before the first request is read (`confine`).
 """

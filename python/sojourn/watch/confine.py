@@ -1,9 +1,9 @@
-"""What a server of pages may do once its port is open: read run folders and its own program, and nothing else.
+"""Restrict a server of pages, once its port is open, to reading run folders and its own program.
 
-Root becomes `nobody`, with the one capability that reads whatever it may be shown (CAP_DAC_READ_SEARCH): a run's folder
-belongs to root while it is measured and to another user afterwards. Nobody gains rights by running a program
-(no_new_privs). Landlock then leaves reading below the folders that are named, and no writing, no connection and no port
-but those that are open. Programs that are started have no more. Must be called before the first thread is started.
+Root becomes `nobody`, with the single capability to read any file (CAP_DAC_READ_SEARCH): a run's folder belongs to root
+while it is measured and to another user afterwards. Executing a program gains no privileges (no_new_privs). Landlock
+then allows reading below the named folders, but no writing, no connection and no port except open ones. Child processes
+have the same restrictions. Must be called before the first thread is started.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LAST_CAPABILITY = 63
 VERSION_3 = 0x20080522
 PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, AMBIENT_RAISE = 8, 24, 38, 47, 2
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""Landlock's system calls, of the same numbers on every architecture."""
+"""Landlock's system calls, with the same numbers on every architecture."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 PATH_BENEATH = 1
 FIRST = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
-"""What Landlock of each version can forbid in file systems; later ones as the last."""
+"""The file system rights that each ABI version of Landlock can restrict; later versions as the last."""
 
 NET_FROM, SCOPED_FROM = 4, 6
 SYSTEM = (
@@ -40,7 +40,7 @@ SYSTEM = (
     "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf", "/etc/crypto-policies", "/etc/passwd", "/etc/nsswitch.conf",
     "/etc/mime.types",
 )  # fmt: skip
-"""What a Python with its libraries reads to start. Of /etc no more than that: root's keys and passwords are there."""
+"""The files that a Python with its libraries reads to start. No more of /etc: it has root's keys and passwords."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -61,7 +61,7 @@ class _Data(ctypes.Structure):
 
 
 def confine(readable: Iterable[Path]) -> str | None:
-    """Give up everything but reading below these folders; the sentence for what this kernel cannot forbid."""
+    """Drop all rights but reading below these folders; return a sentence on what this kernel cannot restrict."""
     first_to_go()
     if os.geteuid() == 0:
         become_nobody()
@@ -71,7 +71,7 @@ def confine(readable: Iterable[Path]) -> str | None:
 
 
 def first_to_go() -> None:
-    """Where memory is short, this is ended before what measures."""
+    """Make this process the first that the OOM killer ends, before any that measures."""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     except OSError:
@@ -79,7 +79,7 @@ def first_to_go() -> None:
 
 
 def become_nobody() -> None:
-    """Leave root, and keep reading."""
+    """Leave root, but keep the capability to read."""
     for one in range(LAST_CAPABILITY + 1):
         if one != READ_SEARCH:
             _libc().prctl(PR_CAPBSET_DROP, one, 0, 0, 0)  # those that this kernel does not have are none to lose
@@ -95,7 +95,7 @@ def become_nobody() -> None:
 
 
 def forbid_all_but(readable: Iterable[Path]) -> str | None:
-    """Landlock: reading and running below these paths, writing to /dev/null, and nothing else."""
+    """Restrict this process by Landlock to reading and executing below these paths, and writing to /dev/null."""
     version = _libc().syscall(CREATE_RULESET, None, 0, 1)
     if version < 1:
         return "this kernel has no Landlock: the server can read what its user can"
@@ -118,7 +118,7 @@ def _allow(rules: int, path: Path, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # what is not there need not be read
+        return  # a missing path needs no rule
     if not path.is_dir():
         rights &= ~READ_DIR
     beneath = _Beneath(rights, descriptor)

@@ -1,8 +1,8 @@
-"""A run's log as it grows: how far the run is, and what each trial said, path by path.
+"""Follow a run's log as it grows: the progress of the run, and the results of each trial, path by path.
 
-Reads whole lines from where it was the last time; a log that was made anew is read from its beginning. A line that is
-being written is read when it has its end. It estimates nothing: what it adds up are counts, and of each trial it keeps
-what the instrument said. Delays between two clocks are left to the analysis (`look`), which brings these together.
+Reads complete lines from the last position; a new log is read from its beginning. An incomplete line is read when it is
+complete. It estimates nothing: it adds up counts, and keeps the instrument's results of each trial. Delays between two
+clocks are left to the analysis (`look`), which corrects the offset.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 8 << 20
-"""Of a log that is read at once; the rest is read the next time."""
+"""The bytes of a log that are read at once; the rest is read the next time."""
 
 HEAD_BYTES = 256
-"""A log that begins with other bytes is another log: file systems give the number of a removed file to the next one."""
+"""A log that begins with other bytes is another log: file systems reuse the inode number of a removed file."""
 
 POINTS = 400
-"""Trials of each path and quantity that are drawn: the latest."""
+"""The trials of each path and quantity that are drawn: the latest."""
 
 KEPT = 4000
-"""Trials of each path and quantity whose middle is shown: the latest."""
+"""The trials of each path and quantity whose median is shown: the latest."""
 
 WAITING, BUILDING, MEASURING = "not begun", "building", "measuring"
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
@@ -47,16 +47,16 @@ TOLD = {
     "interrupted": "interrupted; sojourn run --resume goes on with it",
     "lost": "blocks are lost",
 }
-"""Events that are shown at once, by name; a sentence of their own comes before these."""
+"""Events that are shown at once, by name; an event's own sentence has precedence."""
 
 
 COUNTED = {"trial": "block", "tcp-trial": "block", "load-trial": "block", "search-result": "search"}
-"""Events that end a trial and of which nothing else is shown, with the key of the trial's number."""
+"""Events that end a trial without further results, with the key of the trial's number."""
 
 
 @dataclass
 class Trials:
-    """What the trials over one path said."""
+    """The results of the trials over one path."""
 
     trials: int = 0
     sent: int = 0
@@ -65,14 +65,14 @@ class Trials:
     points: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
 
     def keep(self, name: str, at_s: float, value: Any) -> None:
-        """Keep a trial's figure; null is none."""
+        """Keep a trial's figure, unless it is null."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             return
         self.values.setdefault(name, deque(maxlen=KEPT)).append(float(value))
         self.points.setdefault(name, deque(maxlen=POINTS)).append((round(at_s, 2), float(value)))
 
     def told(self) -> dict[str, Any]:
-        """The counts, the middle over trials of each figure, and the latest trials."""
+        """Return the counts, the median over trials of each figure, and the latest trials."""
         return {
             "trials": self.trials,
             "sent": self.sent,
@@ -83,7 +83,7 @@ class Trials:
 
 
 class Follower:
-    """The log of one run, followed."""
+    """Follows the log of one run."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -96,19 +96,19 @@ class Follower:
         self.study, self.total = "", 0
         self.beds = 0
         self.simulated = False
-        """Whether the run's time is simulated: nothing that others do disturbs it."""
+        """Whether the run's time is simulated, so that other programs cannot disturb it."""
         self.done: set[int] = set()
         self.paths: dict[str, Trials] = {}
         self.notes: deque[tuple[float, str]] = deque(maxlen=12)
         self.joined = False
-        """Whether trials had clocks that exchanges brought together: then no delay of a single trial is shown."""
+        """Whether trials had two clocks with exchanges: then no delay of a single trial is shown."""
         self.at_s = 0.0
-        """When the last event was, since the first."""
+        """The time of the last event since the first, in seconds."""
         self._began_ns = 0
         self._pace: deque[tuple[float, int]] = deque(maxlen=200)
 
     def poll(self) -> bool:
-        """Read what is new; whether anything was, or the log was made anew."""
+        """Read new lines; return whether there were any, or the log is a new one."""
         if not self.behind:
             return False
         try:
@@ -130,7 +130,7 @@ class Follower:
 
     @property
     def behind(self) -> bool:
-        """Whether more is there than was read at once, or another log than was read."""
+        """Whether the log has unread bytes, or is another one."""
         try:
             found = self._log.stat()
         except OSError:
@@ -143,14 +143,14 @@ class Follower:
         return self._place > 0
 
     def left_s(self) -> float | None:
-        """Seconds that the rest takes at the pace of the latest trials; None where that is not known."""
+        """Return the remaining seconds at the rate of the latest trials; None if unknown."""
         if self.state != MEASURING or len(self._pace) < 2 or not self.total:
             return None
         (first_s, first), (last_s, last) = self._pace[0], self._pace[-1]
         return (last_s - first_s) / (last - first) * (self.total - len(self.done)) if last > first else None
 
     def told(self) -> dict[str, Any]:
-        """All of it, as the page takes it."""
+        """Return all of it in the form of the page."""
         return {
             "state": self.state,
             "sentence": self.sentence,
@@ -171,7 +171,7 @@ class Follower:
             return
         if not isinstance(event, dict) or damage(event) is not None:
             return
-        with suppress(ArithmeticError, AttributeError, TypeError, ValueError):  # it says what no line of ours says
+        with suppress(ArithmeticError, AttributeError, TypeError, ValueError):  # a malformed event
             at_ns = event.get("tai_ns")
             if isinstance(at_ns, int):
                 self._began_ns = self._began_ns or at_ns
@@ -215,7 +215,7 @@ class Follower:
         return path
 
     def _block(self, event: dict[str, Any]) -> None:
-        """A block of probes."""
+        """Handle a block of probes."""
         self._count(event.get("block"))
         path = self._path(event)
         path.sent += int(event.get("sent") or 0)
@@ -228,7 +228,7 @@ class Follower:
             path.keep(f"rtt_{name}_ns", self.at_s, rtt.get(f"{name}_ns"))
 
     def _stream(self, event: dict[str, Any]) -> None:
-        """A trial of streams that was planned and is kept; what qualifies the tester is not drawn."""
+        """Handle a planned trial of streams that was kept; trials that qualify the tester are not drawn."""
         self.state = MEASURING
         if event.get("trial") is None or not event.get("kept", True):
             return

@@ -1,9 +1,8 @@
-"""Who is answered: who knows the token, asks by a name of this host, and only reads. Everybody else gets 404 or 421.
+"""Access control: only requests with the token, to a name of this host, that only read. Others get 404 or 421.
 
-The port is open to every user of the machine and to every page in a browser on it. The first part of a path is the
-token, which only who started the server can read. A page of somebody else's whose name was made to mean 127.0.0.1 (DNS
-rebinding) sends that name as Host, and is refused. What is answered may be kept by nobody, shown in no frame, and sends
-its address nowhere.
+The port is reachable by every user of the machine and every page in a browser on it. The first part of a path is the
+token, which only the user who started the server can read. A foreign page whose name was resolved to 127.0.0.1 (DNS
+rebinding) sends that name as Host, and is refused. Answers may not be cached or framed, and send no referrer.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HEADERS = (
 
 
 class Guard:
-    """In front of the pages."""
+    """The access control in front of the pages."""
 
     def __init__(self, pages: ASGIApp, token: str, port: int) -> None:
         self._pages, self._token = pages, token.encode()

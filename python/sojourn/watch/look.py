@@ -1,8 +1,8 @@
-"""One look at the records of a run, by a program of its own: what is planned, what is done, what that says so far.
+"""A separate program that evaluates the records of a run once: what is planned, what is done, and the results so far.
 
-`python -m sojourn.watch.look RUN` prints one line of JSON and writes nothing. With `--give-way` it runs only where
-nobody else wants a processor (SCHED_IDLE): what measures on the same machine comes first.
-The figures are those of `sojourn report`, by the same code; a run that has too few trials for them says why.
+`python -m sojourn.watch.look RUN` prints one line of JSON and writes no file. With `--give-way` it runs only when no
+other program needs a processor (SCHED_IDLE), so that it does not disturb a measurement on the same machine. The figures
+are those of `sojourn report`, from the same code; a run with too few trials says why.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRESENT = (
     ("rtt", "p50"), ("rtt", "p99"), ("loss", "ratio"), ("loss_ratio", "ratio"), ("received_pps", "mean"),
     ("throughput_bps", "mean"), ("pacing_error", "p99"),
 )  # fmt: skip
-"""The figures of a cell that are shown, where a run has them."""
+"""The figures of a cell that are shown, if a run has them."""
 
 KEPT = ("device", "reference", "quantity", "statistic", "estimate", "ci_low", "ci_high", "level", "unit", "cell",
         "clock_bound_ns")  # fmt: skip
@@ -46,7 +46,7 @@ FINDING = ("name", "severity", "where", "sentence")
 
 
 def main() -> None:
-    """Look once, and say so."""
+    """Evaluate once, and print the result."""
     end_with_who_asked()
     if "--give-way" in sys.argv:
         give_way()
@@ -54,13 +54,13 @@ def main() -> None:
         told = looked(Path(sys.argv[1]))
     except SojournError as error:
         told = {"problem": str(error)}
-    except Exception as error:  # records of a run that goes on may lack what an analysis counts on
+    except Exception as error:  # records of a run in progress may lack what an analysis expects
         told = {"problem": f"too little is recorded so far ({''.join(traceback.format_exception_only(error)).strip()})"}
     print(json.dumps(told | {"cpu_s": round(time.process_time(), 2)}, allow_nan=False))
 
 
 def give_way() -> None:
-    """Run where nobody else does."""
+    """Run only when no other program needs the processor."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with suppress(OSError):
@@ -68,12 +68,12 @@ def give_way() -> None:
 
 
 def end_with_who_asked() -> None:
-    """Be killed when the server has ended."""
+    """Have this process killed when the server ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def looked(folder: Path) -> dict[str, Any]:
-    """What the page shows of the plan and of the records; where the run's own analysis is whole, what that says."""
+    """Return the page's data of plan and records; from the run's own analysis if that is complete."""
     from sojourn.analysis.run import load
 
     run = load(folder)
@@ -89,7 +89,7 @@ def looked(folder: Path) -> dict[str, Any]:
 
 
 def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
-    """Rows and verdict that `sojourn run` has written when it had measured; None where they are older, or not there."""
+    """Return rows and verdict that `sojourn run` has written; None if they are older than the log, or missing."""
     folder = run.folder
     try:
         if folder.verdict.stat().st_mtime < folder.log.stat().st_mtime:
@@ -100,13 +100,13 @@ def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
 
 
 def has_failed(run: Run) -> bool:
-    """Whether the run ended before it was whole, and nobody has gone on with it since."""
+    """Return whether the run ended early, and was not resumed since."""
     ends = [event.get("event") for event in run.log if event.get("event") in {"started", "failed", "interrupted"}]
     return ends[-1:] in (["failed"], ["interrupted"])
 
 
 def said_so_far(run: Run, *, goes_on: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows and verdict of what is recorded; that a run which goes on is not whole is not held against it."""
+    """Return rows and verdict of the records; for a run in progress, without findings of incompleteness."""
     from sojourn.analysis import assess
     from sojourn.analysis.verdict import judge
 
@@ -118,9 +118,9 @@ def said_so_far(run: Run, *, goes_on: bool) -> tuple[list[dict[str, Any]], dict[
 
 
 def cells_of(run: Run) -> list[dict[str, Any]]:
-    """Each cell and path of the plan: what it is called, how many trials it has, and how many are recorded.
+    """Return each cell and path of the plan: its name, and the numbers of its trials and of recorded ones.
 
-    Trials over a twin are its fellow's: figures are of both together.
+    Trials over a twin count for its fellow: figures are of both together.
     """
     from sojourn.devices import A_A, fellow_of
     from sojourn.report.palette import ordered
@@ -139,7 +139,7 @@ def cells_of(run: Run) -> list[dict[str, Any]]:
 
 
 def planned_of(run: Run) -> Iterable[Trial[Any]]:
-    """Every trial of the plan; none where this version cannot read it."""
+    """Return every trial of the plan; none if this version cannot read it."""
     from sojourn.plan import plan_from_text
     from sojourn.records.earlier import plan_text
 
@@ -151,7 +151,7 @@ def planned_of(run: Run) -> Iterable[Trial[Any]]:
 
 
 def done_of(run: Run) -> set[int]:
-    """The planned trials that the log or the records have."""
+    """Return the planned trials in the log or the records."""
     from sojourn.watch.follow import Follower
 
     follower = Follower(run.folder.log)
@@ -162,7 +162,7 @@ def done_of(run: Run) -> set[int]:
 
 
 def factors_of(trial: Trial[Any]) -> Factors:
-    """The factors of a cell that nothing was recorded of yet, as far as the plan has them by their names."""
+    """Return the factors of a cell without records, as far as the plan has them by these names."""
     from sojourn.analysis.factors import Factors, factors_of_stream
 
     told = {one.name: getattr(trial.factors, one.name, None) for one in fields(Factors)}

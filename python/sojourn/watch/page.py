@@ -1,4 +1,4 @@
-"""The two pages: of a run, of a folder of runs. Each carries its style and its script, and asks for events alone."""
+"""The two pages: of a run, and of a folder of runs. Each contains its style and script, and requests only events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUN, RUNS = "watch", "watch_runs"
 
 @cache
 def page(kind: str, name: str, up: str = "") -> str:
-    """A page, and the name that it has until its first event; `up` is the way to the list that it belongs to."""
+    """Return a page with its initial name; `up` is the link to the list that it belongs to."""
     script = asset("watch_shared.js") + asset(f"{kind}.js")
     return (
         templates()
@@ -31,5 +31,5 @@ def page(kind: str, name: str, up: str = "") -> str:
 
 
 def content_policy(script: str) -> str:
-    """That of every page of ours, and events from the same place."""
+    """Return the policy of all our pages, with events from the same origin allowed."""
     return f"{policy([script])}; connect-src 'self'"

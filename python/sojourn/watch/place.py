@@ -1,7 +1,7 @@
-"""The port of what is watched, kept for its next start: a tunnel to it then leads to the server again.
+"""The port of a watched folder, remembered for the next start, so that an existing tunnel reaches the server again.
 
-A file for each folder, in the user's folder for state, readable by this user alone. The token is not kept: while no
-server runs, any user of the machine can bind the port and hear it from a page that is open.
+One file per folder, in the user's state folder, readable by this user only. The token is not stored: while no server
+runs, any user of the machine can bind the port and receive the token from an open page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sojourn.history.place import is_of_root
 
 
 def remembered(folder: Path) -> int:
-    """The port of this folder's last server; 0, which is any port, where there was none."""
+    """Return the port of this folder's last server; 0, which means any port, if there was none."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         file = _file(folder)
         if file.stat().st_uid == os.geteuid() and not file.stat().st_mode & 0o077:
@@ -28,7 +28,7 @@ def remembered(folder: Path) -> int:
 
 
 def remember(folder: Path, port: int) -> None:
-    """Keep it; where that cannot be, the next server has any."""
+    """Store the port; if that fails, the next server uses any port."""
     with suppress(OSError):
         file = _file(folder)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -39,7 +39,7 @@ def remember(folder: Path, port: int) -> None:
 
 
 def _file(folder: Path) -> Path:
-    """Below $XDG_STATE_HOME, or ~/.local/state; of root, only where sudo has not left another user's there."""
+    """Return the file below $XDG_STATE_HOME, or ~/.local/state; for root, not below a folder of another user."""
     home, base = Path(pwd.getpwuid(os.geteuid()).pw_dir), Path(os.environ.get("XDG_STATE_HOME", ""))
     if not base.is_absolute() or (os.geteuid() == 0 and not is_of_root(base)):
         base = home / ".local/state"

@@ -1,6 +1,6 @@
-"""A folder of runs: which there are, and of each whether it goes on, how far it is, and its verdict.
+"""A folder of runs: their names, and for each its state, progress and verdict.
 
-A run is looked at again only where its log or its verdict has changed; of a log that grows, what is new is read.
+A run is read again only if its log or its verdict has changed; of a growing log, only the new part is read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 500
-"""Runs that are listed, the latest first."""
+"""The most runs that are listed, the latest first."""
 
 UNREAD = "being read"
-"""The state of a run whose log was not read to its end so far."""
+"""The state of a run whose log is not completely read yet."""
 
 MOST_FOLLOWED = 16
-"""Runs that go on whose logs are followed: those that wrote last. The log of another is read from its beginning when it
-grows, and has no percentiles until then. As many logs again are kept that were not read to their end so far."""
+"""The most runs in progress whose logs are followed: those written last.
+
+Any other log is read from its beginning when it grows, and has no percentiles until then. The same number of logs that
+are not completely read yet are kept too.
+"""
 
 
 def is_run(path: Path) -> bool:
-    """Whether there is a run folder."""
+    """Return whether there is a run folder."""
     folder = RunFolder(path)
     return folder.plan.is_file() and folder.records.is_dir()
 
@@ -42,10 +45,10 @@ class Runs:
         self.folder = folder
         self._known: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
         self._followed: dict[str, Follower] = {}
-        """Logs that are still written, or were not read to their end so far."""
+        """Logs that are still written, or not completely read yet."""
 
     def names(self) -> list[str]:
-        """The names of its run folders, the latest first; links are not followed out of it."""
+        """Return the names of its run folders, the latest first; links out of it are not followed."""
         try:
             found = [one for one in self.folder.iterdir() if not one.is_symlink() and is_run(one)]
         except OSError:
@@ -55,10 +58,10 @@ class Runs:
         ]
 
     def told(self, within_s: float = inf) -> list[dict[str, Any]]:
-        """A line for each; logs for which the time was too short are `UNREAD`, and read the next time."""
+        """Return a line for each run; logs that could not be read in time are `UNREAD`, and read the next time."""
         until, names, lines = time.monotonic() + within_s, self.names(), []
         kept = {True: 0, False: 0}
-        for name in names:  # the latest first: they are read first, and are followed rather than others
+        for name in names:  # the latest runs are read and followed first
             line = self._line(name, until)
             lines.append(line)
             if name in self._followed:
@@ -71,9 +74,9 @@ class Runs:
         return lines
 
     def standing(self, within_s: float = inf) -> list[Standing]:
-        """Where each stands, for Prometheus; of those that go on, what their trials have said so far.
+        """Return the state of each run for Prometheus; for runs in progress, with results of trials so far.
 
-        Those whose logs were not read to their end within the time are left out, and are there the next time.
+        Runs whose logs could not be read in time are left out until the next call.
         """
         found = []
         for line in self.told(within_s):
@@ -103,7 +106,7 @@ class Runs:
 
 
 def line_of(folder: RunFolder, follower: Follower) -> dict[str, Any]:
-    """What is said of one run in a list."""
+    """Return the line of one run in a list."""
     verdict: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         found = json_value(folder.verdict.read_bytes())

@@ -1,7 +1,7 @@
-"""Serves the pages on 127.0.0.1: one of a run, or of a folder of runs an index and a page each; events as they come.
+"""Serve the pages on 127.0.0.1: one of a run, or of a folder of runs an index and a page each, with their events.
 
-An event stream (server-sent events) sends what changed, at most once a second, and a comment now and then; a browser
-whose stream has ended asks again. Nothing is stored, and no request changes anything.
+A stream of server-sent events sends changes, at most once a second, and a comment from time to time; a browser whose
+stream has ended reconnects. Nothing is stored, and no request changes anything.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ LOOPBACK = "127.0.0.1"
 EVERY_S = 1.0
 INDEX_EVERY_S = 2.0
 LISTING_S = 0.5
-"""So long logs are read before a list or metrics are answered; what they lack then comes the next time."""
+"""The time for reading logs before a list or metrics are answered; the rest is read the next time."""
 
 HURRY_S = 0.05
-"""Between two events while logs are unread."""
+"""The time between two events while logs are unread."""
 
 HEARTBEAT_S = 15.0
 MOST_STREAMS = 32
@@ -52,7 +52,7 @@ GRACE_S = 1
 
 
 class Pages:
-    """What is answered, once the guard has let a request in."""
+    """The handlers of requests, behind the guard."""
 
     def __init__(self, folder: Path, *, looks: bool) -> None:
         self.folder, self._looks = folder, looks
@@ -60,10 +60,10 @@ class Pages:
         self._watched: dict[str, Watched] = {}
         self._streams = 0
         self.is_over: Callable[[], bool] = lambda: False
-        """Whether the server is to end: streams end then."""
+        """Whether the server is ending, which ends the streams."""
 
     def app(self) -> Starlette:
-        """The routes."""
+        """Return the application with its routes."""
         routes = [Route("/", self.first), Route("/events", self.first_events)]
         routes += [Route("/metrics", self.first_metrics), Route("/{name}/metrics", self.run_metrics)]
         routes += [Route("/{name}/", self.run), Route("/{name}/events", self.run_events)]
@@ -71,53 +71,53 @@ class Pages:
 
     @property
     def single(self) -> bool:
-        """Whether the folder is a run's; one that is empty may become that."""
+        """Whether the folder is a run's; an empty one may become one."""
         return is_run(self.folder)
 
     async def first(self, request: Request) -> Response:
-        """The page of the folder itself."""
+        """Return the page of the folder itself."""
         return await (self.run(request) if self.single else self.index(request))
 
     async def first_events(self, request: Request) -> Response:
-        """What the folder itself says."""
+        """Return the events of the folder itself."""
         return await (self.run_events(request) if self.single else self.index_events(request))
 
     async def index(self, request: Request) -> Response:
-        """The list of runs."""
+        """Return the list of runs."""
         del request
         return HTMLResponse(page(RUNS, self.folder.resolve().name))
 
     async def index_events(self, request: Request) -> Response:
-        """The list, as it changes."""
+        """Stream the list as it changes."""
         return self._stream(request, self._listed, INDEX_EVERY_S)
 
     def _listed(self) -> dict[str, Any]:
-        """The runs of the folder; where it has become a run's, that it has: another page shows it."""
+        """Return the runs of the folder; `begun` if it has become a run's folder, which has another page."""
         runs = self._runs.told(LISTING_S)
         return {"runs": runs, "begun": self.single, "unread": sum(one["state"] == UNREAD for one in runs)}
 
     async def run(self, request: Request) -> Response:
-        """The page of a run."""
+        """Return the page of a run."""
         watched = self._of(request)
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
         return HTMLResponse(page(RUN, watched.folder.path.resolve().name, "" if self.single else "../"))
 
     async def run_events(self, request: Request) -> Response:
-        """What a run says, as it changes."""
+        """Stream the state of a run as it changes."""
         watched = self._of(request)
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
         return self._stream(request, watched.told, EVERY_S)
 
     async def first_metrics(self, request: Request) -> Response:
-        """What the folder itself says, for Prometheus: of a run all, of a folder of runs where each stands."""
+        """Return metrics of the folder for Prometheus: of a run all, of a folder of runs the state of each."""
         if self.single:
             return await self.run_metrics(request)
         return PlainTextResponse(text_of(self._runs.standing(LISTING_S)), media_type=CONTENT_TYPE)
 
     async def run_metrics(self, request: Request) -> Response:
-        """What a run says, for Prometheus."""
+        """Return the metrics of a run for Prometheus."""
         watched = self._of(request)
         if watched is None:
             return PlainTextResponse("There is no such run here.\n", 404)
@@ -131,12 +131,12 @@ class Pages:
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     def close(self) -> None:
-        """End what is going on."""
+        """End running evaluations."""
         for one in self._watched.values():
             one.close()
 
     def _of(self, request: Request) -> Watched | None:
-        """The run that is asked for: one of those that are listed."""
+        """Return the requested run, if it is listed."""
         name = request.path_params.get("name", "")
         if name not in self._watched:
             if name and (self.single or name not in self._runs.names()):
@@ -171,7 +171,7 @@ class Pages:
 
 
 def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]], None]) -> None:
-    """Serve a run, or a folder of runs, until it is interrupted; `say` has the address, and notes for a person."""
+    """Serve a run, or a folder of runs, until interrupted; `say` gets the address, and notes for the user."""
     if not folder.is_dir():
         raise RequestError(f"{folder} is not there: expected a run folder, or a folder that holds some")
     listening = listen(port, remembered(folder))
@@ -185,7 +185,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]
     server = uvicorn.Server(config)
     pages.is_over = lambda: server.should_exit
     for one in (signal.SIGINT, signal.SIGTERM):
-        # Before uvicorn listens to them, too: an exception could be lost in a library that is being imported.
+        # Set before uvicorn sets its own handlers: an exception could be lost in a library that is being imported.
         signal.signal(one, lambda *_: setattr(server, "should_exit", True))
     less = confine([folder.resolve()])
     say(f"http://{LOOPBACK}:{there}/{token}/", [] if less is None else [less])
@@ -196,7 +196,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]
 
 
 def listen(port: int, before: int) -> socket.socket:
-    """A port of loopback: the one that is asked, else that of the last time if it is free, else any."""
+    """Open a loopback port: the requested one, else the last one if it is free, else any."""
     for one in [port] if port else [before, 0] if before else [0]:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

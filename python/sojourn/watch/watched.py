@@ -1,8 +1,8 @@
-"""One run as its page has it: what the log says at once, and what the records say whenever they were looked at last.
+"""One run for its page: the state from the log at once, and the results of the last evaluation of the records.
 
-A look (`look`) is a program of its own, which gives way to all others unless there is nothing to disturb: a run that is
-over, or simulated. The next one begins when new trials are there and ten times the processor time of the last one has
-gone by. Nothing is read while nobody asks.
+An evaluation (`look`) is a separate program, which gives way to all others unless there is nothing to disturb: a run
+that has ended, or is simulated. The next one begins when there are new trials and ten times the processor time of the
+last one has passed. Nothing is read while nobody requests it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 LEAST_WAIT_S = 8.0
 LEAST_TRIALS = 4
 TIMES_AS_LONG = 10
-"""So many times the processor time of a look goes by before the next one."""
+"""The time between evaluations, in multiples of the last one's processor time."""
 
 PATIENCE_S = 1800.0
 STILL_S = 120.0
-"""A run that goes on and has written nothing for so long says so."""
+"""After this time without a new entry, a run in progress is reported as silent."""
 
 
 class Watched:
-    """A run, watched."""
+    """A watched run."""
 
     def __init__(self, folder: RunFolder, *, looks: bool) -> None:
         self.folder = folder
@@ -41,12 +41,12 @@ class Watched:
         self._of_log: dict[str, Any] | None = None
         self._look: dict[str, Any] = {}
         self._looked_at: tuple[int, str, float] | None = None
-        """Trials, state, and when the verdict was made, at the last look."""
+        """Trials, state, and time of the verdict, at the last evaluation."""
         self._looking: asyncio.Task[None] | None = None
         self._not_before = 0.0
 
     def told(self) -> dict[str, Any]:
-        """What the page shows now; worked out anew only where the log has grown."""
+        """Return the data of the page now; recomputed only if the log has grown."""
         while self._follower.behind and self._follower.poll():
             self._of_log = None
         if self._of_log is None:
@@ -68,7 +68,7 @@ class Watched:
         }
 
     def so_far(self, within_s: float) -> SoFar | None:
-        """What the log says, for Prometheus; None where reading it takes longer: the next call goes on from there."""
+        """Return the state from the log, for Prometheus; None if reading takes longer: the next call continues."""
         until = time.monotonic() + within_s
         while self._follower.behind and self._follower.poll():
             self._of_log = None
@@ -80,7 +80,7 @@ class Watched:
         return {*told["paths"], *(str(one["device"]) for one in self._look.get("cells") or [])}
 
     def close(self) -> None:
-        """End a look that is going on."""
+        """End a running evaluation."""
         if self._looking is not None:
             self._looking.cancel()
 
@@ -94,7 +94,7 @@ class Watched:
         return int(still // 60 * 60) if still > STILL_S else None
 
     def _look_again(self) -> None:
-        """Begin a look where one is due."""
+        """Begin an evaluation if one is due."""
         if self._looking is not None and not self._looking.done():
             return
         now = (len(self._follower.done), self._follower.state, self._verdict_s())

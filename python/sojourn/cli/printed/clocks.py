@@ -50,7 +50,7 @@ FORGOTTEN = record(
 
 
 def without_flow(known: dict[str, dict[str, object]]) -> dict[str, object]:
-    """What is known of a peer, which has no number of a flow."""
+    """Return the knowledge about a peer, without the number of a flow."""
     members = {name: kind for name, kind in known["properties"].items() if name != "flow"}
     return {**known, "properties": members, "required": list(members)}
 

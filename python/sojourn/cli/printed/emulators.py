@@ -77,7 +77,7 @@ REPORT = record(
     ),
     budget_ns="integer",
 )
-"""Of the engine, which knows neither ports nor clocks."""
+"""The engine's report, which knows neither ports nor clocks."""
 
 LOG = record(
     written="integer",

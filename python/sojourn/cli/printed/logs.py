@@ -34,7 +34,7 @@ BY_DISPOSITION = by_name("integer", *DISPOSITIONS)
 TOTALS = record(
     **{"in": BY_DISPOSITION}, out=BY_DISPOSITION, segments=record(**{"in": BY_DISPOSITION}, out=BY_DISPOSITION)
 )
-"""Packets by direction and by what became of them: `seen` is the sum of the others."""
+"""Packets by direction and by disposition: `seen` is the sum of the others."""
 
 OPTIONS = record(
     enabled="boolean",
@@ -172,7 +172,7 @@ KINDS_OF_COLUMNS = {"bool": "boolean", "utf8": "string", "utf8-dictionary": "str
 
 
 def sample() -> Schema:
-    """A sample under the names of its columns in tcp_samples, without those that it has nothing for."""
+    """Return a sample under the names of its columns in tcp_samples, without those that have no value."""
     declared = json.loads(resources.files("sojourn.records").joinpath("schema.json").read_text(encoding="utf-8"))
     columns = declared["tables"]["tcp_samples"]["fields"]
     return record(**{f"{one['name']}_": KINDS_OF_COLUMNS.get(one["type"], "integer") for one in columns})
@@ -292,7 +292,7 @@ NO_FIGURES = {*ENDS, "flow", "algorithm", "state_name", "first_ns"}
 
 
 def pair() -> Schema:
-    """Both rows of a pair, null where a flow has no counterpart; of each figure the difference and the ratio."""
+    """Return both rows of a pair, null without a counterpart; of each figure the difference and the ratio."""
     nullable = {name: kind if kind.endswith("?") else f"{kind}?" for name, kind in OF_A_FLOW.items()}
     figures = [name for name in OF_A_FLOW if name not in NO_FIGURES]
     return record(

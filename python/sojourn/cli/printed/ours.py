@@ -26,7 +26,7 @@ COLUMNS = {"String": "string", "Int64": "integer", "Float64": "number"}
 
 
 def columns(*names: str) -> dict[str, Schema]:
-    """Columns of results.json, with what they mean; each may be null."""
+    """Return columns of results.json, with their meanings; each may be null."""
     found = {}
     for name in names:
         kind, meaning = RESULTS[name]
@@ -40,7 +40,7 @@ ANSWER = one_of("worse", "better", "differs", "equivalent", "inconclusive")
 
 RESULT = record(**columns(*RESULTS))
 RESULT["additionalProperties"] = {"type": ["string", "number", "integer", "null"]}
-"""Figures of the log of TCP's state have factors of their own beside the columns."""
+"""Figures of the log of TCP's state have further factors beside the columns."""
 
 ENDED = record(
     run="string",
@@ -73,7 +73,7 @@ ANSWERED = record(
     words="string",
     verdict=VERDICT | {"enum": [*VERDICT["enum"], None]},
 )
-"""What became of a published experiment."""
+"""The result for a published experiment."""
 
 EXPLAINED = record(
     flow="integer",
@@ -89,7 +89,7 @@ EXPLAINED = record(
 )
 
 CHANGED = each(record(key="string", values=each("")))
-"""What differs: the value of both runs, of any kind, null where a run has none."""
+"""A difference: the value of both runs, of any kind, null if a run has none."""
 
 COMPARED_FIGURE = record(
     name="string",
@@ -187,7 +187,7 @@ FIRST_BED = record(
     hosts=by_name(record(address="string", user_="string", config_="string", jump_="string")),
     paths=by_name(record(a="string", left_="string", right_="string", b="string")),
 )
-"""What a first bed.toml has; one that a person wrote may have more."""
+"""The content of a first bed.toml; one written by a person may have more."""
 
 DRAWN = record(
     nodes=each(record(id="string", label="string", kind="string", path="string?")),

@@ -1,6 +1,6 @@
-"""The configuration of an emulator as the instrument tells it: pipes (impairments, queue, link, delay) and rules.
+"""The configuration of an emulator in the instrument's output: pipes (impairments, queue, link, delay) and rules.
 
-Times without a unit in their name are in ns. The words of a person for the same are in docs/reference/emulate.md.
+Times without a unit in their name are in ns. docs/reference/emulate.md describes the configuration strings.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ MASK = record(
     vlan="boolean",
     most="integer",
 )
-"""By what a pipe's packets are divided into flows, each with a pipe of its own."""
+"""How a pipe's packets are divided into flows, each with a pipe of its own."""
 
 PIPE = record(
     name="string",

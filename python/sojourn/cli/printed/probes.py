@@ -138,7 +138,7 @@ RESPONDER = record(
 )
 
 ENDED = event("end", answered="integer", refused="integer", local_drops="integer", **dict.fromkeys(REFUSALS, "integer"))
-"""Each request in one count: answered, refused by the kernel, or not answered and why."""
+"""Each request is in one count: answered, refused by the kernel, or not answered for a reason."""
 
 BLOCK = joined(
     event("block", block="integer"),

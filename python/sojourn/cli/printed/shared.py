@@ -10,7 +10,7 @@ FINDING_NAME = one_of(*FINDINGS)
 FINDING = record(name=FINDING_NAME, severity=one_of("note", "doubtful", "invalid"), sentence="string")
 
 VERSION = record(version="string", profile=one_of("release", "debug"))
-"""Of the instrument that measured."""
+"""The version of the instrument that measured."""
 
 WAITING = one_of("spin", "sleep-then-spin", "sleep")
 
@@ -24,10 +24,10 @@ PLACE = record(
 """Where and how a program runs."""
 
 READY = joined(event("ready"), VERSION)
-"""The first line of every program that is asked or waited for."""
+"""The first line of every program that takes requests or is waited for."""
 
 REFUSED = event("error", block="integer?", status=kind_of("integer") | {"enum": [2, 3, 4]}, message="string")
-"""The answer to a request that failed; `status` is what a command would have exited with."""
+"""The answer to a request that failed; `status` is the exit status that a command would have had."""
 
 SOURCES = {
     "type": "object",
@@ -50,7 +50,7 @@ SUMMARY = record(
     max_ns="integer",
     sd_ns="number",
 )
-"""Of an exact sample; quantiles by nearest rank."""
+"""A summary of an exact sample; quantiles by nearest rank."""
 
 CLASSES = said(
     "Middles of classes, ascending, each with how many values it has; a middle is at most 1/64 of a value from it.",
@@ -63,7 +63,7 @@ DELAY = either(
     record(gamma=record(shape="number", scale_ns="number", shift_ns="number")),
     record(pareto=record(scale_ns="number", shape="number")),
 )
-"""Of a simulated line, by its shape."""
+"""The delay of a simulated line, by its distribution."""
 
 STEP_AT = record(at_ns="integer", by_ns="integer")
 
@@ -83,7 +83,7 @@ LINE = record(
     skew_bound_ppb="number",
     exchanges="integer",
 )
-"""A straight line of one clock against another."""
+"""The straight line of one clock against another."""
 
 STEP = record(
     after=said("Of the exchanges on both sides of a step the last before, in ns of the other clock.", "integer"),
@@ -102,7 +102,7 @@ KNOWN = record(
     steps=each(STEP),
     findings=each(CLOCK_FINDING),
 )
-"""What is known of a receiver's clock."""
+"""The knowledge about a receiver's clock."""
 
 UNKNOWN = record(flow="integer", peer="string", problem="string")
-"""Why nothing is."""
+"""Why there is no knowledge."""

@@ -133,7 +133,7 @@ QUANTILE = record(value="integer", low="integer?", high="integer?")
 PERCENTILES = record(
     p1_ns_=QUANTILE, p50_ns_=QUANTILE, p90_ns_=QUANTILE, p99_ns_=QUANTILE, p99_9_ns_=QUANTILE, p99_99_ns_=QUANTILE
 )
-"""Those of which there are delays enough."""
+"""The percentiles with enough delays."""
 
 DELAYS = joined(
     record(n="integer", min_ns="integer", mean_ns="number", max_ns="integer", negative="integer"), PERCENTILES

@@ -1,6 +1,6 @@
-"""The few words by which a printed value is declared, and the JSON Schema that each of them means.
+"""The few functions that declare a printed value, and the JSON Schema for each of them.
 
-A record has the members that are named and no others, unless it says otherwise. Knows no command.
+A record has the named members and no others, unless it says otherwise. Knows no command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 Schema = dict[str, Any]
 
 Printed = dict[str, tuple[str, Schema]]
-"""By the name of its file: the command, and the schema of what it prints."""
+"""By the name of its file: the command, and the schema of its output."""
 
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", Path: "string", type(None): "null"}
 
@@ -27,12 +27,12 @@ def record(**members: str | Schema) -> Schema:
 
 
 def event(name: str, /, **members: str | Schema) -> Schema:
-    """A line whose member `event` says what it is."""
+    """Return a line whose member `event` identifies it."""
     return record(event={"const": name}, **members)
 
 
 def joined(*records: Schema) -> Schema:
-    """A record with the members of all these; of two of one name that of the last."""
+    """Return a record with the members of all these; the last one of a name is used."""
     properties: dict[str, Schema] = {}
     required: dict[str, None] = {}
     for one in records:
@@ -42,50 +42,50 @@ def joined(*records: Schema) -> Schema:
 
 
 def each(kind: str | Schema) -> Schema:
-    """A list of these."""
+    """Return a list of these."""
     return {"type": "array", "items": kind_of(kind)}
 
 
 def both(kind: str | Schema) -> Schema:
-    """A list of two of these."""
+    """Return a list of two of these."""
     return {**each(kind), "minItems": 2, "maxItems": 2}
 
 
 def by_name(kind: str | Schema, *names: str) -> Schema:
-    """An object whose keys are data, of these values; where keys are named it has no others."""
+    """Return an object with these values, whose keys are data, or only the given names."""
     values = {"type": "object", "additionalProperties": kind_of(kind)}
     return values | ({"propertyNames": {"enum": list(names)}} if names else {})
 
 
 def or_null(kind: Schema) -> Schema:
-    """This, or null."""
+    """Return this, or null."""
     return {"anyOf": [kind, {"type": "null"}]}
 
 
 def either(*kinds: Schema) -> Schema:
-    """One of these."""
+    """Return one of these."""
     return {"anyOf": list(kinds)}
 
 
 def said(meaning: str, kind: str | Schema) -> Schema:
-    """A kind, with what a name alone does not say."""
+    """Return a kind with a description."""
     return {"description": meaning} | kind_of(kind)
 
 
 def kind_of(kind: str | Schema) -> Schema:
-    """A kind by its name, or as it is."""
+    """Return a kind by its name, or unchanged."""
     if not isinstance(kind, str):
         return kind
     return {"type": [kind[:-1], "null"]} if kind.endswith("?") else {"type": kind} if kind else {}
 
 
 def one_of(*words: str) -> Schema:
-    """One of these words."""
+    """Return one of these words."""
     return {"enum": list(words)}
 
 
 def of_type(kind: Any) -> Schema:
-    """The schema of a type: a plain one, a list, a union with None, words, or a dataclass with its fields."""
+    """Return the schema of a type: a plain one, a list, a union with None, words, or a dataclass with its fields."""
     if kind in SIMPLE:
         return {"type": SIMPLE[kind]}
     inside, origin = typing.get_args(kind), typing.get_origin(kind)
