@@ -1,8 +1,8 @@
 """Match packets of two taps in slices by digest, through the instrument: the code for the machines of a cluster.
 
 This file is sent to them as it is. They need Python with NumPy and PyArrow and the instrument's binary, but not
-Sojourn: nothing of it is imported here. Packets and results have the layouts `EVENT` and `OUTCOME`, which `sojourn-
-instrument match-slice` reads and writes.
+Sojourn: nothing of it is imported here. Packets and results have the layouts `EVENT` and `OUTCOME`, which
+`sojourn-instrument match-slice` reads and writes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Terms:
     def way(self, tap: int, direction: pa.Array[Any]) -> Any:
         """Return the direction of each packet."""
         names = np.asarray(direction.to_numpy(zero_copy_only=False), dtype=object)
-        goes_in, known = names == "in", names != None  # noqa: E711 - each element is compared
+        goes_in, known = names == "in", names != None  # noqa: E711 - an array is compared element by element
         along = goes_in == (tap == 0)
         labelled = np.where(along, self.ways["along"], self.ways["against"])
         return np.where(known, labelled, self.ways["unlabelled"]).astype(np.uint8)
