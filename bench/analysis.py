@@ -1,7 +1,7 @@
-"""A report over ten million probes: how long it takes and in how much memory, beside a median of each path in Polars.
+"""A report on ten million probes: its time and memory, compared with a median of each path in Polars.
 
-The run is simulated, so that nothing but the analysis is measured. The peer reads the same records and takes the median
-round trip of each path and size, and no more: what reading alone costs.
+The run is simulated, so that only the analysis is measured. The peer reads the same records and computes the median
+round trip of each path and size, and no more: the cost of reading alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(known.group_by("device", "cell").agg(pl.col("rtt").median()))
 
 
 def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     run, sojourn = scratch / "run", [str(Path(sys.executable).with_name("sojourn"))]
     tell(f"analysis: simulating {PROBES:,} probes")
     own = ["--bed", "sim", "--no-history", "--no-report", "--out", str(run)]
@@ -58,7 +58,7 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
 
 
 def cost(argv: list[str]) -> Cost:
-    """Run a process to its end: wall time, and the most memory that it had."""
+    """Run a process to its end; return wall time and peak memory."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", WATCH, *argv], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -1,6 +1,6 @@
-"""Ours beside a peer's over repetitions: medians, a ratio with its interval, and whether a target is met.
+"""Our figures compared with a peer's over repetitions: medians, a ratio with its interval, and whether a target is met.
 
-The interval is Hodges-Lehmann over the logarithms of the ratios of neighbouring runs, so a repetition in which the
+The interval is Hodges-Lehmann over the logarithms of the ratios of neighbouring runs, so that a repetition in which the
 whole machine was slow counts once, for both sides.
 """
 
@@ -16,18 +16,18 @@ from sojourn.statistics.signed_rank import hodges_lehmann
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be: at most, or at least, a limit."""
+    """The target of a figure: at most, or at least, a limit."""
 
     side: Literal["at most", "at least"]
     limit: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value is on the good side."""
+        """Return whether a value meets the target."""
         return value <= self.limit if self.side == "at most" else value >= self.limit
 
 
 class What(NamedTuple):
-    """What a line of the table is about: the task that both did, the peer, the figure and its unit."""
+    """The subject of a line: the task of both sides, the peer, the figure and its unit."""
 
     task: str
     peer: str
@@ -37,7 +37,7 @@ class What(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: our median, the peer's, and what the target is about: their ratio, or ours alone."""
+    """One line of the table: our median, the peer's, and the value for the target: their ratio, or ours alone."""
 
     task: str
     peer: str
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def answer(self) -> str:
-        """`met` or `not met`; with a question mark where the interval holds the limit too."""
+        """`met` or `not met`; with a question mark if the interval contains the limit."""
         if self.target is None:
             return ""
         said = "met" if self.target.holds(self.measured) else "not met"
@@ -69,7 +69,7 @@ class Row:
 
 
 def ratio(what: What, pairs: list[tuple[float, float]], target: Target | None) -> Row:
-    """Ours divided by the peer's, from (ours, theirs) of each repetition."""
+    """Return ours divided by the peer's, from (ours, theirs) of each repetition."""
     ours, theirs = np.array(pairs, dtype=np.float64).T
     found = hodges_lehmann(np.log(ours) - np.log(theirs))
     low, high = (None if end is None else float(np.exp(end)) for end in (found.low, found.high))
@@ -91,7 +91,7 @@ def ratio(what: What, pairs: list[tuple[float, float]], target: Target | None) -
 
 
 def alone(what: What, pairs: list[tuple[float, float]], target: Target | None) -> Row:
-    """Our own figure over the repetitions, held to the target by itself; the peer's median stands beside it."""
+    """Return our own figure over the repetitions, compared with the target; the peer's median is shown beside it."""
     ours, theirs = np.array(pairs, dtype=np.float64).T
     found = hodges_lehmann(ours)
     return Row(

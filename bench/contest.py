@@ -1,6 +1,6 @@
-"""Several programs at one task: each repetition has all of them in random order, so that a slow minute is everybody's.
+"""Several programs at one task: each repetition runs all in random order, so that a slow minute affects all equally.
 
-A contest ends in a matrix (medians of each contestant) and in claims: figures of ours that are held to a target, alone
+The result is a matrix (medians of each contestant) and claims: figures of ours that are compared with a target, alone
 or as a ratio to a peer's neighbouring run.
 """
 
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure of one contestant that is held to a target: alone, or as a ratio to a peer's."""
+    """A figure of one contestant that is compared with a target: alone, or as a ratio to a peer's."""
 
     of: str
     key: str
@@ -46,7 +46,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """One task, who does it, what is looked at and what is claimed."""
+    """One task: its contestants, figures and claims."""
 
     task: str
     contestants: dict[str, Callable[[Ground], Sample]]
@@ -55,14 +55,14 @@ class Contest:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def repeat(self, ground: Ground, seed: int, tell: Callable[[str], None]) -> None:
-        """One repetition: every contestant once, in an order of its own. Who fails once keeps its other repetitions."""
+        """Run every contestant once, in random order. One that fails once keeps its other repetitions."""
         names = list(self.contestants)
         for name in random.Random(seed).sample(names, len(names)):
             tell(f"{self.task} · {name}")
             self.samples.setdefault(name, []).append(self.contestants[name](ground))
 
     def rows(self) -> list[Row]:
-        """The claims, answered."""
+        """Return the claims with their results."""
         return [row for claim in self.claims if (row := self._row(claim))]
 
     def matrix(self) -> list[tuple[str, list[float]]]:
@@ -70,7 +70,7 @@ class Contest:
         return [(name, [self._median(name, column.key) for column in self.columns]) for name in self.contestants]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything that was measured."""
+        """Return all measurements."""
         return {
             "task": self.task,
             "columns": [column._asdict() for column in self.columns],

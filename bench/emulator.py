@@ -1,8 +1,8 @@
-"""The emulating bridge, judged from outside: tcpdump at both of its sides, the interfaces' counters, ping.
+"""The emulating bridge, measured from outside: tcpdump at both of its sides, the interfaces' counters, ping.
 
-How exactly it holds packets and keeps a rate, what it costs beside the kernel's bridge, and whether its losses are what
-was asked. What it says of itself stands beside. Each sample has an emulator of its own, on a core of its own (spinning)
-or on none (sleeping, then spinning); sender and emulator never share a core where there are two.
+Measured are its accuracy of delay and rate, its cost compared with the kernel's bridge, and whether its losses are as
+configured. Its own report is shown beside. Each sample has an emulator of its own, on a core of its own (spinning) or
+on none (sleeping, then spinning); sender and emulator never share a core if there are two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OWN, NONE = "a core of its own", "no core of its own"
 IDLE = "an idle pipe, a core of its own"
 LEARNT = "no core of its own, compensation learnt"
 DATA = "ether proto 0x88b6 and ether[18] == 1"
-"""Data frames of our streams, without those that end one."""
+"""Data frames of our streams, without the frames that end one."""
 
 SECONDS = 3.0
 PACE_PPS = 1_000
@@ -68,14 +68,14 @@ DELAY_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where it happens."""
+    """The bed and the settings of a repetition."""
 
     bed: Bed
     scratch: Path
     sender_cpu: int
     emulator_cpu: int
     compensate: str = "0ns"
-    """What both captures see beside the emulator's own time: found out once, or by each emulator (auto)."""
+    """The delay between both captures outside the emulator: measured once, or by each emulator (auto)."""
 
     def link(self, device: str) -> Link:
         """The path of a device."""
@@ -83,7 +83,7 @@ class Ground:
 
 
 def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Contest]]:
-    """The lines of the table and the contests behind them."""
+    """Return the lines of the table and the contests behind them."""
 
     cores = sorted(os.sched_getaffinity(0))
     contests = [*(held(delay) for delay in DELAYS_MS), crossed(), *(rated(rate) for rate in RATES_BPS)]
@@ -100,7 +100,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 
 
 def calibrated(ground: Ground, tell: Callable[[str], None]) -> Ground:
-    """The same ground, once it is known what its path costs: the median of a run that is judged for nothing else."""
+    """Return the ground with its path delay: the median of a run that is used for nothing else."""
     cost = max(0, round(delayed(ground, EMULATE, 5, OWN)["median_ns"]))
     tell(f"the path costs {cost / 1e3:.2f} µs")
     return replace(ground, compensate=f"{cost}ns")
@@ -110,7 +110,7 @@ def calibrated(ground: Ground, tell: Callable[[str], None]) -> Ground:
 
 
 def held(delay_ms: int) -> Contest:
-    """1,000 packets a second through a constant delay; the direct link is what the two captures cost by themselves."""
+    """1,000 packets a second through a constant delay; the direct link shows the delay of the captures themselves."""
 
     def runner(core: str) -> Callable[[Ground], Sample]:
         return lambda ground: delayed(ground, EMULATE, delay_ms, core)
@@ -132,7 +132,7 @@ def held(delay_ms: int) -> Contest:
 
 
 def delayed(ground: Ground, device: str, delay_ms: int, core: str) -> Sample:
-    """One stream, captured where it leaves A and where it comes to B."""
+    """Send one stream, captured where it leaves A and where it reaches B."""
     link = ground.link(device)
     files = ground.scratch / "out.pcap", ground.scratch / "in.pcap"
     own: Sample = {}
@@ -160,7 +160,7 @@ def delayed(ground: Ground, device: str, delay_ms: int, core: str) -> Sample:
 
 
 def own_view(report: dict[str, Any]) -> Sample:
-    """What the emulator says of its own accuracy."""
+    """Return the emulator's own report on its accuracy."""
     accuracy = pipe_of(report)["accuracy"]
     return {f"own_{key}": float(accuracy[key]) for key in ("p50_ns", "p99_ns")}
 
@@ -186,7 +186,7 @@ def crossed() -> Contest:
 
 
 def pinged(ground: Ground, device: str, core: str, words: str | None = None) -> Sample:
-    """Our probe, spinning as ping does; a pipe of one direction is enough for each frame to come to the program."""
+    """Run our probe, spinning as ping does; a pipe in one direction makes each frame pass the program."""
     with ExitStack() as stack:
         if device == EMULATE:
             stack.enter_context(emulating(ground, words, core))
@@ -197,7 +197,7 @@ def pinged(ground: Ground, device: str, core: str, words: str | None = None) -> 
 
 
 def forwarded(repetitions: int, tell: Callable[[str], None]) -> list[Row]:
-    """Frames a second at zero loss: searched on both in each run, over a bed of its own, through the program."""
+    """Search the zero-loss rate of both in each run, over a bed of its own, through the program."""
     pairs, limited = [], 0
     for number in range(1, repetitions + 1):
         tell(f"repetition {number}/{repetitions}: frames a second at zero loss, emulator and kernel bridge")
@@ -213,14 +213,14 @@ def forwarded(repetitions: int, tell: Callable[[str], None]) -> list[Row]:
 
 
 class ZeroLoss(NamedTuple):
-    """The highest rate at which a device lost nothing; where the tester ended first, one that it surely carries."""
+    """The highest rate without loss of a device; if the tester's limit is lower, a rate that the device carries."""
 
     rate: float
     is_found: bool
 
 
 def zero_loss(results: list[dict[str, Any]], device: str) -> ZeroLoss:
-    """What the search says of a device; one that says nothing is no result."""
+    """Return the search's result for a device; raises MachineError if there is none."""
     for statistic in ("rate", "at_least"):
         found = throughput.pick(results, device, 64, "ndr", statistic)
         if found:
@@ -232,7 +232,7 @@ def zero_loss(results: list[dict[str, Any]], device: str) -> ZeroLoss:
 
 
 def rated(rate_bps: int) -> Contest:
-    """A burst of full frames through a link: how far apart they come out."""
+    """Send a burst of full frames through a link, and measure their intervals behind it."""
     columns = (Column("error", "rate, off by", "share"), Column("frames", "frames", "1"))
     claims = (Claim(OWN, "error", "rate, off by", "share", Target("at most", 0.001)),)
     runs: dict[str, Any] = {OWN: lambda ground: paced(ground, rate_bps)}
@@ -240,7 +240,7 @@ def rated(rate_bps: int) -> Contest:
 
 
 def paced(ground: Ground, rate_bps: int) -> Sample:
-    """More than the link carries for a while; the first and the last that come out tell its rate."""
+    """Send more than the link carries for a while; the first and the last received frame give its rate."""
     link, file = ground.link(EMULATE), ground.scratch / "rate.pcap"
     frame_bits = (FRAME_BYTES - FCS_BYTES) * 8
     count = min(20_000, max(60, round(rate_bps * 1.5 / frame_bits)))
@@ -281,7 +281,7 @@ def losses(ground: Ground, tell: Callable[[str], None]) -> Row:
 
 
 def counted(ground: Ground, link: Link) -> tuple[int, int]:
-    """What A's interface has sent and B's has received: they carry nothing else."""
+    """Return the frames sent by A's interface and received by B's, which carry nothing else."""
     time.sleep(0.02)
     counters = ground.bed.counters(EMULATE)
     return counters[link.a_dev]["tx_packets"], counters[link.b_dev]["rx_packets"]
@@ -292,14 +292,14 @@ def counted(ground: Ground, link: Link) -> tuple[int, int]:
 
 def send(ground: Ground, link: Link, what: list[str]) -> None:
     """One regular stream from A to B."""
-    # Past the queueing discipline no capture would see them leave.
+    # Without the qdisc no capture would see them leave.
     to = ["--dev", link.a_dev, "--to", link.b_mac, "--through-qdisc", "--clock", "none"]
     to += ["--cpu", str(ground.sender_cpu)]
     finish(ground.bed, "a", [find_instrument(), "stream", "send", *to, "--schedule", "regular", *what])
 
 
 class Running:
-    """An emulator, from ready on."""
+    """An emulator that is ready."""
 
     def __init__(self, ground: Ground, words: str | None, core: str) -> None:
         station = ground.link(EMULATE).stations[0]
@@ -316,7 +316,7 @@ class Running:
             raise MachineError(f"the emulator does not start: {self.process.communicate()[1].strip()[-300:]}")
 
     def ask(self) -> dict[str, Any]:
-        """Its report so far."""
+        """Return its report so far."""
 
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(self.control))

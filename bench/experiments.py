@@ -1,4 +1,4 @@
-"""What is compared with what: each experiment runs our probe and one peer doing the same, and names its figures.
+"""The comparisons: each experiment runs our probe and one peer at the same task, and names its figures.
 
 Hides how each side is started; a repetition gives one sample of a side, a flat table of figures.
 """
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Link
 
 PAYLOAD_BYTES = 40
-"""The least that carries our header in UDP; the peers are asked for the same."""
+"""The least UDP payload that holds our header; the peers use the same."""
 
 PACED, FLOOD, PING_PONG = 600, 10_000, 30_000
 """Probes of one run."""
 
 CLOSED_LOOP = ("--schedule", "closed-loop", "-i", "0us")
-"""Closed loop, with no least interval."""
+"""Closed loop, without a minimum interval."""
 
 RATE, LOAD_SECONDS = 10_000, 2
 STALL_RATE, STALL_RUN_SECONDS, STALL_AFTER_SECONDS, STALL_SECONDS = 200, 4, 1.5, 1.0
-"""200 requests wait through the stall in the peer's default socket buffer without one being dropped."""
+"""The peer's default socket buffer holds 200 requests during the stall without a drop."""
 
 Sample = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where the experiments run."""
+    """The bed and the cores of the experiments."""
 
     bed: Bed
     link: Link
@@ -55,12 +55,12 @@ class Ground:
 
     @property
     def address(self) -> str:
-        """Where the answering side is reached."""
+        """The address of the answering side."""
         return self.link.b_ip4
 
     @property
     def cores(self) -> int:
-        """How many there are to share out."""
+        """The number of cores for both sides."""
         return 1 if self.prober_cpu == self.responder_cpu else 2
 
     def prober(self, wait: str = "sleep-then-spin") -> list[str]:
@@ -70,7 +70,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: a key of the samples, how it is compared, and what is wanted of it."""
+    """One line of the table: a key of the samples, its comparison, and its target."""
 
     key: str
     name: str
@@ -79,7 +79,7 @@ class Figure:
     target: Target | None = None
 
     def row(self, task: str, peer: str, pairs: list[tuple[Sample, Sample]]) -> Row:
-        """The line for these repetitions."""
+        """Return the line for these repetitions."""
         compare = ratio if self.compare == "ratio" else alone
         values = [(mine[self.key], theirs[self.key]) for mine, theirs in pairs]
         return compare(What(task, peer, self.name, self.unit), values, self.target)
@@ -87,7 +87,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Ours and one peer at the same task."""
+    """Our probe and one peer at the same task."""
 
     task: str
     peer: str
@@ -97,7 +97,7 @@ class Experiment:
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """All of them, in the order of the table."""
+    """Return all experiments, in the order of the table."""
     within_a_tenth = Target("at most", 1.10)
     return (
         Experiment(
@@ -191,7 +191,7 @@ def experiments() -> tuple[Experiment, ...]:
 
 
 def _icmp_paced(ground: Ground, points: ours.Points) -> Sample:
-    # ping spins from one millisecond to the next, so ours does: a sleeper's caches are cold, and never to be compared.
+    # ping spins from one millisecond to the next, so ours does too: a sleeper has cold caches and is not comparable.
     options = ["-c", str(PACED), "-i", "1ms", "--schedule", "regular", *ground.prober("spin")]
     return _icmp(ground, options, points)
 
@@ -241,7 +241,7 @@ def _our_sample(done: ours.Ours, points: ours.Points) -> Sample:
 
 @contextmanager
 def _responder(ground: Ground) -> Iterator[int]:
-    """The process number of our responder, there only while needed: it spins, and must not burden a peer's run."""
+    """Yield our responder's process id; it runs only while needed, because its spinning would affect a peer's run."""
     started: list[subprocess.Popen[Any]] = []
 
     def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
@@ -293,7 +293,7 @@ def _departures(file: Path) -> Sample:
 
 @contextmanager
 def _stalled(pid: int, after_seconds: float) -> Iterator[None]:
-    """Somewhere in the block, the process stands still for STALL_SECONDS."""
+    """Stop the process for STALL_SECONDS somewhere in the block."""
     signals = (signal.SIGSTOP, signal.SIGCONT)
     moments = (after_seconds, after_seconds + STALL_SECONDS)
     timers = [threading.Timer(at, os.kill, (pid, number)) for at, number in zip(moments, signals, strict=True)]
@@ -308,6 +308,9 @@ def _stalled(pid: int, after_seconds: float) -> Iterator[None]:
 
 
 def _stall_sample(sample: Sample, seconds: float) -> Sample:
-    """With what the stall alone makes of the 90th percentile: a share of the requests waits evenly from 0 to 1 s."""
+    """Return the sample with its 90th percentile relative to that from the stall alone.
+
+    In a stall, a share of the requests waits evenly from 0 to 1 s.
+    """
     expected_ns = (STALL_SECONDS - 0.1 * seconds) * 1e9
     return {**sample, "p90_share": sample["p90_ns"] / expected_ns}

@@ -1,8 +1,8 @@
-"""As many 64-byte frames as can be, over a direct veth pair: our engines and trafgen, and what a million frames cost.
+"""Maximum rate of 64-byte frames over a direct veth pair: our engines and trafgen, and the cost of a million frames.
 
-Counted by the receiving interface, not by the sender. The frames of `packet` and trafgen's end there alike: nobody
-listens, and the kernel throws them away. All others end in a receiver of ours, which must account for every one sent;
-their rate is of those that it took one by one.
+Counted by the receiving interface, not by the sender. The frames of `packet` and trafgen end there: no socket listens,
+and the kernel discards them. All others end in a receiver of ours, which must account for every frame sent; their rate
+is of frames that it received one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.experiments import Ground, Sample
 
 FRAMES = {"packet": 1_000_000, "xdp": 1_000_000, "live": 4_000_000, "trafgen": 1_000_000}
-"""By whoever sends them."""
+"""The number of frames by sender."""
 
 OURS = {
     "packet": ("packet", None),
@@ -37,7 +37,7 @@ OURS = {
     "live": ("live", "live"),
     "live, received by xdp": ("live", "xdp"),
 }
-"""By which engine frames are sent, and by which they are received."""
+"""The sending and the receiving engine."""
 
 FRAME_BYTES = 64
 COLUMNS = (
@@ -49,7 +49,7 @@ COLUMNS = (
 
 
 def contest() -> Contest:
-    """Ours by each engine, and trafgen."""
+    """Return the contest of our engines and trafgen."""
     claims = (
         Claim("packet", "pps", "AF_PACKET beside trafgen", "1/s", Target("at least", 1.5), "trafgen"),
         Claim(
@@ -87,7 +87,7 @@ def _ours(engine: str, received_by: str | None) -> Callable[[Ground], Sample]:
 
 
 def unaccounted(sent: dict[str, Any], received: dict[str, Any]) -> int:
-    """Frames sent that are in none of the receiver's counters."""
+    """Return the number of sent frames in none of the receiver's counters."""
     flow = received["flows"][0]
     told = sum(flow[name] for name in ("first", "corrupted", "local_drops", "lost"))
     return abs(int(sent["flows"][0]["sent"]) - int(told))
@@ -112,7 +112,7 @@ def _trafgen(ground: Ground) -> Sample:
 
 
 def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str]:
-    """One run: its rate at the receiving interface, what did not arrive, what it cost."""
+    """Measure one run: its rate at the receiving interface, its loss, its cost."""
     watch = ["-c", WATCH, ground.bed.topology.link("direct").b_dev]
     watcher: subprocess.Popen[str] = ground.bed.backend.start(
         "b", [sys.executable, *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -147,7 +147,7 @@ print(json.dumps(seen))
 
 
 def rate_of(seen: list[tuple[int, int]]) -> tuple[int, float]:
-    """Frames received in all, and their rate between the first tenth of them and the last."""
+    """Return the number of received frames, and their rate between the first tenth of them and the last."""
     at, count = np.array(seen, dtype=np.int64).T
     count -= count[0]
     total = int(count[-1])

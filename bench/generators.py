@@ -1,8 +1,8 @@
-"""The traffic generators that ours stands beside, each asked for the same packets as its manual says, at one rate.
+"""The traffic generators compared with ours, each configured by its manual for the same packets at the same rate.
 
-All send 64 bytes of UDP user data from A to B, where something listens: what nobody reads would be answered by ICMP.
-The figures of a generator come from outside: the capture at the far end, the interface's counters, the kernel's account
-of CPU time. What a generator says of itself is not used.
+All send 64 bytes of UDP user data from A to B, where a socket is open: otherwise ICMP errors would be sent. The figures
+of a generator are measured from outside: the capture at the B side, the interface's counters, the kernel's CPU times. A
+generator's own figures are not used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SINK = (
     f"inet.bind(('0.0.0.0', {SINK_PORT}))\n"
     "time.sleep(3600)\n"
 )
-"""A socket that nobody reads: the kernel drops what does not fit, and no answer is sent."""
+"""A socket that nobody reads: the kernel drops packets beyond its buffer, and sends no answer."""
 
 LISTENERS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-c", SINK),
@@ -46,19 +46,19 @@ LEAST_RESTFUL_US = 50
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What each generator is asked for."""
+    """The rate and the duration for each generator."""
 
     rate: int
     seconds: float
 
     @property
     def count(self) -> int:
-        """How many packets that is."""
+        """The number of packets."""
         return round(self.rate * self.seconds)
 
     @property
     def interval_us(self) -> float:
-        """The time between two of them."""
+        """The interval between packets, in µs."""
         return 1e6 / self.rate
 
 
@@ -76,7 +76,7 @@ def ours(ground: Ground, asked: Asked) -> list[str]:
     to = ["--udp", f"{ground.address}:{SINK_PORT}", "--dev", ground.link.a_dev, "--clock", "none"]
     what = ["--schedule", "regular", "--rate", f"{asked.rate}pps", "--count", str(asked.count)]
     size = ["--payload-bytes", str(PAYLOAD_BYTES)]
-    # A real-time program must rest, and 100,000 packets a second leave no time for that.
+    # A real-time program must sleep, for which 100,000 packets a second leave no time.
     place = ground.prober() if asked.interval_us >= LEAST_RESTFUL_US else ["--cpu", str(ground.prober_cpu)]
     return [find_instrument(), "stream", "send", *to, *what, *size, *place]
 
@@ -107,7 +107,7 @@ def ditg(ground: Ground, asked: Asked) -> list[str]:
 
 
 def trafgen(ground: Ground, asked: Asked) -> list[str]:
-    """trafgen with its own gap between packets, which takes the slow way through the kernel."""
+    """trafgen with its own gap between packets, which uses the slow path of the kernel."""
     link = ground.link
     frame = (
         f"{{ eth(da={link.b_mac}, sa={link.a_mac}), ipv4(sa={link.a_ip4}, da={link.b_ip4}, ttl=64), "
@@ -145,7 +145,7 @@ GENERATORS: tuple[Generator, ...] = (
 
 @contextmanager
 def listening(ground: Ground) -> Iterator[None]:
-    """The far ends of all generators, for the time of a block of code (sockperf's is there already)."""
+    """Run the B sides of all generators within the block (sockperf's is running already)."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = [ground.bed.backend.start("b", list(argv), **quiet) for argv in LISTENERS]
     try:

@@ -75,7 +75,7 @@ sys.exit(process.returncode)
 
 
 class Taken(NamedTuple):
-    """What an engine took for so many packets: time, processor time of all processes, memory of all together."""
+    """The cost of an engine for this many packets: time, processor time and memory of all its processes."""
 
     packets: int
     seconds: float
@@ -84,7 +84,7 @@ class Taken(NamedTuple):
 
 
 def write_data_set(data: Path, packets: int) -> list[Path]:
-    """Two taps of a box that loses one packet in a thousand."""
+    """Write two taps of a box that loses one packet in a thousand."""
     schema, folders = arrow_schema("taps", "bench"), []
     for tap, later in (("a", 0), ("b", DELAY_NS)):
         folders.append(data / "run=bench" / f"tap={tap}")
@@ -96,7 +96,7 @@ def write_data_set(data: Path, packets: int) -> list[Path]:
 
 
 def taken(engine: str, taps: Sequence[Path], packets: int, scratch: Path) -> Taken:
-    """Match, and check what is reported."""
+    """Match, and check the report."""
     sojourn = str(Path(sys.executable).with_name("sojourn"))
     output, told = scratch / "out", scratch / "told.json"
     # The engine spark always writes rows.
@@ -116,7 +116,7 @@ def taken(engine: str, taps: Sequence[Path], packets: int, scratch: Path) -> Tak
 
 
 def series(engine: str, sizes: Sequence[int], tell: Callable[[str], None]) -> list[Taken]:
-    """What an engine takes for each of these numbers of packets; no more than one data set is on the disk."""
+    """Return the cost of an engine for each of these numbers of packets; one data set at a time is on the disk."""
     found = []
     for packets in sizes:
         with tempfile.TemporaryDirectory(
@@ -131,7 +131,7 @@ def series(engine: str, sizes: Sequence[int], tell: Callable[[str], None]) -> li
 
 
 def rows(sizes: Sequence[int], engines: Sequence[str], tell: Callable[[str], None]) -> list[Row]:
-    """The lines of the table: cost of 10⁹ packets by the largest number, and how time and memory grow to it."""
+    """Return the lines of the table: cost of 10⁹ packets from the largest number, and growth of time and memory."""
     lines = []
     for engine in engines:
         found = series(engine, sizes, tell)

@@ -1,8 +1,8 @@
-"""An independent judge of when probes left: tcpdump at the far end, whoever the sender is.
+"""An independent measurement of departures: tcpdump at the B side, whoever the sender is.
 
-From the capture's own kernel stamps: the gaps between neighbours, and each departure against an even schedule whose
-phase (and, where asked, rate) is fitted to the middle of the data, because a sender's clock may run a little fast.
-The far end sees departures through the path's jitter, so the errors found are at least the sender's own.
+From the capture's own kernel timestamps: the gaps between neighbours, and each departure against an even schedule whose
+phase (and, if requested, rate) is fitted to the middle of the data, because a sender's clock may run slightly fast. The
+B side sees departures with the path's jitter, so the errors found are at least the sender's own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sojourn.bed import Bed
 
 GRACE_SECONDS = 1.2
-"""The kernel hands a block of frames to tcpdump at the latest one second after its first."""
+"""The kernel passes a block of frames to tcpdump at most one second after its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ def _from_even_schedule(times: NDArray[np.float64], interval_ns: int) -> NDArray
 
 @contextmanager
 def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
-    """Capture what arrives at B for a UDP port, from before the block until after it.
+    """Capture packets for a UDP port at B, from before the block until after it.
 
-    Not in immediate mode: tcpdump then wakes for many frames at once, and takes less of the cores that are judged.
+    Not in immediate mode: then tcpdump wakes for many frames at once, and disturbs the measured cores less.
     """
     options = ["-i", dev, "-n", "-p", "-s", "64", "-B", "16384", "--time-stamp-precision=nano", "-w", "-"]
     with file.open("wb") as output:

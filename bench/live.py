@@ -1,7 +1,7 @@
 """Two taps matched while packets pass: whether `match --live` keeps up with 200,000 packets a second, and at what cost.
 
-The taps are the two ports of the kernel's bridge. Our sender offers somewhat more than the goal. Each repetition builds
-a bed of its own; what was sent is compared with what was matched, what the taps dropped with nothing.
+The taps are the two ports of the kernel's bridge. Our sender offers somewhat more than the goal. Each repetition has a
+bed of its own; the sent packets are compared with the matched ones, and the taps' drops must be zero.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 GOAL_PPS = 200_000
 OFFERED_PPS = 220_000
 ENGINE = "xdp"
-"""Over AF_PACKET a paced frame is a call of its own, and through a bridge with two taps fewer than the goal leave."""
+"""Over AF_PACKET each paced frame is a system call, and over a bridge with two taps the goal is not reached."""
 FRAMES = 2_000_000
 FRAME_BYTES = 64
 SETTLE_SECONDS = 0.5
 PATIENCE_SECONDS = 60
 DROPPED = 4
-"""The exit status where a tap dropped packets: what was matched is told all the same."""
+"""The exit status if a tap dropped packets; the matches are reported even so."""
 
 TASK = f"matching live at both ports of the Linux bridge, {FRAMES:,} frames of {FRAME_BYTES} bytes"
 
 
 class Matched(NamedTuple):
-    """What became of the frames of one repetition."""
+    """The results of one repetition."""
 
     offered_pps: float
     matched_pps: float
@@ -60,7 +60,7 @@ def rows(repetitions: int, tell: Callable[[str], None]) -> list[Row]:
 
 
 def lines(found: list[Matched]) -> list[Row]:
-    """What the repetitions amount to; the sender's own rate stands beside the first."""
+    """Return the lines of the repetitions; the sender's own rate is beside the first."""
     figures = [
         ("packets matched a second", "1/s", [(one.matched_pps, one.offered_pps) for one in found], GOAL_PPS),
         ("dropped by the taps", "share", [(one.dropped_share,) * 2 for one in found], 0.0),
@@ -77,7 +77,7 @@ def lines(found: list[Matched]) -> list[Row]:
 
 
 def matched(bed: Bed) -> Matched:
-    """Send through the bridge while its ports are matched."""
+    """Send over the bridge while its ports are matched."""
     link = bed.topology.link("bridge")
     station = link.stations[0]
     ports = [station.left.dev, station.right.dev]
@@ -112,7 +112,7 @@ def matched(bed: Bed) -> Matched:
 
 
 def await_taps(said: IO[str]) -> None:
-    """Wait until the taps are attached; what is said first otherwise is why they are not."""
+    """Wait until the taps are attached; otherwise raise MachineError with the output."""
     lines = [said.readline()]
     while "matching" not in lines[-1]:
         if not lines[-1]:
@@ -121,7 +121,7 @@ def await_taps(said: IO[str]) -> None:
 
 
 def accounted(told: dict[str, Any], flow: dict[str, Any]) -> Matched:
-    """What was matched of what was sent, by the summary of the match and the account of the sender."""
+    """Return the matched share of the sent packets, from the summary of the match and the sender's counters."""
     [way] = [one for one in told["pairs"][0]["directions"] if one["direction"] == "forward"]
     accounts = [tap["account"] for tap in told["live"]["taps"]]
     dropped, seen = (sum(account[name] for account in accounts) for name in ("dropped", "seen"))

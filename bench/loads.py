@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from sojourn.labs.lab import Lab
 
 PIPE = "rate 50Mbit/s delay 10ms queue 125"
-"""A bandwidth-delay product of 83 frames; the queue holds one and a half of them, 30 ms."""
+"""A bandwidth-delay product of 83 frames; the queue holds one and a half times that, 30 ms."""
 
 TASK = f"one flow of CUBIC over an emulated path ({PIPE})"
 IDLE_SECONDS, START_UP_SECONDS, WORKING_SECONDS = 2, 3, 12
 SPARE_SECONDS = 1
-"""How much longer than its probes the flow lasts."""
+"""The time by which the flow outlasts its probes."""
 
 INTERVAL_MS = 10
 TIMEOUT_MS = 3_000
@@ -45,11 +45,11 @@ PATIENCE_SECONDS = 60
 
 Sample = dict[str, float]
 Trips = dict[str, list[float]]
-"""Round trips in ns, by what measured them: `udp` and `icmp`."""
+"""Round trips in ns, by their probe: `udp` and `icmp`."""
 
 
 class Figure(NamedTuple):
-    """A line of the table: a key of the samples, the peer that has it too, and what it is."""
+    """A line of the table: a key of the samples, the peer that has it too, and its name."""
 
     key: str
     peer: str
@@ -80,7 +80,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 def measured(
     repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None], keep: Path | None = None
 ) -> list[tuple[Sample, Sample]]:
-    """Ours and theirs of each repetition; the peers' own files of the last one are left in `keep`."""
+    """Return ours and theirs of each repetition; `keep` gets the peers' own files of the last one."""
     missing = [tool for tool in ("iperf3", "irtt", "fping") if shutil.which(tool) is None]
     if missing:
         raise MachineError(f"not installed: {', '.join(missing)}: scripts/setup.sh bench installs them")
@@ -105,7 +105,7 @@ def measured(
 
 
 def serving(lab: Lab, stack: ExitStack) -> Iterator[int]:
-    """The far end's answering programs, each up before the next; they end with the laboratory."""
+    """Start the far end's answering programs one after another; they end with the laboratory."""
     for port, argv in (
         (PORT, [find_instrument(), "probe", "respond", "--udp", str(PORT), "--bind", lab.far.address]),
         (IRTT_PORT, ["irtt", "server", "-i", "0", "-b", f"{lab.far.address}:{IRTT_PORT}"]),
@@ -126,7 +126,7 @@ def ended(process: subprocess.Popen[Any]) -> None:
 
 
 def side_by_side(lab: Lab, several: dict[str, list[str]]) -> dict[str, str]:
-    """Run programs at the near end at the same time; what each printed."""
+    """Run programs at the near end at the same time; return the output of each."""
     started = {
         name: lab.near.popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for name, argv in several.items()
@@ -174,7 +174,7 @@ def ours(lab: Lab, folder: Path) -> Sample:
 
 
 def our_trips(lab: Lab, records: Path, seconds: int) -> Trips:
-    """Probes over UDP and ICMP at once, at the peers' timestamp points."""
+    """Send probes over UDP and ICMP at the same time, read at the peers' timestamp points."""
     shape = ["-i", f"{INTERVAL_MS}ms", "-c", str(seconds * 1000 // INTERVAL_MS), "--timeout", f"{TIMEOUT_MS}ms"]
     shape += ["--wait", "sleep"]  # as irtt and fping do: what spins takes the emulator's processor on a machine of two
     to = {"udp": f"{lab.far.address}:{PORT}", "icmp": lab.far.address}
@@ -189,7 +189,7 @@ def our_trips(lab: Lab, records: Path, seconds: int) -> Trips:
 
 
 def goodput_bps(records: Path) -> float:
-    """User data acknowledged in the working seconds."""
+    """Return the rate of acknowledged user data in the working seconds."""
     read = read_table(records, "tcp_readings").frame.drop_nulls("acked_bytes").sort("read_after_ns")
     at, acked = (read[name].to_numpy().astype(np.float64) for name in ("read_after_ns", "acked_bytes"))
     start = at[0] + START_UP_SECONDS * 1e9
@@ -201,7 +201,7 @@ def goodput_bps(records: Path) -> float:
 
 
 def theirs(lab: Lab, folder: Path) -> Sample:
-    """iperf3 with irtt and fping beside it; their files stay in the folder."""
+    """Run iperf3 with irtt and fping beside it; their files stay in the folder."""
     idle = their_trips(lab, folder / "idle.json", IDLE_SECONDS)
     serve = ["iperf3", "-s", "-1", "-B", lab.far.address, "-p", str(TCP_PORT)]
     with lab.far.popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server, ExitStack() as stack:
@@ -220,7 +220,7 @@ def theirs(lab: Lab, folder: Path) -> Sample:
 
 
 def their_trips(lab: Lab, file: Path, seconds: int) -> Trips:
-    """irtt over UDP and fping over ICMP at once."""
+    """Run irtt over UDP and fping over ICMP at the same time."""
     count = seconds * 1000 // INTERVAL_MS
     irtt = ["irtt", "client", "-Q", "-i", f"{INTERVAL_MS}ms", "-d", f"{seconds}s", f"--wait={TIMEOUT_MS}ms"]
     fping = ["fping", "-q", "-C", str(count), "-p", str(INTERVAL_MS), "-t", str(TIMEOUT_MS), lab.far.address]
@@ -232,7 +232,7 @@ def their_trips(lab: Lab, file: Path, seconds: int) -> Trips:
 
 
 def trips_of_irtt(told: dict[str, Any]) -> list[float]:
-    """The round trips of a file of irtt, less the server's processing time as irtt subtracts it."""
+    """Return the round trips in a file of irtt, without the server's processing time, which irtt subtracts."""
     found = [one["delay"]["rtt"] for one in told["round_trips"] if one["lost"] == "false"]
     if not found:
         raise MachineError("irtt got no answer")

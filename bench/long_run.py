@@ -1,8 +1,8 @@
-"""How long it takes until a run of a day goes on: from `sojourn run --resume` to its first trial.
+"""The time until a day-long run resumes: from `sojourn run --resume` to its first trial.
 
-The run is made up: its plan, its log and its records are those of a simulated `bridge-latency` of 10⁸ probes in 8,000
-blocks, of which the last two rounds are owed. Of the probes only their blocks have values; all else is zeros, which
-take no room on the disk and which nobody reads before a run goes on.
+The run is synthetic: plan, log and records are those of a simulated `bridge-latency` of 10⁸ probes in 8,000 blocks,
+without the last two rounds. Of the probes only the block numbers have values; everything else is zeros, which take no
+space on the disk and are not read before a run resumes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATIENCE_S = 600.0
 
 
 def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
-    """The line of the table."""
+    """Return the line of the table."""
     tell(f"resume: making up a run of {ROUNDS} rounds")
     run = made_up(scratch / "long")
     found = []
@@ -54,7 +54,7 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
 
 
 def seconds_to_go_on(run: RunFolder, begun: int) -> float:
-    """From the start of the command to the first trial; the run is interrupted then."""
+    """Return the time from the start of the command to the first trial; the run is then interrupted."""
     argv = [str(Path(sys.executable).with_name("sojourn")), "run", "--resume", str(run.path)]
     began, place = time.monotonic(), run.log.stat().st_size
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
@@ -72,7 +72,7 @@ def seconds_to_go_on(run: RunFolder, begun: int) -> float:
 
 
 def made_up(path: Path, rounds: int = ROUNDS, probes: int = PROBES) -> RunFolder:
-    """A run that was interrupted when two rounds were owed."""
+    """Return a run that was interrupted two rounds before its end."""
     sets = [*SETS, f"rounds={rounds}", f"probes_per_block={probes}"]
     plan = load_plan("bridge-latency", backend="sim", sets=sets)
     folder = create_folder(plan, path)
@@ -90,7 +90,7 @@ def made_up(path: Path, rounds: int = ROUNDS, probes: int = PROBES) -> RunFolder
 
 
 def entries_of(plan: Plan, part: int, trials: Iterable[Trial[Any]], every: int) -> Iterable[dict[str, Any]]:
-    """What the log says of a part."""
+    """Return the log's entries of a part."""
     draw = {"seed": part, "run_seed": 1, "held": []}
     yield {"event": "started", "part": part, "bed": part, "run": "long", "study": plan.study.name, "blocks": every,
            "draw": draw}  # fmt: skip
@@ -123,10 +123,10 @@ class Sparse:
     closed = False
 
     def flush(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no buffer."""
 
     def tell(self) -> int:
-        """Where it is."""
+        """Return the position."""
         return self._file.tell()
 
 
@@ -143,7 +143,7 @@ def write_part(folder: RunFolder, part: int, trials: list[Trial[Any]]) -> None:
 
 
 def batch_of(name: str, schema: pa.Schema, trial: Trial[Any]) -> pa.RecordBatch:
-    """One block: its probes, or its own line."""
+    """Return one block: its probes, or its own line."""
     several = int(trial.count or 0) if name == "probes" else 1
     known = {"block": trial.block, "round": trial.round, "count": trial.count, "sent": trial.count}
     columns = [column(field.type, several, known.get(field.name, 0)) for field in schema]
@@ -151,7 +151,7 @@ def batch_of(name: str, schema: pa.Schema, trial: Trial[Any]) -> pa.RecordBatch:
 
 
 def column(kind: Any, rows_: int, value: int | None) -> pa.Array[Any]:
-    """So many times one value, or nothing."""
+    """Return a column with one value repeated."""
     if pa.types.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(pa.array([0] * rows_, pa.int8()), pa.array(["software"]))
     if pa.types.is_string(kind):

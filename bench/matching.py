@@ -1,9 +1,9 @@
-"""Two taps matched: how many records and packets a second one core takes, and in how much memory, beside a join.
+"""Two taps matched: records and packets per second on one core, and memory, compared with a join.
 
-The same packets as our taps' records and as pcapng. The peers do the part of it that a join can: Polars and DuckDB join
-the two taps' records on their digests, and Polars what tshark prints of a shorter capture on the packets' data. They
-take the median of the differences, and count nothing that was lost or duplicated.
-Judged is processor time, of one process each, turn by turn: the machine may do something else meanwhile.
+The same packets as our taps' records and as pcapng. The peers do the part that a join can: Polars and DuckDB join the
+two taps' records by digest, and Polars tshark's output for a shorter capture by the packets' data. They compute the
+median of the differences, and count no losses or duplicates. Measured is processor time, of one process each, in turn:
+the machine may run other programs meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PACKETS = 4_000_000
 """At each tap; one each microsecond."""
 
 FEW_PACKETS = 200_000
-"""At each tap, for tshark: it takes more than ten times as long for each."""
+"""At each tap, for tshark, which takes more than ten times as long per packet."""
 
 DELAY_NS = 50_000
 WINDOW = "100ms"
@@ -79,11 +79,11 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_utime + used.ru_stime, used.ru_maxrss)
 sys.exit(done.returncode)
 """
-"""Between the bench and what it measures: a process begins with the memory of the one that starts it, as its peak."""
+"""Runs between the bench and the measured process, whose peak memory would otherwise begin with that of its parent."""
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """The cost of a process."""
 
     seconds: float
     peak_mib: float
@@ -129,7 +129,7 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
 
 
 def cost(argv: list[str]) -> Cost:
-    """Run a process to its end: processor time, and the most memory that it had."""
+    """Run a process to its end; return processor time and peak memory."""
     watched = [sys.executable, "-I", "-S", "-c", WATCH, *argv]
     done = subprocess.run(watched, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
@@ -139,7 +139,7 @@ def cost(argv: list[str]) -> Cost:
 
 
 def write_records(path: Path, later: int) -> None:
-    """What a tap of ours would have written: packets that differ, out at the second tap."""
+    """Write the records of a tap of ours: different packets, outgoing at the second tap."""
     about = {"tap": path.stem, "key": "bridge", "clock_id": "77"}
     schema = arrow_schema("taps", "bench")
     schema = schema.with_metadata({**(schema.metadata or {}), **about})
@@ -149,7 +149,7 @@ def write_records(path: Path, later: int) -> None:
 
 
 def records(schema: pa.Schema, packets: int, later: int, lost_one_in: int = 0) -> Iterator[pa.RecordBatch]:
-    """Rows of a tap that sees packets by so many nanoseconds later than the first tap, and not those that were lost."""
+    """Yield rows of a tap that sees packets `later` ns after the first tap, without lost ones."""
 
     def names(of: list[str], place: int, count: int) -> pa.Array[Any]:
         return pa.DictionaryArray.from_arrays(np.full(count, place, np.int8), pa.array(of))
@@ -173,7 +173,7 @@ def records(schema: pa.Schema, packets: int, later: int, lost_one_in: int = 0) -
 
 
 def write_capture(path: Path, later: int, packets: int) -> None:
-    """The same packets as a pcapng file, with nanoseconds."""
+    """Write the same packets as a pcapng file, with nanoseconds."""
     block = np.dtype([
         ("kind", "<u4"), ("length", "<u4"), ("interface", "<u4"), ("high", "<u4"), ("low", "<u4"), ("kept", "<u4"),
         ("original", "<u4"), ("frame", "u1", len(FRAME)), ("again", "<u4"),
@@ -193,5 +193,5 @@ def write_capture(path: Path, later: int, packets: int) -> None:
 
 
 def times(number: np.ndarray, later: int) -> np.ndarray:
-    """When packets are seen: one each microsecond."""
+    """Return the times of the packets: one per microsecond."""
     return np.uint64(1_700_000_000_000_000_000 + later) + number * np.uint64(1_000)

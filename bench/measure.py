@@ -1,6 +1,6 @@
-"""One program run to its end in the bed: what it printed, how long it took, what CPU time it burnt.
+"""One program run to its end in the bed: its output, duration and CPU time.
 
-CPU time is the kernel's account of that one process and its threads (wait4), so a peer's and ours are counted alike.
+CPU time is the kernel's for that one process and its threads (wait4), so a peer's and ours are counted alike.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A program that has ended well."""
+    """A program that has ended successfully."""
 
     printed: str
     elapsed_ns: int
@@ -30,7 +30,7 @@ class Finished:
 
 
 def finish(bed: Bed, host: HostName, argv: Sequence[str]) -> Finished:
-    """Run a program on a host and wait for its end; raise MachineError with its own words when it fails."""
+    """Run a program on a host to its end; raise MachineError with its own output when it fails."""
     started = time.monotonic_ns()
     process = bed.backend.start(host, list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

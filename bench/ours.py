@@ -1,7 +1,7 @@
-"""Our probe, run alone as a user would, and its records read at the peers' own timestamp points.
+"""Our probe, run alone as a user would, with its records read at the peers' own timestamp points.
 
-The instrument's best stamps are the kernel's on both sides; no peer has those. So a comparison takes from our records
-the stamps that the peer's figure is made of, and cuts them to whole microseconds where the peer does.
+The instrument's best timestamps are the kernel's on both sides, which no peer has. So a comparison takes from our
+records the timestamps of the peer's figure, truncated to whole microseconds if the peer's are.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class Ours:
 
     @property
     def probes(self) -> int:
-        """How many were sent, warm-up included."""
+        """The number of sent probes, warm-up included."""
         return self.frame.height
 
     @property
     def lost(self) -> int:
-        """How many were never answered."""
+        """The number of probes without a reply."""
         return int(self.frame["arrival_ns"].null_count())
 
     @property
     def cpu_per_probe_ns(self) -> float:
-        """CPU time of the asking program alone, per probe."""
+        """CPU time of the probing program only, per probe."""
         return self.cpu_ns / self.probes
 
     def rtt_ns(self, points: Points) -> NDArray[np.float64]:
-        """Round-trip times between the stamps that `points` names; lost and warm-up probes left out."""
+        """Return round-trip times between the timestamps of `points`, without lost and warm-up probes."""
         kept = self.frame.filter(~self.frame["warmup"]).drop_nulls(["arrival_ns", "receive_call_ns"])
         column = {name: kept[name].to_numpy() for name in ("intended_ns", "send_call_ns", "departure_ns")}
         arrival, received = kept["arrival_ns"].to_numpy(), kept["receive_call_ns"].to_numpy()
@@ -67,7 +67,7 @@ class Ours:
         return np.asarray(spans[points], dtype=np.float64)
 
     def figures(self, points: Points) -> dict[str, float]:
-        """The figures that the peers print, from the same points."""
+        """Return the figures that the peers print, from the same timestamps."""
         rtt = self.rtt_ns(points)
         if not len(rtt):
             raise MachineError("our probe got no answer at all")

@@ -1,4 +1,4 @@
-"""Who keeps a schedule: generators at 1,000, 10,000 and 100,000 packets a second, judged by a far-end capture."""
+"""Pacing: generators at 1,000, 10,000 and 100,000 packets a second, measured by a capture at the B side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 RATES = (1_000, 10_000, 100_000)
 SECONDS = 2.0
-"""iperf3 and sockperf count whole seconds."""
+"""iperf3 and sockperf run for whole seconds."""
 
 COLUMNS = (
     Column("within_1us", "within ±1 µs", "share"),
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def contests() -> list[Contest]:
-    """One for each rate; the targets are of the middle one."""
+    """Return a contest for each rate; the targets are for the middle one."""
     return [contest(rate) for rate in RATES]
 
 
@@ -64,7 +64,7 @@ def runner(generator: Generator, asked: Asked) -> Callable[[Ground], Sample]:
 
 
 def judged(file: Path, asked: Asked, busy_seconds: float) -> Sample:
-    """The figures of a run; one that sent next to nothing is within no bound."""
+    """Return the figures of a run; one that sent almost nothing is within no bound."""
     stamps = judge.arrivals(file)
     cost = {"cpu_s_per_million": busy_seconds / max(len(stamps), 1) * 1e6}
     try:
@@ -81,7 +81,7 @@ def judged(file: Path, asked: Asked, busy_seconds: float) -> Sample:
 
 
 def machine_busy_seconds() -> float:
-    """CPU time that all cores have spent on anything at all, the kernel's packet work included."""
+    """Return the CPU time of all cores for everything, the kernel's packet work included."""
     line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 SOCKPERF_PORT = 11111
 SOCKPERF_START_SECONDS = 2.1
-"""From its launch to its first request: it measures the time-stamp counter's rate first."""
+"""The time from its launch to its first request: it measures the time-stamp counter's rate first."""
 
 PERCENTILES = {"50.000": "p50_ns", "90.000": "p90_ns", "99.000": "p99_ns"}
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a peer reported of one run; `seconds` is the part of the run that its figures are about."""
+    """The report of a peer on one run; `seconds` is the part of the run that its figures cover."""
 
     figures: dict[str, float]
     probes: int
@@ -39,7 +39,7 @@ class Peer:
 
     @property
     def cpu_per_probe_ns(self) -> float:
-        """CPU time of the asking program alone, per probe."""
+        """CPU time of the probing program only, per probe."""
         return self.cpu_ns / self.probes
 
 
@@ -55,7 +55,7 @@ def ping_paced(bed: Bed, address: str, count: int, *, user_level: bool) -> Peer:
 
 
 def ping_flood(bed: Bed, address: str, count: int) -> Peer:
-    """`ping -f`: the next probe as soon as the answer is there; only the summary's minimum and mean."""
+    """`ping -f`: the next probe after each reply; only the summary's minimum and mean."""
     done = finish(bed, "a", ["ping", "-n", "-q", "-f", "-c", str(count), address])
     found = re.search(r"= ([0-9.]+)/([0-9.]+)/[0-9.]+/[0-9.]+ ms", done.printed)
     if not found:

@@ -1,6 +1,6 @@
-"""What a trial of a search costs beside its traffic, and how long the report of a short run takes.
+"""The time of a search's trial beyond its traffic, and the time for the report of a short run.
 
-The first is by the log of `sojourn run rfc2544 --quick`; the second of an archived run of the demo's size.
+The first is from the log of `sojourn run rfc2544 --quick`; the second from an archived run of the demo's size.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rows(repetitions: int, scratch: Path, tell: Callable[[str], None]) -> list[R
 
 
 def searched(out: Path) -> Log:
-    """The log of one search of the throughput."""
+    """Return the log of one search for the throughput."""
     sets = [word for key, value in SETS.items() for word in ("--set", f"{key}={value}")]
     argv = [SOJOURN, "run", "rfc2544", "--quick", *sets, "--out", str(out), "--no-report", "--no-history"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
@@ -65,9 +65,9 @@ def searched(out: Path) -> Log:
 
 
 def trial_of(log: Log) -> tuple[float, float]:
-    """Seconds of the median trial beside its traffic, and of its traffic.
+    """Return the seconds of the median trial without its traffic, and of its traffic.
 
-    A trial lasts from the end of the one before it in the same search to its own end.
+    A trial lasts from the end of the previous one in the same search to its own end.
     """
     steps = [one for one in log if one["event"] == "search-step" and one.get("duration_s") is not None]
     found = [

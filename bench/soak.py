@@ -1,4 +1,4 @@
-"""One emulator for an hour: does it forget a packet, grow, or get later? Runs only when asked (`--part soak`)."""
+"""One emulator for an hour: does it lose packets, grow, or get later? Runs only on request (`--part soak`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATE = 0.01
 
 
 def rows(seconds: float, scratch: Path, cores: tuple[int, int], tell: Callable[[str], None]) -> list[Row]:
-    """What became of it, looked at each ten seconds."""
+    """Return the results, read every ten seconds."""
     with build_bed(BedSpec(devices=(EMULATE,)), "soak") as bed:
         ground = Ground(bed, scratch, *cores)
         with emulating(ground, WORDS, NONE) as running:
@@ -39,7 +39,7 @@ def rows(seconds: float, scratch: Path, cores: tuple[int, int], tell: Callable[[
 
 
 def watch(ground: Ground, running: Running, seconds: float, tell: Callable[[str], None]) -> list[dict[str, float]]:
-    """A stream for so long, and what the emulator is meanwhile."""
+    """Send a stream for this long, and read the emulator's state meanwhile."""
     link = ground.link(EMULATE)
     to = ["--dev", link.a_dev, "--to", link.b_mac, "--clock", "none", "--cpu", str(ground.sender_cpu)]
     what = ["--rate", f"{PACE_PPS}pps", "--duration", f"{seconds:.0f}s"]
@@ -56,7 +56,7 @@ def watch(ground: Ground, running: Running, seconds: float, tell: Callable[[str]
 
 
 def look(running: Running) -> dict[str, float]:
-    """Memory and accuracy now."""
+    """Return memory and accuracy now."""
     pipe = pipe_of(running.ask())
     accuracy: dict[str, Any] = pipe["accuracy"]
     return {
@@ -69,7 +69,7 @@ def look(running: Running) -> dict[str, float]:
 
 
 def resident_bytes(pid: int) -> float:
-    """What the process, or the one that it has become the parent of, holds in memory."""
+    """Return the resident memory of the process, or of its child if that is larger."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     every = [pid, *map(int, children)]
     pages = [int(Path(f"/proc/{one}/statm").read_text(encoding="ascii").split()[1]) for one in every]
@@ -77,7 +77,7 @@ def resident_bytes(pid: int) -> float:
 
 
 def judged(looks: list[dict[str, float]]) -> list[Row]:
-    """Growth from the first quarter to the last, and how many left late."""
+    """Return the growth from the first quarter to the last, and the share of late packets."""
     quarter = max(1, len(looks) // 4)
     first, last = (float(np.median([one["rss"] for one in part])) for part in (looks[:quarter], looks[-quarter:]))
     final = looks[-1]
@@ -91,7 +91,7 @@ def judged(looks: list[dict[str, float]]) -> list[Row]:
 
 
 def unaccounted(pipe: dict[str, Any]) -> int:
-    """Packets that came and are in no count, or in two."""
+    """Return how many arrived packets are in no count, or in two."""
     gone = int(pipe["sent"]) + int(pipe["held"]) + sum(map(int, pipe["lost"].values()))
     return abs(int(pipe["arrived"]) + int(pipe["duplicated"]) - gone)
 

@@ -26,7 +26,7 @@ KEY = (
 
 
 def show(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> None:
-    """Print it, the contests first; wide enough that no line wraps, also where the output is no terminal."""
+    """Print the table, the contests first; wide enough that no line wraps, even if the output is no terminal."""
     console = Console()
     console = Console(width=max(console.width, sum(WIDTHS) + 2 * len(WIDTHS)), highlight=False)
     console.print(f"[bold]{title(facts)}[/]")
@@ -54,14 +54,14 @@ def grouped(rows: list[Row]) -> Iterator[tuple[tuple[str, str], Iterator[Row]]]:
 
 
 def matrix_cells(contest: Contest, values: list[float]) -> list[str]:
-    """One contestant's medians as text; what it has not, it has not."""
+    """Return one contestant's medians as text; a dash for a missing one."""
     return [
         "–" if isnan(one) else quantity(one, unit) for one, (_, _, unit) in zip(values, contest.columns, strict=True)
     ]
 
 
 def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> str:
-    """The same for a file."""
+    """Return the table as Markdown."""
     lines = [f"# {title(facts)}", "", *(f"- {key}: {value}" for key, value in facts.items()), ""]
     for contest in contests:
         heads = ["", *(column.name for column in contest.columns)]
@@ -97,7 +97,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A value with its unit, as a person writes it."""
+    """Return a value with its unit, as text."""
     if unit == "ns":
         return f"{value / 1e6:.1f} ms" if value >= 1e6 else f"{value / 1e3:.2f} µs"
     if unit == "share":

@@ -1,9 +1,9 @@
-"""Our taps, tcpdump and dumpcap: how much of a flood each captures, and what each adds to a bridge's round trips.
+"""Our taps, tcpdump and dumpcap: the captured share of a flood, and the latency that each adds to a bridge.
 
-Ours is the packet ring; the BPF tap, which is ours too, stands beside it as another peer. The flood is as fast as our
-sender can: a capture that drops none of it has that rate, which is no limit of its own; a second one has a steady rate.
-All have the same memory for frames that wait, and write every frame to the same disk. Round trips are between the
-kernel's stamps of ICMP probes over five bridges of one kind, four of which have a capture running on one port.
+Ours is the packet ring; the BPF tap, also ours, is compared as another peer. The flood has our sender's maximum rate: a
+capture that drops none of it has that rate, which is not its own limit; a second flood has a steady rate. All have the
+same buffer memory, and write every frame to the same disk. Round trips are between the kernel's timestamps of ICMP
+probes over five bridges of one kind, four of which have a capture on one port.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PEERS = ("bpf", "tcpdump", "dumpcap")
 OURS = "capture"
 TAPS = {OURS: "ring", "bpf": "bpf"}
-"""Our captures, and what copies frames for each."""
+"""Our captures, and the copying method of each."""
 FRAMES = 1_000_000
 FRAME_BYTES = 64
 WAITING_MIB = 64
@@ -44,18 +44,18 @@ FLOOD_TASK = f"capturing a flood of {FRAMES:,} frames of {FRAME_BYTES} bytes, {W
 STEADY_TASK = f"capturing {STEADY_RATE_PPS:,} frames of {FRAME_BYTES} bytes a second, {WAITING_MIB} MiB of buffer"
 PATH_TASK = "ICMP over the Linux bridge with a capture on one port"
 SETTLE_SECONDS = 1.5
-"""Blocks are handed to libpcap a second after their first frame at the latest."""
+"""Blocks are passed to libpcap at most a second after their first frame."""
 
 
 class Program(NamedTuple):
-    """A program that captures: how it is started, and what it says when it does."""
+    """A capture program: its command line, and its output when it has started."""
 
     argv: list[str]
     says: str
 
 
 class Flood(NamedTuple):
-    """What one capture made of a flood."""
+    """The result of a capture of a flood."""
 
     captured_pps: float
     dropped_share: float
@@ -85,7 +85,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 
 
 def flood_rows(floods: dict[str, list[Flood]]) -> list[Row]:
-    """What became of the floods."""
+    """Return the lines for the floods."""
     lines = []
     for peer in PEERS:
         pairs = list(zip(floods[OURS], floods[peer], strict=True))
@@ -101,7 +101,7 @@ def flood_rows(floods: dict[str, list[Flood]]) -> list[Row]:
 
 
 def steady_rows(steady: dict[str, list[Flood]]) -> list[Row]:
-    """What became of frames at a steady rate."""
+    """Return the lines for the steady rate."""
     lines = []
     for peer in PEERS:
         pairs = list(zip(steady[OURS], steady[peer], strict=True))
@@ -115,7 +115,7 @@ def steady_rows(steady: dict[str, list[Flood]]) -> list[Row]:
 
 
 def path_rows(medians: dict[str, list[float]]) -> list[Row]:
-    """What captures add to a round trip, by each repetition's plain bridge, and round trips beside each other."""
+    """Return the latency that captures add, relative to each repetition's plain bridge, and the round trips."""
     added = {
         name: [with_it - plain for with_it, plain in zip(medians[name], medians["bridge"], strict=True)]
         for name in (OURS, *PEERS)
@@ -132,7 +132,7 @@ def path_rows(medians: dict[str, list[float]]) -> list[Row]:
 
 
 def flooded(bed: Bed, name: str, scratch: Path, schedule: list[str]) -> Flood:
-    """Have a program capture frames by a schedule at the far end of the direct link."""
+    """Have a program capture frames with a schedule at the B side of the direct link."""
     link = bed.topology.link("direct")
     file = scratch / f"{name}.pcapng"
     file.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def flooded(bed: Bed, name: str, scratch: Path, schedule: list[str]) -> Flood:
 
 
 def programs(dev: str, file: Path) -> dict[str, Program]:
-    """How each captures an interface into a file."""
+    """Return how each program captures an interface into a file."""
     folder = file.with_suffix("")
     for old in folder.glob("*"):
         old.unlink()
@@ -184,7 +184,7 @@ def programs(dev: str, file: Path) -> dict[str, Program]:
 
 
 def counted(name: str, told: str) -> tuple[int, int]:
-    """How many frames a program says that it captured, and how many that it dropped."""
+    """Return the captured and the dropped frames in a program's output."""
     if name in TAPS:
         begins = told.find("{\n")
         if begins >= 0:
@@ -201,7 +201,7 @@ def counted(name: str, told: str) -> tuple[int, int]:
 
 
 def round_trip_ns(bed: Bed, name: str, scratch: Path) -> float:
-    """The median round trip over a bridge, plain or with a capture on it."""
+    """Return the median round trip over a bridge, plain or with a capture."""
     link = bed.topology.link("bridge" if name == "bridge" else f"bridge:{name}")
     options = ["-c", str(PROBES), "-i", "250us"]
     found = probe(bed, scratch / "round-trips", ["icmp", link.b_ip4], options).figures("best")["p50_ns"]
@@ -211,7 +211,7 @@ def round_trip_ns(bed: Bed, name: str, scratch: Path) -> float:
 
 
 def is_capturing(name: str, proc: Path) -> bool:
-    """Whether the capture that a bridge of this bed has (devices/bridge_capture.sh) still runs."""
+    """Return whether the capture of a bridge of this bed (devices/bridge_capture.sh) still runs."""
     ours = {one: f"\0--tap\0{kind}\0".encode() for one, kind in TAPS.items()}
     argv = {**ours, "tcpdump": b"tcpdump\0-i\0", "dumpcap": b"dumpcap\0-q\0"}[name]
     for path in proc.glob("[0-9]*/cmdline"):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 FLOWS = (1, 100)
 PAIRS_A_REPETITION = 5
-"""Pairs of slices of each cell, for each repetition that is asked of the bench."""
+"""Pairs of slices of each cell, for each repetition that the bench is asked for."""
 
 LONGEST_SECONDS = 1800
 INVALID = 4
@@ -47,22 +47,22 @@ SUSTAINED_SECONDS = 30.0
 SUSTAINED_FLOWS = 8
 KEPT_SECONDS = 3.0
 READINGS = 7
-"""The lowest and the highest of so many hold the median in more than 95 % of cases."""
+"""The lowest and the highest of this many readings enclose the median in more than 95 % of cases."""
 
 ITSELF = "itself, switched off"
 LEAST_LEFT = {("gso", 1): 0.95, ("gso", 100): 0.95, ("mtu", 1): 0.90, ("mtu", 100): 0.92}
-"""Of the throughput, with every packet logged."""
+"""The least share of the throughput that must remain with every packet logged."""
 PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 SAME = Target("at most", 0.02)
 SETS = ("all", "siftr")
-"""Which fields of TCP's state are logged."""
+"""The sets of fields of TCP's state that are logged."""
 
 STATISTICS_SECONDS = 0.1
 SLICES = 8
-"""Of each set of fields, over one bed."""
+"""Slices of each set of fields, over one bed."""
 
 LEAST_TURNS = 6
-"""The lowest and the highest of so many hold the median in 96.9 % of cases."""
+"""The lowest and the highest of this many turns enclose the median in 96.9 % of cases."""
 
 NANOSECONDS = {("logged", "in"): 200.0, ("logged", "out"): 250.0, ("decimated", "in"): 50.0, ("decimated", "out"): 50.0}
 
@@ -70,7 +70,7 @@ Found = dict[str, Any]
 
 
 class Figure(NamedTuple):
-    """An estimate with its interval."""
+    """An estimate with its interval and the number of values."""
 
     value: float
     low: float | None = None
@@ -79,7 +79,7 @@ class Figure(NamedTuple):
 
 
 def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     tell(f"tcplog: its cost, {repetitions * PAIRS_A_REPETITION} pairs of slices of each setting")
     results = studied(repetitions * PAIRS_A_REPETITION, seed, scratch)
     lines = [*throughputs(results), *skips(results), *nanoseconds(results)]
@@ -102,7 +102,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 
 
 def studied(pairs: int, seed: int, scratch: Path, more: dict[str, str] | None = None) -> list[Found]:
-    """The results of one run of the study; `more` is asked of it besides."""
+    """Return the results of one run of the study; `more` holds further keys of its plan."""
     asked = {
         "costs.packets_per_log": "1,10",
         "costs.flows": ",".join(map(str, FLOWS)),
@@ -123,7 +123,7 @@ def studied(pairs: int, seed: int, scratch: Path, more: dict[str, str] | None = 
 
 
 def throughputs(results: list[Found], fields: str = "") -> Iterator[Row]:
-    """Every packet logged against its target; one in ten, disabled and nothing at all against no change."""
+    """Yield the lines of throughput: every packet logged against its target, the other settings against no change."""
     for path, words in PATHS.items():
         for flows in FLOWS:
             task = f"throughput, {flows} flow{'s' if flows > 1 else ''}, {words}{fields}"
@@ -142,7 +142,7 @@ def throughputs(results: list[Found], fields: str = "") -> Iterator[Row]:
 
 
 def distance(found: Figure) -> Figure:
-    """How far a ratio is from one, whichever way, with the bounds that its interval allows."""
+    """Return the absolute distance of a ratio from one, with its interval."""
     value = abs(found.value - 1)
     if found.low is None or found.high is None:
         return Figure(value, n=found.n)
@@ -151,7 +151,7 @@ def distance(found: Figure) -> Figure:
 
 
 def skips(results: list[Found]) -> Iterator[Row]:
-    """Packets without their record, over all cells with a number of flows."""
+    """Yield the count of packets without a record, over all cells with the same number of flows."""
     for flows in FLOWS:
         counted = [one for one in results if one["quantity"] == "skipped" and one["flows"] == flows]
         if not counted:
@@ -164,7 +164,7 @@ def skips(results: list[Found]) -> Iterator[Row]:
 
 
 def nanoseconds(results: list[Found]) -> Iterator[Row]:
-    """Time a packet in the kernel, all traffic together."""
+    """Yield the time a packet takes in the kernel, over all traffic."""
     for (what, way), limit in NANOSECONDS.items():
         found = pick(results, "program_time", device=what, statistic=way, path=None)
         if found is not None:
@@ -173,7 +173,7 @@ def nanoseconds(results: list[Found]) -> Iterator[Row]:
 
 
 def pick(results: list[Found], quantity: str, **wanted: Any) -> Found | None:
-    """The one row of this kind, if there is one."""
+    """Return the first row of this kind, or None."""
     return next(
         (one for one in results
          if one["quantity"] == quantity and all(one.get(key) == value for key, value in wanted.items())),
@@ -182,7 +182,7 @@ def pick(results: list[Found], quantity: str, **wanted: Any) -> Found | None:
 
 
 def figure_of(found: Found) -> Figure:
-    """A row of the results."""
+    """Return a row of the results as a figure."""
     return Figure(float(found["estimate"]), found["ci_low"], found["ci_high"], int(found["n"]))
 
 
@@ -191,7 +191,7 @@ def figure_of(found: Found) -> Figure:
 
 @contextmanager
 def ready_bed() -> Iterator[Bed]:
-    """A bed with cgroups, both ends as the study has them, packets of one segment."""
+    """Yield a bed with cgroups, both ends set up as in the study, with packets of one segment."""
     with build_bed(BedSpec(cgroups=True), f"benchlog{time.monotonic_ns() % 1_000_000}") as bed:
         asked = load_plan("tcplog-cost").costs
         set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes,
@@ -202,7 +202,7 @@ def ready_bed() -> Iterator[Bed]:
 
 @contextmanager
 def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
-    """A log, and connections for it to log."""
+    """Yield a log with connections that it logs."""
     costs = load_plan("tcplog-cost").costs
     address = bed.topology.link("direct").b_ip4
     asked = Traffic(address, SUSTAINED_FLOWS, LONGEST_SECONDS, costs.mss_bytes, costs.congestion_control)
@@ -216,7 +216,7 @@ def logging(bed: Bed, attach: str) -> Iterator[LogInstrument]:
 
 
 def by_fields(turns: int) -> Iterator[Row]:
-    """Time a packet in the kernel with every field and with SIFTR's, in turn, over beds that are built anew."""
+    """Yield the time a packet takes in the kernel with all fields and with SIFTR's, alternating, over fresh beds."""
     found: dict[tuple[str, str], list[float]] = {(fields, way): [] for fields in SETS for way in ("in", "out")}
     for _ in range(turns):
         with ready_bed() as bed:
@@ -233,9 +233,9 @@ def by_fields(turns: int) -> Iterator[Row]:
 
 
 def in_turn(bed: Bed) -> dict[tuple[str, str], float]:
-    """Nanoseconds a logged packet takes each way with each set of fields, without what an empty program takes.
+    """Return the nanoseconds a logged packet takes each way with each set of fields, less those of an empty program.
 
-    The middle of slices that follow each other, there and back: what else the machine does is the same for both.
+    Each is the median of slices that alternate in both orders, so other load on the machine affects both sets alike.
     """
     above, found = str(Path(bed.backend.cgroup("a")).parent), dict[tuple[str, str], list[float]]()
     with ExitStack() as stack:
@@ -257,7 +257,7 @@ def in_turn(bed: Bed) -> dict[tuple[str, str], float]:
 
 
 def statistics(log: LogInstrument, mode: Mode) -> dict[str, float]:
-    """Nanoseconds a run of the programs at packets, each way, in a mode."""
+    """Return the nanoseconds that a run of the programs takes at packets each way, in a mode of the log."""
     log.be(mode)
     log.take_statistics(on=True)
     before = log.costs()
@@ -272,7 +272,7 @@ def statistics(log: LogInstrument, mode: Mode) -> dict[str, float]:
 
 
 def middle_of(values: list[float]) -> Figure:
-    """Their median, with the lowest and the highest."""
+    """Return the median with the lowest and the highest value."""
     return Figure(median(values), min(values), max(values), len(values))
 
 

@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 
 def rows(device: str, tell: Callable[[str], None]) -> list[Row]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     tell(f"throughput of the {device}, {REPETITIONS} searches of {len(SIZES)} sizes")
     results = searched(device)
     lines = [line for size in SIZES for line in of_size(results, device, size)]
@@ -39,7 +39,7 @@ def rows(device: str, tell: Callable[[str], None]) -> list[Row]:
 def searched(
     devices: str, sizes: tuple[int, ...] = SIZES, repetitions: int = REPETITIONS, sessions: int = 3
 ) -> list[Found]:
-    """The results of one run of the study, over so many beds."""
+    """Return the results of one run of the study, over the given number of beds."""
     asked = {
         "bed.devices": devices,
         "search.tests": "throughput",
@@ -61,7 +61,7 @@ def searched(
 
 
 def of_size(results: list[Found], device: str, size: int) -> list[Row]:
-    """NDR and PDR of one size, and how far ten searches of the PDR lie apart."""
+    """Return NDR and PDR of one frame size, and the spread of ten searches of the PDR."""
     task = f"throughput of {size}-byte frames"
     spread = pick(results, device, size, "pdr", "spread")
     lines = []
@@ -79,7 +79,7 @@ def of_size(results: list[Found], device: str, size: int) -> list[Row]:
 
 
 def never_rises(results: list[Found], device: str) -> Row:
-    """Whether packets a second rise with frame size anywhere, beyond what the intervals allow."""
+    """Return the line that counts rises of packets a second from a frame size to the next, beyond the intervals."""
     rates = [found for size in SIZES if (found := pick(results, device, size, "pdr", "rate"))]
     rises = sum(above(later, earlier) for earlier, later in pairwise(rates))
     figure = {"estimate": float(rises), "ci_low": None, "ci_high": None, "level": 0.95, "n": len(rates)}
@@ -87,20 +87,20 @@ def never_rises(results: list[Found], device: str) -> Row:
 
 
 def above(later: Found, earlier: Found) -> bool:
-    """Whether the longer frame's rate lies above the shorter one's, so that the intervals do not overlap."""
+    """Return whether the longer frame's rate lies above the shorter one's without overlap of the intervals."""
     low = later["ci_low"] if later["ci_low"] is not None else later["estimate"]
     high = earlier["ci_high"] if earlier["ci_high"] is not None else earlier["estimate"]
     return bool(low > high)
 
 
 def pick(results: list[Found], device: str, size: int, quantity: str, statistic: str) -> Found | None:
-    """The one row of this kind, if there is one."""
+    """Return the first row of this kind, or None."""
     wanted = {"device": device, "frame_bytes": size, "quantity": quantity, "statistic": statistic}
     return next((one for one in results if all(one[key] == value for key, value in wanted.items())), None)
 
 
 def line(task: str, name: str, unit: str, found: Found, target: Target | None = None) -> Row:
-    """A figure of the study as a line of the table."""
+    """Return a figure of the study as a line of the table."""
     value = float(found["estimate"])
     return Row(
         task=task,

@@ -46,7 +46,7 @@ FIGURES = (
 
 
 def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> list[Row]:
-    """The lines of the table: watched over not watched."""
+    """Return the lines of the table: the ratio of watched to not watched."""
     pairs = measured(repetitions, seed, scratch, tell)
     return [
         ratio(What(TASK, PEER, name, unit), [(on[key], off[key]) for on, off in pairs], None)
@@ -55,7 +55,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
 
 
 def measured(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> list[tuple[Sample, Sample]]:
-    """Watched and not watched, of each repetition."""
+    """Return the samples of each repetition, watched and not watched."""
     with tempfile.TemporaryDirectory(dir=scratch) as log:
         pairs, kept = repeated(repetitions, seed, (scratch, Path(log)), tell)
         logged = set(read_table(Path(log), "packets", columns=["block"]).frame["block"])
@@ -87,7 +87,7 @@ def repeated(
 
 
 def once(lab: Lab, folder: Path, block: int, *, is_watched: bool) -> Sample:
-    """One run of the flow; of a watched one, every instrument must have seen it."""
+    """Run the flow once; check that every instrument saw it if it is watched."""
     lab.emulator.begin(block, keep=is_watched)
     try:
         with watched(lab, folder) if is_watched else ExitStack():
@@ -99,7 +99,7 @@ def once(lab: Lab, folder: Path, block: int, *, is_watched: bool) -> Sample:
 
 @contextmanager
 def responding(lab: Lab) -> Iterator[None]:
-    """Our responder at the far end."""
+    """Run our responder at the far end."""
     argv = [find_instrument(), "probe", "respond", "--udp", str(PORT), "--bind", lab.far.address]
     process = lab.far.popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -111,7 +111,7 @@ def responding(lab: Lab) -> Iterator[None]:
 
 @contextmanager
 def watched(lab: Lab, folder: Path) -> Iterator[None]:
-    """Every other instrument on meanwhile: TCP's log, taps at both ends, probes over UDP."""
+    """Run every other instrument meanwhile: TCP's log, taps at both ends, probes over UDP."""
     instrument = find_instrument()
     log = [instrument, "tcplog", "run", "--port", str(loads.TCP_PORT), "--out", str(folder / "log"), "--json"]
     tap = ["--format", "records", "--json", "-o"]
@@ -136,7 +136,7 @@ def watched(lab: Lab, folder: Path) -> Iterator[None]:
 
 
 def finished(name: str, process: subprocess.Popen[Any]) -> str:
-    """End a program as a user does, and return what it printed."""
+    """End a program with the signal a user would send, and return what it printed."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=loads.PATIENCE_SECONDS)
@@ -146,7 +146,7 @@ def finished(name: str, process: subprocess.Popen[Any]) -> str:
 
 
 def require_seen(folder: Path, told: dict[str, str]) -> None:
-    """Refuse a watched run that an instrument did not see: it would have cost nothing."""
+    """Refuse a watched run that an instrument did not see, because that instrument would have cost nothing."""
     seen = {
         "TCP's log": int(json.loads(told["TCP's log"])["records"]),
         "the probes": read_table(folder / "udp", "probes", columns=["block"]).frame.height,
@@ -159,7 +159,7 @@ def require_seen(folder: Path, told: dict[str, str]) -> None:
 
 
 def captured(printed: str) -> int:
-    """How many frames a tap says that it captured."""
+    """Return the number of frames that a tap reports as captured."""
     return sum(int(one["account"]["accepted"]) for one in json.loads(printed)["taps"])
 
 
@@ -167,7 +167,7 @@ def captured(printed: str) -> int:
 
 
 def loaded(lab: Lab, folder: Path) -> Sample:
-    """Round trips of the idle path, then of 12 s of the flow, and its goodput in these."""
+    """Measure round trips on the idle path, then during 12 s of the flow, and the flow's goodput."""
     idle = trips(lab, folder / "idle", loads.IDLE_SECONDS)
     instrument, to = find_instrument(), f"{lab.far.address}:{loads.TCP_PORT}"
     lasts = loads.START_UP_SECONDS + loads.WORKING_SECONDS + loads.SPARE_SECONDS
@@ -195,13 +195,13 @@ def loaded(lab: Lab, folder: Path) -> Sample:
 
 
 def shape(seconds: int) -> list[str]:
-    """Of probes for so long; they sleep until they leave."""
+    """Return the arguments for probes over this many seconds; between probes they sleep."""
     count = str(seconds * 1000 // loads.INTERVAL_MS)
     return ["-i", f"{loads.INTERVAL_MS}ms", "-c", count, "--timeout", f"{loads.TIMEOUT_MS}ms", "--wait", "sleep"]
 
 
 def trips(lab: Lab, records: Path, seconds: int) -> list[float]:
-    """Round trips of ICMP in ns, by the best stamps."""
+    """Return the round trips of ICMP in ns, by the best time stamps available."""
     records.mkdir()
     argv = [find_instrument(), "probe", "icmp", lab.far.address, *shape(seconds), "--record", str(records)]
     done = lab.near.run(argv, timeout=loads.PATIENCE_SECONDS, check=False)

@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CORES = len(os.sched_getaffinity(0))
 FEW_CASES = "64"
-"""Of each property; `make proof` asks for 2,000."""
-# What starts itself again in a namespace: crates/port/tests/namespace, crates/tcplog/tests/place.
+"""The cases of each property; `make proof` uses 2,000."""
+# Tests that run themselves again in a namespace: crates/port/tests/namespace, crates/tcplog/tests/place.
 OVER_NAMESPACES = re.compile(r'^mod (namespace|place);|"unshare"|"netns"', re.MULTILINE)
 PROPERTIES = re.compile(r"^( *)proptest! \{\n(.*?)^\1\}", re.MULTILINE | re.DOTALL)
 PRINTING = threading.Lock()
@@ -34,7 +34,7 @@ PRINTING = threading.Lock()
 
 @dataclass(frozen=True)
 class Program:
-    """A program of tests, as cargo built it from `source` of the package in `folder`."""
+    """A test program, built by cargo from `source` of the package in `folder`."""
 
     path: Path
     source: Path
@@ -46,7 +46,7 @@ class Program:
         return self.source.parent.name == "tests" and bool(OVER_NAMESPACES.search(self.source.read_text()))
 
     def properties(self) -> list[str]:
-        """Names of the tests that draw their cases by proptest."""
+        """Return the names of the tests with cases from proptest."""
         is_library = self.source.parent.name == "src"
         sources = self.source.parent.rglob("*.rs") if is_library else [self.source]
         drawn = {name for source in sources for name in properties_of(source)}
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def built() -> list[Program]:
-    """Build all programs of tests; none if that fails, for a reason that cargo has told."""
+    """Build all test programs; return none if that fails, for a reason that cargo has printed."""
     # Not the examples: they have no tests, and clippy compiles them in `make check`.
     which = ["--locked", "--workspace", "--lib", "--bins", "--tests"]
     build = ["cargo", "test", *which, "--no-run", "--message-format", "json-render-diagnostics"]
@@ -102,7 +102,7 @@ def properties_of(source: Path) -> list[str]:
 
 
 def run(program: Program, arguments: list[str]) -> bool:
-    """Run a program, print what it said, and return whether it passed."""
+    """Run a program, print its output, and return whether it passed."""
     name = program.source.relative_to(ROOT)
     environment = {"PROPTEST_CASES": FEW_CASES, **os.environ, "CARGO_MANIFEST_DIR": str(program.folder)}
     with tempfile.TemporaryFile() as said:

@@ -1,7 +1,7 @@
-"""Names every cycle of imports between files of the package; imports by string count, those for types alone do not.
+"""Report every cycle of imports between files of the package; imports by string count, those for types only do not.
 
-A string counts that names a module of ours ("sojourn.a.b", or "sojourn.a.b:thing"). What is found by its folder, as
-methods and devices are, is named nowhere and so no edge.
+A string counts if it names a module of ours ("sojourn.a.b", or "sojourn.a.b:thing"). Modules that are found by their
+folder, such as methods and devices, are named nowhere, and so are no edges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def cycle(edges: dict[str, set[str]]) -> list[str]:
-    """A cycle among modules, each with those that it imports; its first is also its last. Empty: there is none."""
+    """Return a cycle among modules, given the imports of each; its first is also its last. Empty if there is none."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:

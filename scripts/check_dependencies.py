@@ -1,4 +1,4 @@
-"""Hold Rust's dependencies to deny.toml where cargo-deny is not installed. Runs `cargo metadata`, changes nothing."""
+"""Check Rust's dependencies by deny.toml if cargo-deny is not installed. Runs `cargo metadata`, changes nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Print every package that breaks the policy; status 1 if there is one."""
+    """Print every package that violates the policy; status 1 if there is one."""
     complaints = list(breaches())
     print("\n".join(complaints))
     return 1 if complaints else 0
 
 
 def breaches() -> Iterator[str]:
-    """Banned crates, other registries, other licences."""
+    """Return banned crates, other registries and other licences."""
     policy = tomllib.loads((ROOT / "deny.toml").read_text())
     banned = {entry["crate"] for entry in policy["bans"]["deny"]}
     for package in cargo_packages():
@@ -41,7 +41,7 @@ def breaches() -> Iterator[str]:
 
 
 def cargo_packages() -> list[dict[str, Any]]:
-    """Every package that the lock file brings in, for our platform."""
+    """Return every package in the lock file, for our platform."""
     cargo = shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
     command = [cargo, "metadata", "--locked", "--format-version=1", "--filter-platform=x86_64-unknown-linux-gnu"]
     metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
@@ -50,7 +50,7 @@ def cargo_packages() -> list[dict[str, Any]]:
 
 
 def licence_is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Whether an SPDX expression can be met with allowed licences only; `A/B` is the old way to write `A OR B`."""
+    """Return whether allowed licences satisfy an SPDX expression; `A/B` is the old notation of `A OR B`."""
     expression = expression.replace("/", " OR ")
     any_of = [part.strip(" ()") for part in re.split(r"\bOR\b(?![^(]*\))", expression)]
     return any(
@@ -59,7 +59,7 @@ def licence_is_allowed(expression: str, allowed: set[str]) -> bool:
 
 
 def any_allowed(group: str, allowed: set[str]) -> bool:
-    """Whether a parenthesised choice holds an allowed licence."""
+    """Return whether a parenthesised choice has an allowed licence."""
     return any(choice.strip(" ()") in allowed for choice in group.split(" OR "))
 
 

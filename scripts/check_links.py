@@ -1,7 +1,7 @@
-"""Holds every relative link of the repository's pages to a file that is there, and its anchor to a heading in it.
+"""Check every relative link of the repository's pages: its file must exist, and its anchor be a heading in it.
 
-The pages are the Markdown of docs/ and of the root folder, which the site is made of: a link that is whole here is
-whole there, for the site has the same folders. Fetches nothing: links with a scheme are not looked at.
+The pages are the Markdown of docs/ and of the root folder, from which the site is made with the same folders, so that a
+link that works here works there. Fetches nothing: links with a scheme are not checked.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def main() -> int:
 
 
 def pages(root: Path) -> list[Path]:
-    """What the site is made of."""
+    """Return the pages of the site."""
     return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")])
 
 
 def broken(path: Path, root: Path) -> Iterator[str]:
-    """The links of a page that lead nowhere, each with its line."""
+    """Return the broken links of a page, each with its line."""
     text = FENCED.sub(lambda block: "\n" * block[0].count("\n"), path.read_text())
     for number, line in enumerate(text.splitlines(), 1):
         for found in LINK.finditer(CODE.sub("", line)):
@@ -50,7 +50,7 @@ def broken(path: Path, root: Path) -> Iterator[str]:
 
 
 def complaint(page: Path, link: str) -> str:
-    """What is wrong with a link of a page; empty where nothing is."""
+    """Return what is wrong with a link of a page; empty if nothing is."""
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if not target.exists():
@@ -62,7 +62,7 @@ def complaint(page: Path, link: str) -> str:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """What can be linked to in a page: its headings, as GitHub and the site name them, and its own `id`s."""
+    """Return the anchors of a page: its headings, as GitHub and the site name them, and its own `id`s."""
     text = FENCED.sub("", page.read_text())
     found: dict[str, int] = {}
     names = set(NAMED.findall(text))

@@ -1,7 +1,4 @@
-"""Hold the sources to the project's own rules, where neither the compiler nor a linter can see them.
-
-The rules of ARCHITECTURE.md, names, first lines, versions, and the tables of records. Reads files, runs nothing.
-"""
+"""Check the project's own rules in the sources, where neither the compiler nor a linter can."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ def clocks() -> Iterator[str]:
 
 
 def unsafe_code() -> Iterator[str]:
-    """Rule 2: unsafe code lives in files called sys.rs."""
+    """Rule 2: unsafe code is in files called sys.rs."""
     for path in RUST:
         if path.name == "sys.rs":
             continue
@@ -75,7 +72,7 @@ def unsafe_code() -> Iterator[str]:
 
 
 def consoles() -> Iterator[str]:
-    """No terminal makes a picture of ':up:', which is part of the name `bridge:up`."""
+    """A terminal must not convert ':up:', which is part of the name `bridge:up`, to an emoji."""
     for path in PYTHON:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if re.search(r"\bConsole\((?!\))", line) and "emoji=False" not in line and "python/sojourn" in str(path):
@@ -83,7 +80,7 @@ def consoles() -> Iterator[str]:
 
 
 def examples() -> Iterator[str]:
-    """Nothing runs the examples of Rust's comments (scripts/cargo_tests.py): what one shows is no code."""
+    """The examples in Rust's comments are not run (scripts/cargo_tests.py), so they must not be code."""
     for path in RUST:
         shows = False
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -94,7 +91,7 @@ def examples() -> Iterator[str]:
 
 
 def cases() -> Iterator[str]:
-    """Properties draw as many cases as PROPTEST_CASES says, which `make proof` raises, or a share or multiple of it."""
+    """Properties use the number of cases in PROPTEST_CASES, which `make proof` raises, or a share or multiple of it."""
     for path in RUST:
         for number, line in code_lines(path):
             if "with_cases(" in line and "ProptestConfig::default().cases" not in line:
@@ -102,13 +99,13 @@ def cases() -> Iterator[str]:
 
 
 def skips() -> Iterator[str]:
-    """A test that cannot run here says so and passes; in continuous integration it fails."""
+    """A test that cannot run here reports that and passes; in continuous integration it fails."""
     for path in RUST:
         yield from (f"{where(path, number)}: skips where CI is set, too" for number in silent_skips(path.read_text()))
 
 
 def silent_skips(source: str) -> Iterator[int]:
-    """Lines of Rust that report a skip, and neither they nor the three before them ask for CI."""
+    """Return lines of Rust that report a skip without a check for CI in them or the three lines before."""
     lines = source.splitlines()
     for index, line in enumerate(lines):
         if 'eprintln!("skipped' in line and 'var_os("CI")' not in "".join(lines[max(index - 3, 0) : index + 1]):
@@ -116,7 +113,7 @@ def silent_skips(source: str) -> Iterator[int]:
 
 
 def children() -> Iterator[str]:
-    """A test that fails beside a process of its own ends that, and does not wait for it for ever: tests/children.py."""
+    """A failing test ends the processes that it started, instead of waiting for them for ever: tests/children.py."""
     for path in PYTHON:
         if "tests" in path.relative_to(ROOT).parts:
             for number in awaited(path.read_text()):
@@ -124,14 +121,14 @@ def children() -> Iterator[str]:
 
 
 def awaited(source: str) -> Iterator[int]:
-    """Lines of Python where a `with` block has a process of `subprocess.Popen`."""
+    """Return lines of Python with a `with` block for a process of `subprocess.Popen`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.With) and any("Popen(" in ast.unparse(one.context_expr) for one in node.items):
             yield node.lineno
 
 
 def lints() -> Iterator[str]:
-    """Every crate keeps the workspace's lints, which deny what the rules forbid."""
+    """Every crate uses the workspace's lints, which deny what the rules forbid."""
     for manifest in sorted((ROOT / "crates").glob("*/Cargo.toml")):
         if tomllib.loads(manifest.read_text()).get("lints", {}).get("workspace") is not True:
             yield f"{manifest.relative_to(ROOT)}: does not take the workspace's lints"
@@ -146,7 +143,7 @@ def lints() -> Iterator[str]:
 
 
 def import_contracts() -> Iterator[str]:
-    """Rule 3 is import-linter's; here: that its contracts name every package, and mirror each other."""
+    """Rule 3 is checked by import-linter; here: its contracts name every package, and mirror each other."""
     contracts = toml("pyproject.toml")["tool"]["importlinter"]["contracts"]
     layers = next(contract for contract in contracts if contract["type"] == "layers")
     named = set(re.findall(r"\w+", " ".join(layers["layers"])))
@@ -165,7 +162,7 @@ def import_contracts() -> Iterator[str]:
 
 
 def is_named(module: str, patterns: list[str]) -> bool:
-    """Whether import-linter takes the module for one of these, in which `*` stands for one part of a name."""
+    """Return whether the module matches one of these patterns of import-linter, in which `*` is one part of a name."""
     return any(re.fullmatch(re.escape(one).replace(r"\*", r"[^.]+"), module) for one in patterns)
 
 
@@ -173,11 +170,11 @@ WORDS_TOO = {
     *("anomalies", "background", "departures", "emulator", "loss", "model", "multicast", "one-way", "pairs"),
     *("stages", "taps", "throughput", "variance"),
 }
-"""Methods whose names also mean something else: a quantity, a section of a plan, a table, a kind of traffic."""
+"""Methods whose names have other meanings: a quantity, a section of a plan, a table, a kind of traffic."""
 
 
 def methods() -> Iterator[str]:
-    """Outside its folder nobody names a method: what is special about one, it declares or passes itself."""
+    """Outside its folder no file names a method: a method declares or passes its own properties."""
     package = ROOT / "python" / "sojourn"
     folder = package / "methods"
     names = {one.parent.name.replace("_", "-") for one in folder.glob("*/__init__.py")}
@@ -195,7 +192,7 @@ DEVICE_NAME = re.compile(
 
 
 def device_names() -> Iterator[str]:
-    """A device's name is taken apart in `devices` alone; of a box, a plan keeps what stands behind "box:"."""
+    """A device's name is parsed in `devices` only; for a box, a plan keeps the part after "box:"."""
     package = ROOT / "python" / "sojourn"
     for path in sorted(set(package.rglob("*.py")) - set((package / "devices").glob("*.py"))):
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -204,7 +201,7 @@ def device_names() -> Iterator[str]:
 
 
 def named_methods(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, str]]:
-    """Lines with the name of a method, and those that ask which one a study has: it is passed on, unread."""
+    """Return lines with the name of a method, and those that test which one a study has: it is only passed on."""
     for node in ast.walk(tree):
         match node:
             case ast.Constant(value=str(value)) if value in names:
@@ -227,7 +224,7 @@ def named_methods(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, str]
 
 
 def is_method(node: ast.expr) -> bool:
-    """Whether it is the method of a study: `run.method`, `study["method"]`, `study.get("method")`."""
+    """Return whether it is the method of a study: `run.method`, `study["method"]`, `study.get("method")`."""
     match node:
         case ast.Attribute(attr="method") | ast.Subscript(slice=ast.Constant(value="method")):
             return True
@@ -237,7 +234,7 @@ def is_method(node: ast.expr) -> bool:
 
 
 def is_key(node: ast.expr) -> bool:
-    """Whether it is the key of a method in a plan."""
+    """Return whether it is the key of a method in a plan."""
     return isinstance(node, ast.Constant) and node.value in ("method", "study.method")
 
 
@@ -246,7 +243,7 @@ DURATIONS |= {"offset_ns", "bound_ns", "error95_ns", "drawn_ns", "delay_ns"}
 
 
 def tables() -> Iterator[str]:
-    """Rule 4: a column says its unit in its name and in the schema, and a time its clock."""
+    """Rule 4: a column has its unit in its name and in the schema, and a time its clock."""
     for table, body in schema()["tables"].items():
         for field in body["fields"]:
             name, place = field["name"], f"{table}.{field['name']}"
@@ -260,14 +257,14 @@ def tables() -> Iterator[str]:
 
 
 def findings() -> Iterator[str]:
-    """Every finding has a severity that is known, and a description."""
+    """Every finding has a known severity, and a description."""
     for finding in schema()["findings"]:
         if finding["severity"] not in {"note", "doubtful", "invalid"} or not finding["doc"]:
             yield f"finding {finding['name']}: severity or description"
 
 
 def names() -> Iterator[str]:
-    """Names are the field's own, and files are called after what they hold."""
+    """Names are those of the field, and files are named after their content."""
     vague = re.compile(
         r"^\s*(?:pub(?:\([^)]*\))? )?(?:fn|def|async def) (get_\w+)|\b(?:class|struct|trait|enum) (\w*Manager)\b"
     )
@@ -289,7 +286,7 @@ def first_lines() -> Iterator[str]:
 
 
 def versions() -> Iterator[str]:
-    """Rust and Python have one version and one licence; what names the version names this one."""
+    """Rust and Python have the same version and licence, and every mention of the version is this one."""
     cargo, python = toml("Cargo.toml")["workspace"]["package"], toml("pyproject.toml")["project"]
     if cargo["license"] != python["license"]:
         yield "Cargo.toml and pyproject.toml: license differs"
@@ -308,7 +305,7 @@ def versions() -> Iterator[str]:
 
 
 def targets() -> Iterator[str]:
-    """Continuous integration calls the Makefile, and every target of it is explained."""
+    """Continuous integration calls the Makefile, and every target of it has an explanation."""
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
     if not commands[-1].startswith("exec make test"):
         yield ".ci/run: does not end with make test"
@@ -324,7 +321,7 @@ def toml(name: str) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """The tables and findings that the instrument declares, as `make schema` wrote them."""
+    """Return the tables and findings of the instrument, as written by `make schema`."""
     declared: dict[str, Any] = json.loads((ROOT / "python/sojourn/records/schema.json").read_text())
     return declared
 
@@ -336,7 +333,7 @@ def code_lines(path: Path) -> list[tuple[int, str]]:
 
 
 def where(path: Path, number: int) -> str:
-    """A place as an editor understands it."""
+    """Return a place in the notation of editors."""
     return f"{path.relative_to(ROOT)}:{number}"
 
 

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 WORDS = Path("docs/reference/words.txt")
 PAGES = ("*.md", "docs/**/*.md", "python/sojourn/report/**/*.md")
 QUOTED = {"docs/reference/proof.md", "docs/reference/bench.md"}
-"""Written of what was measured, by names of tests and machines."""
+"""Written from measurements, with names of tests and machines."""
 
 CODE = re.compile(
     r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)"  # blocks
     r"|`+[^`]*`+"  # names in a line
-    r"|<!--.*?-->|<[^>\n]+>"  # of HTML
+    r"|<!--.*?-->|<[^>\n]+>"  # the target of a link
     r"|\]\([^)]*\)"  # where a link leads
     r"|https?://\S+|\S+@\S+"
     r"|[^\s\[\]()]*[/_\\][^\s\[\]()]*"  # paths and names of programs
@@ -32,11 +32,11 @@ CODE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 WORD = re.compile(r"(?<![\w.])[A-Za-zÀ-ÿ]+(?:['\u2019](?!s\b)[a-z]+)?(?!\w)")
-"""A possessive is its noun."""
+"""The pattern matches a possessive as its noun."""
 
 
 def main() -> int:
-    """Name what is unknown or unused; status 1 where there is such a word, 3 where nothing can spell."""
+    """Print unknown and unused words; status 1 if there is one, 3 without a spelling checker."""
     if shutil.which("hunspell") is None:
         print("check_spelling: hunspell is not installed: run `make setup`", file=sys.stderr)
         return 3
@@ -54,12 +54,12 @@ def main() -> int:
 
 
 def write_words(root: Path, words: set[str]) -> None:
-    """Our words, in order."""
+    """Write our words, in order."""
     (root / WORDS).write_text("".join(f"{word}\n" for word in sorted(words, key=lambda word: (word.lower(), word))))
 
 
 def used(root: Path) -> dict[str, list[str]]:
-    """Each word of the pages, and where it stands."""
+    """Return each word of the pages, and its places."""
     places: dict[str, list[str]] = defaultdict(list)
     for page in sorted({page for pattern in PAGES for page in root.glob(pattern)}):
         name = str(page.relative_to(root))
@@ -76,7 +76,7 @@ def prose(text: str) -> str:
 
 
 def unknown(words: dict[str, list[str]]) -> set[str]:
-    """The words that no dictionary has."""
+    """Return the words that no dictionary has."""
     told = subprocess.run(
         ["hunspell", "-i", "utf-8", "-d", "en_GB,en_US", "-l"],
         input="\n".join(words), capture_output=True, text=True, check=True,

@@ -1,7 +1,7 @@
-"""Names that nothing uses, or that only tests use: functions, classes, methods and constants, in Python and in Rust.
+"""Report names that nothing uses, or that only tests use: functions, classes, methods, constants, in Python and Rust.
 
-A name is used where it stands a second time in what is shipped, in scripts/ or in bench/: in code, in a string (entry
-points, names of modules that are loaded later) or in a template. Names that two definitions share are not told apart.
+A name is used if it occurs a second time in shipped files, in scripts/ or in bench/: in code, in a string (entry
+points, names of modules that are loaded later) or in a template. Two definitions with the same name count as one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 USES = ("python/**/*.py", "python/**/*.html", "python/**/*.toml", "python/**/*.js", "scripts/*.py", "scripts/*.sh",
         "bench/*.py", "pyproject.toml", "Makefile")  # fmt: skip
-"""Where a name of Python is used. A test is no use."""
+"""The files in which a name of Python may be used. A test does not count."""
 
 CALLED_BY_OTHERS = {
     "format_commands": "click calls it",
@@ -28,23 +28,23 @@ CALLED_BY_OTHERS = {
     "trusted": "of the API: programs of others ask it",
     "config_from_dummynet": "what a search by coverage calls: the file alone, without ports and options",
 }
-"""Names that stand once and are used all the same, with who uses them."""
+"""Names that occur once but are used from outside, each with its user."""
 
 OF_THE_SEARCH = "crates/instrument/src/foreign.rs"
-"""What searches by coverage call, which are a crate of their own (tests/fuzz)."""
+"""Functions that searches by coverage call, which are a crate of their own (tests/fuzz)."""
 
 DEFINED = re.compile(
     r"^\s*pub(?:\(\w+\))? (?:const |unsafe |async )*(?:fn|struct|enum|const|type|static|trait) (\w+)", re.MULTILINE
 )
 COMMENT = re.compile(r"(^ *|  )# [^\n]*", re.MULTILINE)
 HANDED_ON = re.compile(r"//[^\n]*|^\s*pub(?:\(\w+\))? use [^;]*;", re.MULTILINE)
-"""Comments of Rust, and names that a module hands on: neither is a use."""
+"""Comments of Rust, and re-exported names: neither is a use."""
 
 TESTS = "#[cfg(test)]\nmod tests {"
 
 
 def main() -> int:
-    """Name every such definition; status 1 where there is one."""
+    """Print every such definition; status 1 if there is one."""
     found = [*unused_python(ROOT), *unused_rust(ROOT)]
     for one in found:
         print(f"{one}: nothing that is shipped uses it")
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def unused_python(root: Path) -> Iterator[str]:
-    """Definitions below python/ whose names stand nowhere else."""
+    """Return definitions below python/ whose names occur nowhere else."""
     texts = [path.read_text() for pattern in USES for path in root.glob(pattern)]
     words = Counter(word for text in texts for word in re.findall(r"\w+", COMMENT.sub("", text)))
     for path in sorted(root.glob("python/**/*.py")):
@@ -62,7 +62,7 @@ def unused_python(root: Path) -> Iterator[str]:
 
 
 def definitions(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Functions, methods, classes and constants of a module; not commands, which their decorators name."""
+    """Return functions, methods, classes and constants of a module; without commands, which are named by decorators."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             decorators = " ".join(map(ast.unparse, node.decorator_list))
@@ -86,7 +86,7 @@ def unused_rust(root: Path) -> Iterator[str]:
 
 
 def of_product(path: Path) -> str:
-    """A file without its tests."""
+    """Return a file without its tests."""
     return "" if "tests" in {*path.parts, path.stem} else path.read_text().split(TESTS)[0]
 
 

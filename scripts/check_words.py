@@ -1,8 +1,8 @@
-"""Refuses the retired words of docs/reference/vocabulary.md in what users read, and some phrases that readers misread.
+"""Refuse the retired words of docs/reference/vocabulary.md in text for users, and some phrases that are easily misread.
 
-Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, what is
-packaged, the strings of the Python package, and the help and strings of the Rust crates. What earlier versions wrote
-keeps its words where it is read: `earlier.py`, the declarations of columns, and the changelog's tables of new words.
+Reads the pages of the root folder, the guide, concepts and reference, the templates of reports, the studies, packaged
+files, the strings of the Python package, and the help and strings of the Rust crates. Names of earlier versions are
+allowed where they are read: `earlier.py`, the declarations of columns, and the changelog's tables of new words.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY = ROOT / "docs/reference/vocabulary.md"
 CHANGES = ROOT / "CHANGELOG.md"
 EARLIER = ROOT / "python/sojourn/records/earlier.py"
-"""Holds what earlier versions wrote, to read it."""
+"""Has the names of earlier versions, to read their files."""
 
 OLD_NAMES = re.compile(r'\bwas "[a-z_]+"|\bwith( ?"[a-z_]+" as "[a-z_]+",?)+|, formerly `[a-z_]+`')
-"""Declarations of columns name what earlier versions called them, and the reference page repeats it."""
+"""Declarations of columns have the names of earlier versions, which the reference page repeats."""
 
 OWN_NAMES = re.compile(r"\bpackets_per_log\b")
-"""What SIFTR calls its parameter `ppl` (siftr(4)), as a key of plans and a column."""
+"""SIFTR's name of its parameter `ppl` (siftr(4)), as a key of plans and a column."""
 
 PHRASES = {
     r"told\s+(apart|from)": "distinguished (from), or: significantly different from",
@@ -40,10 +40,10 @@ PHRASES = {
     r"come(s)?\s+on\s+top": "is in addition to, exceeds",
     r"last\s+words\s+on": "final records of",
 }
-"""What is refused as a phrase, also where a line breaks within it, and what to write instead."""
+"""The refused phrases, also across a line break, with replacements."""
 
 QUOTED = ("docs/reference/proof.md",)
-"""Pages that quote what earlier versions reported: no phrase is refused there."""
+"""Pages that quote reports of earlier versions: no phrase is refused there."""
 
 PAGES = (
     "*.md",
@@ -56,14 +56,14 @@ PAGES = (
         "packaging/**/*",
     ),
 )
-"""Read as a whole, with their comments."""
+"""Read completely, with their comments."""
 
 Text = tuple[str, int, str]
-"""File, line and what a user reads there."""
+"""File, line and text for users."""
 
 
 def main() -> int:
-    """Name every place of a retired word; status 1 where there is one."""
+    """Print every place of a retired word; status 1 if there is one."""
     words = retired(VOCABULARY.read_text())
     uses = [(word, words[word], place) for word, place in find(words)] + list(find_phrases())
     for word, instead, place in uses:
@@ -72,14 +72,14 @@ def main() -> int:
 
 
 def retired(page: str) -> dict[str, str]:
-    """The words in code type of the first column, each with what to write instead."""
+    """Return the words in code type of the first column, each with its replacement."""
     table = page.split("## Retired words")[1]
     rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
     return {word: row[1].strip() for row in rows for word in re.findall(r"`([^`]+)`", row[0])}
 
 
 def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Every use of a retired word, of its plural, and of a key that is made of it: the word, and its place."""
+    """Return every use of a retired word, its plural, and keys made of it: the word, and its place."""
     either = "|".join(sorted(words, key=len, reverse=True)).replace(" ", "[ _]")
     pattern = re.compile(rf"(?<![\w-])({either})s?(?![\w-])", re.IGNORECASE)
     for path, number, text in texts():
@@ -88,7 +88,7 @@ def find(words: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def find_phrases() -> Iterator[tuple[str, str, str]]:
-    """Every phrase that is refused: what is written, what to write instead, and the place of its text."""
+    """Return every refused phrase, its replacement, and its place."""
     read = (text for text in texts() if text[0] not in QUOTED)
     files = itertools.groupby(read, key=operator.itemgetter(0))
     for path, found in files:
@@ -99,14 +99,14 @@ def find_phrases() -> Iterator[tuple[str, str, str]]:
 
 
 def phrases(text: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """Each phrase of a text that is refused, with what to write instead."""
+    """Return each refused phrase of a text, with its replacement."""
     for phrase, instead in PHRASES.items():
         for match in re.finditer(rf"\b{phrase}\b", text, re.IGNORECASE):
             yield instead, match
 
 
 def texts() -> Iterator[Text]:
-    """What users read."""
+    """Return all text for users."""
     for page in sorted(page for pattern in PAGES for page in ROOT.glob(pattern)):
         if page != VOCABULARY and page.is_file():
             lines = enumerate(page.read_text().splitlines(), start=1)
@@ -122,7 +122,7 @@ def texts() -> Iterator[Text]:
 
 
 def rust_strings(source: str) -> Iterator[tuple[int, str]]:
-    """String literals, and doc comments where clap makes help of them."""
+    """Return string literals, and doc comments that clap turns into help."""
     is_help = "clap" in source
     for number, line in enumerate(source.splitlines(), start=1):
         comment = re.match(r"\s*///(.*)", line)
@@ -134,7 +134,7 @@ def rust_strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def numbered(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Text]:
-    """The same with the file's name."""
+    """Return the lines with the file's name."""
     name = str(path.relative_to(ROOT))
     return ((name, number, text) for number, text in lines)
 

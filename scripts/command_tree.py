@@ -1,7 +1,7 @@
-"""Every command of `sojourn` with its options, as one tree: ours from their declaration, the instrument's from its own.
+"""Every command of `sojourn` with its options, as one tree: ours as declared here, the instrument's as declared there.
 
-What the instrument declares comes from `sojourn-instrument commands`, the tree that its help is made of. Lays nothing
-out: man pages are in man_pages.py, completion in completions.py.
+The instrument's commands come from `sojourn-instrument commands`, the tree that its help is made of. Formats nothing:
+man pages are in man_pages.py, completion in completions.py.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 INSTRUMENT = ROOT / ".venv/bin/sojourn-instrument"
 WORD = re.compile(r"[a-z][a-z0-9-]*")
-"""An alternative of a metavar that is typed as it stands: `netns` of `netns|sim|FILE.toml`."""
+"""An alternative of a metavar that is typed literally: `netns` of `netns|sim|FILE.toml`."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An option, or what is given without one: how it is written and what it means."""
+    """An option, or a positional argument: its notation and its meaning."""
 
     options: tuple[str, ...]
     values: tuple[str, ...]
@@ -53,10 +53,10 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     commands: tuple[Command, ...] = ()
     default: str = ""
-    """The command below it that is meant where none is named."""
+    """The default command below it."""
 
     def all(self, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
-        """Itself and everything below, each with its words."""
+        """Return the command itself and all below it, each with its words."""
         words = (*above, self.name)
         yield words, self
         for command in self.commands:
@@ -64,12 +64,12 @@ class Command:
 
     @property
     def options(self) -> tuple[Argument, ...]:
-        """Those with a name."""
+        """The arguments with a name."""
         return tuple(one for one in self.arguments if one.options)
 
     @property
     def positional(self) -> tuple[Argument, ...]:
-        """Those without."""
+        """The positional arguments."""
         return tuple(one for one in self.arguments if not one.options)
 
 
@@ -85,27 +85,27 @@ OURS_BESIDE = {
         ),
     ),
 }
-"""Options of ours among those of the instrument."""
+"""Our options for commands of the instrument."""
 
 SHORT_FOR = {"emulate": "run"}
 """`sojourn emulate LEFT RIGHT` is short for `sojourn emulate run LEFT RIGHT`."""
 
 
 def tree() -> Command:
-    """The whole program."""
+    """Return the whole program."""
     theirs = {one.name: one for one in of_instrument(asked_of_instrument()).commands}
     return joined(of_typer("sojourn", typer.main.get_command(app)), theirs)
 
 
 def asked_of_instrument() -> dict[str, Any]:
-    """What the instrument says of itself."""
+    """Return the instrument's own description."""
     done = subprocess.run([INSTRUMENT, "commands"], capture_output=True, text=True, check=True)
     described: dict[str, Any] = json.loads(done.stdout)
     return described
 
 
 def joined(program: Command, theirs: dict[str, Command]) -> Command:
-    """Our commands, with the instrument's in place of those that only hand on to it."""
+    """Return our commands, with the instrument's in place of those that only call it."""
     found = []
     for command in program.commands:
         if command.name in BY_HAND:
@@ -127,7 +127,7 @@ def joined(program: Command, theirs: dict[str, Command]) -> Command:
 
 
 def beside_each_other(its: Command, ours: Command) -> Command:
-    """A command that both sides have: the instrument's, with the options that are ours alone."""
+    """Return a command of both sides: the instrument's, with the options that only we have."""
     known = {argument.options for argument in its.arguments}
     return replace(its, arguments=(*its.arguments, *(one for one in ours.options if one.options not in known)))
 
@@ -152,7 +152,7 @@ def of_instrument(one: dict[str, Any]) -> Command:
 
 
 def of_typer(name: str, one: Any) -> Command:
-    """A command of ours, as typer has it."""
+    """Return a command of ours from typer."""
     inside = tuple(of_typer(word, command) for word, command in getattr(one, "commands", {}).items())
     arguments = tuple(of_parameter(parameter) for parameter in one.params if not parameter.hidden)
     help_ = (one.help or "").replace("\b", "").strip()
@@ -181,7 +181,7 @@ def of_parameter(one: Any) -> Argument:
 
 
 def alternatives(metavar: str) -> tuple[tuple[str, ...], bool]:
-    """What of a metavar is typed as it stands, and whether a file may be: `netns|sim|FILE.toml`."""
+    """Return the literal alternatives of a metavar, and whether a file is allowed: `netns|sim|FILE.toml`."""
     parts = [part.strip() for part in metavar.split("|")]
     is_path = any(re.search(r"FILE|FOLDER|PLAN|^RUN$|^OUT\d?$", part) for part in parts)
     if parts[0] == "NAME" and "PLAN.toml" in parts:

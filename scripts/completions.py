@@ -1,7 +1,7 @@
-"""Completion for bash, zsh and fish of the tree of commands: commands, options, the values that are known, files.
+"""Completion for bash, zsh and fish from the tree of commands: commands, options, known values, files.
 
-Each script is one function that walks the words which are typed to the command they are in, and offers what that has.
-Nothing is asked of the program while completing, so that it takes no time.
+Each script is one function that follows the typed words to their command, and offers its options and commands. The
+program is not called while completing, so that it takes no time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def completions(program: Command) -> dict[str, str]:
-    """Each script by the name under which its shell looks for it."""
+    """Return each script under the file name that its shell expects."""
     return {"sojourn.bash": bash(program), "_sojourn": zsh(program), "sojourn.fish": fish(program)}
 
 
 def with_defaults(program: Command) -> Iterator[tuple[str, Command, tuple[Argument, ...]]]:
-    """Every command by its words, with all arguments that may follow them: those of the default command, too."""
+    """Return every command by its words, with all arguments that may follow: those of the default command too."""
     for words, one in program.all():
         inside = next((below.arguments for below in one.commands if below.name == one.default), ())
         given = {argument.options: argument for argument in one.arguments}
@@ -29,7 +29,7 @@ def with_defaults(program: Command) -> Iterator[tuple[str, Command, tuple[Argume
 
 
 def steps(program: Command) -> Iterator[tuple[str, str]]:
-    """Which words lead from one command to the next."""
+    """Return the words that lead from one command to the next."""
     for words, one in program.all():
         for command in one.commands:
             yield f"{' '.join(words)} {command.name}", f"{' '.join(words)} {command.name}"
@@ -75,7 +75,7 @@ def bash_values(program: Command) -> Iterator[tuple[str, str, str]]:
 
 
 def bash_words(program: Command) -> Iterator[tuple[str, str, str]]:
-    """What each command offers: commands, options, known values of what has no option; files where they may stand."""
+    """Return the offers of each command: commands, options, known positional values; and whether files are allowed."""
     for at, one, arguments in with_defaults(program):
         words = [command.name for command in one.commands]
         words += [option for argument in arguments for option in argument.options]
@@ -117,7 +117,7 @@ def zsh(program: Command) -> str:
 
 
 def zsh_command(at: str, one: Command, arguments: tuple[Argument, ...]) -> Iterator[str]:
-    """What a command offers, each with what it means."""
+    """Return the offers of a command, each with its meaning."""
     options = [(option, argument.help) for argument in arguments for option in argument.options]
     things = [(command.name, command.about) for command in one.commands]
     things += [(choice, "") for argument in arguments if not argument.options for choice in argument.choices]
@@ -129,7 +129,7 @@ def zsh_command(at: str, one: Command, arguments: tuple[Argument, ...]) -> Itera
 
 
 def described(word: str, help_: str) -> str:
-    """A word with its meaning, as _describe takes it."""
+    """Return a word with its meaning, for _describe."""
     return word.replace(":", "\\:") + (f":{short(help_)}" if help_ else "")
 
 
@@ -153,7 +153,7 @@ def fish(program: Command) -> str:
 
 
 def fish_command(at: str, one: Command, arguments: tuple[Argument, ...]) -> Iterator[str]:
-    """A line for each word that a command offers."""
+    """Return a line for each word that a command offers."""
     begin = f"complete -c sojourn -n {quoted(f'__sojourn_at {quoted(at)}')}"
     for command in one.commands:
         yield f"{begin} -a {quoted(command.name)} -d {quoted(short(command.about))}"
@@ -171,10 +171,10 @@ def short(help_: str) -> str:
 
 
 def shell(words: str) -> str:
-    """One word of bash or zsh."""
+    """Return text quoted as one word of bash or zsh."""
     return "'" + words.replace("'", "'\\''") + "'"
 
 
 def quoted(words: str) -> str:
-    """One word of fish."""
+    """Return text quoted as one word of fish."""
     return "'" + words.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -15,7 +15,7 @@ TESTS = re.compile(r"#\[cfg\(test\)\]\s*(?:pub\(\w+\) )?mod tests \{")
 
 
 def main() -> None:
-    """Print it."""
+    """Print the tables."""
     for what, counts in (("Python", python(ROOT)), ("Rust, with the C of the kernel's programs", rust(ROOT))):
         print(f"{what}: {sum(counts.values()):,}")
         for package, lines in counts.most_common():

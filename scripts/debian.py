@@ -1,8 +1,8 @@
-"""The .deb: programs, units, man pages, completion, and the libraries of Python that Debian lacks, in their own folder.
+"""Build the .deb: programs, units, man pages, completion, and the Python libraries that Debian lacks, in a folder.
 
-`sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of what uv.lock names, for one
-version of Python: that of a distribution. postinst makes the group `sojourn` and a copy of the instrument with
-capabilities that its members alone may run (docs/reference/rights.md); prerm takes the copy away. No service is started
+`sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of the versions in uv.lock, for
+one version of Python, a distribution's. postinst makes the group `sojourn` and a copy of the instrument with
+capabilities that only its members may execute (docs/reference/rights.md); prerm removes the copy. No service is started
 or enabled.
 """
 
@@ -22,14 +22,16 @@ ROOT = Path(__file__).resolve().parents[1]
 UV = ROOT / ".venv/bin/uv"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 PYTHONS = ("3.11", "3.12")
-"""Of Debian 12 (and of Ubuntu 22.04 beside its own), and of Ubuntu 24.04. There is a package for each, for libraries
-have compiled parts; that of the first has no word of it in its name."""
+"""The Python versions of Debian 12 (and beside Ubuntu 22.04's own), and of Ubuntu 24.04.
+
+There is a package for each, because libraries have compiled parts; the first one's name does not mention it.
+"""
 HELPER = "/usr/libexec/sojourn/sojourn-instrument"
 STATE = "/var/lib/sojourn"
-"""Where the package remembers that the group is its own."""
+"""Where the package records that the group is its own."""
 
 PACKAGES = {"libelf.so.1": "libelf1 | libelf1t64", "libz.so.1": "zlib1g", "libgcc_s.so.1": "libgcc-s1"}
-"""Debian's package of each library that the instrument may need; the C library has a version beside it."""
+"""Debian's package of each library that the instrument may need; libc6 is added with a version."""
 
 START = f"""#!/usr/lib/sojourn/bin/python3 -I
 # Who is in the group `sojourn` runs the instrument that has capabilities; anybody else the plain one.
@@ -93,7 +95,7 @@ Description: measures what a box in the path does to packets
 
 
 def build(wheel: Path, into: Path, version: str, python: str = PYTHONS[0]) -> Path:
-    """The package of a wheel, for a version of Python."""
+    """Build the package of a wheel, for a version of Python."""
     tree = ROOT / "build/deb"
     shutil.rmtree(tree, ignore_errors=True)
     unpack(wheel, tree)
@@ -108,12 +110,12 @@ def build(wheel: Path, into: Path, version: str, python: str = PYTHONS[0]) -> Pa
 
 
 def architecture() -> str:
-    """Debian's name of this machine's."""
+    """Return Debian's name of this machine's architecture."""
     return ARCHITECTURES[platform.machine()]
 
 
 def unpack(wheel: Path, tree: Path) -> None:
-    """What the wheel puts outside of Python's libraries: the instrument, units, man pages, completion."""
+    """Unpack the wheel's files outside Python's libraries: the instrument, units, man pages, completion."""
     with zipfile.ZipFile(wheel) as packed:
         for name in packed.namelist():
             _, _, inside = name.partition(".data/")
@@ -155,7 +157,7 @@ def libraries(wheel: Path, home: Path, python: str) -> None:
 
 
 def documents(tree: Path) -> None:
-    """Licence, changes and the guide's programs of boxes, where Debian has them."""
+    """Write licence, changes and the guide's programs of boxes at their places in Debian."""
     licences = "\n".join((ROOT / name).read_text() for name in ("LICENSE", "LICENSE-MIT", "LICENSE-APACHE"))
     write(tree / "usr/share/doc/sojourn/copyright", licences.encode(), 0o644)
     changes = gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0)
@@ -166,7 +168,7 @@ def documents(tree: Path) -> None:
 
 
 def control(tree: Path, version: str, python: str) -> None:
-    """What dpkg reads: what the package is and needs, its sums, and the scripts that are run."""
+    """Write the control files of dpkg: description and dependences, checksums, and the maintainer scripts."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     size = sum(path.stat().st_size for path in files) // 1024 + 1
     for path in [tree, *tree.rglob("*")]:
@@ -187,7 +189,7 @@ TOOLS = ("iproute2", "ethtool", "util-linux", "mount", "passwd", "libcap2-bin")
 
 
 def needed(binary: Path) -> list[str]:
-    """The packages of the libraries that a binary needs."""
+    """Return the packages of the libraries that a binary needs."""
     libraries, version = libraries_of(binary)
     return ([f"libc6 (>= {version})"] if version else []) + sorted(
         PACKAGES[one] for one in libraries if one in PACKAGES
@@ -195,7 +197,7 @@ def needed(binary: Path) -> list[str]:
 
 
 def libraries_of(binary: Path) -> tuple[list[str], str]:
-    """The shared libraries that a binary names, and the newest version of the C library that it asks for."""
+    """Return a binary's shared libraries, and the newest version of the C library that it needs."""
     shown = subprocess.run(["objdump", "-p", binary], check=True, capture_output=True, text=True).stdout
     versions = re.findall(r"\bGLIBC_(\d+)\.(\d+)", shown)
     newest = max(((int(major), int(minor)) for major, minor in versions), default=None)
@@ -203,7 +205,7 @@ def libraries_of(binary: Path) -> tuple[list[str], str]:
 
 
 def write(path: Path, octets: bytes, mode: int) -> None:
-    """A file with its mode, and the folders above it."""
+    """Write a file with its mode, and make the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(octets)
     path.chmod(mode)

@@ -1,7 +1,7 @@
-"""Draws the modules in their layers into ARCHITECTURE.md, between markers; `--check` says whether it is current.
+"""Draw the modules in their layers into ARCHITECTURE.md, between markers; `--check` reports whether it is current.
 
-The layers of Python are import-linter's (pyproject.toml), what imports what is read from the sources (grimp), and the
-crates and their dependencies are cargo's. Draws packages and crates, not files.
+The layers of Python are import-linter's (pyproject.toml), imports are read from the sources (grimp), and the crates and
+their dependencies are cargo's. Draws packages and crates, not files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEGIN, END = "<!-- drawing: make drawing -->\n", "<!-- end of drawing -->"
 
 
 def main() -> int:
-    """Write the drawing, or with `--check` return 1 where the page has another."""
+    """Write the drawing, or with `--check` return 1 if the page has another."""
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     after = rest.split(END)[1]
@@ -35,10 +35,10 @@ def main() -> int:
 
 
 def python_layers() -> str:
-    """One line a package, the highest layer first: what it imports."""
+    """Return one line per package, the highest layer first, with its imports."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    # Its cache goes by modification times, which a checkout of another commit may leave as they were.
+    # Its cache compares modification times, which a checkout of another commit may not change.
     graph = grimp.build_graph("sojourn", include_external_packages=False, cache_dir=None)
     edges: dict[str, set[str]] = {}
     for module in graph.modules:
@@ -65,7 +65,7 @@ def package(module: str) -> str:
 
 
 def crate_layers() -> str:
-    """One line a crate: its height over those that depend on none of ours, and what it depends on."""
+    """Return one line per crate: its height above crates without dependences of ours, and its dependences."""
     cargo = shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
     command = [cargo, "metadata", "--locked", "--format-version=1", "--no-deps"]
     packages = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)[
@@ -88,7 +88,7 @@ def crate_layers() -> str:
 
 
 def short(crate: str) -> str:
-    """A crate's name without ours before it."""
+    """Return a crate's name without our prefix."""
     return crate.removeprefix("sojourn-")
 
 

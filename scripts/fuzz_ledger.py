@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SPENT = ROOT / "build/fuzz/spent.tsv"
 EVERY = ROOT / "build/fuzz/every.txt"
-"""The names of all targets, where scripts/fuzz.sh has written them."""
+"""The names of all targets, written by scripts/fuzz.sh."""
 
 FACTS = ROOT / "docs/reference/fuzzing.json"
 PAGE = ROOT / "docs/reference/fuzzing.md"
@@ -39,13 +39,13 @@ became a test and a seed, and the reader was corrected; the inputs of a search t
 """
 
 NEVER: dict[str, Any] = {"seconds": 0.0, "inputs": 0, "searches": 0, "found": 0}
-"""Of a reader that nothing has searched."""
+"""The counts of a reader that nothing has searched."""
 
 Counts = dict[str, dict[str, Any]]
 
 
 def main() -> int:
-    """Take what was noted, or check the page."""
+    """Add the noted searches, or check the page."""
     asked = sys.argv[1:]
     facts: Counts = json.loads(FACTS.read_text()) if FACTS.is_file() else {}
     if asked == ["--check"]:
@@ -60,7 +60,7 @@ def main() -> int:
         facts.setdefault(target, dict(NEVER))
     noted, taken = Path(asked[1]) if len(asked) > 1 else SPENT, None
     if noted.is_file():
-        taken = noted.rename(noted.with_suffix(".taken"))  # what is noted meanwhile is taken the next time
+        taken = noted.rename(noted.with_suffix(".taken"))  # searches noted meanwhile are added the next time
         for line in taken.read_text().splitlines():
             add(facts, line)
     FACTS.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def add(facts: Counts, line: str) -> None:
-    """One search, as scripts/fuzz.sh notes it."""
+    """Add one search, as noted by scripts/fuzz.sh."""
     date, commit, target, outcome, spent, inputs = line.split("\t")
     told = facts.setdefault(target, dict(NEVER))
     told["seconds"] = round(told["seconds"] + sum(map(float, spent.split())), 1)
@@ -82,7 +82,7 @@ def add(facts: Counts, line: str) -> None:
 
 
 def page(facts: Counts) -> str:
-    """The page: the least searched reader first."""
+    """Return the page, with the least searched reader first."""
     rows = sorted(facts.items(), key=lambda one: (one[1]["seconds"], one[0]))
     lines = [f"| `{name}` | {' | '.join(cells(told))} |\n" for name, told in rows]
     seconds = [told["seconds"] for told in facts.values()]
@@ -96,7 +96,7 @@ def page(facts: Counts) -> str:
 
 
 def cells(told: dict[str, Any]) -> list[str]:
-    """A reader's counts."""
+    """Return a reader's counts."""
     counts = [f"{told[key]:,}" for key in ("inputs", "searches", "found")]
     return [f"{told['seconds'] / 60:.1f} min", *counts, told.get("last", "never")]
 

@@ -125,7 +125,7 @@ def main() -> int:
 
 
 def require_current() -> None:
-    """Ends the program when the installed instrument is older than what it is built from, as far as git knows."""
+    """Exit if the installed instrument is older than its sources, as far as git knows."""
     sources = ["--", "crates", "Cargo.lock"]
     last = subprocess.run(
         ["git", "log", "-1", "--format=%ct", *sources], capture_output=True, text=True, cwd=ROOT, check=False
@@ -139,7 +139,7 @@ def require_current() -> None:
 
 
 def generated() -> dict[Path, str]:
-    """Each page and what it should hold."""
+    """Return each page with its content."""
     from scripts.reference_python import page as python_page
     from scripts.study_pages import study_pages
 
@@ -160,7 +160,7 @@ def generated() -> dict[Path, str]:
 
 
 def glossary(vocabulary: Path) -> str:
-    """The words of docs/reference/vocabulary.md with their meanings, as reports take them along."""
+    """Return the words of docs/reference/vocabulary.md with their meanings, for reports."""
     rows = re.findall(r'^\| <a id="[\w-]+"></a>(.+?) \| (.+?) \|$', vocabulary.read_text(), re.MULTILINE)
     plain = {term: re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", meaning).replace("`", "") for term, meaning in rows}
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
@@ -299,12 +299,12 @@ def results_page() -> str:
 
 
 def named_table(meanings: dict[str, str]) -> list[str]:
-    """Names and meanings as the lines of a table."""
+    """Return names and meanings as the lines of a table."""
     return ["| name | meaning |", "|---|---|", *(f"| `{name}` | {doc} |" for name, doc in meanings.items())]
 
 
 def plans_page() -> str:
-    """docs/reference/plans.md: every key, with the value that it has when a plan says nothing."""
+    """docs/reference/plans.md: every key, with its default."""
     sections: dict[str, type] = {}
     for method in METHODS:
         sections |= sections_of(method)
@@ -345,7 +345,7 @@ def plans_page() -> str:
 
 
 def default_of(declared: Declared) -> str:
-    """What a key has when a plan says nothing, as a plan would say it; nothing where it then has no value."""
+    """Return a key's default in the notation of a plan; empty if it has none."""
     reader = declared.key.reader
     if declared.default is MISSING or (declared.default is None and not takes_auto(reader)):
         return ""
@@ -364,7 +364,7 @@ def commands_page() -> str:
 
 
 def output(command: list[str]) -> str:
-    """What a command prints; its own error, and ours, when it fails."""
+    """Return a command's output; exit with its error if it fails."""
     plain = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "TERMINAL_WIDTH": "100"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=plain)
     if done.returncode != 0:

@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def render(declaration: dict[str, Any]) -> str:
-    """The file's text: a line for each column and each finding, so that a change of one shows as a change of one."""
+    """Return the file's text, with one line per column and finding, so that each change is one changed line."""
     tables = ",\n".join(
         f'{json.dumps(name)}: {{"named": {json.dumps(table["named"])}, "fields": [\n{lines(table["fields"])}\n]}}'
         for name, table in declaration["tables"].items()

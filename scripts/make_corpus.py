@@ -35,13 +35,13 @@ FUZZ = ROOT / "tests/fuzz"
 CORPUS = FUZZ / "corpus"
 RUNS = ("bridge-latency", "emulator-delay", "rfc2544", "tcplog-cost", "throughput")
 MOST_BYTES, LEAST, MOST = 300_000, 3, 20
-"""Of all together; seeds of a target."""
+"""The bytes of all seeds together; the numbers of seeds of a target."""
 
 Seeds = list[bytes]
 
 
 def main(corpus: Path = CORPUS) -> int:
-    """Write all of them anew, and say how many."""
+    """Write all seeds anew, and print their number."""
     for name, seeds in made():
         folder = corpus / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def main(corpus: Path = CORPUS) -> int:
 
 
 def made() -> Iterator[tuple[str, Seeds]]:
-    """Each target with its seeds, those of Rust first."""
+    """Return each target with its seeds, those of Rust first."""
     for name, of in RUST.items():
         yield name, of()
     for name, of in PYTHON.items():
@@ -72,7 +72,7 @@ def rust_targets() -> list[str]:
 
 @cache
 def recorded(run: str, name: str) -> bytes:
-    """A file of a recorded run."""
+    """Return a file of a recorded run."""
     with tarfile.open(ROOT / f"tests/golden/{run}.tar.xz") as archive:
         file = archive.extractfile(f"{run}/{name}")
         assert file is not None, name
@@ -85,7 +85,7 @@ def table(run: str, name: str) -> pa.Table:
 
 
 def heads() -> Seeds:
-    """The frames that the emulator of a recorded run let through: of each length, the first three."""
+    """Return the frames that the emulator of a recorded run sent: of each length, the first three."""
     found: dict[int, Seeds] = {}
     for head in table("emulator-delay", "packets-emulate-000").column("head").to_pylist():
         assert isinstance(head, bytes)
@@ -96,7 +96,7 @@ def heads() -> Seeds:
 
 
 def slices(run: str, name: str, rows: int = 3) -> Seeds:
-    """Some rows of a table, five times, as files."""
+    """Return some rows of a table, five times, as files."""
     whole = table(run, name)
     at = [whole.num_rows * nth // 5 for nth in range(5)]
     return [stream(whole.schema, [whole.slice(place, rows)]) for place in at]
@@ -121,7 +121,7 @@ def log_lines() -> Seeds:
 
 
 def shortened(value: Any) -> Any:
-    """The same with two members of each list and six of each object."""
+    """Return the value with two members of each list and six of each object."""
     if isinstance(value, dict):
         return {key: shortened(one) for key, one in list(value.items())[:6]}
     return [shortened(one) for one in value[:2]] if isinstance(value, list) else value
@@ -138,7 +138,7 @@ def declared(file: str, function: str) -> Seeds:
 
 
 def otherwise(texts: Seeds) -> Seeds:
-    """JSON that says the same: members turned round, in lines, with letters escaped."""
+    """Return equivalent JSON: members in reverse order, on several lines, with escaped letters."""
     found = []
     for text in texts:
         value = json.loads(text)
@@ -149,7 +149,7 @@ def otherwise(texts: Seeds) -> Seeds:
 
 
 def configurations(*kinds: str) -> Seeds:
-    """Cases of the emulator's own corpus that are understood, every so many, with what lies between taken together."""
+    """Return valid cases of the emulator's own corpus, combined to at most MOST seeds."""
     text = (ROOT / "crates/emulate/tests/corpus/configurations.txt").read_text(encoding="utf-8")
     lines = text.splitlines()
     found = [
@@ -165,7 +165,7 @@ def configurations(*kinds: str) -> Seeds:
 
 
 def after(head: bytes) -> Callable[[Seeds], Seeds]:
-    """Seeds behind what a target takes as its own numbers."""
+    """Return seeds preceded by the bytes that a target reads as its own numbers."""
     return lambda seeds: [head + seed for seed in seeds]
 
 
@@ -248,11 +248,11 @@ EMULATIONS = [
     ),
     (b"pipe 1 config bw 2Mbit/s mask dst-port 0xff\nadd 10 pipe 1 ip from any to any forward\n", b"delay 5ms"),
 ]
-"""Configurations of an emulator, and words that its pipes are set to."""
+"""Configurations of an emulator, with strings that its pipes are then set to."""
 
 
 def engines() -> Seeds:
-    """Configurations with frames, most as they are; before every tenth one is refused, or something is changed."""
+    """Return configurations with frames, most unchanged; before every tenth one is refused, or something is changed."""
     whole = [one[:255] for one in frames.frames()]
 
     def turn(nth: int) -> bytes:
@@ -265,7 +265,7 @@ def engines() -> Seeds:
 
 
 def emulation_logs() -> Seeds:
-    """The logs that the target declares, with rows of packets that were sent, lost, and bridged unchanged."""
+    """Return the logs that the target declares, with rows of packets that were sent, lost, and bridged unchanged."""
     start, *between, whole, stopped = declared("emulated.rs", "logs")
     sent = [struct.pack(">BBBBHIIBB", 10, 0b0010_1100, 0, 0, 64 + nth, 90_000, 10**6, nth % 5, 0) for nth in range(6)]
     others = [struct.pack(">BBBBHIIBB", what, 0, 0, 0, 60, 7_000, 0, 1, 0xFF) for what in (0, 6, 9)]
@@ -345,14 +345,14 @@ RUST: dict[str, Callable[[], Seeds]] = {
     "configuration": lambda: configurations("toml", "lines"),
     "units": lambda: UNITS,
 }
-"""By name."""
+"""The targets of Rust, by name."""
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------
 
 
 def of_json(name: str) -> Seeds:
-    """What a target declares, said otherwise."""
+    """Return the seeds of a target in equivalent notations."""
     return otherwise(TARGETS[name].seeds())
 
 
@@ -367,7 +367,7 @@ def results() -> Seeds:
 
 
 def verdicts() -> Seeds:
-    """Verdicts of each kind."""
+    """Return verdicts of each kind."""
     whole = json.loads(VERDICT)
     kinds = [whole | {"verdict": kind} for kind in ("trusted", "doubtful", "untrusted")]
     bare = {key: one for key, one in whole.items() if key != "pairs"}
@@ -396,7 +396,7 @@ def plan_of(path: Path) -> bytes:
 
 
 def beds() -> Seeds:
-    """What machines of recorded runs were, shortened."""
+    """Return the machines' facts of recorded runs, shortened."""
     return [json.dumps(shortened(json.loads(recorded(run, "bed.json")))).encode() for run in RUNS]
 
 
@@ -412,7 +412,7 @@ def real_beds() -> Seeds:
 
 
 def looks() -> Seeds:
-    """Hosts that lack something."""
+    """Return hosts that lack something."""
     [whole] = TARGETS["look"].seeds()
     changes = [
         (b"sudo\nyes", b"sudo\nno"),
@@ -491,7 +491,7 @@ PYTHON: dict[str, Callable[[], Seeds]] = {
     "log-samples": of_samples,
     "counters": lambda: NAMES,
 }
-"""By name, without `python/`."""
+"""The targets of Python, by name without `python/`."""
 
 
 if __name__ == "__main__":

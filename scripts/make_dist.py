@@ -1,10 +1,10 @@
-"""Builds what is handed out, in dist/: wheels, an sdist and .debs (`make dist`); says how large each is.
+"""Build the distribution in dist/: wheels, an sdist and .debs (`make dist`); print the size of each.
 
-The wheel carries the instrument, the units of systemd, man pages and completion. Its tag is what the binary needs:
-manylinux, for the binary is that of scripts/static.sh, which needs no library (another: SOJOURN_BINARY). Where
-scripts/arm64.sh has what it takes, a second wheel is for arm64. The .debs are in scripts/debian.py. Nothing is
-installed, and nothing outside build/, dist/ (or the folder of --out), cargo's target/ and further instruments in
-.venv/bin is written. One runs at a time: another waits.
+The wheel contains the instrument, the units of systemd, man pages and completion. Its tag is manylinux, because the
+binary is that of scripts/static.sh, which needs no library (another one: SOJOURN_BINARY). If scripts/arm64.sh is ready,
+a second wheel is for arm64. The .debs are in scripts/debian.py. Nothing is installed, and nothing outside build/, dist/
+(or the folder of --out), cargo's target/ and further instruments in .venv/bin is written. One runs at a time: another
+waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ARM64 = ROOT / "scripts/arm64.sh"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Everything anew."""
+    """Build everything anew."""
     parser = argparse.ArgumentParser(description="Builds wheels, an sdist and .debs.")
     parser.add_argument("--out", type=Path, default=DIST, help="into this folder, new or empty, in place of dist/")
     parser.add_argument("--no-deb", action="store_true", help="no .debs")
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def make(out: Path, *, with_deb: bool, with_arm64: bool) -> None:
-    """All files, in a folder."""
+    """Build all files in a folder."""
     make_manual.main()
     build(out, "-t", "wheel", "-t", "sdist", SOJOURN_BINARY=binary())
     [wheel] = out.glob("*.whl")
@@ -60,7 +60,7 @@ def make(out: Path, *, with_deb: bool, with_arm64: bool) -> None:
 
 
 def binary() -> str:
-    """The instrument for the wheel: the one that is named, else one that needs no library, made now."""
+    """Return the instrument for the wheel: the named one, else a static one that is built now."""
     if named := os.environ.get("SOJOURN_BINARY"):
         return named
     subprocess.run([ROOT / "scripts/static.sh"], cwd=ROOT, check=True)
@@ -68,13 +68,13 @@ def binary() -> str:
 
 
 def build(out: Path, *words: str, **variables: str) -> None:
-    """What hatchling builds, in a folder."""
+    """Run hatchling's build into a folder."""
     argv = [sys.executable, "-m", "hatchling", "build", *words, "-d", str(out)]
     subprocess.run(argv, cwd=ROOT, check=True, env=os.environ | variables)
 
 
 def wheel_for_arm64(out: Path) -> None:
-    """The wheel with the instrument for arm64, where nothing has to be fetched for that."""
+    """Build the wheel with the instrument for arm64, if nothing must be downloaded for it."""
     if subprocess.run([ARM64, "ready"], check=False, capture_output=True).returncode != 0:
         print("no wheel for arm64: `make arm64` fetches what compiles for it, then again")
         return

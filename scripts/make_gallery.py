@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests/golden"
 RUNS = ROOT / "docs/gallery/runs"
 MEASURED = ("plan.toml", "bed.json", "log.jsonl", "records")
-"""Of a run folder: what no analysis can make again."""
+"""The parts of a run folder that no analysis can make again."""
 PAGE = ROOT / "docs/gallery.md"
 PICTURES = ROOT / "docs/gallery"
 
@@ -75,7 +75,7 @@ BACKENDS = {"sim": "on simulated lines", "netns": "on real frames between networ
 
 @dataclass(frozen=True)
 class Entry:
-    """What the page says of a run."""
+    """A run's part of the page."""
 
     name: str
     text: str
@@ -84,7 +84,7 @@ class Entry:
 
 
 def main() -> int:
-    """Write the page and its pictures, and name what changed; or archive runs."""
+    """Write the page and its pictures, and print what changed; or archive runs."""
     if sys.argv[1:2] == ["add"]:
         for run in sys.argv[2:]:
             print(f"written: {add(Path(run)).relative_to(ROOT)}")
@@ -109,7 +109,7 @@ def page(entries: list[Entry]) -> str:
 
 
 def entry(folder: RunFolder) -> Entry:
-    """A run's part of the page."""
+    """Return a run's part of the page."""
     analyse(folder.path)
     run = Run.read(folder.path)
     name, study = folder.path.name, str(run.plan["study"]["name"])
@@ -128,7 +128,7 @@ def entry(folder: RunFolder) -> Entry:
 
 
 def picture(run: Run) -> tuple[str, str]:
-    """The title and the first panel of a report's first figure; nothing of reports that have tables alone."""
+    """Return the title and the first panel of a report's first figure; empty for reports with tables only."""
     if not (figures := all_figures(run)):
         return "", ""
     small = replace(figures[0], panels=figures[0].panels[:1])
@@ -136,7 +136,7 @@ def picture(run: Run) -> tuple[str, str]:
 
 
 def beside(run: Run, study: str) -> str:
-    """What published experiments that the study repeats found, and what the run says; nothing of simulated lines."""
+    """Return results of published experiments that the study repeats, and of the run; empty for simulated lines."""
     is_real = run.plan["bed"]["backend"] != "sim"
     answers = [answer(one, run) for one in experiments() if one.study == study and is_real]
     lines = [f"| {one.experiment.about} | {one.experiment.theirs} | {ours(one)} |\n" for one in answers]
@@ -144,13 +144,13 @@ def beside(run: Run, study: str) -> str:
 
 
 def steady(picture: str) -> str:
-    """A picture whose clip paths are numbered in their own order: Vega counts on over all that it draws."""
+    """Return a picture with clip paths numbered in their own order: Vega continues counting over all pictures."""
     numbers: dict[str, str] = {}
     return re.sub(r"\bclip\d+\b", lambda found: numbers.setdefault(found[0], f"clip{len(numbers) + 1}"), picture)
 
 
 def reports(into: Path, names: Collection[str] | None = None) -> list[Path]:
-    """Put each archived run (or those of these names) with its whole report into a folder; the reports' pages."""
+    """Put each archived run (or those of these names) with its report into a folder; return the reports' pages."""
     written = []
     for folder in archived(names):
         analyse(folder.path)
@@ -162,7 +162,7 @@ def reports(into: Path, names: Collection[str] | None = None) -> list[Path]:
 
 
 def archived(names: Collection[str] | None = None) -> Iterator[RunFolder]:
-    """Each archived run (or those of these names), unpacked for as long as it is looked at."""
+    """Yield each archived run (or those of these names), unpacked while it is used."""
     for path in archives():
         if names is None or path.name.removesuffix(".tar.xz") in names:
             with unpacked(path) as folder:
@@ -175,7 +175,7 @@ def archives() -> list[Path]:
 
 
 def add(run: Path) -> Path:
-    """Archive a run in place of an earlier one of its study; whose and when its files were is not kept."""
+    """Archive a run in place of an earlier one of its study, without owners and times of its files."""
     study = Run.read(run).plan["study"]["name"]
     if (GOLDEN / f"{study}.tar.xz").exists():
         raise SystemExit(f"{study} is in {GOLDEN.relative_to(ROOT)}, whose figures a test compares")
@@ -197,7 +197,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[RunFolder]:
-    """The run folder of an archive."""
+    """Yield the run folder of an archive."""
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(path) as archive:
         archive.extractall(scratch, filter="data")
         yield RunFolder(Path(scratch) / path.name.removesuffix(".tar.xz"))

@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 WORK = ROOT / "build/image"
 SUITE = "bookworm"
-"""The system whose Python the package is built for."""
+"""The release whose Python the package is built for."""
 
 CAPABILITIES = ("CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN")
-"""What a study needs beside what docker leaves a container: links and addresses, raw sockets, namespaces."""
+"""The capabilities that a study needs beyond docker's defaults: links and addresses, raw sockets, namespaces."""
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -39,7 +39,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The image of the package in dist/."""
+    """Build the image of the package in dist/."""
     parser = argparse.ArgumentParser(description="Makes a container image of the .deb in dist/.")
     parser.add_argument("--dist", type=Path, default=DIST, help="the folder of the .deb and of the image")
     dist = parser.parse_args(argv).dist.resolve()
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def image(package: Path, into: Path) -> Path:
-    """One image with one layer."""
+    """Build one image with one layer."""
     layout = WORK / "layout"
     (layout / "blobs/sha256").mkdir(parents=True)
     root = WORK / "root.tar"
@@ -94,7 +94,7 @@ def image(package: Path, into: Path) -> Path:
 
 
 def labels() -> dict[str, str]:
-    """What the image says of itself."""
+    """Return the labels of the image."""
     return {
         "org.opencontainers.image.title": "sojourn",
         "org.opencontainers.image.version": sojourn.__version__,
@@ -105,7 +105,7 @@ def labels() -> dict[str, str]:
 
 
 def system(package: Path, into: Path) -> None:
-    """The root file system: Debian, and the package as apt installs it; no lists and no archives of packages."""
+    """Build the root file system: Debian, and the package installed by apt; without package lists and archives."""
     inside = f"/tmp/{package.name}"
     install = "apt-get install -qq -y --no-install-recommends"
     argv = [
@@ -119,7 +119,7 @@ def system(package: Path, into: Path) -> None:
 
 
 def packed(root: Path, layout: Path) -> tuple[dict[str, Any], str]:
-    """The layer's descriptor, and the digest of what it unpacks to."""
+    """Return the layer's descriptor, and the digest of its uncompressed content."""
     plain, there = hashlib.sha256(), WORK / "layer.tar.gz"
     with root.open("rb") as read, gzip.GzipFile(there, "wb", compresslevel=5, mtime=0) as write:
         while chunk := read.read(CHUNK_BYTES):
@@ -134,7 +134,7 @@ def packed(root: Path, layout: Path) -> tuple[dict[str, Any], str]:
 
 
 def blob(layout: Path, octets: bytes, kind: str) -> dict[str, Any]:
-    """Writes octets under their digest; their descriptor."""
+    """Write octets under their digest; return their descriptor."""
     digest = hashlib.sha256(octets).hexdigest()
     (layout / "blobs/sha256" / digest).write_bytes(octets)
     return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(octets)}

@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """A folder that holds these files and no others."""
+    """Make a folder with exactly these files."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, text in files.items():
@@ -38,7 +38,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def date() -> str:
-    """The day of what the pages describe, so that the same sources give the same pages."""
+    """Return the date of the sources, so that the same sources give the same pages."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if epoch is None:
         done = subprocess.run(

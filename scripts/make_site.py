@@ -30,7 +30,7 @@ FIRST_PAGE = """<!doctype html>
 
 
 def main() -> int:
-    """Build into a fresh folder; say where the first page is."""
+    """Build the site into a fresh folder and print where its first page is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "build/site")
     parser.add_argument("--report", action="append", metavar="NAME", help="the gallery's reports of these runs alone")
@@ -56,14 +56,14 @@ def main() -> int:
 
 
 def may_be_replaced(out: Path) -> bool:
-    """Whether nothing of anybody's is lost with it: our own default, nothing, an empty folder, or a site by Sphinx."""
+    """Return whether the folder may be replaced: it is the default, absent, empty, or a site that Sphinx built."""
     if out == ROOT / "build/site" or not out.exists():
         return True
     return out.is_dir() and ((out / ".buildinfo").is_file() or not any(out.iterdir()))
 
 
 def build(source: Path, out: Path) -> int:
-    """Run Sphinx over the folder's pages; its status, 1 if it warned."""
+    """Run Sphinx over the pages in `source` and return its status, 1 if it warned."""
     strict = ["--fail-on-warning", "--nitpicky", "--quiet", "--fresh-env"]
     where = ["-d", str(out.with_name(f"{out.name}-doctrees")), "-c", str(ROOT / "docs/site"), str(source), str(out)]
     return subprocess.run([sys.executable, "-m", "sphinx", *strict, *where], cwd=ROOT, check=False).returncode

@@ -1,6 +1,6 @@
-"""Man pages (`sojourn.1`, `sojourn-emulate-run.1`, …) of the tree of commands, in the macros of man(7).
+"""Generate man pages (`sojourn.1`, `sojourn-emulate-run.1`, …) from the tree of commands, in the macros of man(7).
 
-Decides nothing about what is said: every word is the help's. Escapes what roff would obey.
+All text comes from the help of the commands; what roff would interpret is escaped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ STATUS = (
 
 
 def pages(program: Command, version: str, date: str) -> dict[str, str]:
-    """Every page by the name of its file."""
+    """Return the text of every page by the name of its file."""
     every = list(program.all())
     return {f"{'-'.join(words)}.1": page(words, one, version, date) for words, one in every}
 
 
 def page(words: tuple[str, ...], one: Command, version: str, date: str) -> str:
-    """One command's page."""
+    """Return the page of one command."""
     name = "-".join(words)
     lines = [f'.TH {name.upper()} 1 "{date}" "sojourn {version}" "Sojourn"', ".SH NAME"]
     lines += [f"{plain(name)} \\- {plain(first_line(one.about))}", ".SH SYNOPSIS", *synopsis(words, one)]
@@ -49,7 +49,7 @@ def page(words: tuple[str, ...], one: Command, version: str, date: str) -> str:
 
 
 def synopsis(words: tuple[str, ...], one: Command) -> Iterator[str]:
-    """How it is called."""
+    """Yield the lines of a command's synopsis."""
     yield f".B {plain(' '.join(words))}"
     if one.options:
         yield r"[\fIOPTIONS\fR]"
@@ -61,7 +61,7 @@ def synopsis(words: tuple[str, ...], one: Command) -> Iterator[str]:
 
 
 def listed(argument: Argument) -> Iterator[str]:
-    """An option or argument with what it means."""
+    """Yield the lines of an option or argument, with its help, choices and default."""
     yield ".TP"
     named = ", ".join(rf"\fB{plain(one)}\fR" for one in argument.options)
     values = " ".join(rf"\fI{plain(one)}\fR" for one in argument.values)
@@ -72,12 +72,12 @@ def listed(argument: Argument) -> Iterator[str]:
 
 
 def sentence(words: str) -> str:
-    """The help with a full stop, as both sides' helps end differently."""
+    """Return the help with a full stop at its end; the helps of Python's and Rust's commands differ in this."""
     return words if not words or words.endswith((".", "…", ")", ":", "]")) else f"{words}."
 
 
 def see_also(words: tuple[str, ...]) -> Iterator[str]:
-    """The page above, and where the guides are."""
+    """Yield the reference to the command above, or for the first command to the guides."""
     if len(words) > 1:
         yield f".BR {quoted('-'.join(words[:-1]))} (1)"
     else:
@@ -85,12 +85,12 @@ def see_also(words: tuple[str, ...]) -> Iterator[str]:
 
 
 def first_line(about: str) -> str:
-    """A line that names a command's purpose."""
+    """Return the first line of a description, without its full stop."""
     return about.split("\n", maxsplit=1)[0].strip().rstrip(".")
 
 
 def paragraphs(words: str, heading: str = "") -> list[str]:
-    """Text whose empty lines divide paragraphs."""
+    """Return the lines of a text whose paragraphs are divided by empty lines."""
     lines: list[str] = []
     for part in (part for part in re.split(r"\n\s*\n", words) if part.strip()):
         lines += ([".PP"] if lines else [heading] if heading else []) + text(part)
@@ -98,16 +98,16 @@ def paragraphs(words: str, heading: str = "") -> list[str]:
 
 
 def text(words: str) -> list[str]:
-    """Filled text: a line each."""
+    """Return the lines that are not empty, each escaped."""
     return [plain(line.strip()) for line in words.splitlines() if line.strip()]
 
 
 def plain(words: str) -> str:
-    """Words of which roff obeys none."""
+    """Escape text so that roff interprets none of it."""
     escaped = words.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def quoted(words: str) -> str:
-    """One argument of a macro."""
+    """Return the text as one quoted argument of a macro."""
     return f'"{plain(words)}"'

@@ -17,7 +17,7 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "SOJOURN_PROOF"
 WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
-"""What scripts/write_proof.py writes; scripts/parts.sh leaves them out of the commit as well."""
+"""The files that scripts/write_proof.py writes; scripts/parts.sh excludes them from the commit as well."""
 
 Kind = Literal["coverage", "truths", "alarms", "kills", "soak", "bare"]
 KINDS: dict[Kind, dict[str, str]] = {
@@ -34,11 +34,11 @@ KINDS: dict[Kind, dict[str, str]] = {
     },
     "bare": {"seconds": "from nothing to a verdict"},
 }
-"""The numbers of each kind of figure, and what each is."""
+"""The numbers that a figure of each kind has, with what each number counts or measures."""
 
 
 def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
-    """Write down a figure; of a test that runs again the last one stands."""
+    """Write a figure to its file; if a test runs again, its last figure replaces the earlier one."""
     if FOLDER not in os.environ:
         return
     if numbers.keys() != KINDS[kind].keys():
@@ -53,9 +53,9 @@ def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
 
 @cache
 def commit(folder: Path) -> str:
-    """The commit that a checkout stands at, `-dirty` behind it where files differ; empty where git knows none.
+    """Return the commit of a checkout, with `-dirty` if files differ from it; empty if git knows none.
 
-    What a proof itself writes does not count: the page, its facts, README.
+    Files that the proof itself writes are ignored: the page, its facts and README.
     """
     git = ["git", "-C", str(folder)]
     done = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)

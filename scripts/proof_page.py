@@ -1,4 +1,4 @@
-"""Lays out the proof page, and the README's lines of it, from what scripts/write_proof.py collected. Reads no file."""
+"""Lay out the proof page, and the README's lines of it, from what scripts/write_proof.py collected. Reads no file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUITES = {
     "pytest-net": "real frames that are counted",
     "pytest-alone": "real frames that are timed",
 }
-"""What each suite of scripts/proof.sh and scripts/test.sh holds."""
+"""What each suite of scripts/proof.sh and scripts/test.sh tests."""
 
 BEGIN, END = "<!-- proof: written by scripts/write_proof.py -->", "<!-- end of proof -->"
 
@@ -44,7 +44,7 @@ on this commit; "not recorded" that it ran and left no such figure.
 
 
 def page(facts: Facts) -> str:
-    """docs/reference/proof.md."""
+    """Return the text of docs/reference/proof.md."""
     parts = [
         BEGINNING + of_what(facts),
         suites_table(facts),
@@ -62,7 +62,7 @@ def page(facts: Facts) -> str:
 
 
 def of_what(facts: Facts) -> str:
-    """Date, commit and machine."""
+    """Return the list of the proof's date, commit and machine."""
     told = facts["machine"]
     whose = " (where this page was written; the proof recorded none)" if told.get("is_the_pages") else ""
     kind = "virtual machine" if told["virtual"] else "machine"
@@ -78,7 +78,7 @@ def of_what(facts: Facts) -> str:
 
 
 def suites_table(facts: Facts) -> str:
-    """Each suite: what it holds, its outcome, counts and time."""
+    """Return the table of suites: what each tests, its outcome, its counts of tests and its time."""
     head = ("suite", "what", "outcome", "passed", "failed", "skipped", "time")
     rows = [
         (
@@ -94,13 +94,13 @@ def suites_table(facts: Facts) -> str:
 
 
 def outcome(one: dict[str, Any]) -> str:
-    """How a suite ended, in words."""
+    """Return how a suite ended, with the outcome of the second run of its failed tests if there was one."""
     second = f"; those that failed, again by themselves: {one['again']}" if "again" in one else ""
     return f"{one['outcome']}{second}"
 
 
 def duration(seconds: float | None) -> str:
-    """Minutes and seconds; a dash where no time is known."""
+    """Return minutes and seconds, or a dash if no time is known."""
     return "–" if seconds is None else f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
@@ -108,7 +108,7 @@ def duration(seconds: float | None) -> str:
 
 
 def of_kind(facts: Facts, kind: str) -> dict[str, list[dict[str, float]]]:
-    """The numbers of each subject of a kind of figure."""
+    """Return the numbers of all figures of a kind, by the subject of the figure."""
     found: dict[str, list[dict[str, float]]] = {}
     for one in facts["figures"]:
         if one["kind"] == kind:
@@ -117,7 +117,7 @@ def of_kind(facts: Facts, kind: str) -> dict[str, list[dict[str, float]]]:
 
 
 def unless_none(facts: Facts, rows: Sequence[tuple[str, ...]], head: tuple[str, ...], suites: Iterable[str]) -> str:
-    """A table, or why there is none."""
+    """Return a table of the rows; if there are none, "Not recorded" if one of the suites ran, otherwise "Not run"."""
     if rows:
         return table(head, rows)
     ran = {one["name"] for one in facts["suites"] if one["outcome"] != NOT_RUN}
@@ -125,12 +125,12 @@ def unless_none(facts: Facts, rows: Sequence[tuple[str, ...]], head: tuple[str, 
 
 
 def held(numbers: dict[str, float]) -> float:
-    """The share of intervals that hold the truth."""
+    """Return the share of intervals that hold the truth."""
     return numbers["held"] / numbers["of"]
 
 
 def coverage_table(facts: Facts) -> str:
-    """How often intervals of 95 % hold the truth."""
+    """Return the table of how often intervals of 95 % hold the truth."""
     rows = [
         (what, str(len(several)), count(sum(one["of"] for one in several)), *spread([held(one) for one in several]))
         for what, several in of_kind(facts, "coverage").items()
@@ -143,12 +143,12 @@ def coverage_table(facts: Facts) -> str:
 
 
 def spread(shares: list[float]) -> tuple[str, str, str]:
-    """The least, the middle and the greatest."""
+    """Return the least, the median and the greatest share."""
     return percent(min(shares)), percent(median(shares)), percent(max(shares))
 
 
 def truths_table(facts: Facts) -> str:
-    """Whole runs over simulated lines whose truth is known."""
+    """Return the table of whole runs over simulated lines whose truth is known."""
     rows = [
         (what, str(len(several)), count(n := sum(one["of"] for one in several)),
          count(k := sum(one["held"] for one in several)), percent(k / n) if n else "–")
@@ -160,7 +160,7 @@ def truths_table(facts: Facts) -> str:
 
 
 def alarms_table(facts: Facts) -> str:
-    """What was found where there is nothing."""
+    """Return the table of false alarms: what was found in series and runs in which there is nothing to find."""
     rows = [
         (
             what,
@@ -175,7 +175,7 @@ def alarms_table(facts: Facts) -> str:
 
 
 def kills_table(facts: Facts) -> str:
-    """Processes that were killed, and of which nothing was left."""
+    """Return the table of killed processes of which nothing was left."""
     rows = [
         (what, str(len(several)), count(sum(one["kills"] for one in several)))
         for what, several in of_kind(facts, "kills").items()
@@ -189,7 +189,7 @@ def kills_table(facts: Facts) -> str:
 
 
 def fuzzing_table(facts: Facts) -> str:
-    """Readers of untrusted bytes, searched by coverage."""
+    """Return the table of fuzzing by coverage of the readers of untrusted bytes."""
     rows = [
         (f"`{one['target']}`", "ended by bytes that it cannot take", "–", "–") if one.get("found")
         else (f"`{one['target']}`", "nothing found", count(one["inputs"]), duration(one["seconds"]))
@@ -200,7 +200,7 @@ def fuzzing_table(facts: Facts) -> str:
 
 
 def soak_table(facts: Facts) -> str:
-    """Memory at load."""
+    """Return the table of memory under load."""
     rows = [
         (what, duration(one["seconds"]), count(one["packets"]), f"{one['rise_bytes'] / 1e6:.2f} MB", hourly(one))
         for what, several in of_kind(facts, "soak").items()
@@ -212,14 +212,14 @@ def soak_table(facts: Facts) -> str:
 
 
 def hourly(one: Mapping[str, Any]) -> str:
-    """The growth in an hour; earlier proofs did not tell it."""
+    """Return the growth in an hour; earlier proofs did not record it."""
     if "bytes_per_hour" not in one:
         return "–"
     return f"{one['bytes_per_hour'] / 1e6:.1f} ± {one['half_bytes_per_hour'] / 1e6:.1f} MB"
 
 
 def kernels_table(facts: Facts) -> str:
-    """Other kernels, in guests."""
+    """Return the table of other kernels, each run in a guest."""
     rows = [
         (f"Linux {one['kernel']}", *(str(one.get(word, "not run")) for word in ("passed", "failed", "not_done")))
         for one in facts["kernels"]
@@ -229,14 +229,14 @@ def kernels_table(facts: Facts) -> str:
 
 
 def bare_table(facts: Facts) -> str:
-    """From a system without anything to a verdict."""
+    """Return the table of times from a bare system to a verdict."""
     rows = [(what, duration(one["seconds"])) for what, several in of_kind(facts, "bare").items() for one in several]
     about = "On a system that has neither cargo nor clang nor venv, up to the verdict of a measurement there."
     return f"\n## Bare systems\n\n{about}\n\n{unless_none(facts, rows, ('what', 'time'), ['proof-long'])}"
 
 
 def verdicts_table(facts: Facts) -> str:
-    """Each study on real frames."""
+    """Return the table of each study's verdict on real frames."""
     rows = [(f"`{one['study']}`", one["verdict"], escaped(one["sentence"])) for one in facts["verdicts"]]
     shown = unless_none(facts, rows, ("study", "verdict", "sentence"), ["proof-net", "proof-long"])
     about = (
@@ -250,7 +250,7 @@ def verdicts_table(facts: Facts) -> str:
 
 
 def with_lines(readme: str, facts: Facts, alone: str) -> str:
-    """The README with its lines of the proof and of what was measured alone; it says where by two markers."""
+    """Return the README with its lines of the proof and of what was measured alone, between their two markers."""
     if readme.count(BEGIN) != 1 or readme.count(END) != 1:
         raise SystemExit(f"README.md: expected the markers `{BEGIN}` and `{END}`, once each")
     before, rest = readme.split(BEGIN)
@@ -258,7 +258,7 @@ def with_lines(readme: str, facts: Facts, alone: str) -> str:
 
 
 def sentences(facts: Facts, alone: str) -> Iterator[str]:
-    """What the README quotes: suites, verdicts and coverage, as far as they ran."""
+    """Yield the sentences for the README about suites, verdicts and coverage, as far as these ran."""
     proof = [one for one in facts["suites"] if one["name"].startswith("proof-")]
     ran = [one for one in proof if one["outcome"] in {"passed", "failed"}]
     words = [one["outcome"] for one in proof]
@@ -284,12 +284,12 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
 
 
 def is_beside(what: str) -> bool:
-    """Whether a coverage is of a limit that is known, or of another run's result."""
+    """Return whether a coverage is of a known limit or of another run's result."""
     return "a known limit" in what or what.startswith("next run")
 
 
 def total(suites: list[dict[str, Any]], word: str) -> str:
-    """A count over suites."""
+    """Return the sum of a count over suites."""
     return count(sum(one.get(word, 0) for one in suites))
 
 
@@ -297,28 +297,28 @@ def total(suites: list[dict[str, Any]], word: str) -> str:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def count(number: float) -> str:
-    """A number with its thousands apart."""
+    """Return a number with separators between thousands."""
     return f"{number:,.0f}"
 
 
 def percent(share: float) -> str:
-    """A share to a tenth of a per cent."""
+    """Return a share in per cent, to a tenth."""
     return f"{share:.1%}".replace("%", " %")
 
 
 def escaped(text: str) -> str:
-    """Text as a cell of a table."""
+    """Return text escaped for a cell of a table."""
     return text.replace("|", r"\|").replace("<", "&lt;")
 
 
 def wrapped(text: str, width: int = 120) -> str:
-    """Lines of at most so many characters; a link is one word."""
+    """Wrap text into lines of at most `width` characters; a link counts as one word."""
     lines = [""]
     for word in re.findall(r"\[[^]]*\]\([^)]*\)\S*|\S+", text):
         lines[-1] += f" {word}" if lines[-1] else word

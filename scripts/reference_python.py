@@ -1,4 +1,4 @@
-"""Lays out docs/reference/python.md: every name that `import sojourn` gives, with its signature and its docstring."""
+"""Lay out docs/reference/python.md: every name that `import sojourn` gives, with its signature and its docstring."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXTERNAL = ("__version__",)
 
 
 def page() -> str:
-    """The page, functions first."""
+    """Return the page, functions first."""
     names = [name for name in sojourn.__all__ if name not in EXTERNAL]
     functions = [name for name in names if inspect.isfunction(getattr(sojourn, name))]
     classes = [name for name in names if name not in functions]
@@ -51,19 +51,19 @@ def page() -> str:
 
 
 def of_keyword(kind: Any) -> str:
-    """The type of a keyword."""
+    """Return the type of a keyword."""
     name = kind.__name__ if isinstance(kind, type) else str(kind).replace("collections.abc.", "")
     return f"`{name.replace('|', PIPE)}`"
 
 
 def of_function(name: str) -> str:
-    """A function that programs call."""
+    """Return the section of a function."""
     function = getattr(sojourn, name)
     return f"## sojourn.{name}\n\n{signature(f'sojourn.{name}', function)}\n{words(function)}\n"
 
 
 def of_class(name: str) -> str:
-    """A class: what it is, its fields, its attributes and its methods, without what begins with an underscore."""
+    """Return the section of a class: its docstring, fields, properties and methods, except names with an underscore."""
     kind = getattr(sojourn, name)
     parts = [f"## sojourn.{name}\n\n{words(kind)}\n"]
     if issubclass(kind, Exception):
@@ -76,7 +76,7 @@ def of_class(name: str) -> str:
 
 
 def fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Annotated fields of a class and of those that it is made of, with the text below each."""
+    """Yield annotated fields of a class and its bases, each with the docstring below it."""
     for one in reversed(kind.__mro__):
         if not one.__module__.startswith("sojourn"):
             continue
@@ -95,13 +95,13 @@ def fields(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def is_public(annotation: str) -> bool:
-    """Whether a type is one that programs can name; the others are parts of ours."""
+    """Return whether programs can name the type; other types are internal."""
     named = re.findall(r"(?<![\w.'])[A-Z]\w+", annotation)
     return all(name in {*sojourn.__all__, "Any", "Literal", "None", "Path"} for name in named)
 
 
 def attributes(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Properties, with their docstrings."""
+    """Yield the properties with their docstrings."""
     for name, value in inspect.getmembers_static(kind):
         getter = value.fget if isinstance(value, property) else getattr(value, "func", None)
         if not name.startswith("_") and isinstance(value, property | cached_property) and getter is not None:
@@ -110,14 +110,14 @@ def attributes(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Methods that are ours, `with` apart."""
+    """Yield the methods that we define, except those of `with`."""
     for name, value in inspect.getmembers_static(kind):
         if not name.startswith("_") and inspect.isfunction(value) and value.__module__.startswith("sojourn"):
             yield name, value
 
 
 def signature(name: str, function: Any) -> str:
-    """How it is called, an argument a line where it is long."""
+    """Return the signature, with one argument a line if it is long."""
     told = inspect.signature(function)
     shown = [str(one) for one in arguments(told)]
     returned = f" -> {told.return_annotation}" if told.return_annotation is not inspect.Signature.empty else ""
@@ -130,7 +130,7 @@ def signature(name: str, function: Any) -> str:
 
 
 def arguments(told: inspect.Signature) -> Iterator[str]:
-    """Each argument as it is written, a star where those by name begin."""
+    """Yield each argument as it is written, with a star before the keyword-only ones."""
     named = False
     for one in told.parameters.values():
         if one.name == "self":
@@ -145,17 +145,17 @@ def arguments(told: inspect.Signature) -> Iterator[str]:
 
 
 def default(value: Any) -> str:
-    """A default as it is written; of a function its dots."""
+    """Return a default as it is written; for a function, three dots."""
     return "…" if callable(value) else repr(value)
 
 
 def words(what: Any) -> str:
-    """A docstring as paragraphs; names of Python in code type stay."""
+    """Return a docstring as paragraphs, with names of Python kept in code type."""
     return re.sub(r"(?<=\w)\n(?=\w)", " ", inspect.getdoc(what) or "")
 
 
 def row(told: tuple[str, str, str]) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     name, kind, text = told
     plain = " ".join(text.split()).replace("|", PIPE)
     return f"| `{name}` | `{kind.replace('|', PIPE)}` | {plain} |\n"

@@ -33,7 +33,7 @@ with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(
     while len(other.recv(200_000, socket.MSG_PEEK)) < 100_000: pass
 """
 OWN = "sojourn-instrument probe icmp 127.0.0.1 --count 1"
-"""The instrument's own start, which is what a machine takes at least."""
+"""The start of the instrument itself, which is the least that the machine needs to start a command."""
 
 COMMANDS = {
     'python -c ""': [sys.executable, "-c", ""],
@@ -49,7 +49,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """The table and the machine."""
+    """Print the table and the machine."""
     print(f"| command | median of {RUNS} | range |\n|---|---|---|")
     for name, took in times(RUNS).items():
         print(f"| `{name}` | {statistics.median(took):.3f} s | {took[0]:.3f}–{took[-1]:.3f} s |")
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def times(runs: int) -> dict[str, list[float]]:
-    """How long each command took, ascending. The commands take turns, so that what else runs falls upon all alike."""
+    """Time each command and return the times ascending. The commands alternate, so other load affects all alike."""
     took: dict[str, list[float]] = {name: [] for name in COMMANDS}
     with logs() as folder:
         for run in range(-1, runs):
@@ -71,7 +71,7 @@ def times(runs: int) -> dict[str, list[float]]:
 
 @contextmanager
 def logs() -> Iterator[Path]:
-    """A folder with a log that has ended and one that runs, both with a flow."""
+    """Yield a folder with one log that has ended and one that is being written, both with a flow."""
     log = [str(BIN / "sojourn"), "tcplog", "run", "--out"]
     with tempfile.TemporaryDirectory(prefix="sojourn-start-") as name:
         folder = Path(name)
@@ -91,7 +91,7 @@ def logs() -> Iterator[Path]:
 
 
 def seconds(command: list[str], folder: Path) -> float:
-    """How long a command took, from its start to its end."""
+    """Return the time from a command's start to its end."""
     began = time.perf_counter()
     done = subprocess.run(command, check=False, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     took = time.perf_counter() - began
@@ -101,7 +101,7 @@ def seconds(command: list[str], folder: Path) -> float:
 
 
 def processor() -> str:
-    """The model's name, as the kernel has it."""
+    """Return the processor's model name from the kernel."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 

@@ -29,7 +29,7 @@ PAGES = ROOT / "docs/studies"
 TEXTS = PAGES / "texts.toml"
 GALLERY = ROOT / "docs/gallery.md"
 APART = {"study", "host", "quick", "full"}
-"""Tables of a plan that say nothing of what is measured."""
+"""Tables of a plan that do not describe what is measured."""
 
 LIST = """\
 # Studies
@@ -64,7 +64,7 @@ on what, never the times themselves."""
 
 
 def study_pages() -> dict[Path, str]:
-    """Each page and what it should hold."""
+    """Return the text of each page by its path."""
     texts = tomllib.loads(TEXTS.read_text())
     plans = {name: tomllib.loads(studies.text(name)) for name in studies.names()}
     return {PAGES / f"{name}.md": page(name, plan, texts) for name, plan in plans.items()} | {
@@ -73,13 +73,13 @@ def study_pages() -> dict[Path, str]:
 
 
 def contents(plans: dict[str, Any]) -> str:
-    """The list: each study with its question."""
+    """Return the list of studies, each with its question."""
     rows = [f"| [{name}]({name}.md) | {plan['study']['question']} |" for name, plan in plans.items()]
     return LIST.format(rows="\n".join(rows))
 
 
 def page(name: str, plan: dict[str, Any], texts: dict[str, Any]) -> str:
-    """One study's page."""
+    """Return the page of one study."""
     method = plan["study"].get("method", DEFAULT)
     said, own = tomllib.loads(package_page(method)), texts["studies"].get(name, {})
     parts = [
@@ -106,14 +106,14 @@ def page(name: str, plan: dict[str, Any], texts: dict[str, Any]) -> str:
 
 
 def pictures(name: str) -> list[str]:
-    """The figures of archived runs of the study, as the gallery has them."""
+    """Return the figures of the study's archived runs, from the gallery."""
     parts = [part for part in GALLERY.read_text().split("\n## ")[1:] if f"(studies/{name}.md)" in part]
     shown = [REPORTED.format(part=picture(part)) for part in parts]
     return ["## A report", *shown] if shown else []
 
 
 def measured(name: str) -> dict[tuple[str, str], str]:
-    """What an archived run of the study found beside a paper's result, by what that is of, and what it is."""
+    """Return what an archived run found beside each result of a paper, by its subject and its quantity."""
     found: dict[tuple[str, str], str] = {}
     for part in GALLERY.read_text().split("\n## ")[1:]:
         if f"(studies/{name}.md)" in part:
@@ -127,7 +127,7 @@ def measured(name: str) -> dict[tuple[str, str], str]:
 
 
 def picture(part: str) -> str:
-    """A run of the gallery: what it was run over, its sentence, its picture."""
+    """Return a run of the gallery: its devices, its sentence and its picture."""
     _, sentence, *shown = part.strip().split("\n\n")
     about = next(one for one in shown if one.startswith("<!-- report of "))
     figures = [one.replace("](gallery/", "](../gallery/") for one in shown if one.startswith("![")]
@@ -135,12 +135,12 @@ def picture(part: str) -> str:
 
 
 def over(devices: list[str] | None) -> str:
-    """The devices of a plan, as the end of a sentence."""
+    """Return the devices of a plan as the end of a sentence."""
     return f", over {', '.join(f'`{one}`' for one in devices)}" if devices else ""
 
 
 def values(method: str, plan: dict[str, Any]) -> str:
-    """What the plan asks for, with each key's meaning and what `--quick` makes of it."""
+    """Return the table of the plan's keys: value, meaning, and value with `--quick`."""
     quick = plan.get("quick", {})
     lines = ["| key | meaning | value | with `--quick` |", "|---|---|---|---|"]
     for section, kind in sections_of(method).items():
@@ -156,12 +156,12 @@ def values(method: str, plan: dict[str, Any]) -> str:
 
 
 def written(value: object) -> str:
-    """A value as a plan says it, in a cell of a table."""
+    """Return a value as it is written in a plan, for a cell of a table."""
     return f"`{' '.join(tomlkit.item(value).as_string().split())}`".replace("|", "\\|")
 
 
 def hypotheses(names: list[str], meanings: dict[str, str]) -> list[str]:
-    """The published hypotheses that the study tests."""
+    """Return the published hypotheses that the study tests."""
     if not names:
         return []
     lines = [f"- `{name}`: {meanings[name]}." for name in names]
@@ -170,7 +170,7 @@ def hypotheses(names: list[str], meanings: dict[str, str]) -> list[str]:
 
 
 def published(name: str, study: dict[str, Any]) -> list[str]:
-    """What the papers say of what the study measures."""
+    """Return what papers report about the quantities that the study measures."""
     if not (paper := study.get("paper", "")):
         return []
     for short, known in experiments.papers().items():
@@ -189,10 +189,10 @@ def published(name: str, study: dict[str, Any]) -> list[str]:
 
 
 def files_of(tables: Iterable[str]) -> str:
-    """Links to tables of published figures."""
+    """Return links to tables of published figures."""
     return ", ".join(f"[{one}](../../python/sojourn/report/published/{one}.csv)" for one in tables)
 
 
 def shown(experiment: Experiment) -> str:
-    """The paper and its tables and figures."""
+    """Return the name of the paper with its tables and figures."""
     return f"{experiments.papers()[experiment.paper].title}, {', '.join(experiment.items)}"

@@ -38,7 +38,7 @@ machines are shared, so what counts is a ratio within a run, with its interval; 
 
 
 def main() -> int:
-    """Take in what was measured and write the page, or check it."""
+    """Merge the new measurements into the facts and write the page, or check it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is stale")
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def laid_out(root: Path, *, check: bool) -> int:
-    """Write the page from the facts, or say that it is stale."""
+    """Write the page from the facts; with `check`, report whether it is stale."""
     text = page(json.loads((root / FACTS).read_text()))
     if (root / PAGE).is_file() and (root / PAGE).read_text() == text:
         return 0
@@ -70,7 +70,7 @@ def laid_out(root: Path, *, check: bool) -> int:
 
 
 def merged(earlier: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """The facts with a run's tasks in place of earlier figures of them, without runs of which nothing is left."""
+    """Replace a task's earlier figures by the new ones, and drop runs of which no figure is left."""
     new = {one["task"] for kind in ("rows", "contests") for one in measured[kind]}
     number = len(earlier["runs"])
     runs = [*earlier["runs"], measured["machine"]]
@@ -91,7 +91,7 @@ def merged(earlier: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(facts: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = [row_of(one) for one in facts["rows"]]
     held = [row for row in rows if row.target is not None]
     count = {answer: sum(row.answer == answer for row in held) for answer in ("met", "met?", "not met?", "not met")}
@@ -139,7 +139,7 @@ def page(facts: dict[str, Any]) -> str:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A table of Markdown and the empty line after it."""
+    """Return a Markdown table with an empty line after it."""
     heads = [*heads]
     return [
         f"| {' | '.join(heads)} |",
@@ -150,19 +150,19 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 
 
 def run_cells(number: int, run: dict[str, Any]) -> tuple[str, ...]:
-    """A run's line."""
+    """Return the cells of a run's line."""
     machine = f"{run['cpu']}, {run['cores']} cores, Linux {run['kernel']}"
     return (str(number), run["date"], f"`{run['commit']}`", machine, str(run["repetitions"]), f"{run['load_1min']:.1f}")
 
 
 def row_of(kept: dict[str, Any]) -> Row:
-    """A row of the bench, from JSON."""
+    """Build a row of the bench from JSON."""
     plain = {key: value for key, value in kept.items() if key not in ("run", "answer")}
     return Row(**{**plain, "target": None if plain["target"] is None else Target(**plain["target"])})
 
 
 def median(value: float | None, unit: str) -> str:
-    """A contestant's median as text; what it has not, it has not."""
+    """Return a contestant's median as text, also if it has none."""
     return "–" if value is None or isnan(value) else quantity(value, unit)
 
 

@@ -35,7 +35,7 @@ FOUND = re.compile(r"^(\S+) +FOUND: ", re.MULTILINE)
 
 
 def main() -> int:
-    """Write, check or begin."""
+    """Write the page, check it, or begin a proof."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--begin", action="store_true", help="a proof begins: which machine, and which commit")
@@ -58,12 +58,12 @@ def main() -> int:
 
 
 def has_proof(facts: dict[str, Any]) -> bool:
-    """Whether a suite of the proof ran."""
+    """Return whether a suite of the proof ran."""
     return any(one["outcome"] != NOT_RUN for one in facts["suites"] if one["name"].startswith("proof-"))
 
 
 def begin(build: Path) -> None:
-    """Forget the last proof's figures; write down what this one is of."""
+    """Delete the last proof's figures and record the commit, date and machine of this one."""
     proof = build / "proof"
     for path in [*proof.glob("figures/*.json"), *(build / "suites").glob("proof-*.json")]:
         path.unlink()
@@ -73,7 +73,7 @@ def begin(build: Path) -> None:
 
 
 def laid_out(root: Path, *, check: bool) -> int:
-    """Write the page and the README's lines from the facts, or say which of them is stale."""
+    """Write the page and the README's lines from the facts; with `check`, report which of them is stale."""
     facts = json.loads((root / FACTS).read_text())
     alone = measured_alone((root / GALLERY).read_text())
     texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts, alone)}
@@ -86,7 +86,7 @@ def laid_out(root: Path, *, check: bool) -> int:
 
 
 def measured_alone(gallery: str) -> str:
-    """What the gallery says of the verdicts of its runs, such as "12 are doubtful and 32 are trusted"."""
+    """Return the gallery's count of verdicts, such as "12 are doubtful and 32 are trusted"."""
     found = re.search(r"Of (\d+) verdicts, ([\w ,]+)\.", gallery)
     if found is None:
         raise SystemExit(f"{GALLERY}: expected how many verdicts of each kind it has")
@@ -94,7 +94,7 @@ def measured_alone(gallery: str) -> str:
 
 
 def collected(build: Path) -> dict[str, Any]:
-    """What the proof in a build folder found."""
+    """Return the results of the proof in a build folder."""
     began = build / "proof/began.json"
     of = json.loads(began.read_text()) if began.is_file() else told_by_git(build)
     return {
@@ -108,19 +108,19 @@ def collected(build: Path) -> dict[str, Any]:
 
 
 def told_by_git(build: Path) -> dict[str, Any]:
-    """What a proof is of whose beginning nobody wrote down: the commit that its folder stands at, and this machine."""
+    """Return the folder's commit and this machine, for a proof whose beginning was not recorded."""
     logs = [path.stat().st_mtime for path in build.glob("proof-*.log")]
     date = datetime.fromtimestamp(max(logs), UTC).date().isoformat() if logs else today()
     return {"date": date, "commit": commit(build.parent), "machine": {**machine(), "is_the_pages": True}}
 
 
 def today() -> str:
-    """The date, in UTC."""
+    """Return the date in UTC."""
     return datetime.now(UTC).date().isoformat()
 
 
 def machine() -> dict[str, Any]:
-    """Of this machine what bears on a proof; not its name."""
+    """Return the properties of this machine that matter to a proof; its name is not among them."""
     told = stable()
     cpu, kernel = told["cpu"], told["kernel"]
     return {"cpu": cpu["model"], "cores": len(cpu["usable"]), "virtual": cpu["hypervisor"], "kernel": kernel["release"]}
@@ -130,14 +130,14 @@ def machine() -> dict[str, Any]:
 
 
 def suites() -> list[str]:
-    """The names of all suites, those of the proof first, as the scripts run them."""
+    """Return the names of all suites, those of the proof first, as the scripts run them."""
     return [
         name for script in ("proof.sh", "test.sh") for name in SUITE.findall((ROOT / "scripts" / script).read_text())
     ]
 
 
 def suite(build: Path, name: str, of: str) -> dict[str, Any]:
-    """What a suite came to: its outcome, counts and seconds; a second run of those that failed is in it."""
+    """Return a suite's outcome, counts and seconds, including a second run of its failed tests."""
     log, record = build / f"{name}.log", build / "suites" / f"{name}.json"
     told = json.loads(record.read_text()) if record.is_file() else {}
     if not is_of(build, log, told, of):
@@ -156,7 +156,7 @@ def suite(build: Path, name: str, of: str) -> dict[str, Any]:
 
 
 def is_of(build: Path, log: Path, told: dict[str, Any], of: str) -> bool:
-    """Whether a log is of the proof's commit: by its record, or for want of one by its time."""
+    """Return whether a log belongs to the proof's commit: by its record, or without one by its time."""
     if not log.is_file():
         return False
     if told:
@@ -174,7 +174,7 @@ def is_of(build: Path, log: Path, told: dict[str, Any], of: str) -> bool:
 
 
 def counts_of(text: str) -> dict[str, int]:
-    """How many tests passed, failed, were skipped, by pytest's last line or all of cargo's."""
+    """Return how many tests passed, failed and were skipped, from pytest's last line or all lines of cargo."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     if results := re.findall(r"^test result: .*? (\d+) passed; (\d+) failed;", text, re.MULTILINE):
         counts["passed"], counts["failed"] = (sum(int(one[place]) for one in results) for place in (0, 1))
@@ -187,19 +187,19 @@ def counts_of(text: str) -> dict[str, int]:
 
 
 def last_of_pytest(text: str) -> str:
-    """The line that pytest ends with; empty where it has not ended, or was not pytest."""
+    """Return the last line of pytest; empty if it has not ended or the log is not of pytest."""
     lines = text.rstrip().splitlines()[-1:]
     return lines[0] if lines and re.match(r"=+ .* in [\d.]+s", lines[0]) else ""
 
 
 def seconds_of(text: str) -> int | None:
-    """How long a suite of pytest took, by itself."""
+    """Return the time that pytest itself reports."""
     found = re.search(r" in ([\d.]+)s", last_of_pytest(text))
     return round(float(found[1])) if found else None
 
 
 def status_of(name: str, text: str, counts: dict[str, int]) -> int | None:
-    """The status of a suite that has no record, by its log; None where the log has no end."""
+    """Return the status of a suite without a record, from its log; None if the log has no end."""
     if name.endswith("fuzz"):
         last = text.rstrip().splitlines()[-1:]
         return None if not last or not last[0].startswith("fuzz: ") else int("nothing found" not in last[0])
@@ -212,7 +212,7 @@ def status_of(name: str, text: str, counts: dict[str, int]) -> int | None:
 
 
 def searches(build: Path, of: str) -> list[dict[str, Any]]:
-    """Each target of the search by coverage that came to its end: inputs tried, seconds."""
+    """Return each fuzzing target: inputs and seconds of one that completed; `found` for one with a failure."""
     if suite(build, "proof-fuzz", of)["outcome"] == "not run":
         return []
     text = (build / "proof-fuzz.log").read_text(errors="replace")
@@ -221,14 +221,14 @@ def searches(build: Path, of: str) -> list[dict[str, Any]]:
 
 
 def figures(build: Path, of: str) -> list[dict[str, Any]]:
-    """What tests recorded on this commit, by kind and subject."""
+    """Return the figures that tests recorded on this commit, by kind and subject."""
     told = [json.loads(path.read_text()) for path in sorted((build / "proof/figures").glob("*.json"))]
     ours = [{key: one[key] for key in ("kind", "what", "test", "numbers")} for one in told if one["commit"] == of]
     return sorted(ours, key=lambda one: (one["kind"], one["what"], one["test"]))
 
 
 def kernels(build: Path, of: str) -> list[dict[str, Any]]:
-    """What `make kernels` judged on this commit."""
+    """Return the verdicts of `make kernels` on this commit."""
     path = build / "kernels/judged.json"
     told = json.loads(path.read_text()) if path.is_file() else {}
     found: list[dict[str, Any]] = told["kernels"] if told.get("commit") == of else []
@@ -236,7 +236,7 @@ def kernels(build: Path, of: str) -> list[dict[str, Any]]:
 
 
 def verdicts(build: Path, of: str) -> list[dict[str, str]]:
-    """A study each: its verdict and its sentence; none where the suites of the proof that measure them did not run."""
+    """Return each study's verdict and sentence, except where the suites that measure it did not run."""
     if all(suite(build, name, of)["outcome"] == "not run" for name in ("proof-net", "proof-long")):
         return []
     lines = [path.read_text().strip() for path in sorted((build / "verdicts").glob("*.txt"))]

@@ -1,8 +1,8 @@
 """Match packets of two taps in slices by digest, through the instrument: the code for the machines of a cluster.
 
 This file is sent to them as it is. They need Python with NumPy and PyArrow and the instrument's binary, but not
-Sojourn: nothing of it is imported here. Packets and results have the layouts `EVENT` and `OUTCOME`, which `sojourn-
-instrument match-slice` reads and writes.
+Sojourn: nothing of it is imported here. Packets and results have the layouts `EVENT` and `OUTCOME`, which
+`sojourn-instrument match-slice` reads and writes.
 """
 
 from __future__ import annotations
