@@ -58,6 +58,7 @@ import polars as pl
 
 from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.host_clock import clock_findings
 from sojourn.analysis.lateness import late_emulators, lateness
 from sojourn.analysis.rows import LoadSetting, MarkedSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of, thinned
@@ -69,6 +70,7 @@ from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources,
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse import background, round_trips
+from sojourn.methods.tcp_load.analyse.clocks import on_one_clock
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sojourn.analysis.run import Run
+    from sojourn.methods.tcp_load.analyse.clocks import OneClock
     from sojourn.statistics.interval import Interval
 
 GRADES = ((5e6, "A+"), (30e6, "A"), (60e6, "B"), (200e6, "C"), (400e6, "D"))
@@ -132,7 +135,8 @@ BEYOND = 1.01
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
-    logged, ways, run = logged_of(run), ways_logged(run), figured(run)
+    logged, ways, joined = logged_of(run), ways_logged(run), on_one_clock(figured(run))
+    run = joined.run
     several = trials_of(run)
     background.add(run, several)
     round_trips.add(run, several)
@@ -146,14 +150,19 @@ def study(run: Run) -> Study:
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
+    for row in rows:
+        joined.state(row, (one.block for one in several if (one.device, one.cell) == (row.device, row.cell)))
     stamp_sources(run, rows)
-    findings = [*probing_findings(run), *completeness(run, several, further), *_findings(run, places, rows),
+    findings = [*probing_findings(run), *completeness(run, several, further), *_clocks(joined, places, rows),
+                *_findings(run, places, rows),
                 *background.findings(run, several), *round_trips.findings(run, several), *unaccounted(run),
                 *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
                "load_conserved": frame_of(ways)}  # fmt: skip
+    if joined.is_joined:
+        samples["load_clocks"] = joined.frame(several)
     headline = next((row for row in heads if row.statistic == "mean"), None)
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
@@ -415,6 +424,18 @@ def completeness(run: Run, several: Sequence[Done], further: Sequence[Done]) -> 
     missing += max(0, len(asked.get("beside", ())) * len(several) - len(further))
     yield from truncated(run, missing)
     yield from incomplete(run, missing, nothing=not several)
+
+
+def _clocks(
+    joined: OneClock, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]
+) -> Iterator[Finding]:
+    """What is wrong with two clocks; of one, nothing."""
+    if not joined.is_joined:
+        return
+    worst = {Place(*key): joined.worst(one.block for one in own) for key, own in places.items()}
+    errors = {place: one for place, one in worst.items() if one is not None}
+    delays = any(row.clock_bound_ns for row in rows)
+    yield from clock_findings(joined.run, errors, joined.unknown, parts_of(joined.run)[1], delays=delays)
 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
