@@ -14,7 +14,9 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.comparison import key_of
+from sojourn.methods.tcp_load.show import words
 from sojourn.records import RunFolder
+from sojourn.report.run import Run
 from tests.unit.made_up_tcp import write_table
 from tests.unit.test_tcp_load_background import Beside, run_of
 from tests.unit.two_clocks import Apart, part_clocks
@@ -146,3 +148,18 @@ def test_what_the_instrument_says_of_the_clocks_is_told(rrul: RunFolder) -> None
     _, (_, found) = both(rrul, Apart(told=({"shared": False, "findings": [slewed, asymmetric]},)))
     assert "clock_slewed" in found
     assert "clock_asymmetric" not in found, "no figure of this run is a one-way delay"
+
+
+def test_the_report_says_whose_clock_times_are_of(rrul: RunFolder) -> None:
+    other = RunFolder(rrul.path.with_name("two"))
+    shutil.copytree(rrul.path, other.path)
+    part_clocks(other, Apart(bound_ns=40_000.0))
+    texts = {}
+    for folder in (rrul, other):
+        analyse(folder.path)
+        texts[folder.path.name] = " ".join(words(Run.read(folder.path)))
+    assert "All times are of one clock: CLOCK_TAI" in texts["rrul"]
+    assert (
+        "times of host B are read on it by short streams between the trials, with an error of at most" in texts["two"]
+    )
+    assert "The standing queue is left out" in texts["two"]

@@ -98,7 +98,7 @@ def _with_clock_trials(
     folder: RunFolder, of: Apart, events: Sequence[dict[str, Any]], moved: Any
 ) -> Iterator[dict[str, Any]]:
     """The log with clock trials: one before the first trial of each part, and one behind each; their records too."""
-    begins = {}
+    begins: dict[int, int] = {}
     for file in sorted(folder.records.glob("blocks-*.arrow")):
         begins |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
     part, number, is_first = 0, 0, True

@@ -1,9 +1,10 @@
 """Host B's times on host A's clock, by what was exchanged between the trials: for records that made no exchanges.
 
 A run over hosts with two clocks has clock trials (`conduct/clock_trials.py`): short streams before the first batch of
-each session and behind each batch. Here a time of B is read by the nearest of their lines of the same session, for a
-host may have been booted between two sessions. Between two lines and beyond them the errors grow (`clocks.Lines`). What
-reads a table afterwards knows one clock. Where a session has no line, its times of B are left out, never taken for A's.
+each session, behind each batch and within long ones. Here a time of B is read by the nearest of their lines of the same
+session, for a host may have been booted between two sessions. Between two lines and beyond them the errors grow
+(`clocks.Lines`). What reads a table afterwards knows one clock. Where a session has no line, its times of B are left
+out, never taken for A's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ IMPRECISE = 0.01
 """Of the time that figures are of: a maximum error of the clocks above this share is told."""
 
 
+LOOKS = 9
+"""At so many times, evenly spaced, the errors within a trial are looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """How wrong the times of B in one trial can be on A's clock, in ns."""
@@ -51,9 +56,9 @@ class FarClock:
         """These times of B on A's clock; None where nothing is known of the two in this part."""
         return self.parts[part].convert(times)[0] if part in self.parts else None
 
-    def errors(self, part: int, times: Sequence[float]) -> Errors:
-        """The largest errors of what B stamped at these times of A; the part has lines."""
-        lines, at = self.parts[part], np.array(times, dtype=np.int64)
+    def errors(self, part: int, begin: float, end: float) -> Errors:
+        """The largest errors of what B stamped between two times of A; the part has lines."""
+        lines, at = self.parts[part], np.linspace(begin, end, LOOKS).astype(np.int64)
         middles = lines.reference - np.rint(lines.offset).astype(np.int64)
         nearest = np.abs(middles[:, None] - at).argmin(axis=0)
         ahead = lines.offset[nearest] + lines.skew[nearest] * (at - middles[nearest])

@@ -53,12 +53,12 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
     limit, screen = session.plan.ask.limit, session.screen
     batches, turns = batches_of(session.part.owed), passes_of(session)
     least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
-    with how.open(session, clock) as bench, clock_trials(session, clock) as bring_clocks_together:
+    with how.open(session, clock) as bench, clock_trials(session, clock) as clocks:
         screen.begin(session.part.to_go)
         clock.start(share)
         gathered = time.monotonic()
         begin_to_watch(session)
-        bring_clocks_together()
+        clocks.now()
         for number, paths in enumerate(turns):
             rounds, allowed = 0, clock.part_of_rest(len(turns))  # of the first pass alone
             for batch in batches:
@@ -70,10 +70,11 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                 with batch_of(session, clock) as begin:
                     with bench.batch(batch):
                         for trial in (one for one in batch if paths is None or one.path in paths):
+                            clocks.if_due()
                             begin(trial)
                             bench.measure(trial)
                             screen.step()
-                    bring_clocks_together()
+                    clocks.now()
                 if time.monotonic() > gathered + GATHER_SECONDS:
                     session.site.gather()
                     gathered = time.monotonic()

@@ -94,7 +94,7 @@ def _log(run: Run, clock: FarClock) -> tuple[list[dict[str, Any]], dict[int, Err
             log.append(entry)
         elif part in clock.parts:
             log.append(own := _entry(entry, part, clock))
-            errors[int(own["block"])] = clock.errors(part, (begun_ns(own), joined_ns(own) + lasts_ns))
+            errors[int(own["block"])] = clock.errors(part, begun_ns(own), joined_ns(own) + lasts_ns)
         else:
             unknown.append(Place(str(entry["device"]), int(entry["cell"])))
     return log, errors, tuple(unknown)
