@@ -31,7 +31,7 @@ FAR = "b"
 """How the names of programs at host B begin, in the names of what they recorded."""
 
 IMPRECISE = 0.01
-"""Of the time that figures are of: a maximum error of the clocks above this share is told."""
+"""Of the time that figures are of: a maximum error of the clocks above this share is a finding."""
 
 
 LOOKS = 9
