@@ -44,7 +44,7 @@ STUDIES: dict[str, str | None] = {
     "rfc8219": None,
     "rrul": None,
     "rtt-fairness": None,
-    "short-flows": CLOCKS.format("short-flows"),
+    "short-flows": None,
     "stages": None,
     "tcp-hypotheses": None,
     "tcp-methodology": None,

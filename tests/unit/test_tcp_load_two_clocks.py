@@ -14,6 +14,7 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.comparison import key_of
+from sojourn.methods.short_flows.show import words as words_of_short
 from sojourn.methods.tcp_load.show import words
 from sojourn.records import RunFolder
 from sojourn.report.run import Run
@@ -31,12 +32,17 @@ ONE_CLOCK_ALONE = ("standing_queue",)
 """What is left out where the device's clock is not A's."""
 
 
+def recorded(path: Path, name: str) -> RunFolder:
+    """A run that was recorded over namespaces."""
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return RunFolder(path / name)
+
+
 @pytest.fixture
 def rrul(tmp_path: Path) -> RunFolder:
-    """A recorded run over namespaces: four flows each way at once."""
-    with tarfile.open(GOLDEN / "rrul.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return RunFolder(tmp_path / "rrul")
+    """Four flows each way at once."""
+    return recorded(tmp_path, "rrul")
 
 
 @pytest.fixture
@@ -163,3 +169,27 @@ def test_the_report_says_whose_clock_times_are_of(rrul: RunFolder) -> None:
         "times of host B are read on it by short streams between the trials, with an error of at most" in texts["two"]
     )
     assert "The standing queue is left out" in texts["two"]
+
+
+def test_short_transfers_have_the_same_completion_times_and_the_clocks_error(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "short-flows")
+    (one, found), (two, found_of_two) = both(folder, Apart(bound_ns=2_000_000.0))
+    assert found_of_two == found
+    assert one.keys() == two.keys()
+    for key, row in two.items():
+        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"]
+        assert row["estimate"] == pytest.approx(one[key]["estimate"], rel=1e-7)
+        if row["unit"] == "ns" and row["ci_high"] is not None:
+            alone, wider = (of["ci_high"] - of["estimate"] for of in (one[key], row))
+            assert wider == pytest.approx(math.hypot(alone, row["clock_error95_ns"]), rel=1e-4)
+    assert sum(row["ci_high"] is not None for row in two.values() if row["unit"] == "ns") > 2
+    said = {name: " ".join(words_of_short(Run.read(folder.path.with_name(name)))) for name in ("short-flows", "two")}
+    assert "Both ends read one clock" in said["short-flows"]
+    assert "The ends read two clocks (TAI), which short streams between the trials compare" in said["two"]
+
+
+def test_short_transfers_of_unknown_clocks_have_no_figure(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "short-flows")
+    (_, _), (two, found) = both(folder, Apart(parts=lambda _: False))
+    assert not two
+    assert "clock_unsynchronised" in found

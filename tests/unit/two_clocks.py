@@ -27,8 +27,8 @@ LASTS_NS = 30_000_000_000
 """No trial lasts longer: beside its first probe it has a line of the clocks on both sides."""
 
 OF_FLOWS = ("started_ns", "ended_ns", "first_moved_ns", "last_moved_ns")
+TRIALS = ("load-trial", "tcp-trial")
 READINGS = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
-Times = "np.typing.NDArray[np.int64]"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Apart:
 
 def part_clocks(folder: RunFolder, of: Apart) -> None:
     """Give host B a clock of its own; programs at B have names that begin with its letter."""
-    origin = _begin(folder)
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    begins = _begins(folder, events)
+    origin = min(begins.values())
 
     def moved(times: Any) -> Any:
         since = np.asarray(times, dtype=np.int64) - origin
@@ -61,15 +63,23 @@ def part_clocks(folder: RunFolder, of: Apart) -> None:
         _rewrite(file, moved, ("arrival_ns", "receive_call_ns"))
     for file in sorted(folder.records.glob("arrivals-a*.arrow")):
         _rewrite(file, moved, ("intended_ns", "sent_ns"))
-    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
-    for entry in (one for one in events if one["event"] == "load-trial"):
+    for entry in events:
+        _move(entry, moved)
+    told = list(_with_clock_trials(folder, of, events, begins, moved))
+    folder.log.write_text("".join(json.dumps(one) + "\n" for one in told))
+
+
+def _move(entry: dict[str, Any], moved: Any) -> None:
+    """Move what the log tells of a trial at B; any other event stays as it is."""
+    if entry["event"] == "tcp-trial":
+        for one in entry["connections"]:
+            one["read_ns"] = int(moved(one["read_ns"]))
+    if entry["event"] == "load-trial":
         for flow in _of_far(entry):
             flow.update({name: int(moved(flow[name])) for name in OF_FLOWS if flow.get(name) is not None})
         for channel in entry.get("background") or ():
             if channel["kind"] == "udp":
                 channel["one_clock"] = False
-    told = list(_with_clock_trials(folder, of, events, moved))
-    folder.log.write_text("".join(json.dumps(one) + "\n" for one in told))
 
 
 def _of_far(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -79,9 +89,14 @@ def _of_far(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from one.get("flows") or (one,)
 
 
-def _begin(folder: RunFolder) -> int:
-    files = sorted(folder.records.glob("blocks-*.arrow"))
-    return int(min(pl.read_ipc_stream(file)["started_ns"].min() for file in files))  # type: ignore[type-var, arg-type]
+def _begins(folder: RunFolder, events: Sequence[dict[str, Any]]) -> dict[int, int]:
+    """When each trial began, by block."""
+    found: dict[int, int] = {}
+    for file in sorted(folder.records.glob("blocks-*.arrow")):
+        found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
+    for entry in (one for one in events if one["event"] == "tcp-trial"):
+        found[entry["block"]] = min(one["written_ns"] for one in entry["connections"])
+    return found
 
 
 def _rewrite(file: Any, moved: Any, columns: Sequence[str]) -> None:
@@ -95,18 +110,15 @@ def _rewrite(file: Any, moved: Any, columns: Sequence[str]) -> None:
 
 
 def _with_clock_trials(
-    folder: RunFolder, of: Apart, events: Sequence[dict[str, Any]], moved: Any
+    folder: RunFolder, of: Apart, events: Sequence[dict[str, Any]], begins: dict[int, int], moved: Any
 ) -> Iterator[dict[str, Any]]:
     """The log with clock trials: one before the first trial of each part, and one behind each; their records too."""
-    begins: dict[int, int] = {}
-    for file in sorted(folder.records.glob("blocks-*.arrow")):
-        begins |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
     part, number, is_first = 0, 0, True
     made: dict[int, list[dict[str, Any]]] = {}
     for entry in events:
         if entry["event"] == "started":
             part, is_first = int(entry["part"]), True
-        if entry["event"] != "load-trial":
+        if entry["event"] not in TRIALS:
             yield entry
             continue
         begun = int(begins[entry["block"]])

@@ -9,8 +9,9 @@ out, never taken for A's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,13 +20,16 @@ from sojourn.analysis.clocks import Lines, asymmetries_of, lines_of
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.records.clock_trials import CLOCK_TRIAL, PURPOSE
+from sojourn.records.lost import in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
+
+Reader = Callable[[Sequence[int]], list[int]]
+"""Reads times of B on A's clock."""
 
 FAR = "b"
 """How the names of programs at host B begin, in the names of what they recorded."""
@@ -52,9 +56,15 @@ class FarClock:
 
     parts: Mapping[int, Lines]
 
-    def read(self, part: int, times: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """These times of B on A's clock; None where nothing is known of the two in this part."""
-        return self.parts[part].convert(times)[0] if part in self.parts else None
+    def reader(self, part: int) -> Reader:
+        """What reads times of B in this part, which has lines."""
+        lines = self.parts[part]
+
+        def read(times: Sequence[int]) -> list[int]:
+            found: list[int] = lines.convert(np.array(times, dtype=np.int64))[0].tolist()
+            return found
+
+        return read
 
     def errors(self, part: int, begin: float, end: float) -> Errors:
         """The largest errors of what B stamped between two times of A; the part has lines."""
@@ -87,6 +97,80 @@ def _read(times: pl.Series, lines: Lines) -> pl.Expr:
     return pl.when(pl.lit(times.is_not_null())).then(pl.lit(pl.Series(found, dtype=pl.Int64))).alias(times.name)
 
 
+@dataclass(frozen=True, slots=True)
+class OneClock:
+    """A run on A's clock, and how wrong the times of B may be in it."""
+
+    run: Run
+    is_joined: bool = False
+    """Whether there were two clocks."""
+    errors: Mapping[int, Errors] = field(default_factory=dict)
+    """By block, of each trial that has times of B."""
+    unknown: tuple[Place, ...] = ()
+    """The place of each trial that has times of B which cannot be read: the log of `run` has it no longer."""
+
+    def worst(self, blocks: Iterable[int]) -> Errors | None:
+        """The largest errors of these trials; None where none has times of B."""
+        several = [self.errors[block] for block in blocks if block in self.errors]
+        if not several:
+            return None
+        return Errors(max(one.bound_ns for one in several), max(one.error95_ns for one in several))
+
+    def state(self, row: Row, blocks: Iterable[int]) -> None:
+        """Tell the clocks' errors of a figure over these trials that may be between both; nothing of one clock."""
+        if self.is_joined:
+            worst = self.worst(blocks) or Errors(0.0, 0.0)
+            row.between_clocks(worst.bound_ns, worst.error95_ns)
+
+
+class Trials(NamedTuple):
+    """How a method's trials stand in the log."""
+
+    event: str
+    has_far: Callable[[dict[str, Any]], bool]
+    """Whether figures are of times of B in a trial's entry, or in its records."""
+    read: Callable[[dict[str, Any], Reader], dict[str, Any]]
+    """The entry with its times of B read by what reads them."""
+    lasts: Callable[[dict[str, Any]], tuple[float, float]]
+    """From when to when it has times of B, on A's clock, of an entry that was read."""
+    device: str = "device"
+    """Where the entry has its path."""
+
+
+def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> OneClock:
+    """The run, all of whose times are of A's clock; the same where its hosts have one.
+
+    Of each table the columns that B wrote, and those that B sent and A wrote.
+    """
+    if not has_two_clocks(run):
+        return OneClock(run)
+    clock = far_clock(run)
+    log, errors, unknown = _log(run, trials, clock)
+    found = dict(run.tables)
+    for name, columns in tables.items():
+        table = run.table(name)
+        found[name] = replace(table, frame=clock.table(table.frame, *columns)) if table.frame.height else table
+    return OneClock(replace(run, log=log, tables=found), is_joined=True, errors=errors, unknown=unknown)
+
+
+def _log(
+    run: Run, trials: Trials, clock: FarClock
+) -> tuple[list[dict[str, Any]], dict[int, Errors], tuple[Place, ...]]:
+    """The log without the trials that cannot be read, and with times of A's clock in those that can."""
+    part_of = {id(entry): part for part, entry in in_parts(run.log, trials.event)}
+    log, errors, unknown = [], {}, []
+    for entry in run.log:
+        part = part_of.get(id(entry))
+        if part is None or not trials.has_far(entry):
+            log.append(entry)
+        elif part in clock.parts:
+            log.append(own := trials.read(entry, clock.reader(part)))
+            errors[int(own["block"])] = clock.errors(part, *trials.lasts(own))
+        else:
+            unknown.append(Place(str(entry[trials.device]), int(entry["cell"])))
+    return log, errors, tuple(unknown)
+
+
 def has_two_clocks(run: Run) -> bool:
     """Whether the hosts of a run had clocks of their own, which clock trials brought together, or were to."""
     return any(event.get("event") == CLOCK_TRIAL for event in run.log)
@@ -108,26 +192,28 @@ def far_clock(run: Run) -> FarClock:
 
 
 def clock_findings(
-    run: Run, errors: Mapping[Place, Errors], unknown: Collection[Place], lasts_ns: float, *, delays: bool
+    joined: OneClock, places: Mapping[Place, Iterable[int]], lasts_ns: float | None, *, delays: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the clocks of a run that has clock trials.
+    """What is wrong with the clocks of a run that has clock trials; of one clock, nothing.
 
-    `errors` are the largest of each place's trials, `unknown` the place of each trial that cannot be read, `lasts_ns`
-    the time that figures are of. Ways that differ matter where there are one-way `delays`: the maximum error holds.
+    `places` are the blocks of each, `lasts_ns` the time that figures are of; None where rows have the errors. Ways that
+    differ matter where there are one-way `delays`: the maximum error holds.
     """
-    if unknown:
+    if not joined.is_joined:
+        return
+    if unknown := joined.unknown:
         sentence = (
             f"in the sessions of {counted(len(unknown), 'trial')} nothing brought the clocks of hosts A and B "
             "together: these trials are in no figure"
         )
         yield Finding("clock_unsynchronised", sentence, float(len(unknown)), tuple(dict.fromkeys(unknown)))
-    large = {place: one.bound_ns for place, one in errors.items() if one.bound_ns > IMPRECISE * lasts_ns}
-    if large:
-        places, worst = worst_first(large)
+    errors = {place: one.bound_ns for place, blocks in places.items() if (one := joined.worst(blocks)) is not None}
+    if lasts_ns and (large := {place: error for place, error in errors.items() if error > IMPRECISE * lasts_ns}):
+        worst_places, worst = worst_first(large)
         sentence = (
             f"times of host B may be wrong by {micro(worst)} on host A's clock, {percent(worst / lasts_ns)} of the "
             "time that figures are of"
         )
-        yield Finding("clock_imprecise", sentence, worst, places)
-    told = asymmetries_of(event for event in run.log if event.get("event") == CLOCK_TRIAL)
+        yield Finding("clock_imprecise", sentence, worst, worst_places)
+    told = asymmetries_of(event for event in joined.run.log if event.get("event") == CLOCK_TRIAL)
     yield from (one for one in told if delays or one.name != "clock_asymmetric")

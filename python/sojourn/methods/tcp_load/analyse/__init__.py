@@ -69,8 +69,8 @@ from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse import background, round_trips
-from sojourn.methods.tcp_load.analyse.clocks import on_one_clock
+from sojourn.methods.tcp_load.analyse import background, clocks, round_trips
+from sojourn.methods.tcp_load.analyse.clocks import on_clock_of_a
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
@@ -92,8 +92,8 @@ from sojourn.units import nanoseconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from sojourn.analysis.host_clock import OneClock
     from sojourn.analysis.run import Run
-    from sojourn.methods.tcp_load.analyse.clocks import OneClock
     from sojourn.statistics.interval import Interval
 
 GRADES = ((5e6, "A+"), (30e6, "A"), (60e6, "B"), (200e6, "C"), (400e6, "D"))
@@ -135,7 +135,7 @@ BEYOND = 1.01
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
-    logged, ways, joined = logged_of(run), ways_logged(run), on_one_clock(figured(run))
+    logged, ways, joined = logged_of(run), ways_logged(run), on_clock_of_a(figured(run))
     run = joined.run
     several = trials_of(run)
     background.add(run, several)
@@ -150,8 +150,7 @@ def study(run: Run) -> Study:
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
-    for row in rows:
-        joined.state(row, (one.block for one in several if (one.device, one.cell) == (row.device, row.cell)))
+    clocks.state(joined, rows, several)
     stamp_sources(run, rows)
     findings = [*probing_findings(run), *completeness(run, several, further), *_clocks(joined, places, rows),
                 *_findings(run, places, rows),
@@ -162,7 +161,7 @@ def study(run: Run) -> Study:
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
                "load_conserved": frame_of(ways)}  # fmt: skip
     if joined.is_joined:
-        samples["load_clocks"] = joined.frame(several)
+        samples["load_clocks"] = clocks.frame_of(joined, several)
     headline = next((row for row in heads if row.statistic == "mean"), None)
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
@@ -430,12 +429,9 @@ def _clocks(
     joined: OneClock, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]
 ) -> Iterator[Finding]:
     """What is wrong with two clocks; of one, nothing."""
-    if not joined.is_joined:
-        return
-    worst = {Place(*key): joined.worst(one.block for one in own) for key, own in places.items()}
-    errors = {place: one for place, one in worst.items() if one is not None}
+    blocks = {Place(*key): [one.block for one in own] for key, own in places.items()}
     delays = any(row.clock_bound_ns for row in rows)
-    yield from clock_findings(joined.run, errors, joined.unknown, parts_of(joined.run)[1], delays=delays)
+    yield from clock_findings(joined, blocks, parts_of(joined.run)[1], delays=delays)
 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
