@@ -140,6 +140,30 @@ def test_flows_load_a_path_whichever_clocks_hosts_have(own_boots: bool, tmp_path
     assert bool(rows(run, "standing_queue", "down")) is not own_boots
 
 
+TRANSFERS = ("bed.sessions=2", "short.rounds=4", "short.transfers=10", "short.size_bytes=10000,100000",
+             "emulate.words=rate 20Mbit/s delay 10ms queue 80")  # fmt: skip
+
+
+@pytest.mark.parametrize("own_boots", [True, pytest.param(False, marks=pytest.mark.proof)])
+def test_short_transfers_take_their_time_by_two_clocks(
+    own_boots: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sojourn.conduct.clock_trials.APART_SECONDS", 0.2)  # within a round, too
+    run = run_over_ssh(tmp_path, "short-flows", *(word for one in TRANSFERS for word in ("--set", one)),
+                       own_boots=own_boots)  # fmt: skip
+    told = events(run, "clock-trial")
+    assert len(told) == (2 * (1 + 2 * 2) if own_boots else 0), "before each of both trials of a round, and behind it"
+    times = {row["payload_bytes"]: row for row in rows(run, "completion_time", "mean")}
+    # The first window holds 10 packets of 1,448 bytes: all of it leaves at once. The larger takes two round trips more.
+    assert 14e6 < times[10_000]["estimate"] < 30e6
+    assert 60e6 < times[100_000]["estimate"] < 140e6
+    for row in times.values():
+        if own_boots:
+            assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
+        else:
+            assert row["clock_bound_ns"] is None
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("study", RUNS)
 def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:
