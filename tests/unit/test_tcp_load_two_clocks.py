@@ -135,6 +135,11 @@ def test_clocks_that_are_not_known_well_enough_are_said_and_give_other_figures(r
         same(one, two, 0.01, {"ns": 1e5})
 
 
+def test_a_clock_that_was_set_between_two_trials_is_said(rrul: RunFolder) -> None:
+    _, (_, found) = both(rrul, Apart(wrong_ns=400_000_000.0))
+    assert {"clock_stepped", "clock_imprecise"} <= found
+
+
 def test_a_session_without_an_answered_exchange_is_in_no_figure_and_is_said(rrul: RunFolder) -> None:
     (one, found), (two, found_of_two) = both(rrul, Apart(parts=lambda part: part != 1))
     increase = {key: row for key, row in one.items() if row["quantity"] == "rtt_increase"}
@@ -193,3 +198,14 @@ def test_short_transfers_of_unknown_clocks_have_no_figure(tmp_path: Path) -> Non
     (_, _), (two, found) = both(folder, Apart(parts=lambda _: False))
     assert not two
     assert "clock_unsynchronised" in found
+
+
+def test_a_session_that_ended_behind_its_first_clock_trial_has_figures(rrul: RunFolder) -> None:
+    other = RunFolder(rrul.path.with_name("two"))
+    shutil.copytree(rrul.path, other.path)
+    part_clocks(other, Apart())
+    for file in other.records.glob("clock_lines-*.arrow"):
+        write_table(file, "clock_lines", pl.read_ipc_stream(file).head(1))
+    (one, _), (two, found) = found_in(rrul), found_in(other)
+    same(one, two, 1e-7, {"ns": 1.0})
+    assert "clock_unsynchronised" not in found

@@ -270,8 +270,7 @@ def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
     """A line that was cut and does not go on where it ended, by more than its own error allows."""
     steps: dict[int, float] = {}
     for (block, _peer), several in lines.filter(~pl.col("shared")).partition_by("block", "peer", as_dict=True).items():
-        step = _largest_step(lines_of(several)) if several.height > 1 else 0.0
-        if step:
+        if step := largest_step(lines_of(several)):
             steps[int(str(block))] = step
     if steps:
         worst = max(steps.values(), key=abs)
@@ -282,7 +281,10 @@ def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
         yield Finding("clock_stepped", sentence, worst, _places(streams, set(steps)))
 
 
-def _largest_step(lines: Lines) -> float:
+def largest_step(lines: Lines) -> float:
+    """By how much a clock stepped between two of these lines, beyond what their errors allow; 0 where it did not."""
+    if len(lines.begin) < 2:
+        return 0.0
     middle = lines.end[:-1] + (lines.begin[1:] - lines.end[:-1]) // 2
     first = np.arange(len(middle), dtype=np.int64)
     jumps = lines.offset_at(first + 1, middle) - lines.offset_at(first, middle)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import Lines, asymmetries_of, lines_of
+from sojourn.analysis.clocks import Lines, asymmetries_of, largest_step, lines_of
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.records.clock_trials import CLOCK_TRIAL, PURPOSE
@@ -104,6 +104,7 @@ class OneClock:
     run: Run
     is_joined: bool = False
     """Whether there were two clocks."""
+    clock: FarClock = field(default_factory=lambda: FarClock({}))
     errors: Mapping[int, Errors] = field(default_factory=dict)
     """By block, of each trial that has times of B."""
     unknown: tuple[Place, ...] = ()
@@ -150,7 +151,7 @@ def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[s
     for name, columns in tables.items():
         table = run.table(name)
         found[name] = replace(table, frame=clock.table(table.frame, *columns)) if table.frame.height else table
-    return OneClock(replace(run, log=log, tables=found), is_joined=True, errors=errors, unknown=unknown)
+    return OneClock(replace(run, log=log, tables=found), is_joined=True, clock=clock, errors=errors, unknown=unknown)
 
 
 def _log(
@@ -215,5 +216,8 @@ def clock_findings(
             "time that figures are of"
         )
         yield Finding("clock_imprecise", sentence, worst, worst_places)
+    if step := max((largest_step(lines) for lines in joined.clock.parts.values()), key=abs, default=0.0):
+        sentence = f"one of the clocks of hosts A and B stepped by {micro(step)} between two clock trials"
+        yield Finding("clock_stepped", sentence, step)
     told = asymmetries_of(event for event in joined.run.log if event.get("event") == CLOCK_TRIAL)
     yield from (one for one in told if delays or one.name != "clock_asymmetric")

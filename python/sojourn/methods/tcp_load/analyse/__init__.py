@@ -31,10 +31,10 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   down up, with mean p99 [ns, 1]
 - mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone); down up [1]
 - standing_queue (the least delay of any packet over windows of 100 ms in the working conditions, mean of a trial's
-  windows); down up [ns]
+  windows; not where hosts have two clocks); down up [ns]
 - background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
   background_retransmitted (TCP: segments, of those sent), background_completion (short transfers, from the handshake to
-  the last acknowledgement), background_delay (UDP: one way, where both ends have one clock): of traffic beside the
+  the last acknowledgement), background_delay (UDP: one way, between two clocks with their errors): of traffic beside the
   flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99) of times
   [bit/s, 1, ns]
 - share_by_rtt (of all goodput), goodput_by_rtt (the mean of a flow), fairness_by_rtt (Jain's index within), and
