@@ -34,9 +34,9 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   windows; not where hosts have two clocks); down up [ns]
 - background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
   background_retransmitted (TCP: segments, of those sent), background_completion (short transfers, from the handshake to
-  the last acknowledgement), background_delay (UDP: one way, between two clocks with their errors): of traffic beside the
-  flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99) of times
-  [bit/s, 1, ns]
+  the last acknowledgement), background_delay (UDP: one way, between two clocks with their errors): of traffic
+  beside the flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99)
+  of times [bit/s, 1, ns]
 - share_by_rtt (of all goodput), goodput_by_rtt (the mean of a flow), fairness_by_rtt (Jain's index within), and
   retransmitted_by_rtt: of the flows of each round trip, where flows have their own; down up, with the round trip and,
   where several algorithms share a path, the algorithm's turn [1, bit/s]
