@@ -109,12 +109,15 @@ def test_the_stages_between_hosts_have_the_clocks_error_and_those_within_one_hav
     assert stages["stage_receive"]["estimate"] >= 0
 
 
+CLOCKS = (True, pytest.param(False, marks=pytest.mark.proof))
+"""Whether each host has its own; with one, it goes as between namespaces."""
+
 LOADS = ("bed.sessions=2", "load.rounds=4", "load.idle=500ms", "load.start_up=800ms", "load.duration=1500ms",
          "emulate.words=rate 20Mbit/s delay 10ms queue 80", "load.direction=both")  # fmt: skip
 RATE_BPS = 20e6
 
 
-@pytest.mark.parametrize("own_boots", [True, False])
+@pytest.mark.parametrize("own_boots", CLOCKS)
 def test_flows_load_a_path_whichever_clocks_hosts_have(own_boots: bool, tmp_path: Path) -> None:
     sets = [word for one in LOADS for word in ("--set", one)]
     run = run_over_ssh(tmp_path, "bufferbloat", *sets, "--set", "load.background=udp 1Mbit/s", own_boots=own_boots)
@@ -144,7 +147,7 @@ TRANSFERS = ("bed.sessions=2", "short.rounds=4", "short.transfers=10", "short.si
              "emulate.words=rate 20Mbit/s delay 10ms queue 80")  # fmt: skip
 
 
-@pytest.mark.parametrize("own_boots", [True, pytest.param(False, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("own_boots", CLOCKS)
 def test_short_transfers_take_their_time_by_two_clocks(
     own_boots: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
