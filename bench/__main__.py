@@ -25,6 +25,7 @@ from bench import (
     emulator,
     flood,
     growth,
+    hosts,
     live,
     loads,
     long_run,
@@ -70,6 +71,7 @@ PARTS = (
     "resume",
     "loads",
     "searching",
+    "hosts",
 )
 SOAK = "soak"
 
@@ -144,6 +146,7 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
         "taps": lambda: [*taps.rows(repetitions, asked.seed, scratch, tell), *live.rows(repetitions, tell)],
         "analysis": lambda: analysis.rows(repetitions, scratch, tell),
         "searching": lambda: searching.rows(repetitions, scratch, tell),
+        "hosts": lambda: hosts.rows(repetitions, asked.seed, scratch, tell),
         "resume": lambda: long_run.rows(repetitions, scratch, tell),
         "loads": lambda: [
             *watching.rows(repetitions, asked.seed, scratch, tell),

@@ -20,6 +20,7 @@ STUDIES: dict[str, str | None] = {
     "bufferbloat": None,
     "capture-cost": None,
     "coexistence": None,
+    "cubic-region": None,
     "dummynet-tcp": None,
     "emulator-delay": None,
     "emulator-delay-rate": None,

@@ -1,4 +1,4 @@
-//! Compiles the programs of `bpf/`.
+//! Compiles the BPF programs of `bpf/`.
 
 #[path = "../port/bpf/compile.rs"]
 mod compile;

@@ -1,4 +1,4 @@
-//! Compiles the programs of `bpf/`.
+//! Compile the programs of `bpf/`.
 
 #[path = "../port/bpf/compile.rs"]
 mod compile;

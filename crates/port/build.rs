@@ -1,4 +1,4 @@
-//! Compiles the programs of `bpf/`, for [`src/bpf`](src/bpf/mod.rs) to carry in the binary.
+//! Compiles the BPF programs of `bpf/`, which [`src/bpf`](src/bpf/mod.rs) embeds in the binary.
 
 #[path = "bpf/compile.rs"]
 mod compile;

@@ -1,11 +1,13 @@
-//! Compiles the programs of `bpf/` with clang, for [`src/kernel`](src/kernel/mod.rs) to carry in the binary, and their decisions
-//! a second time for this machine, so that tests and simulations run the same lines. Makes Rust's `State` of `bpf/fields.h`.
+//! Compile the programs of `bpf/` with clang, for [`src/kernel`](src/kernel/mod.rs) to embed in the binary, and their
+//! decisions for user space too, so that tests and simulations run the same code. Generate Rust's `State` from
+//! `bpf/fields.h`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The same programs twice: with tests for the fields that some kernel since 5.15 is known to lack, and with a test for each.
+/// The objects: with tests only for fields that some kernel since 5.15 is known to lack, and with a test for every
+/// field.
 const OBJECTS: [(&str, &[&str]); 2] = [("tcplog.bpf.o", &[]), ("tcplog_fallback.bpf.o", &["-DFALLBACK"])];
 
 fn main() {
@@ -15,7 +17,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     for (object, flags) in OBJECTS {
         if let Err(why) = compile(flags, &out.join(object)) {
-            // One line: cargo shows it as it is.
+            // A single line, which cargo prints unchanged.
             eprintln!("crates/tcplog/bpf/tcplog.bpf.c was not compiled: {why}");
             std::process::exit(1);
         }
@@ -41,20 +43,20 @@ fn compile(flags: &[&str], object: &Path) -> Result<(), String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    // What debuggers want is most of it, and the loader does not; where the tool is missing, it stays.
+    // Debug information is most of the object, and the loader does not need it. Without llvm-strip it stays.
     let _ = Command::new("llvm-strip").arg("-g").arg(object).output();
     Ok(())
 }
 
-/// Whether the machine makes stores visible in their order: then the programs need no barrier between a record and what says
-/// that it is whole.
+/// Return the flag for architectures with ordered stores: the programs then need no barrier between a record and its
+/// commit word.
 fn stores() -> Option<&'static str> {
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     (architecture == "x86_64").then_some("-DSTORES_IN_ORDER")
 }
 
-/// Where the headers are: libbpf's own, which libbpf-sys brings, and those of the kernel's interface, of which Debian keeps
-/// a part by architecture. Those of another architecture lie below `SOJOURN_SYSROOT`.
+/// Return the include paths: libbpf's, which libbpf-sys provides, and those of the kernel UAPI, which Debian partly
+/// keeps by architecture. For cross-compilation they are below `SOJOURN_SYSROOT`.
 fn includes() -> Vec<OsString> {
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let root = std::env::var("SOJOURN_SYSROOT").unwrap_or_default();

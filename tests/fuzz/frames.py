@@ -1,6 +1,6 @@
-"""Frames, captures and messages of the right structure, byte by byte: lengths and checksums are right.
+"""Build valid frames, captures and messages, byte by byte, with correct lengths and checksums.
 
-`scripts/make_corpus.py` writes them into the corpus. What is read from a real run is not here.
+`scripts/make_corpus.py` writes them into the corpus. Files of real runs are built elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UDP, TCP, ICMP, ICMPV6, GRE = 17, 6, 1, 58, 47
 
 
 def checksum(octets: bytes) -> int:
-    """The Internet checksum."""
+    """Return the Internet checksum."""
     total: int = sum(struct.unpack(f">{(len(octets) + 1) // 2}H", octets + bytes(len(octets) % 2)))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -26,13 +26,13 @@ def checksum(octets: bytes) -> int:
 
 
 def ethernet(kind: int, payload: bytes, tags: tuple[tuple[int, int], ...] = ()) -> bytes:
-    """A frame without FCS, padded to 60 octets."""
+    """Build a frame without FCS, padded to 60 octets."""
     tagged = b"".join(starmap(lambda of, tag: struct.pack(">HH", of, tag), tags))
     return (ETHERNET + tagged + struct.pack(">H", kind) + payload).ljust(60, b"\0")
 
 
 def v4(protocol: int, payload: bytes, *, fragment: int = 0, options: bytes = b"", tos: int = 0) -> bytes:
-    """An IPv4 packet; `fragment` is the field of flags and offset."""
+    """Build an IPv4 packet; `fragment` is the field of flags and fragment offset."""
     head = struct.pack(
         ">BBHHHBBH", 0x45 + len(options) // 4, tos, 20 + len(options) + len(payload), 7, fragment, 64, protocol, 0
     )
@@ -41,25 +41,25 @@ def v4(protocol: int, payload: bytes, *, fragment: int = 0, options: bytes = b""
 
 
 def v6(protocol: int, payload: bytes) -> bytes:
-    """An IPv6 packet."""
+    """Build an IPv6 packet."""
     return struct.pack(">IHBB", 0x60000000, len(payload), protocol, 64) + b"".join(V6) + payload
 
 
 def udp(payload: bytes, addresses: tuple[bytes, bytes], ports: tuple[int, int] = (40000, 7708)) -> bytes:
-    """A datagram."""
+    """Build a UDP datagram."""
     head = struct.pack(">HHHH", *ports, 8 + len(payload), 0)
     return head[:6] + struct.pack(">H", _over(UDP, head + payload, addresses) or 0xFFFF) + payload
 
 
 def tcp(payload: bytes, addresses: tuple[bytes, bytes], flags: int = 0x18, options: bytes = b"") -> bytes:
-    """A segment."""
+    """Build a TCP segment."""
     words = 5 + len(options) // 4
     head = struct.pack(">HHIIHHHH", 40000, 5201, 1000, 2000, words << 12 | flags, 501, 0, 0) + options
     return head[:16] + struct.pack(">H", _over(TCP, head + payload, addresses)) + head[18:] + payload
 
 
 def echo(kind: int, payload: bytes, addresses: tuple[bytes, bytes] | None = None) -> bytes:
-    """An ICMP message with identifier and sequence number; of IPv6 where addresses are given."""
+    """Build an ICMP message with identifier and sequence number; ICMPv6 if addresses are given."""
     message = struct.pack(">BBHHH", kind, 0, 0, 77, 3) + payload
     right = checksum(message) if addresses is None else _over(ICMPV6, message, addresses)
     return message[:2] + struct.pack(">H", right) + message[4:]
@@ -74,7 +74,7 @@ STAMPS = bytes.fromhex("0101080a 00000005 00000003")
 
 
 def frames() -> list[bytes]:
-    """One of each kind that our readers tell apart."""
+    """Build one frame of each kind that the parsers distinguish."""
     datagram, six = udp(bytes(range(30)), V4), udp(bytes(range(30)), V6)
     inner = ethernet(0x0800, v4(UDP, datagram))
     extended = bytes([44, 0, 1, 4, 0, 0, 0, 0]) + struct.pack(">BBHI", TCP, 0, 0, 9) + tcp(b"x" * 40, V6)
@@ -100,7 +100,7 @@ def frames() -> list[bytes]:
 
 
 def large() -> list[bytes]:
-    """Frames that an offload has joined: longer than any MTU."""
+    """Build super-frames, which receive offload has merged and which exceed the usual MTU."""
     data = bytes(range(256)) * 12
     return [
         ethernet(0x0800, v4(TCP, tcp(data, V4, options=STAMPS))),
@@ -112,7 +112,7 @@ def large() -> list[bytes]:
 
 
 def captures(of: list[bytes]) -> list[bytes]:
-    """Captures of these frames: pcap of both units and orders of bytes, pcapng of one interface and of three."""
+    """Build captures of these frames: pcap in both units and byte orders, pcapng with one interface and with three."""
     made = []
     for order, magic in (("<", 0xA1B2C3D4), (">", 0xA1B2C3D4), ("<", 0xA1B23C4D)):
         file = struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 262144, 1)
@@ -147,12 +147,12 @@ def _pcapng(of: list[bytes], order: str, interfaces: int) -> bytes:
 
 
 def packed(octets: bytes) -> bytes:
-    """The same in gzip's format, stored: no compressor's version shows."""
+    """Return the octets in gzip format, uncompressed, so that the result does not depend on zlib's version."""
     return gzip.compress(octets, 0, mtime=0)
 
 
 def probe_headers() -> list[bytes]:
-    """Requests and replies of ours, with user data behind them."""
+    """Build probe requests and replies with user data."""
     made = []
     for kind, word, at, clock in (
         (1, 64, 0, 0),
@@ -168,7 +168,7 @@ def probe_headers() -> list[bytes]:
 
 
 def stamps() -> list[bytes]:
-    """Packets of STAMP (RFC 8762, 8972): open, as long as an authenticated one, with padding, with other TLVs."""
+    """Build STAMP packets (RFC 8762, 8972): open, of authenticated length, with padding, with other TLVs."""
     opened = struct.pack(">IQHH", 1, 0xE0000000_80000000, 0x8A07, 9).ljust(44, b"\0")
     other = struct.pack(">I12xQHH", 1, 0x65000000_00000005, 0xC105, 9).ljust(112, b"\0")
     tlvs = [struct.pack(">BBH", flags, kind, len(value)) + value for flags, kind, value in TLVS]
@@ -179,7 +179,7 @@ TLVS = ((0x80, 1, bytes(16)), (0x80, 4, b"\x2e\0\0\0"), (0xC0, 9, b""))
 
 
 def types_of_kernel() -> list[bytes]:
-    """BTF: a structure with members of several types; in one, of bits; in one, within another."""
+    """Build BTF of a structure with members of several types; one has bit fields, one a nested structure."""
     strings = b"\0u32\0bictcp\0cnt\0last_cwnd\0inner\0u8\0array\0"
     at = {
         word: strings.index(b"\0" + word.encode() + b"\0") + 1
@@ -211,18 +211,18 @@ def _btf(words: list[int], strings: bytes) -> bytes:
 
 
 SAMPLE_BYTES, PRIVATE_BYTES, FLOW_BYTES, TOTALS_BYTES = 320, 160, 576, 464
-"""Of crates/tcplog/src/layout.rs: the test of the corpus fails where they are others."""
+"""As in crates/tcplog/src/layout.rs: the test of the corpus fails if they differ."""
 
 
 def ring_records() -> list[bytes]:
-    """Records of the kernel's rings: samples in, out and of no packet, and private states."""
+    """Build records of the kernel's rings: samples of received, sent and no packets, and private states."""
     samples = [bytes([1, point, 0, 0]) + bytes(range(1, 253)) + bytes(64) for point in (0, 1, 2)]
     private = [bytes([2]) + bytes(PRIVATE_BYTES - 1), bytes([2, 0, 0, 0]) + b"\x07" * (PRIVATE_BYTES - 4)]
     return [one.ljust(SAMPLE_BYTES, b"\0") for one in samples] + private
 
 
 def spools() -> list[bytes]:
-    """Spools of a log of TCP: whole ones, one that was cut, one that is a later part, one that its limit ended."""
+    """Build spools of a TCP log: complete ones, a truncated one, a later part, one that reached its limit."""
     header = b'{"hz":250,"fields":["snd_cwnd"]}'
     begin = b"SJTCPLOG" + struct.pack("=II", 4, len(header)) + header + struct.pack("=I", zlib.crc32(header))
 
@@ -246,7 +246,7 @@ def spools() -> list[bytes]:
 
 
 def streams_of_logs() -> list[bytes]:
-    """Logs as they are sent to another host: spools with the frame that says how they ended; one that was cut."""
+    """Build logs as sent to another host: spools with the frame that states how they ended; a truncated one."""
     footer = b'{"why":"signal","records":4}'
     head = struct.pack("=III", 12, 0, len(footer))
     told = head + struct.pack("=I", zlib.crc32(head + footer)) + footer

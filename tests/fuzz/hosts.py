@@ -1,6 +1,6 @@
-"""A host that is reached by SSH and answers what it likes: each question that a bed asks it, and whole answers.
+"""Simulate an SSH host with arbitrary answers: every query of a bed, and valid answers to each.
 
-The questions go through the functions that ask them, with what reads the answers; a target of `tests/fuzz/targets.py`.
+Each query runs through the function that sends it and the parser of its answer; a target of `tests/fuzz/targets.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 20
 
 
 class AnsweringHost:
-    """Stands for a line to a host, for the host with its keeper, for a backend: what is asked gets the next answer."""
+    """A stand-in for an SSH connection, a host with its keeper, and a backend: each query gets the next answer."""
 
     name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
     tools = "/var/lib/sojourn/0"
@@ -46,40 +46,40 @@ class AnsweringHost:
         return "host A (a.lab)"
 
     def run_bytes(self, *_: object, **__: object) -> bytes:
-        """The next answer, and after the last one the first again."""
+        """Return the next answer; after the last one, start again with the first."""
         self._at += 1
         return self._answers[(self._at - 1) % len(self._answers)]
 
     def run(self, *_: object, **__: object) -> str:
-        """The same in words."""
+        """Return the next answer as text."""
         return self.run_bytes().decode(errors="replace")
 
     def get(self, *_: object) -> str:
-        """A file of it."""
+        """Return the contents of a file of the host."""
         return self.run()
 
     def send(self, _: str) -> bool:
-        """Its keeper is told."""
+        """Pretend to send a line to the keeper."""
         return True
 
     def require(self) -> None:
-        """Its keeper is there."""
+        """Pretend that the keeper is running."""
 
     def cgroup(self, _: str) -> str:
-        """Where its programs are."""
+        """Return the cgroup of the host's programs."""
         return "/sys/fs/cgroup/a"
 
     def tai_ns(self) -> int:
-        """Its clock."""
+        """Return the time of the host's clock."""
         return 5
 
     def cpu_ns(self, _: int) -> int:
-        """What a program of it has used."""
+        """Return the CPU time of a program."""
         return 0
 
 
 def _fetch(host: AnsweringHost) -> None:
-    """Files that grow on it: what is here has the size and the hash that it said, and lies where it may."""
+    """Fetch growing files: local ones have at most the stated size, and lie only in the records folder."""
     with tempfile.TemporaryDirectory() as spare:
         records = Path(spare) / "run/records"
         records.mkdir(parents=True)
@@ -94,7 +94,7 @@ def _fetch(host: AnsweringHost) -> None:
 
 
 def _settings(host: AnsweringHost) -> None:
-    """What it has, what it takes, and what that is at the end."""
+    """Read the host's settings, set them, and check them at the end."""
     remote: Any = host
     one = HostSettings(remote, ASKED, has_its_own=True)
     one.require(["eth1"])
@@ -115,7 +115,7 @@ def _moment(host: AnsweringHost) -> None:
 
 
 def _processes(host: AnsweringHost) -> None:
-    """Processor time of a program, and what its network card lost."""
+    """Read the CPU time of a program, and the drops of the host's network stack."""
     backend: Any = ssh.SshBackend.__new__(ssh.SshBackend)
     process: Any = RemoteProcess.__new__(RemoteProcess)
     process.pid, process.remote, process.number = 9, host, 1
@@ -130,13 +130,13 @@ def _tools(host: AnsweringHost) -> None:
 
 
 def _facts(host: AnsweringHost) -> None:
-    """What it has set, as bed.json keeps it."""
+    """Read the host's settings for bed.json."""
     backend: Any = host
     json.dumps(facts._host(backend, "a"))
 
 
 def _counters(host: AnsweringHost) -> None:
-    """What its interfaces have counted, by `ip`, by `tc` and by the kernel's table."""
+    """Read the counters of its interfaces, from `ip`, from `tc` and from the kernel's table."""
     backend: Any = host
     found = [
         *facts.counters(backend, "a").values(),
@@ -147,7 +147,7 @@ def _counters(host: AnsweringHost) -> None:
 
 
 def _ports(host: AnsweringHost) -> None:
-    """What its ports negotiated, and whether they are up."""
+    """Read what its ports negotiated, and whether they are up."""
     backend: Any = host
     topology: Any = SimpleNamespace(hosts=(host,), ports=lambda _: (SimpleNamespace(dev="eth1"),))
     found = negotiated.ports_found(backend, topology, {"eth1": "enp1s0"})
@@ -163,7 +163,7 @@ def _meter(host: AnsweringHost) -> None:
 
 
 def _keeper(host: AnsweringHost) -> None:
-    """The first word of a keeper: its process, and those with the namespaces of two hosts."""
+    """Parse a keeper's first line: its PID, and those of the processes that hold the namespaces of two hosts."""
     with reading(host):
         first, namespaces = kept(host.run().split(), ("a", "b"))
         assert isinstance(first, int)
@@ -183,7 +183,7 @@ QUESTIONS: dict[str, Callable[[AnsweringHost], None]] = {
     "meter": _meter,
     "keeper": _keeper,
 }
-"""By the word that an input of the target begins with."""
+"""The queries, by the first word of the target's input."""
 
 _LINK = {
     "ifname": "eth1", "operstate": "UP", "mtu": 1500, "address": "02:00:00:00:00:01", "flags": ["UP"],
@@ -238,4 +238,4 @@ HOST_ANSWERS = [
     ),
     _said("keeper", "4000 4001 4002\n"),
 ]  # fmt: skip
-"""Whole answers to each."""
+"""Valid answers to each query."""

@@ -1,4 +1,4 @@
-"""Atheris over one target: `python -m tests.fuzz.search NAME OPTION… CORPUS…`; without a name: all names."""
+"""Run Atheris on one target: `python -m tests.fuzz.search NAME OPTION… CORPUS…`; without a name, print all names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Search until libFuzzer's options say that it is over."""
+    """Search until a limit of libFuzzer's options is reached."""
     if len(sys.argv) == 1:
         from tests.fuzz.targets import TARGETS
 

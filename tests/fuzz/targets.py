@@ -1,4 +1,4 @@
-"""What reads foreign bytes in Python: each target takes any bytes, and may refuse them in a sentence of ours, no more.
+"""Fuzz targets for every Python reader of untrusted bytes: any bytes are accepted or raise a short SojournError.
 
 `tests/unit/test_foreign_bytes.py` tries mutated seeds in every test run; `scripts/fuzz.sh` searches by coverage.
 """
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """What reads the bytes, and whole ones to begin with."""
+    """A reader of untrusted bytes, and valid inputs to start from."""
 
     read: Callable[[bytes], object]
     seeds: Callable[[], list[bytes]]
 
 
 def once(target: Target, octets: bytes) -> None:
-    """One try. Any error but ours is a defect."""
+    """Run the target once. Any error except SojournError is a defect."""
     try:
         target.read(octets)
     except SojournError as error:
@@ -67,18 +67,18 @@ def once(target: Target, octets: bytes) -> None:
 
 
 def plan(octets: bytes) -> None:
-    """A plan's file."""
+    """Load a plan file."""
     with _file(octets, "plan.toml") as path:
         load_plan(path)
 
 
 def set_value(octets: bytes) -> None:
-    """A value of `--set`."""
+    """Parse a value of `--set`."""
     load_plan("bridge-latency", sets=[octets.decode(errors="replace")])
 
 
 def capture_file(octets: bytes) -> None:
-    """A capture, read to its end, its TCP found, its packets written with a comment."""
+    """Read a capture to its end, parse its TCP headers, and write its packets with a comment."""
     with _file(octets, "foreign.pcap") as path, (path.parent / "out").open("wb") as out:
         for block in read_capture(path):
             tcp_of(block)
@@ -86,42 +86,42 @@ def capture_file(octets: bytes) -> None:
 
 
 def own_capture(octets: bytes) -> None:
-    """What the conductor reads of a tcpdump's capture: echo requests, and TCP's segments."""
+    """Read echo requests and TCP segments from a tcpdump capture, as the conductor does."""
     with _file(octets, "own.pcap") as path:
         list(capture.read_pcap(path, 37))
         list(tcp_capture.read_segments(path, 5201, 0, 37))
 
 
 def log_lines(octets: bytes) -> None:
-    """A run's log."""
+    """Read a run's log."""
     with _file(octets, "log.jsonl") as path:
         read_log(path)
 
 
 def records(octets: bytes) -> None:
-    """A table of probes."""
+    """Read a table of probes."""
     with _file(octets, "probes-000.arrow") as path:
         read_table(path.parent, "probes")
 
 
 def answer(octets: bytes) -> None:
-    """A line that an instrument says."""
+    """Parse a line of an instrument's output."""
     said = conversation.parse(octets)
     assert str(conversation.error_of(*conversation.refusal_of(said)))
 
 
 def device_cpu(octets: bytes) -> None:
-    """Where a device's packets are handled."""
+    """Parse where a device's packets are processed."""
     DeviceCpu.parse(octets.decode(errors="replace"))
 
 
 def mark(octets: bytes) -> None:
-    """The mark of a namespace, which anyone may have named."""
+    """Parse the mark of a namespace, whose name anyone may have chosen."""
     Mark.parse(octets.decode(errors="replace"))
 
 
 def state(octets: bytes) -> None:
-    """A bed's state file, of which anyone with its folder could write another."""
+    """Read a bed's state file, which anyone with access to its folder may have replaced."""
     with _file(octets, "state.json") as path:
         try:
             State.read(path)
@@ -130,19 +130,19 @@ def state(octets: bytes) -> None:
 
 
 def interface_counters(octets: bytes) -> None:
-    """The kernel's table of interfaces, of which a name is foreign."""
+    """Parse the kernel's table of interfaces with untrusted names."""
     head = "Inter-|\n face |\n"
     counters.parse(head + "".join(f"{name}: " + "1 " * 16 + "\n" for name in octets.decode(errors="replace").split()))
 
 
 def real_bed(octets: bytes) -> None:
-    """A file of real hosts."""
+    """Load a file of real hosts."""
     with _file(octets, "bed.toml") as path:
         load_real_bed(path)
 
 
 def looked(octets: bytes) -> None:
-    """What a host says of itself."""
+    """Parse a host's description of itself."""
     try:
         found = parse(octets.decode(errors="replace"), 0, 1000)
     except (KeyError, IndexError, ValueError):
@@ -154,32 +154,32 @@ def looked(octets: bytes) -> None:
 
 
 def results(octets: bytes) -> None:
-    """Somebody's results.json, for a report, the history and a comparison."""
+    """Read an untrusted results.json for a report, the history and a comparison."""
     _read_run(octets, RunFolder(Path()).results)
 
 
 def tool_result(octets: bytes) -> None:
-    """A result file of another tool."""
+    """Parse a result file of another tool."""
     result_of(octets, "somebody's")
 
 
 def verdict(octets: bytes) -> None:
-    """Somebody's verdict.json."""
+    """Read an untrusted verdict.json."""
     _read_run(octets, RunFolder(Path()).verdict)
 
 
 def bed_facts(octets: bytes) -> None:
-    """Somebody's bed.json."""
+    """Read an untrusted bed.json."""
     _read_run(octets, RunFolder(Path()).bed)
 
 
 def budgets(octets: bytes) -> None:
-    """Somebody's budgets.json: the report's tables of it, a line of each for the terminal."""
+    """Read an untrusted budgets.json: build the report's tables, and a line of each budget for the terminal."""
     _read_run(octets, RunFolder(Path()).budgets)
 
 
 def _read_run(octets: bytes, name: Path) -> None:
-    """Read a run of which one file is foreign; each reader may refuse it."""
+    """Read a run with one untrusted file; each reader may refuse it."""
     refused: SojournError | None = None
     with _file(PLAN, "plan.toml") as path:
         folder = RunFolder(path.parent)
@@ -205,7 +205,7 @@ def _read_run(octets: bytes, name: Path) -> None:
 
 
 def _told_of_budgets(run: Run) -> None:
-    """All that is made of budgets."""
+    """Build all output from budgets."""
     for one in read_budgets(run):
         assert in_a_line(one)
         assert not any(is_of(row, one) for row in run.entries) or one["name"] is not None
@@ -214,8 +214,8 @@ def _told_of_budgets(run: Run) -> None:
 
 
 def sacks(octets: bytes) -> None:
-    """Heads of frames in an emulator's log, each behind its length: TCP's segments, all at once and one by one, and the
-    blocks of selective acknowledgements in their options."""
+    """Parse heads of frames in an emulator's log, each preceded by its length: TCP segments, all at once and one by
+    one, and the SACK blocks in their options."""
     heads = []
     while octets:
         heads.append(octets[1 : 1 + octets[0]])
@@ -233,7 +233,7 @@ def sacks(octets: bytes) -> None:
 
 
 def host_answers(octets: bytes) -> None:
-    """What a host that is reached by SSH answers: a question, and the answers to it in their order."""
+    """Run a query on a simulated SSH host: the input holds the query's name and the answers in order."""
     asked, *answers = octets.split(b"\f")
     question = QUESTIONS.get(asked.decode(errors="replace"))
     if question is not None and answers:
@@ -241,17 +241,17 @@ def host_answers(octets: bytes) -> None:
 
 
 def log_header(octets: bytes) -> None:
-    """The header of somebody's log of TCP, written in other formats."""
+    """Convert a TCP log with an untrusted header to other formats."""
     _export(octets, "header.json")
 
 
 def log_footer(octets: bytes) -> None:
-    """And its footer."""
+    """Convert a TCP log with an untrusted footer."""
     _export(octets, "footer.json")
 
 
 def lines_of_others(octets: bytes) -> None:
-    """Lines of tc or ipfw; what the instrument says of words is another target's."""
+    """Translate lines of tc or ipfw; another target parses the instrument's configuration strings."""
 
     def explained(options: list[str]) -> dict[str, Any]:
         pipe = {"delay": {"jitter": 1, "constant": 10**6}, "link": {"rate_bps": 10**6}}
@@ -263,7 +263,7 @@ def lines_of_others(octets: bytes) -> None:
 
 
 def log_samples(octets: bytes) -> None:
-    """Somebody's samples of TCP's state."""
+    """Convert a TCP log with untrusted samples."""
     _export(octets, "records/tcp_samples-tcplog-000.arrow")
 
 
@@ -284,7 +284,7 @@ def _export(octets: bytes, name: str) -> None:
 
 
 class _file:  # noqa: N801
-    """These bytes as a file in a folder of its own, removed afterwards."""
+    """A file with these bytes in a temporary folder."""
 
     def __init__(self, octets: bytes, name: str) -> None:
         self.octets, self.name = octets, name
@@ -307,7 +307,7 @@ def _plans() -> list[bytes]:
 
 
 def _captures() -> list[bytes]:
-    """A SYN over IPv4 as pcap and as pcapng, the former with nanoseconds, in either order of bytes."""
+    """Build captures of a SYN over IPv4: pcap with nanoseconds and pcapng, each in both byte orders."""
     tcp = struct.pack(">HHIIHHHH", 40000, 5201, 1, 0, 5 << 12 | 2, 64240, 0, 0)
     head = struct.pack(">BBHHHBBH", 0x45, 0, 40, 7, 0, 64, 6, 0) + bytes([10, 0, 0, 1, 10, 0, 0, 2])
     frame = bytes(12) + b"\x08\x00" + head + tcp
@@ -365,7 +365,7 @@ def _hosts() -> list[bytes]:
 
 @cache
 def _made_log() -> dict[str, bytes]:
-    """The files of a short log."""
+    """Write a short log and return its files."""
     with tempfile.TemporaryDirectory(dir=_MEMORY) as spare:
         log = Path(spare) / "log"
         Log((MadeFlow(rounds=2),)).write(log)
@@ -442,7 +442,7 @@ BUDGETS = json.dumps([{
 
 
 def _heads() -> list[bytes]:
-    """Frames with selective acknowledgements, and others, each behind its length."""
+    """Build heads of frames with SACK and of others, each preceded by its length."""
     sack = bytes.fromhex("0101080a0000000500000003 0101050a 00000bb8 00000fa0".replace(" ", ""))
     some = [
         frames.ethernet(0x0800, frames.v4(frames.TCP, frames.tcp(b"", frames.V4, 0x10, sack))),
@@ -492,11 +492,11 @@ TARGETS = {
     "log-samples": Target(log_samples, lambda: [_made_log()["records/tcp_samples-tcplog-000.arrow"]]),
     "counters": Target(interface_counters, lambda: [b"eth0 veth1", b"a:b c"]),
 }  # fmt: skip
-"""By name; the seeds of each are its corpus, and what the search has found in `corpus/python/NAME`."""
+"""The targets by name. Their seeds are extended by the findings of searches in `corpus/python/NAME`."""
 
 
 def seeds(name: str) -> Iterator[bytes]:
-    """Everything to begin with."""
+    """Yield the seeds of a target and the files of its corpus."""
     yield from TARGETS[name].seeds()
     for path in sorted((CORPUS / name).glob("*")):
         yield path.read_bytes()

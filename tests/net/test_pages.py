@@ -79,6 +79,7 @@ OF_DATA_SETS = {
 
 MEASURED_ELSEWHERE = {
     "bufferbloat": ("bufferbloat", "tests/net/test_tcp_load.py"),
+    "cubic-region": ("bufferbloat", "tests/net/test_tcp_load.py"),
     "rtt-fairness": ("bufferbloat", "tests/net/test_tcp_load_round_trips.py"),
     "short-flows": ("short-flows", "tests/net/test_short_flows.py"),
     "tcp-hypotheses": ("bufferbloat", "tests/net/test_tcp_load.py"),

@@ -430,6 +430,7 @@ BOTH_WAYS = {
     "bbr-share-falls": (OF_KNOWN,),
     "cascade-adds": (OF_PAIRS,),
     "constant-plus-per-byte": (OF_PAIRS,),
+    "cubic-region": (OF_KNOWN,),
     "delay-independent-of-rate": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
     "detail-costs": ("tests/unit/test_costs.py::test_detail_costs_what_is_beyond_one_margin",),
     "disabled-is-free": (OF_CONTROLS,),

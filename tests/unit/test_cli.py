@@ -249,7 +249,7 @@ def test_studies_are_listed_and_beds_drawn(tmp_path: Path) -> None:
     tcplog = {f"tcplog-{what}" for what in ("cost", "perturbation", "truth")}
     pairs = {"bridge-latency", "capture-cost", "frame-size", "ping-wait"}
     flows = {"bufferbloat", "rrul", "coexistence", "aqm", "tcp-methodology", "dummynet-tcp", "tcp-hypotheses"}
-    flows |= {"rtt-fairness"}
+    flows |= {"rtt-fairness", "cubic-region"}
     taps = {"bridge-modes", "bridge-modes-tcp", "timestamp-accuracy"}
     assert listed == {"published", *taps, *pairs, *methods, *emulators, *rated, *tcplog, *flows}
     assert "[bridge]──[bridge]" in sojourn("bed", "show", "frame-size").stdout

@@ -11,7 +11,7 @@ import pytest
 
 from sojourn.analysis.factors import Factors
 from sojourn.methods.tcp_load.analyse import figure
-from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, pipe_of, pipes_set
+from sojourn.methods.tcp_load.analyse.hypotheses import formula_ratio, pipe_of, pipes_set
 from sojourn.methods.tcp_load.analyse.hypotheses import tested as outcomes_of
 from sojourn.methods.tcp_load.analyse.trials import Done
 
@@ -59,11 +59,12 @@ class Made:
         loss: float,
         pipe: dict[str, Any] | None = None,
         mix: str = "",
+        rtt_s: float = RTT_S,
         **values: float,
     ) -> None:
         """Add a cell: `values` are means of its figures up, by quantity (share: of who joins).
 
-        `pipe` is what else the emulator was set to, `mix` the round trips of the flows.
+        `pipe` is what else the emulator was set to, `mix` the round trips of the flows, `rtt_s` that of the probes.
         """
         number, name = len(self.cells), words(slots, loss)
         self.cells[number] = Factors("icmp")
@@ -71,7 +72,7 @@ class Made:
             block = number * ROUNDS + turn
             scale = 1 + 0.01 * self.rng.standard_normal()
             own = {(key, STATISTICS.get(key, "up")): value * scale for key, value in values.items()}
-            own["rtt_working", "mean"] = RTT_S * 1e9
+            own["rtt_working", "mean"] = rtt_s * 1e9
             factors = {"flows": 1, "direction": "up", "congestion": congestion, "pipe": name, "round_trips": mix}
             self.trials.append(Done(block, "emulate", number, turn, factors, own, 100, 0.0, 0.0))
             self.log.append({"event": "load-trial", "block": block, "device": "emulate", "cell": number,
@@ -88,10 +89,10 @@ class Made:
         run: Any = self
         pipes = pipes_set(run)
         for trial in self.trials:
-            trial.values.update(mathis_ratio(trial, pipes, MSS))
+            trial.values.update(formula_ratio(trial, pipes, MSS))
         cells = [[one for one in self.trials if one.cell == cell] for cell in self.cells]
         rows = [figure(run, own, quantity, STATISTICS.get(quantity, "up")) for own in cells
-                for quantity in ("utilisation", "mathis_ratio", "rtt_exponent")
+                for quantity in ("utilisation", "mathis_ratio", "cubic_ratio", "rtt_exponent")
                 if (quantity, STATISTICS.get(quantity, "up")) in own[0].values]  # fmt: skip
         [found] = outcomes_of(run, self.trials, rows)
         return found
@@ -118,6 +119,22 @@ def under_loss(first: float, second: float) -> Made:
     made.cell("reno", 200, 0.02, goodput=second * formula_bps(0.02))
     made.cell("reno", 200, 0.0001, goodput=1e6)  # the formula exceeds the link
     made.cell("cubic", 200, 0.01, goodput=1e6)
+    return made
+
+
+FRIENDLY, OWN = (0.02, 0.01), (0.4, 0.001)
+"""Round trip (s) and loss of pipes in the Reno-friendly region and outside of it."""
+
+
+def cubic(*cells: tuple[tuple[float, float], float]) -> Made:
+    """Flows of CUBIC over such pipes, which get so many times what RFC 9438 gives: by its numbers, written out."""
+    made = Made("cubic-region")
+    for slots, ((rtt_s, loss), times) in enumerate(cells, start=2000):
+        window = max(1.2247 / loss**0.5, 1.054 * (rtt_s / loss) ** 0.75)
+        pipe = {"delay": {"constant": rtt_s / 2 * 1e9, "jitter": None}}
+        made.cell("cubic", slots, loss, pipe, rtt_s=rtt_s, goodput=times * window * MSS * 8 / rtt_s)
+    made.cell("reno", 200, 0.01, goodput=1e6)
+    made.cell("cubic", 200, 0.0001, goodput=1e6)  # the formula exceeds the link
     return made
 
 
@@ -149,6 +166,13 @@ def by_rtt(*powers: float, congestion: str = "reno", mix: str = "20ms+100ms", lo
         (under_loss(1.0, 0.5), "rejected", "gets 0.50 times"),
         (under_loss(1.7, 1.0), "rejected", "gets 1.7"),
         (under_loss(1.5, 1.0), "inconclusive", "gets 1.5"),
+        (cubic((FRIENDLY, 1.1), (OWN, 0.8)), "supported", "of 2 cells, 1 in the Reno-friendly region"),
+        (cubic((FRIENDLY, 1.0), (OWN, 1.7)), "rejected", "gets 1.6"),
+        (cubic((FRIENDLY, 0.5), (OWN, 1.0)), "rejected", "gets 0.50 times what RFC 9438 gives"),
+        (cubic((FRIENDLY, 1.0), (OWN, 1.5)), "inconclusive", "gets 1.4"),
+        (cubic((FRIENDLY, 1.0)), "inconclusive", "not tested: no single flow of cubic outside the Reno-friendly"),
+        (cubic((OWN, 1.0)), "inconclusive", "not tested: no single flow of cubic in the Reno-friendly region"),
+        (cubic(), "inconclusive", "not tested: no single flow of cubic had random loss"),
         (beside(0.8, 0.6, 0.3), "supported", "with 0.5"),
         (beside(0.3, 0.4, 0.6), "rejected", "with 4.0"),
         (beside(0.5, 0.4, 0.5), "inconclusive", "with 4.0"),
@@ -196,7 +220,7 @@ def test_flows_of_different_round_trips_are_no_part_of_what_is_known_of_one_roun
 
 
 def test_another_name_is_no_hypothesis() -> None:
-    assert Made("cubic-region").outcome().sentence == "not tested: no such hypothesis is known"
+    assert Made("vegas-region").outcome().sentence == "not tested: no such hypothesis is known"
 
 
 def test_a_pipe_is_known_by_its_rate_delay_queue_and_random_loss_alone() -> None:

@@ -557,7 +557,9 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
 
-@pytest.mark.parametrize("study", ["bufferbloat", "rrul", "coexistence", "aqm", "rtt-fairness", "tcp-hypotheses"])
+@pytest.mark.parametrize(
+    "study", ["bufferbloat", "rrul", "coexistence", "aqm", "rtt-fairness", "tcp-hypotheses", "cubic-region"]
+)
 @pytest.mark.parametrize("quick", [True, False])
 def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)

@@ -1,8 +1,6 @@
-/* A tap: each frame that passes an interface is stamped and copied, as far as asked, into a ring; it goes on as it came.
- *
- * `tap_in` hangs where frames enter the stack, before any bridge or route looks at them; `tap_out` where they leave it, before the
- * queueing discipline. Nobody is woken by a frame: the reader looks often enough.
- */
+/* A tap: timestamps each frame that passes an interface and copies it, up to the snapshot length, into a ring buffer;
+ * the frame itself is unchanged. `tap_in` runs at ingress, before bridging and routing; `tap_out` at egress, before the
+ * queueing discipline. Frames do not wake the reader, which polls often enough. */
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -12,12 +10,12 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-/* crates/capture/src/bpf/mod.rs has the same order. */
+/* In the same order as in crates/capture/src/bpf/mod.rs. */
 const volatile struct {
 	__u32 snap;
 } asked = {};
 
-/* crates/capture/src/bpf/record.rs reads it. */
+/* Parsed by crates/capture/src/bpf/record.rs. */
 struct passed {
 	__u64 at; /* ns, CLOCK_TAI */
 	__u32 length;
@@ -25,7 +23,7 @@ struct passed {
 	__be16 tag_kind;
 	__u16 tag_control;
 	__u16 sum_from;
-	__u16 sum_at; /* behind sum_from */
+	__u16 sum_at; /* offset from sum_from */
 	__u32 flags;
 	__u32 rest;
 	__u8 frame[];
@@ -33,16 +31,16 @@ struct passed {
 
 enum {
 	SENT = 1,
-	SUPER = 2,    /* stands for several frames */
-	TAGGED = 4,   /* the kernel keeps its tag beside it */
-	UNSUMMED = 8, /* its checksum is left to the interface */
+	SUPER = 2,    /* a super-frame: stands for several frames */
+	TAGGED = 4,   /* the kernel keeps its VLAN tag in metadata */
+	UNSUMMED = 8, /* its checksum is left to the interface (CHECKSUM_PARTIAL) */
 };
 
-/* Of one processor, on a cache line of its own: programs of traffic control do not interrupt each other there. */
+/* The counts of one CPU, on a cache line of their own. tc programs of one CPU do not interrupt each other. */
 struct count {
 	__u64 is_open; /* set by the reader */
 	__u64 accepted;
-	__u64 dropped; /* for want of room, or unreadable */
+	__u64 dropped; /* the ring was full, or the frame unreadable */
 	__u64 full; /* how often the ring became full */
 	__u64 is_full;
 	__u64 rest[3];
@@ -51,17 +49,17 @@ struct count {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set to one more than the highest number of a processor */
+	__uint(max_entries, 1); /* set by the loader to the highest CPU number plus one */
 	__type(key, __u32);
 	__type(value, struct count);
 } counts SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20); /* set to what was asked for */
+	__uint(max_entries, 1 << 20); /* set by the loader to the requested size */
 } frames SEC(".maps");
 
-/* What we use of the kernel's own structure; the loader finds where it is. */
+/* The fields of the kernel's own structure that are used; the loader relocates them. */
 struct sk_buff {
 	__u8 ip_summed : 2;
 	__u16 csum_start;
@@ -101,14 +99,14 @@ static __always_inline void describe(struct __sk_buff *skb, struct passed *passe
 	passed->flags = flags;
 }
 
-/* What became of a frame. */
+/* The result for a frame. */
 enum {
 	COPIED,
 	NO_ROOM,
 	UNREADABLE,
 };
 
-/* A record has one of a few sizes, for the verifier wants to know it. */
+/* Records have a few fixed sizes, because the verifier requires a constant size. */
 #define COPY(ROOM)                                                                                       \
 	do {                                                                                             \
 		struct passed *passed = bpf_ringbuf_reserve(&frames, sizeof(*passed) + (ROOM), 0);        \
@@ -116,7 +114,7 @@ enum {
 		if (!passed)                                                                             \
 			return NO_ROOM;                                                                  \
 		describe(skb, passed, at, kept, flags);                                                  \
-		/* The bound is to be seen on the very register that is the length. */                    \
+		/* The verifier must see the bounds on the register that is passed as the length. */      \
 		barrier_var(kept);                                                                       \
 		if (kept == 0 || kept > (ROOM) || bpf_skb_load_bytes(skb, 0, passed->frame, kept)) {     \
 			bpf_ringbuf_discard(passed, BPF_RB_NO_WAKEUP);                                   \
@@ -126,11 +124,11 @@ enum {
 		return COPIED;                                                                           \
 	} while (0)
 
-#define MOST 65664 /* a multiple of 64 that holds the longest IP packet and the headers of its frame */
+#define MOST 65664 /* a multiple of 64: the longest IP packet with its link header fits */
 
 static __always_inline int copy(struct __sk_buff *skb, __u64 at, __u32 flags)
 {
-	__u64 kept = skb->len; /* as wide as a register, so that its bounds are those of the length */
+	__u64 kept = skb->len; /* 64 bits wide, so that its checked bounds hold for the length register */
 
 	if (kept > asked.snap)
 		kept = asked.snap;

@@ -1,4 +1,4 @@
-//! Whether every frame is in one count: a tap's own counts, and those of its interface beside them. Pure.
+//! Checks that every frame is in exactly one count of a tap, and compares these with the interface's counters. Pure.
 
 use serde::Serialize;
 use sojourn_port::kernel::Counters;
@@ -10,29 +10,28 @@ use crate::{Counts, Directions, Totals};
 pub struct Account {
     /// Frames that were seen.
     pub seen: u64,
-    /// Frames that its filter let through.
+    /// Frames that its filter accepted.
     pub accepted: u64,
-    /// Those of them that found no room in its ring.
+    /// Accepted frames that were dropped because the ring was full.
     pub dropped: u64,
-    /// How often the ring was full.
+    /// How often the ring became full.
     pub full: u64,
-    /// Those of them that passed in another direction than was asked for.
+    /// Accepted frames that passed in a direction not requested.
     pub skipped: u64,
-    /// Those of them that were not looked at any more, for as many as were asked for had been seen.
+    /// Accepted frames that were not processed, because the requested number had been seen.
     pub unread: u64,
-    /// What the interface counted meanwhile, in the directions that the tap was asked for. Not known where its counters went
-    /// back.
+    /// Frames that the interface counted meanwhile in the requested directions. `None` where its counters decreased.
     pub interface: Option<u64>,
-    /// How many frames more the interface counted than the tap accepted or knows to have skipped; below 0: fewer. Not known behind
-    /// a filter, and where `interface` is not.
+    /// The interface's count minus the frames that the tap accepted, without those that it skipped. `None` with a
+    /// filter, and where `interface` is.
     pub difference: Option<i64>,
-    /// Whether each accepted frame is in one count.
+    /// Whether each accepted frame is in exactly one count.
     pub conserved: bool,
 }
 
 impl Account {
-    /// Works it out. `counted`: what the interface had counted before and after. `is_filtered`: the tap let only some frames in.
-    /// `is_ended_by_count`: it ended when it had seen as many as were asked for.
+    /// Calculates the account. `counted`: the interface's counters before and after. `is_filtered`: the tap has a
+    /// filter. `is_ended_by_count`: it ended when it had seen the requested number.
     pub fn of(
         counts: &Counts,
         totals: Totals,

@@ -1,4 +1,4 @@
-//! A tap on an interface of this host, of the kind that is asked for.
+//! A tap of the requested kind on an interface of this host.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,27 +9,27 @@ use sojourn_time::Source;
 
 use crate::{BpfTap, Opening, Passed, RingTap, Tap, Totals};
 
-/// What copies frames.
+/// The kind of tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A packet socket with a ring.
+    /// A packet socket with a receive ring.
     #[default]
     Ring,
-    /// Programs of traffic control in the kernel.
+    /// BPF programs attached to tc (tcx).
     Bpf,
 }
 
 /// A tap of either kind.
 #[derive(Debug)]
 pub enum AnyTap {
-    /// Over a packet socket.
+    /// A packet socket.
     Ring(Box<RingTap>),
-    /// Over programs in the kernel.
+    /// BPF programs.
     Bpf(Box<BpfTap>),
 }
 
-/// Calls the same function of whichever tap it is.
+/// Calls the same method of either tap.
 macro_rules! of_either {
     ($any:expr, $tap:ident => $call:expr) => {
         match $any {
@@ -40,7 +40,7 @@ macro_rules! of_either {
 }
 
 impl AnyTap {
-    /// Opens a tap that shows nothing yet.
+    /// Opens a tap that does not copy frames yet.
     ///
     /// # Errors
     /// As [`RingTap::open`] or [`BpfTap::open`].
@@ -51,7 +51,7 @@ impl AnyTap {
         })
     }
 
-    /// Lets frames in from now on.
+    /// Starts copying frames.
     ///
     /// # Errors
     /// `Unusable` when the interface is down or gone.
@@ -59,17 +59,17 @@ impl AnyTap {
         of_either!(self, tap => tap.attach())
     }
 
-    /// Its interface, as it was when the tap was opened.
+    /// Its interface, in the state when the tap was opened.
     pub fn interface(&self) -> &Interface {
         of_either!(self, tap => tap.interface())
     }
 
-    /// How much memory of the kernel holds frames that wait, in bytes.
+    /// The size of the ring, in bytes.
     pub fn ring_bytes(&self) -> usize {
         of_either!(self, tap => tap.ring_bytes())
     }
 
-    /// The best timestamps that it can take.
+    /// The best timestamp source that it can use.
     pub fn source(&self) -> Source {
         match self {
             Self::Ring(tap) => tap.source(),
@@ -77,7 +77,7 @@ impl AnyTap {
         }
     }
 
-    /// Looks whether the interface is still there; it may be down.
+    /// Checks that the interface still exists; it may be down.
     ///
     /// # Errors
     /// When it is gone.
@@ -104,7 +104,7 @@ impl Tap for AnyTap {
     }
 }
 
-/// Looks whether the interface that was opened is still there.
+/// Checks that the interface that was opened still exists.
 ///
 /// # Errors
 /// When it is gone.

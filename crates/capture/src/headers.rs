@@ -1,6 +1,6 @@
-//! The headers of a frame, without what people send in it; and the same with anonymised addresses. Pure.
+//! Reduces frames to their headers, without user data, optionally with anonymised addresses. Pure.
 //!
-//! Foreign bytes: whatever is not understood is left out.
+//! Untrusted bytes: whatever is not understood is omitted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,10 +23,10 @@ const ECHOES: [(u8, u8); 4] = [(ICMP, 0), (ICMP, 8), (ICMP6, 128), (ICMP6, 129)]
 const MAC_BYTES: usize = 6;
 const GROUP: u8 = 1;
 const LOCAL: u8 = 2;
-/// So many addresses are remembered; then all are discarded.
+/// The most addresses in the cache; when it is full, it is cleared.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Returns how many bytes of a frame are headers: Ethernet with its tags, ARP, IP, and TCP, UDP, ICMP, SCTP or DCCP.
+/// Returns the number of header bytes of a frame: Ethernet with its tags, ARP, IP, and TCP, UDP, ICMP, SCTP or DCCP.
 pub fn length(frame: &[u8]) -> usize {
     let layers = Layers::of(frame);
     let end = match (layers.family, layers.transport) {
@@ -51,22 +51,22 @@ fn transport_bytes(kind: u8, header: &[u8]) -> usize {
     }
 }
 
-/// Replaces addresses by others, the same by the same, so that two that share a prefix of any length share one of that length
-/// afterwards (ipcrypt-pfx, draft-denis-ipcrypt). Who has the key can turn it around.
+/// Replaces addresses consistently and preserves prefixes: two addresses that share a prefix of any length share one of
+/// that length afterwards (ipcrypt-pfx, draft-denis-ipcrypt). Whoever has the key can reverse it.
 pub struct Anonymiser {
     cipher: IpcryptPfx,
     known: HashMap<IpAddr, IpAddr>,
 }
 
 impl Anonymiser {
-    /// Makes one; `None` for a key whose halves are equal.
+    /// Creates an anonymiser; `None` for a key whose halves are equal.
     pub fn new(key: [u8; IpcryptPfx::KEY_BYTES]) -> Option<Self> {
         (key[..16] != key[16..]).then(|| Self { cipher: IpcryptPfx::new(key), known: HashMap::new() })
     }
 
-    /// Writes the headers of a frame into `to`, in place of what was there. Other headers than those that are written whole could hold
-    /// addresses and are left out: options of IP and TCP, extension headers, ARP, what an ICMP message quotes. Transport checksums,
-    /// which are of the true addresses, are zero; that of IPv4 is right.
+    /// Writes the headers of a frame into `to`, replacing its contents. Omits headers that may hold addresses
+    /// elsewhere: options of IP and TCP, extension headers, ARP, the packet quoted by an ICMP message. Zeroes transport
+    /// checksums, which depend on the true addresses; recalculates that of IPv4.
     pub fn headers(&mut self, frame: &[u8], to: &mut Vec<u8>) {
         let layers = Layers::of(frame);
         to.clear();
@@ -98,7 +98,7 @@ impl Anonymiser {
         let Some(mac) = to.get_mut(at..at + MAC_BYTES).filter(|mac| mac.iter().any(|byte| *byte != 0xFF)) else {
             return;
         };
-        // As the last bits of an IPv6 address: makers' prefixes stay alike.
+        // Encrypted as the last bits of an IPv6 address, so that vendor prefixes stay common prefixes.
         let mut address = [0xFF; 16];
         address[10..].copy_from_slice(mac);
         let group = mac[0] & GROUP;
@@ -109,7 +109,7 @@ impl Anonymiser {
     }
 
     fn ipv4(&mut self, header: &mut [u8]) {
-        // Its options are left out.
+        // A header length of 20 bytes: options are omitted.
         header[0] = 0x45;
         for at in [12, 16] {
             let octets: [u8; 4] = [header[at], header[at + 1], header[at + 2], header[at + 3]];
@@ -147,7 +147,7 @@ impl fmt::Debug for Anonymiser {
     }
 }
 
-/// Appends what is kept of a transport's header: no option, and no checksum.
+/// Appends the part of a transport header that is kept: without options and checksum.
 fn transport(kind: u8, header: &[u8], to: &mut Vec<u8>) {
     let start = to.len();
     let is_echo = header.first().is_some_and(|first| ECHOES.contains(&(kind, *first)));

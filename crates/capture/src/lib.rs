@@ -1,9 +1,9 @@
 //! Timestamped taps: copies of the frames that pass an interface, with their time, direction and length.
 //!
-//! [`Tap`] is the seam: a ring of AF_PACKET ([`RingTap`]), programs of traffic control ([`BpfTap`]), or an interface of known truth
-//! ([`SimulatedTap`]); [`AnyTap`] is one of the first two. [`Observer`] makes
-//! of each frame what is recorded of it, and counts; [`Account`] holds the counts of a tap against those of its interface.
-//! [`filter`] compiles libpcap's language. Nothing here writes a file.
+//! [`Tap`] is the interface: an AF_PACKET ring ([`RingTap`]), tc programs ([`BpfTap`]), or a simulated interface
+//! ([`SimulatedTap`]); [`AnyTap`] is one of the first two. [`Observer`] selects what is recorded of each frame, and
+//! counts. [`Account`] compares the counts of a tap with those of its interface. [`filter`] compiles libpcap's filter
+//! language. This crate writes no files.
 
 mod account;
 mod any;
@@ -29,62 +29,62 @@ use sojourn_port::PortError;
 use sojourn_port::pcap::Direction;
 use sojourn_time::{Stamp, Time};
 
-/// Where copies of an interface's frames come from.
+/// A source of copies of an interface's frames.
 pub trait Tap {
-    /// Shows some of the frames that passed since the last call, in their order, and returns whether there may be more at once;
-    /// never blocks.
+    /// Passes some of the frames since the last call to `show`, in order, and returns whether there may be more at
+    /// once; never blocks.
     ///
     /// # Errors
     /// When the interface is gone.
     fn take(&mut self, show: &mut dyn FnMut(&Passed<'_>)) -> Result<bool, PortError>;
 
-    /// Lets no more frames in. Those that are in are still to be taken.
+    /// Stops copying frames. Frames already copied can still be taken.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn detach(&mut self) -> Result<(), PortError>;
 
-    /// Counts, since the tap was attached.
+    /// Returns the counts since the tap was attached.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn totals(&mut self) -> Result<Totals, PortError>;
 
-    /// What can be read once there is something to take; `None`: there is nothing to wait for.
+    /// The descriptor that becomes readable when there are frames to take; `None`: there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// A frame that passed.
+/// A frame that passed the interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed<'a> {
-    /// Its bytes without FCS, as it would be on the wire, as far as they were kept.
+    /// Its bytes without FCS, as on the wire, truncated to what was copied.
     pub frame: &'a [u8],
-    /// How long it was.
+    /// Its original length.
     pub length: usize,
     /// When it passed, on `CLOCK_TAI`.
     pub at: Stamp,
-    /// The same on `CLOCK_REALTIME`, as capture files have it.
+    /// The same time on `CLOCK_REALTIME`, for capture files.
     pub realtime: Time,
-    /// Which way it passed.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether it stands for several frames on the wire (GRO, GSO).
+    /// Whether it is a super-frame, which stands for several frames on the wire (GRO, GSO).
     pub is_super: bool,
 }
 
-/// What a tap counted.
+/// The counts of a tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Frames that its filter let through.
+    /// Frames that its filter accepted.
     pub accepted: u64,
-    /// Those of them that found no room.
+    /// Accepted frames that were dropped because the ring was full.
     pub dropped: u64,
-    /// Those of them that passed in another direction than was asked for.
+    /// Accepted frames that passed in a direction not requested.
     pub skipped: u64,
-    /// How often the ring was full.
+    /// How often the ring became full.
     pub full: u64,
 }
 
-/// Which frames of an interface a tap shows.
+/// The directions of the frames that a tap delivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Directions {
@@ -98,7 +98,7 @@ pub enum Directions {
 }
 
 impl Directions {
-    /// Returns whether frames that pass so are shown.
+    /// Returns whether frames of this direction are delivered.
     pub fn has(self, direction: Direction) -> bool {
         match self {
             Self::In => direction == Direction::In,

@@ -1,4 +1,4 @@
-//! What is made of each frame that passed: what is kept of it, and counts. Pure.
+//! Selects what is recorded of each frame that passed, and counts. Pure.
 
 use sojourn_port::pcap::Direction;
 use sojourn_time::{Source, Time};
@@ -8,68 +8,68 @@ use sojourn_wire::digest::{Digest, Key, digest};
 use crate::Passed;
 use crate::headers::{self, Anonymiser};
 
-/// What is asked of an observer.
+/// The options of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Of what digests are made; `None`: none are.
+    /// The key of the digests; `None`: no digests.
     pub key: Option<Key>,
-    /// The most bytes that are kept of a frame.
+    /// The snapshot length: the most bytes kept of a frame.
     pub snap: usize,
-    /// Whether headers alone are kept.
+    /// Whether only headers are kept.
     pub headers_only: bool,
 }
 
-/// What is recorded of a frame.
+/// The record of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen<'a> {
-    /// Its digest, where it can carry the key.
+    /// Its digest, where the key applies to it.
     pub digest: Option<Digest>,
     /// Whether it is an IP fragment.
     pub is_fragment: bool,
-    /// What is kept of its bytes.
+    /// The bytes that are kept.
     pub kept: &'a [u8],
 }
 
-/// What a tap has seen.
+/// The counts of a tap's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that came in.
+    /// Received frames.
     pub frames_in: u64,
-    /// Frames that went out.
+    /// Sent frames.
     pub frames_out: u64,
-    /// What was in them, without FCS.
+    /// Octets of the received frames, without FCS.
     pub octets_in: u64,
-    /// What was in those.
+    /// Octets of the sent frames, without FCS.
     pub octets_out: u64,
     /// Fragments of IP packets.
     pub fragments: u64,
-    /// Frames that stand for several on the wire (GRO, GSO).
+    /// Super-frames, which stand for several frames on the wire (GRO, GSO).
     pub super_frames: u64,
-    /// Frames of which not all bytes are kept.
+    /// Truncated frames.
     pub cut: u64,
-    /// Frames that cannot carry the key of their digests.
+    /// Frames to which the digest key does not apply.
     pub without_key: u64,
-    /// How many each source has stamped, in the order of [`Source`].
+    /// The number of frames timestamped by each source, in the order of [`Source`].
     pub sources: [u64; Source::ALL.len()],
-    /// When the first passed.
+    /// When the first frame passed.
     pub first: Option<Time>,
-    /// When the last passed.
+    /// When the last frame passed.
     pub last: Option<Time>,
 }
 
 impl Counts {
-    /// Returns how many frames were seen.
+    /// Returns the number of frames seen.
     pub fn seen(&self) -> u64 {
         self.frames_in + self.frames_out
     }
 
-    /// Returns how many a source has stamped.
+    /// Returns the number of frames that a source timestamped.
     pub fn stamped_by(&self, source: Source) -> u64 {
         self.sources[source as usize]
     }
 }
 
-/// Makes what is recorded of the frames of one tap.
+/// Records the frames of one tap.
 #[derive(Debug)]
 pub struct Observer {
     asked: Asked,
@@ -79,22 +79,22 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins with nothing counted.
+    /// Creates an observer with all counts at 0.
     pub fn new(asked: Asked) -> Self {
         Self { asked, anonymiser: None, counts: Counts::default(), scratch: Vec::new() }
     }
 
-    /// Keeps headers alone, with anonymised addresses.
+    /// Keeps only headers, with anonymised addresses.
     pub fn anonymise(&mut self, anonymiser: Anonymiser) {
         self.anonymiser = Some(anonymiser);
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Counts a frame, and returns what is recorded of it.
+    /// Counts a frame and returns its record.
     pub fn observe<'a>(&'a mut self, passed: &Passed<'a>) -> Seen<'a> {
         let digest = self.asked.key.map(|key| digest(key, passed.frame, passed.length));
         let whole = match &mut self.anonymiser {

@@ -1,4 +1,4 @@
-//! A tap on an interface of known truth.
+//! A tap on a simulated interface, whose frames are known.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -9,20 +9,20 @@ use sojourn_time::{Source, Stamp, Time};
 
 use crate::{Directions, Passed, Tap, Totals};
 
-/// A frame that passes a simulated interface.
+/// A frame of a simulated interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Simulated {
     /// Its bytes.
     pub frame: Vec<u8>,
     /// When it passes.
     pub at: Time,
-    /// Which way.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether it stands for several frames.
+    /// Whether it is a super-frame.
     pub is_super: bool,
 }
 
-/// A tap that has room for so many frames, on an interface of known truth.
+/// A tap on a simulated interface, with a ring of `room` frames.
 #[derive(Clone, Debug)]
 pub struct SimulatedTap {
     room: usize,
@@ -33,15 +33,15 @@ pub struct SimulatedTap {
 }
 
 impl SimulatedTap {
-    /// How many frames are shown at a time.
+    /// The most frames that one call delivers.
     const AT_ONCE: usize = 16;
 
-    /// Makes one.
+    /// Creates a tap.
     pub fn new(room: usize, directions: Directions) -> Self {
         Self { room, directions, waiting: VecDeque::new(), totals: Totals::default(), is_detached: false }
     }
 
-    /// Lets a frame pass.
+    /// Passes a frame over the interface.
     pub fn pass(&mut self, frame: Simulated) {
         if self.is_detached {
             return;

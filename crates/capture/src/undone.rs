@@ -1,22 +1,22 @@
-//! What the kernel has left undone of a frame that a tap copies, and how it is done. Pure.
+//! Completes what the kernel left undone in a frame that a tap copied. Pure.
 
 use sojourn_wire::{offload, stream::TAG_BYTES};
 
-/// Two MAC addresses, after which a tag has its place.
+/// The length of the two MAC addresses, which a tag follows.
 const ADDRESS_BYTES: usize = 12;
 
-/// What the kernel left undone of a frame.
+/// What the kernel left undone in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undone {
-    /// Where to sum from, and how far behind that the sum goes.
+    /// The start of the checksummed range, and the offset of the checksum field from there.
     pub checksum: Option<(usize, usize)>,
-    /// Whether it stands for several frames.
+    /// Whether it is a super-frame.
     pub is_super: bool,
 }
 
 impl Undone {
-    /// Returns a frame of so many bytes as it will be on the wire: its sum, where all of it is there, and its tag. The sum of a
-    /// super-frame is that of none of its frames, and stays as it is.
+    /// Returns a frame of `length` bytes as on the wire: completes the checksum if the whole frame was copied, and
+    /// inserts the tag. The checksum of a super-frame belongs to none of its frames and stays as it is.
     pub fn finish<'a>(
         &self,
         frame: &'a [u8],
@@ -31,7 +31,7 @@ impl Undone {
         to.clear();
         to.extend_from_slice(frame);
         if let Some((start, offset)) = checksum {
-            // SCTP has a CRC, of which the kernel tells as of a sum.
+            // SCTP uses a CRC, which the kernel reports like an Internet checksum.
             let _ = offload::complete(to) || offload::finish(to, start, offset);
         }
         if let Some(tag) = tag.filter(|_| to.len() >= ADDRESS_BYTES) {

@@ -1,4 +1,4 @@
-//! The suite over an interface of known truth, and over a real one.
+//! Runs the suite on a simulated interface and on real ones.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -60,7 +60,7 @@ fn a_ring_of_the_kernel_keeps_what_taps_promise() {
 fn programs_in_the_kernel_keep_what_taps_promise() {
     namespace::within("programs_in_the_kernel_keep_what_taps_promise", || {
         namespace::link();
-        // This tap has no filter: no frames but those of the test.
+        // This tap has no filter: prevent all frames but the test's.
         no_neighbours();
         namespace::at_far_end(no_neighbours);
         let open_port = |name| PacketPort::open_for(name, ETHERTYPE, PacketOptions::default()).expect("opens");
@@ -106,7 +106,7 @@ fn a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring() {
         namespace::link();
         no_neighbours();
         namespace::at_far_end(no_neighbours);
-        // There is room, but no part of a frame to be put there.
+        // The ring has room, but no byte of a frame may be copied.
         let asked = Opening { filter: vec![], snap: 0, ..opening(Directions::Both, 1 << 20) };
         let mut tap = BpfTap::open("near", &asked).expect("opens");
         tap.attach().expect("attaches");
@@ -115,7 +115,7 @@ fn a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring() {
         tap.detach().expect("detaches");
         let totals = tap.totals().expect("counts");
         assert_eq!((totals.accepted, totals.dropped, totals.full), (5, 5, 0));
-        // What was reserved is given back unseen.
+        // Reserved space is discarded, not delivered.
         while tap.take(&mut |passed| panic!("{passed:?}")).expect("reads") {}
     });
 }
@@ -145,12 +145,12 @@ fn stamps_of_an_interface_that_takes_none_are_refused() {
     });
 }
 
-/// Ends IPv6 on every interface of this network namespace.
+/// Disables IPv6 on every interface of this network namespace, which stops neighbour discovery.
 fn no_neighbours() {
     std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switches IPv6 off");
 }
 
-/// Frames of the tests alone: neighbours are looked for, too.
+/// Builds options that accept only the test's frames, not those of neighbour discovery.
 fn opening(directions: Directions, ring_bytes: usize) -> Opening {
     let step = |code: u32, jt: u8, jf: u8, k: u32| FilterStep { code: code as u16, jt, jf, k };
     let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;

@@ -1,16 +1,16 @@
-//! What makes an estimate doubtful, as far as exchanges can show it.
+//! Findings about an estimate, as far as exchanges show them.
 
 use crate::fit::Fit;
 use crate::piece::near_the_floor;
 use crate::{Finding, Found, Step};
 
-/// Directions differ beyond chance at so many standard deviations, over all segments.
+/// Significance limit of a difference between directions, in standard deviations over all segments.
 const BEYOND_CHANCE: f64 = 5.0;
 
-/// And it matters where it may move the offset by so much of its 95 % error.
+/// Relevance limit: the possible effect on the offset, as a share of its 95 % error.
 const MATTERS: f64 = 0.5;
 
-/// Returns the findings, and by how much a load in one direction moves the offset, as far as that shows.
+/// Returns the findings, and the observed effect on the offset of load in one direction.
 pub(crate) fn findings(
     pieces: &[Vec<Fit>],
     steps: &[Step],
@@ -51,8 +51,8 @@ fn stepped(steps: &[Step]) -> String {
     format!("a clock was set {times}, by up to {:.3} us", largest / 1e3)
 }
 
-/// One direction's delays thin out towards their least value more than the other's: it is loaded. That matters where it may
-/// move the offset by much of its error.
+/// Detects load in one direction: its delays are close to their minimum less often than the other direction's. It is
+/// reported if the possible effect on the offset is a large part of its error.
 fn asymmetry_of(fits: &[&Fit]) -> Option<(f64, String)> {
     let known: Vec<(&Fit, f64)> = fits.iter().filter_map(|fit| Some((*fit, fit.errors?.0))).collect();
     let count = known.len() as f64;
@@ -73,8 +73,8 @@ fn asymmetry_of(fits: &[&Fit]) -> Option<(f64, String)> {
     })
 }
 
-/// By how much the least round trip of a segment is above the least of all, beyond what the errors of both may explain: half
-/// of it may be in one direction alone, and moves the offset by as much.
+/// Returns the effect of a longer path: the excess of a segment's minimum round trip over the least of all segments,
+/// beyond the errors of both. Half of the excess may be in one direction alone, and shifts the offset by as much.
 pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
     let known = fits.iter().filter_map(|fit| Some((fit.width, fit.errors?.0)));
     let least = known.min_by(|a, b| a.0.total_cmp(&b.0));
@@ -83,7 +83,7 @@ pub(crate) fn longer_ns(fit: &Fit, fits: &[Fit]) -> f64 {
     if longer > error.hypot(least_error) { longer } else { 0.0 }
 }
 
-/// The least round trip and the apparent offset changed together: one direction's least delay changed.
+/// Detects that the minimum round trip and the apparent offset changed together: the minimum delay of one direction changed.
 fn moved(pieces: &[Vec<Fit>], unsteady_ns: f64) -> Option<String> {
     let changed = pieces.iter().flat_map(|fits| fits.windows(2)).find_map(|pair| {
         let [before, after] = pair else { return None };

@@ -1,106 +1,106 @@
-//! What is known of the remote clock: straight lines, steps between them, and findings.
+//! The estimate of a remote clock: linear segments, steps between them, and findings.
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::{Nanos, Time};
 
 use crate::Limits;
 
-/// The remote clock against ours over a stretch of its time: `offset(t) = offset_ns + skew_ppb / 1e9 * (t - reference)`,
-/// the remote clock minus ours. `ours = t - offset(t)`.
+/// The offset of the remote clock over an interval: `offset(t) = offset_ns + skew_ppb / 1e9 * (t - reference)`, remote
+/// minus ours, for a time `t` of the remote clock. `ours = t - offset(t)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Where it begins, on the remote clock.
+    /// Begin of the segment, on the remote clock.
     pub from: Time,
-    /// Where it ends, on the remote clock.
+    /// End of the segment, on the remote clock.
     pub to: Time,
-    /// Where `offset_ns` holds, on the remote clock.
+    /// The time at which the offset is `offset_ns`, on the remote clock.
     pub reference: Time,
-    /// By how much the remote clock is ahead of ours at `reference`.
+    /// Offset at `reference`: the remote clock minus ours.
     pub offset_ns: f64,
-    /// By how many billionths it runs faster.
+    /// Skew: how much faster the remote clock runs, in ppb.
     pub skew_ppb: f64,
-    /// By how much the true offset can differ anywhere on the line. Always holds, within [`Limits`].
+    /// The maximum error of the offset anywhere on the segment. It always holds, within [`Limits`].
     pub bound_ns: f64,
-    /// By how much it differs 95 % of the time, where the least delays of both directions differ within [`Limits`]. A mean
-    /// over the line; it is less at `reference` and more at the ends.
+    /// The 95 % error of the offset, if the minimum delays of both directions differ within [`Limits`]. A root mean
+    /// square over the segment; the error is smaller at `reference` and larger at the ends.
     pub error95_ns: f64,
-    /// The part of that which grows with the distance from `reference`.
+    /// The 95 % error of the skew: its effect grows with the distance from `reference`.
     pub skew95_ppb: f64,
-    /// By how much the true skew can differ at the line's ends: how fast the bound grows beyond them.
+    /// The maximum error of the skew at the segment's ends: how fast the maximum error of the offset grows beyond them.
     pub skew_bound_ppb: f64,
-    /// How many exchanges it rests on; 0 for one that bridges the time in which a step came.
+    /// Number of exchanges it is based on; 0 for a segment that bridges the time of a step.
     pub exchanges: u64,
 }
 
-/// How fast a skew drifts in 95 % of the cases, as of a crystal that warms up: how the error grows beyond a line.
+/// Drift of a skew that is not exceeded in 95 % of cases, as of a crystal that warms up: the 95 % error grows by it beyond a segment.
 const DRIFT95_PPM_PER_S: f64 = 0.02;
 
-/// A time of the remote clock on ours.
+/// A time of the remote clock, converted to ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Converted {
     /// On our clock.
     pub ours: Time,
-    /// By how much that can be wrong.
+    /// The maximum error.
     pub bound_ns: f64,
-    /// By how much it is wrong in 5 % of the cases at most, where the least delays of both directions differ within [`Limits`].
+    /// The 95 % error, if the minimum delays of both directions differ within [`Limits`].
     pub error95_ns: f64,
 }
 
-/// The remote clock was set, or ours was.
+/// A step: the remote clock was set, or ours was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Not before, on the remote clock.
+    /// Earliest time of the step, on the remote clock.
     pub after: Time,
-    /// Not after, on the remote clock.
+    /// Latest time of the step, on the remote clock.
     pub before: Time,
-    /// By how much the remote clock jumped against ours.
+    /// The change of the offset.
     pub by_ns: f64,
 }
 
-/// What makes an estimate doubtful.
+/// A reason to doubt an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// Too little is known of the remote clock.
+    /// Too little is known about the remote clock.
     ClockUnsynchronised,
-    /// A clock was set while exchanges went on.
+    /// A clock was set while exchanges took place.
     ClockStepped,
     /// A clock's rate changed faster than the limits allow: the maximum error may not hold.
     ClockSlewed,
-    /// The directions differ, as far as that can be seen: the 95 % error does not hold.
+    /// The delays of the directions differ, as far as exchanges show it: the 95 % error does not hold.
     ClockAsymmetric,
 }
 
-/// A finding with its reason.
+/// A finding with its explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// What.
+    /// The finding.
     pub finding: Finding,
-    /// Why, for a person.
+    /// The explanation for users.
     pub sentence: String,
 }
 
-/// All that exchanges tell of a remote clock.
+/// The estimate of a remote clock from exchanges.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Whether both ends share one clock: the offset is then 0, exactly.
+    /// Whether both ends share one clock: the offset is then exactly 0.
     pub is_shared: bool,
-    /// Lines in order of time; each begins where the one before ends.
+    /// Segments in order of time; each begins where the one before ends, except where a clock was set back.
     pub lines: Vec<Line>,
     /// Steps in order of time.
     pub steps: Vec<Step>,
-    /// What makes it doubtful.
+    /// Findings.
     pub findings: Vec<Found>,
-    /// How many exchanges it rests on.
+    /// Number of exchanges it is based on.
     pub exchanges: u64,
-    /// The least round trip.
+    /// The minimum round-trip time.
     pub round_trip_min: Nanos,
-    /// What was taken for granted.
+    /// The assumed limits.
     pub limits: Limits,
 }
 
 impl Finding {
-    /// Returns the name that records and reports carry.
+    /// Returns the name that records and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClockUnsynchronised => "clock_unsynchronised",
@@ -112,7 +112,7 @@ impl Finding {
 }
 
 impl Line {
-    /// Returns by how much the remote clock is ahead at a time of its own.
+    /// Returns the offset at a time of the remote clock.
     pub fn offset_at(&self, remote: Time) -> f64 {
         self.offset_ns + self.skew_ppb * 1e-9 * (remote - self.reference).0 as f64
     }
@@ -125,8 +125,9 @@ impl Estimate {
         Self { is_shared: true, lines, steps, findings, exchanges, round_trip_min, limits }
     }
 
-    /// Converts a time of the remote clock to ours. Outside all lines the bound and the error grow. Where a clock was set back
-    /// the remote host lived through some times twice: the later is meant, and the bound reaches to the earlier.
+    /// Converts a time of the remote clock to ours. Outside all segments both errors grow. After a clock was set back,
+    /// some times of the remote clock occurred twice: the later occurrence is meant, and the maximum error extends to
+    /// the earlier one.
     pub fn convert(&self, remote: Time) -> Converted {
         let Some(line) = self.line_at(remote) else {
             return Converted { ours: remote, bound_ns: 0.0, error95_ns: 0.0 };
@@ -139,7 +140,7 @@ impl Estimate {
         others.fold(converted, |converted, other| converted.or(other.convert(remote, self.limits)))
     }
 
-    /// Returns the line that holds at a time of the remote clock, the later of several, or the nearest.
+    /// Returns the segment for a time of the remote clock: the latest of several, or the nearest.
     pub fn line_at(&self, remote: Time) -> Option<&Line> {
         if self.steps.is_empty() {
             let after = self.lines.partition_point(|line| line.to < remote);
@@ -150,20 +151,20 @@ impl Estimate {
 }
 
 impl Converted {
-    /// Widens this to where another conversion of the same time may be.
+    /// Extends the errors to another conversion of the same time.
     fn or(self, other: Self) -> Self {
         if (self.ours, self.bound_ns) == (other.ours, other.bound_ns) {
             return self;
         }
         let bound_ns = self.bound_ns.max((self.ours - other.ours).0.unsigned_abs() as f64 + other.bound_ns);
-        // Of neighbours that share an end both hold there.
+        // Neighbouring segments both hold at their common end.
         let is_near = (self.ours - other.ours).0.unsigned_abs() as f64 <= self.bound_ns + other.bound_ns;
         Self { bound_ns, error95_ns: if is_near { self.error95_ns } else { bound_ns }, ..self }
     }
 }
 
 impl Line {
-    /// Returns by how much the line is wrong at a time of the remote clock in 5 % of the cases.
+    /// Returns the 95 % error at a time of the remote clock.
     pub fn error95_at(&self, remote: Time) -> f64 {
         let slope = self.skew95_ppb * 1e-9;
         let half = (self.to - self.from).0 as f64 / 2.0;
@@ -174,12 +175,12 @@ impl Line {
         (at_reference + turned).sqrt() * scale + drift
     }
 
-    /// Of how many degrees of freedom offset and skew each are: groups of exchanges less one.
+    /// Returns the degrees of freedom of offset and skew: the number of groups minus one.
     fn degrees(&self) -> f64 {
         groups(self.exchanges) as f64 - 1.0
     }
 
-    /// Of how many the sum of two such errors is, given their squares: the formula of Welch and Satterthwaite (GUM, G.4.1).
+    /// Returns the effective degrees of freedom of the sum of two such errors, from their squares (Welch–Satterthwaite, GUM G.4.1).
     fn degrees_of_both(&self, a: f64, b: f64) -> f64 {
         let squares = a.powi(2) + b.powi(2);
         if squares > 0.0 { self.degrees() * (a + b).powi(2) / squares } else { self.degrees() }
@@ -188,7 +189,7 @@ impl Line {
     fn convert(&self, remote: Time, limits: Limits) -> Converted {
         let bound_ns = self.bound_ns + limits.beyond_ns(self.skew_bound_ppb, self.away_from(remote).0 as f64);
         let ours = remote - Nanos(self.offset_at(remote).round() as i64);
-        // Where nothing but the bound is known, nothing but the bound grows.
+        // If only the maximum error is known, both are the same.
         let error95_ns = if self.error95_ns < self.bound_ns { self.error95_at(remote) } else { bound_ns };
         Converted { ours, bound_ns, error95_ns: error95_ns.min(bound_ns) }
     }
@@ -197,19 +198,19 @@ impl Line {
         self.away_from(remote) == Nanos::ZERO
     }
 
-    /// How far a time is from where the line holds.
+    /// Returns the distance of a time from the segment.
     fn away_from(&self, remote: Time) -> Nanos {
         (self.from - remote).max(remote - self.to).max(Nanos::ZERO)
     }
 }
 
-/// Returns how many groups so many exchanges make: 3 to 6, of 8 and more where there are enough. Of 4 in each of 6
-/// groups, Student's t holds only 91 % of the slopes' errors (`tests/truth.rs` has the simulation).
+/// Returns the number of groups for a number of exchanges: 3 to 6, of 8 or more exchanges if there are enough. With 6
+/// groups of 4, Student's t covers only 91 % of the slopes' errors (`tests/truth.rs` has the simulation).
 pub(crate) fn groups(exchanges: u64) -> usize {
     (exchanges / 8).clamp(3, 6) as usize
 }
 
-/// Student's t at 97.5 %, by 1 / degrees of freedom, from 10 down to 2: between these it is a straight line to 1 %.
+/// Student's t at 97.5 % over 1 / degrees of freedom, for 10 down to 2 degrees; linear interpolation is accurate to 1 %.
 const STUDENT: [(f64, f64); 7] = [
     (0.1, 2.2281),
     (1.0 / 7.0, 2.3646),

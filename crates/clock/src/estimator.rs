@@ -1,4 +1,4 @@
-//! From exchanges to an estimate.
+//! Computes an estimate from exchanges.
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::{Nanos, Time};
@@ -10,40 +10,40 @@ use crate::piece::Piece;
 use crate::steps::cuts;
 use crate::{Estimate, Exchange, Line, Step};
 
-/// Where on a line the maximum error is computed; between, the drift's limit tells the rest.
+/// Number of points on a segment at which the maximum error is computed; the drift's limit covers the points between.
 const KNOTS: usize = 5;
 
-/// What rounding of stamps to whole nanoseconds, and of these computations, may amount to.
+/// Effect of rounding timestamps to whole nanoseconds, and of rounding in these computations.
 const ROUNDING_NS: f64 = 1.0;
 
-/// How many times what shows of an asymmetry it may be, where the least delays are rarely reached.
+/// Ratio of the possible asymmetry to the observed one, because minimum delays are rarely reached.
 const ASYMMETRY_SHOWS: f64 = 1.5;
 
-/// What is taken for granted of two clocks between steps. The maximum error holds within these.
+/// The assumptions about two clocks between steps. The maximum error holds within these limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// By how many millionths one may run faster than the other: two crystals of 100 ppm each.
+    /// Maximum skew between the clocks, in ppm: two crystals of 100 ppm each.
     pub skew_ppm: f64,
-    /// By how much that may change in a second, as by temperature.
+    /// Maximum drift: the change of the skew in ppm per second, as by temperature.
     pub drift_ppm_per_s: f64,
-    /// By how many millionths more they may differ at any moment and without notice, where one is slewed: adjtime(3) and
-    /// ntp_adjtime(2) slew a clock by 500 ppm at most. 0 where neither clock is disciplined.
+    /// Additional skew in ppm, at any moment and without notice, while a clock is slewed: adjtime(3) and ntp_adjtime(2)
+    /// slew a clock by at most 500 ppm. 0 if neither clock is disciplined.
     pub slew_ppm: f64,
-    /// By which share of the maximum error, but for what a slew can do, the least delays of both directions may move the offset in 5 % of the cases. It
-    /// is part of the 95 % error; 0 where they are known to be equal.
+    /// The 95 % limit on the offset error caused by unequal minimum delays, as a share of the maximum error (without
+    /// the part for slews). It is part of the 95 % error; 0 if the minimum delays are known to be equal.
     pub asymmetry_share: f64,
 }
 
 /// Why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsynchronised {
-    /// Too little came back.
+    /// Too few exchanges were completed.
     #[error("{0} exchanges were completed; an offset needs 2 at least")]
     TooFew(u64),
 }
 
-/// Gathers exchanges and estimates the remote clock from them.
+/// Collects exchanges and estimates the remote clock from them.
 #[derive(Clone, Debug, Default)]
 pub struct Estimator {
     limits: Limits,
@@ -58,32 +58,32 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns how far a clock can run away from a line, so many ns beyond its end, where its skew may differ by so much.
+    /// Returns how far the offset can deviate from a segment `beyond` ns after its end, if its skew may be wrong by `skew_ppb`.
     pub fn beyond_ns(&self, skew_ppb: f64, beyond: f64) -> f64 {
         let free = skew_ppb * 1e-9 * beyond + self.drift_ppm_per_s * 1e-15 * beyond * beyond / 2.0;
         free.min((2.0 * self.skew_ppm * 1e-6).max(skew_ppb * 1e-9) * beyond)
     }
 
-    /// Returns the steepest slope of the offset, against the remote clock, while one of the clocks is slewed.
+    /// Returns the maximum rate of change of the offset, per time of the remote clock, while one of the clocks is slewed.
     fn slewed_slope(&self) -> f64 {
         let against_ours = (self.skew_ppm + self.slew_ppm) * 1e-6;
         against_ours / (1.0 - against_ours)
     }
 
-    /// Returns how far the offset can bulge between two times so far apart at both of which it is known.
+    /// Returns how far the offset can deviate from a straight line between two times `apart` ns apart at which it is known.
     fn bulge_ns(&self, apart: f64) -> f64 {
         self.drift_ppm_per_s * 1e-15 * apart * apart / 8.0
     }
 }
 
 impl Estimator {
-    /// Begins with no exchange.
+    /// Creates an estimator without exchanges.
     pub fn new(limits: Limits) -> Self {
         Self { limits, exchanges: Vec::new(), contradictory: 0 }
     }
 
-    /// Takes an exchange, in the order in which they were begun. One whose times contradict themselves (a clock was set
-    /// within it) is left out.
+    /// Adds an exchange; call it in the order in which exchanges began. An exchange with contradictory times (a clock
+    /// was set within it) is ignored and counted.
     pub fn push(&mut self, exchange: Exchange) {
         let is_possible =
             exchange.t4 >= exchange.t1 && exchange.t3 >= exchange.t2 && exchange.round_trip() >= Nanos::ZERO;
@@ -94,7 +94,7 @@ impl Estimator {
         }
     }
 
-    /// Discards exchanges that began before a time of ours.
+    /// Discards exchanges that began before a time of our clock.
     pub fn discard_before(&mut self, ours: Time) {
         self.exchanges.retain(|exchange| exchange.t1 >= ours);
     }
@@ -104,24 +104,24 @@ impl Estimator {
         self.exchanges.drain(..count.min(self.exchanges.len()));
     }
 
-    /// Returns what the oldest exchanges alone tell.
+    /// Returns the estimate from the oldest exchanges alone.
     ///
     /// # Errors
-    /// When they are too few.
+    /// If there are too few exchanges.
     pub fn estimate_oldest(&self, count: usize) -> Result<Estimate, Unsynchronised> {
         let exchanges = self.exchanges[..count.min(self.exchanges.len())].to_vec();
         Self { limits: self.limits, exchanges, contradictory: 0 }.estimate()
     }
 
-    /// Returns the exchanges that are held.
+    /// Returns the stored exchanges.
     pub fn exchanges(&self) -> &[Exchange] {
         &self.exchanges
     }
 
-    /// Returns what all exchanges up to now tell.
+    /// Returns the estimate from all exchanges so far.
     ///
     /// # Errors
-    /// When they are too few.
+    /// If there are too few exchanges.
     pub fn estimate(&self) -> Result<Estimate, Unsynchronised> {
         let Some(round_trip_min) = self.round_trip_min().filter(|_| self.exchanges.len() >= 2) else {
             return Err(Unsynchronised::TooFew(self.exchanges.len() as u64));
@@ -149,18 +149,18 @@ impl Estimator {
         Ok(Estimate { is_shared: false, lines, steps, findings, exchanges, round_trip_min, limits: self.limits })
     }
 
-    /// Returns the least round trip.
+    /// Returns the minimum round-trip time.
     pub fn round_trip_min(&self) -> Option<Nanos> {
         self.exchanges.iter().map(Exchange::round_trip).min()
     }
 
-    /// Returns the limits that are taken for granted.
+    /// Returns the assumed limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Cuts at steps. The exchange at either side of a cut may have been under way when the clock was set: it is left out
-    /// where others are left.
+    /// Cuts the exchanges at steps. The exchange on either side of a cut may have been in progress when the clock was
+    /// set: it is ignored if others remain.
     fn pieces(&self) -> Vec<Piece> {
         let cuts = cuts(&self.exchanges, self.limits);
         let last = self.exchanges.len();
@@ -192,7 +192,7 @@ impl Estimator {
         fits.iter().enumerate().map(line).collect()
     }
 
-    /// Bounds the offset along a segment's line, from the exchanges of it and of its neighbours.
+    /// Computes the maximum error along a segment, from its exchanges and those of its neighbours.
     fn bound(&self, piece: &Piece, (fit, range): (&Fit, (usize, usize)), (from, to): (f64, f64)) -> Bound {
         let mut bound = Bound { ns: 0.0, slope: 0.0, is_within_limits: true };
         for knot in 0..KNOTS {
@@ -209,8 +209,8 @@ impl Estimator {
         bound
     }
 
-    /// Widens a bound to what a slew can do that begins and ends between exchanges: no straight line follows it, and
-    /// the exchanges at its either side say nothing against it.
+    /// Extends a maximum error to slews that begin and end between exchanges: no straight line follows such a slew, and
+    /// the exchanges before and after it do not contradict it.
     fn slewed(&self, bound: Bound, piece: &Piece, (fit, range): (&Fit, (usize, usize)), span: (f64, f64)) -> Bound {
         if self.limits.slew_ppm <= 0.0 {
             return bound;
@@ -220,8 +220,8 @@ impl Estimator {
         Bound { ns, slope: bound.slope.max(steepest + fit.slope.abs()), ..bound }
     }
 
-    /// Lines for the time in which a step came: the offset is that of before, or that of after. Where the remote clock was
-    /// set back, its times of then come twice: each of the two lines is drawn on into them.
+    /// Makes segments for the time of a step: the offset is either the earlier or the later one. If the remote clock
+    /// was set back, some of its times occur twice: both segments are extended over them.
     fn bridge(&self, before: &Line, after: &Line) -> Vec<Line> {
         let (from, to) = (before.to, after.from);
         if to > from {
@@ -260,7 +260,7 @@ impl Estimator {
     }
 }
 
-/// How far a line may be off.
+/// The maximum errors of a segment.
 struct Bound {
     ns: f64,
     slope: f64,
@@ -272,7 +272,7 @@ fn line(piece: &Piece, fit: &Fit, (from, to): (f64, f64), bound: &Bound, asymmet
     let offset_ns = piece.whole(fit.offset);
     let bound_ns = bound.ns + ROUNDING_NS + offset_ns.abs() * f64::EPSILON;
     let half = (to - from) / 2.0;
-    // Too few exchanges for an error: the bound, which holds all along the line, is all that is known.
+    // With too few exchanges for a 95 % error, only the maximum error is known, and it holds along the whole segment.
     let error95_ns = fit.errors.map_or(bound_ns, |(error, slope_error)| {
         (error.powi(2) + (slope_error * half).powi(2) / 3.0 + asymmetry.powi(2) + ROUNDING_NS).sqrt()
     });

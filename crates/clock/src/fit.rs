@@ -1,9 +1,10 @@
-//! Straight lines through a piece, with their 95 % error.
+//! Straight lines fitted to a piece, with their 95 % error.
 //!
-//! The exchanges of a segment are dealt out to groups in turn, each group's channel gives a line of its own, and the lines'
-//! mean is the estimate. How the groups' lines scatter tells its error by Student's t, whatever delays look like above
-//! their least value; a ramp or a burst of load hits all groups alike. How far the channel of all exchanges lies from that
-//! mean tells whether the directions' delays thin out differently near their least values.
+//! The exchanges of a segment are assigned to groups in turn; a line is fitted to each group's channel, and the mean of
+//! these lines is the estimate. The scatter of the groups' lines gives its error by Student's t, for any distribution
+//! of delays above their minimum; a ramp or a burst of load affects all groups alike. The deviation of the channel of
+//! all exchanges from that mean shows whether the delays of the directions are distributed differently near their
+//! minimum.
 
 use std::ops::Range;
 
@@ -12,44 +13,44 @@ use crate::estimate::{groups, student};
 use crate::hull::Channel;
 use crate::piece::Piece;
 
-/// The lengths that segments may have, in ns, longest first.
+/// The possible lengths of segments, in ns, longest first.
 const LENGTHS: [f64; 6] = [30e9, 20e9, 10e9, 5e9, 2e9, 1e9];
 
-/// Fewer exchanges make no groups.
+/// With fewer exchanges no groups are made.
 pub(crate) const LEAST_FOR_GROUPS: usize = 12;
 
-/// At how many scales the bend is looked for, each half as long as the one before.
+/// Number of scales at which the bend is measured, each half as long as the one before.
 const BEND_SCALES: usize = 7;
 
-/// A segment's line.
+/// The line fitted to a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fit {
-    /// The exchanges that it rests on.
+    /// The range of exchanges it is based on.
     pub range: (usize, usize),
     /// The middle of the segment, where `offset` holds.
     pub centre: f64,
     pub offset: f64,
     pub slope: f64,
-    /// The 95 % errors of both, where there were enough exchanges.
+    /// The 95 % errors of offset and slope, if there were enough exchanges.
     pub errors: Option<(f64, f64)>,
-    /// The standard error of `offset`, where there were enough exchanges.
+    /// The standard error of `offset`, if there were enough exchanges.
     pub standard: Option<f64>,
-    /// By how much unequal thinning of the two directions moves the estimate; 0 on average where they are alike.
+    /// Shift of the estimate by different delay distributions of the two directions; 0 on average if they are equal.
     pub asymmetry: f64,
-    /// How far above its least value each direction's delay is in the best tenth of the exchanges, to the peer and back.
+    /// The distance of the best tenth of each direction's delays from their minimum, to the peer and back.
     pub excess: (f64, f64),
-    /// The distance of the parallel lines: the least round trip, as far as the groups saw it.
+    /// The distance of the parallel lines: the minimum round trip, as seen by the groups.
     pub width: f64,
 }
 
-/// Fits a piece by segments that are as long as the bend of the offset allows.
+/// Fits a piece by segments that are as long as the bend of the offset permits.
 pub(crate) fn fits(piece: &Piece, limits: Limits) -> Vec<Fit> {
     let span = piece.end() - piece.begin();
     let bend = bend(piece, limits);
     let suits = |length: &&f64| {
         let fits = segments(piece, **length, limits);
         let error = root_mean_square(fits.iter().map(|fit| fit.errors.map_or(f64::INFINITY, |errors| errors.0)));
-        // A line through a parabola differs from it by at most a sixteenth of bend times length squared.
+        // A line fitted to a parabola deviates from it by at most a sixteenth of bend times length squared.
         let length = span.min(**length);
         bend * length * length / 16.0 < 0.15 * error
     };
@@ -62,7 +63,7 @@ pub(crate) fn fits(piece: &Piece, limits: Limits) -> Vec<Fit> {
     segments(piece, chosen.unwrap_or(least), limits)
 }
 
-/// Exchanges in a nanosecond.
+/// Returns the number of exchanges per nanosecond.
 fn density(piece: &Piece) -> f64 {
     piece.len() as f64 / (piece.end() - piece.begin()).max(1.0)
 }
@@ -81,14 +82,14 @@ fn segments(piece: &Piece, length: f64, limits: Limits) -> Vec<Fit> {
             fits.push(fit(piece, range, f64::midpoint(edge(index), edge(index + 1)), limits));
             index += 1;
         } else {
-            // Of years with few exchanges there can be thousands of millions without any.
+            // Years with few exchanges can have billions of segments without any: skip them.
             index = first(index + 1..last, |index| end(index) > range.0);
         }
     }
     fits
 }
 
-/// Returns the first of these numbers for which something holds that holds for all after it; the end of the range where it holds for none.
+/// Returns the first number of a range for which a monotonic predicate holds; the end of the range if it holds for none.
 fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     let Range { start: mut low, end: mut high } = range;
     while low < high {
@@ -102,7 +103,7 @@ fn first(range: Range<usize>, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Returns how strongly the offset bends, per ns: the most that segments of any length show beyond their errors.
+/// Returns the second derivative of the offset, per ns: the largest that segments of any length show beyond their errors.
 fn bend(piece: &Piece, limits: Limits) -> f64 {
     let most = piece.len() / LEAST_FOR_GROUPS;
     let counts = std::iter::successors(Some(4), |count| Some(count * 2)).take_while(|count| *count <= most);
@@ -110,7 +111,7 @@ fn bend(piece: &Piece, limits: Limits) -> f64 {
     bends.fold(0.0, f64::max).min(limits.drift_ppm_per_s * 1e-15)
 }
 
-/// The root of the mean square of second differences between so many segments; 0 where their errors may explain it.
+/// Returns the root mean square of the bend from second differences of `count` segments; 0 if their errors may explain it.
 fn bend_between(piece: &Piece, count: usize, limits: Limits) -> f64 {
     let length = (piece.end() - piece.begin()) / count as f64;
     let fits = segments(piece, length, limits);
@@ -162,7 +163,7 @@ impl Channel {
     }
 }
 
-/// Returns the mean of some groups' values and its standard error.
+/// Returns the mean of the groups' values and its standard error.
 fn mean(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;

@@ -1,24 +1,24 @@
-//! Lower convex hulls, and the two parallel lines that lie farthest apart between two of them.
+//! Lower convex hulls, and the two parallel lines between two hulls with the largest distance.
 //!
-//! After Zhang, Liu and Xia (INFOCOM 2002) for one direction; the channel between both is the linear programme of Moon,
-//! Skelly and Towsley (INFOCOM 1999) with one slope for both directions.
+//! Hulls follow Zhang, Liu and Xia (INFOCOM 2002) for one direction; the channel between both is the linear programme
+//! of Moon, Skelly and Towsley (INFOCOM 1999) with one slope for both directions.
 
 /// A point: a time, and a limit on the offset at that time.
 pub(crate) type Point = (f64, f64);
 
-/// How often an interval of slopes is halved: far beyond the resolution of a double.
+/// Number of bisections of an interval of slopes: more than the resolution of a double needs.
 const HALVINGS: usize = 60;
 
 /// The lower convex hull of points, from left to right.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hull(Vec<Point>);
 
-/// What lies between an upper limit, given from above by `most`, and a lower one, given by `least`.
+/// The region below the upper limits `most` and above the lower limits `least`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Between {
     /// The lower hull of the upper limits.
     most: Hull,
-    /// The lower hull of the lower limits, turned upside down.
+    /// The lower hull of the negated lower limits.
     least: Hull,
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct Between {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Channel {
     pub slope: f64,
-    /// The upper line at 0.
+    /// The upper line at x = 0.
     pub top: f64,
-    /// The lower line at 0.
+    /// The lower line at x = 0.
     pub bottom: f64,
 }
 
-/// Where all lines between two limits pass through 0, and how steep they are.
+/// The values at x = 0, and the slopes, of all lines between two limits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Region {
     pub low: f64,
@@ -42,7 +42,7 @@ pub(crate) struct Region {
 }
 
 impl Hull {
-    /// Wraps points that come in order of x.
+    /// Computes the hull of points in ascending order of x.
     pub fn of(points: impl Iterator<Item = Point>) -> Self {
         let mut hull: Vec<Point> = Vec::new();
         for point in points {
@@ -60,7 +60,7 @@ impl Hull {
         Self(hull)
     }
 
-    /// Returns where the lowest line of that slope that touches the hull does so, and its height at 0.
+    /// Returns the x at which a line of this slope touches the hull from below, and the line's value at x = 0.
     fn touch(&self, slope: f64) -> Point {
         let rises = |pair: &[Point]| (pair[1].1 - pair[0].1) >= slope * (pair[1].0 - pair[0].0);
         let (mut low, mut high) = (0, self.0.len() - 1);
@@ -82,7 +82,7 @@ fn turns_left(a: Point, b: Point, c: Point) -> bool {
 }
 
 impl Between {
-    /// Takes upper and lower limits, each in order of x and none of them empty.
+    /// Creates the region from upper and lower limits, each in ascending order of x and not empty.
     pub fn new(most: impl Iterator<Item = Point>, least: impl Iterator<Item = Point>) -> Self {
         Self { most: Hull::of(most), least: Hull::of(least.map(|(x, y)| (x, -y))) }
     }
@@ -99,16 +99,16 @@ impl Between {
         self.top(slope) - self.bottom(slope)
     }
 
-    /// Returns the parallel lines that lie farthest apart, none steeper than `steepest`.
+    /// Returns the parallel lines with the largest distance whose slope is at most `steepest` either way.
     pub fn channel(&self, steepest: f64) -> Channel {
-        // The gap is concave in the slope; it falls where the upper line touches to the right of the lower one.
+        // The gap is concave in the slope; it falls if the upper line touches to the right of the lower one.
         let falls = |slope| self.most.touch(slope).0 >= self.least.touch(-slope).0;
         let (low, high) = halve(-steepest, steepest, falls);
         let slope = f64::midpoint(low, high);
         Channel { slope, top: self.top(slope), bottom: self.bottom(slope) }
     }
 
-    /// Returns where all lines that lie between the limits pass through 0; `None` where no line does.
+    /// Returns the values at x = 0, and the slopes, of all lines between the limits; `None` if there is no such line.
     pub fn region(&self, steepest: f64) -> Option<Region> {
         let widest = self.channel(steepest);
         if widest.top < widest.bottom {
@@ -118,7 +118,7 @@ impl Between {
         let slope_high = if closes(steepest) { halve(widest.slope, steepest, closes).1 } else { steepest };
         let slope_low =
             if closes(-steepest) { halve(-steepest, widest.slope, |slope| !closes(slope)).0 } else { -steepest };
-        // The heights at 0 are concave (upper) and convex (lower) in the slope: best where they touch at 0.
+        // The values at 0 are concave (upper) and convex (lower) in the slope: extreme if the line touches at 0.
         let best_high = halve(slope_low, slope_high, |slope| self.most.touch(slope).0 >= 0.0);
         let best_low = halve(slope_low, slope_high, |slope| self.least.touch(-slope).0 <= 0.0);
         let high = self.top(best_high.0).max(self.top(best_high.1));
@@ -127,7 +127,7 @@ impl Between {
     }
 }
 
-/// Narrows an interval down to where `holds` becomes true: false at its first end, true at its second.
+/// Bisects an interval to the point where `holds` becomes true; it is false at the first end and true at the second.
 fn halve(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> (f64, f64) {
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);

@@ -1,12 +1,12 @@
-//! By how much another host's clock differs from ours, and how sure that is.
+//! The offset of another host's clock to ours, and its uncertainty.
 //!
-//! [`Exchange`]s in, [`Line`]s out. An exchange shows two things without any assumption: the offset of the remote clock is
-//! at most `t2 - t1`, for no request arrives before it left, and at least `t3 - t4`, for no reply does. What lies between
-//! is the *maximum error*; it needs nothing but [`Limits`] on how fast a clock runs away by itself, and while it
-//! is slewed. By how much the least delays of
-//! the two directions differ cannot be seen in any exchange: the *95 % error* assumes a limit on it, and it alone does.
+//! Input are [`Exchange`]s, output are [`Line`]s. An exchange bounds the offset without any assumption: the remote
+//! clock minus ours is at most `t2 - t1`, because no request arrives before it left, and at least `t3 - t4`, for the
+//! same reason. These bounds give the *maximum error*, which assumes nothing but [`Limits`] on the skew and drift of a
+//! free-running clock and on the rate at which a clock is slewed. The difference between the minimum delays of the two
+//! directions cannot be measured by exchanges: only the *95 % error* depends on it, and assumes a limit on it.
 //!
-//! Pure: it sends nothing, reads no clock, and steers none.
+//! Pure: this crate sends nothing, reads no clock, and adjusts none.
 
 mod doubt;
 mod estimate;

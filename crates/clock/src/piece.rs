@@ -1,25 +1,25 @@
-//! A stretch of exchanges without a step, as limits on the offset around a base, and the maximum error within it.
+//! A stretch of exchanges without a step, as limits on the offset relative to a base, and the maximum error within it.
 
 use sojourn_time::{Nanos, Time};
 
 use crate::hull::{Between, Channel, Point, Region};
 use crate::{Exchange, Limits};
 
-/// Limits on the offset, in order of the remote clock.
+/// Limits on the offset, in order of the remote clock's time.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
-    /// Where x is 0.
+    /// The time at which x is 0.
     pub base: Time,
-    /// What is taken off each offset, so that small differences stay exact.
+    /// Subtracted from each offset, so that small differences stay exact.
     offset: Nanos,
-    /// What the requests show: the offset is not above.
+    /// Upper limits of the offset, from requests.
     most: Vec<Point>,
-    /// What the replies show: the offset is not below.
+    /// Lower limits of the offset, from replies.
     least: Vec<Point>,
 }
 
 impl Piece {
-    /// Takes exchanges; none: `None`.
+    /// Makes a piece from exchanges; `None` if there are none.
     pub fn new(exchanges: &[Exchange]) -> Option<Self> {
         let first = exchanges.first()?;
         let (base, offset) = (first.t2, first.most());
@@ -31,17 +31,17 @@ impl Piece {
         Some(Self { base, offset, most, least })
     }
 
-    /// How many exchanges there are.
+    /// Returns the number of exchanges.
     pub fn len(&self) -> usize {
         self.most.len()
     }
 
-    /// Where it begins.
+    /// Returns where it begins.
     pub fn begin(&self) -> f64 {
         self.most.first().map_or(0.0, |point| point.0)
     }
 
-    /// Where it ends.
+    /// Returns where it ends.
     pub fn end(&self) -> f64 {
         self.least.last().map_or(0.0, |point| point.0)
     }
@@ -51,12 +51,12 @@ impl Piece {
         self.most.partition_point(|point| point.0 < x)
     }
 
-    /// Turns an offset around the base into a whole one.
+    /// Converts a relative offset to an absolute one.
     pub fn whole(&self, offset: f64) -> f64 {
         self.offset.0 as f64 + offset
     }
 
-    /// Returns the channel through every `stride`-th exchange of a range, with heights at `x`.
+    /// Returns the channel through every `stride`-th exchange of a range; values at 0 are values at `x`.
     pub fn channel(&self, range: (usize, usize), (first, stride): (usize, usize), x: f64, limits: Limits) -> Channel {
         let of = |points: &'_ [Point]| -> Vec<Point> {
             let chosen = points[range.0..range.1].iter().skip(first).step_by(stride);
@@ -65,7 +65,7 @@ impl Piece {
         Between::new(of(&self.most).into_iter(), of(&self.least).into_iter()).channel(limits.skew_ppm * 1e-6)
     }
 
-    /// Returns how far from its line of a channel a tenth of each direction's limits keeps, at least 4 of them.
+    /// Returns the distance from its line of a channel within which a tenth of each direction's limits (at least 4) lie.
     pub fn excess(&self, range: (usize, usize), x: f64, channel: Channel) -> (f64, f64) {
         let nearest = |points: &[Point], height: f64, sign: f64| {
             let above = |point: &Point| sign * (point.1 - height - channel.slope * (point.0 - x));
@@ -76,11 +76,11 @@ impl Piece {
         (nearest(&self.most, channel.top, 1.0), nearest(&self.least, channel.bottom, -1.0))
     }
 
-    /// Returns the offsets at `x` and the skews there that all exchanges of a range allow.
+    /// Returns the offsets at `x`, and the skews there, that are consistent with all exchanges of a range.
     ///
-    /// Around `x` the offset is a straight line but for half the drift times the distance squared (Taylor), by which each
-    /// limit is loosened; so any offset that keeps within `limits` is in the region. Where the exchanges contradict
-    /// `limits`, the region that the skew's limit alone leaves, and `false`.
+    /// Around `x` the offset deviates from a straight line by at most half the drift times the distance squared
+    /// (Taylor); each limit is relaxed by that, so any offset within `limits` is in the region. If the exchanges
+    /// contradict `limits`, returns the region by the skew's limit alone, and `false`.
     pub fn region(&self, range: (usize, usize), x: f64, limits: Limits) -> (Region, bool) {
         let steepest = limits.skew_ppm * 1e-6;
         let bend = limits.drift_ppm_per_s * 1e-15 / 2.0;
@@ -95,8 +95,8 @@ impl Piece {
         }
     }
 
-    /// Returns how far from a line, given by its offset, slope and centre, the offset can be between two times, where it
-    /// moves by `steepest` at most and in no other way that is known.
+    /// Returns the maximum distance of the offset from a line (given by offset, slope and centre) between two times, if
+    /// the offset changes at a rate of at most `steepest` and is otherwise unknown.
     pub fn farthest(
         &self,
         range: (usize, usize),
@@ -107,7 +107,7 @@ impl Piece {
         let beyond = |points: &[Point], sign: f64| {
             let distance = |point: &Point| (point.0, sign * (point.1 - offset - slope * (point.0 - centre)));
             let distances: Vec<Point> = points[range.0..range.1].iter().map(distance).collect();
-            // Limit and line drift apart to the right by the first, to the left by the second.
+            // Going right, the limit departs from the line by the first rate; going left, by the second.
             highest(distances, span, (steepest - sign * slope, steepest + sign * slope))
         };
         beyond(&self.most, 1.0).max(beyond(&self.least, -1.0))
@@ -122,8 +122,8 @@ impl Piece {
     }
 }
 
-/// Returns the highest value, between two times, of a function that passes no point, given in order of time, above it, and
-/// rises by so much at most to the right and to the left.
+/// Returns the maximum, between two times, of a function that lies at or below all points (given in order of time) and
+/// rises at limited rates to the right and to the left.
 fn highest(mut points: Vec<Point>, (from, to): (f64, f64), (right, left): (f64, f64)) -> f64 {
     for at in [from, to] {
         points.insert(points.partition_point(|point| point.0 < at), (at, f64::INFINITY));
@@ -145,7 +145,7 @@ fn highest(mut points: Vec<Point>, (from, to): (f64, f64), (right, left): (f64, 
     points.windows(2).filter(is_within).map(peak).chain(ends).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// How many of so many exchanges are taken to be near the floor.
+/// Returns how many of `count` exchanges count as near the minimum delay.
 pub(crate) fn near_the_floor(count: usize) -> usize {
     (count / 10).max(4).min(count.saturating_sub(1))
 }

@@ -1,4 +1,4 @@
-//! Exchanges whose truth is known: two clocks and a path, in simulated time.
+//! Exchanges with known truth: two clocks and a path, in simulated time.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -8,67 +8,67 @@ use sojourn_time::{Nanos, Source, Time};
 
 use crate::{Exchange, Sources};
 
-/// Two clocks, the path between them, and how they are exchanged over.
+/// Two clocks, the path between them, and the exchanges over it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Truth {
-    /// By how much the remote clock is ahead at the start.
+    /// Offset at the start: the remote clock minus ours.
     pub offset_ns: f64,
-    /// By how many millionths it runs faster at the start.
+    /// Skew at the start: how much faster the remote clock runs, in ppm.
     pub skew_ppm: f64,
-    /// By how much that changes in each second.
+    /// Drift: the change of the skew, in ppm per second.
     pub drift_ppm_per_s: f64,
-    /// A skew that comes and goes, as with the temperature.
+    /// A sinusoidal skew, as caused by temperature.
     pub temperature: Option<Temperature>,
-    /// The remote clock is slewed.
+    /// A slew of the remote clock.
     pub slew: Option<Slew>,
-    /// The remote clock is set.
+    /// A step of the remote clock.
     pub step: Option<StepAt>,
     /// Delays of requests.
     pub forward: Delay,
     /// Delays of replies.
     pub backward: Delay,
-    /// Load that grows: after all time, what is above the least delay is so many times as much.
+    /// Growth of load: at the end, the part of a delay above its minimum is multiplied by this.
     pub load_grows: f64,
-    /// The requests' path becomes longer.
+    /// An increase of the requests' delay.
     pub longer: Option<StepAt>,
-    /// How long the remote host takes.
+    /// Processing time of the remote host.
     pub responder_ns: i64,
     /// The interval between exchanges.
     pub interval_ns: i64,
-    /// How many there are.
+    /// The number of exchanges.
     pub count: u32,
-    /// Seed of all draws.
+    /// The seed of all draws.
     pub seed: u64,
 }
 
-/// A skew that comes and goes.
+/// A sinusoidal skew.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Temperature {
-    /// By how many millionths at most.
+    /// Amplitude, in ppm.
     pub amplitude_ppm: f64,
-    /// In which time it comes back.
+    /// Period.
     pub period_s: f64,
 }
 
-/// A slew: a change of rate that begins and ends.
+/// A slew: a temporary change of a clock's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slew {
-    /// When it begins, on our clock, since the start.
+    /// Begin, on our clock, since the start.
     pub at_ns: i64,
-    /// How long it lasts.
+    /// Duration.
     pub for_ns: i64,
-    /// By how many millionths the clock runs faster meanwhile.
+    /// How much faster the clock runs meanwhile, in ppm.
     pub ppm: f64,
-    /// Whether another slew, as long, takes it back at once.
+    /// Whether an opposite slew of the same duration follows at once.
     #[serde(default)]
     pub returns: bool,
 }
 
 impl Slew {
-    /// Returns what it has moved the clock by, so long after the start.
+    /// Returns the effect of the slew on the clock at a time since the start.
     fn moved(&self, since: f64) -> f64 {
         let (passed, lasts) = ((since - self.at_ns as f64).max(0.0), self.for_ns as f64);
         let back = if self.returns { (passed - lasts).clamp(0.0, lasts) } else { 0.0 };
@@ -76,17 +76,17 @@ impl Slew {
     }
 }
 
-/// Something that changes once.
+/// A single change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepAt {
-    /// When, on our clock, since the start.
+    /// Time of the change, on our clock, since the start.
     pub at_ns: i64,
-    /// By how much.
+    /// Size of the change.
     pub by_ns: i64,
 }
 
-/// Our clock at the start; any would do.
+/// Our clock at the start; the value is arbitrary.
 const START: Time = Time(1_000_000_000_000_000_000);
 
 impl Default for Truth {
@@ -112,7 +112,7 @@ impl Default for Truth {
 }
 
 impl Truth {
-    /// Returns by how much the remote clock is truly ahead at a time of ours.
+    /// Returns the true offset at a time of our clock.
     pub fn offset_at(&self, ours: Time) -> f64 {
         let since = (ours - START).0 as f64;
         let seconds = since * 1e-9;
@@ -131,7 +131,7 @@ impl Truth {
         ours + Nanos(self.offset_at(ours).round() as i64)
     }
 
-    /// Returns when, on our clock, a share of all time has passed.
+    /// Returns the time on our clock at which a share of the whole duration has passed.
     pub fn at(&self, share: f64) -> Time {
         START + Nanos((self.span() * share) as i64)
     }
@@ -143,7 +143,7 @@ impl Truth {
     /// Draws the exchanges.
     ///
     /// # Errors
-    /// When a parameter is out of its range.
+    /// If a parameter is out of its range.
     pub fn exchanges(&self) -> Result<Vec<Exchange>, LineError> {
         let (forward, backward) = (Sampler::new(self.forward)?, Sampler::new(self.backward)?);
         let floors = (floor(self.forward), floor(self.backward));
@@ -164,7 +164,7 @@ impl Truth {
     }
 }
 
-/// The least delay, as far as a distribution has one.
+/// Returns the minimum of a delay distribution, if it has one.
 fn floor(delay: Delay) -> f64 {
     match delay {
         Delay::Constant(ns) => ns as f64,

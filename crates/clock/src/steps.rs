@@ -1,25 +1,25 @@
-//! Where a clock was set: cuts between exchanges.
+//! Detects steps of a clock: cuts between exchanges.
 //!
-//! A large step contradicts what came before within the skew's limit; it cannot be missed. A small one, within the round
-//! trip, moves the limits from both directions by the same, at once; it is found where that is beyond what they do else.
+//! A large step contradicts earlier exchanges within the limit on skew and is always detected. A small one, within the
+//! round trip, shifts the limits of both directions equally and at once; it is detected if the shift exceeds their
+//! usual variation.
 
 use crate::exchange::unsteady_ns;
 use crate::{Exchange, Limits};
 
-/// How many exchanges at either side of a cut are compared.
+/// Number of exchanges on either side of a cut that are compared.
 const WIDTH: usize = 12;
 
-/// Small steps are distinguished from chance where both limits move by so many times their usual moves.
+/// Significance limit of small steps: the shift of both limits in units of their usual variation.
 const BEYOND_CHANCE: f64 = 10.0;
 
-/// What stamps may be rounded by.
+/// Rounding of timestamps.
 const ROUNDING_NS: f64 = 2.0;
 
-/// Where a step came: the exchanges from the first index up to the second, which may be none, can have been made before it
-/// or after it.
+/// The place of a step: the exchanges from the first index up to the second (possibly none) may have been made before it or after it.
 pub(crate) type Cut = (usize, usize);
 
-/// Returns where to cut, in order.
+/// Returns the cuts, in order.
 pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     let mut cuts = large(exchanges, limits);
     let begins = std::iter::once(0).chain(cuts.iter().map(|cut| cut.1));
@@ -31,7 +31,7 @@ pub(crate) fn cuts(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     cuts
 }
 
-/// Cuts where an exchange contradicts those before it, and goes back from there to the one that contradicts those after.
+/// Cuts at exchanges that contradict those before; from there, goes back to the first exchange that agrees with those after.
 fn large(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     let mut range = Range::ANY;
@@ -48,13 +48,13 @@ fn large(exchanges: &[Exchange], limits: Limits) -> Vec<Cut> {
     cuts
 }
 
-/// Returns the index after the last exchange that contradicts those that follow a step.
+/// Returns the index after the last exchange that contradicts those after a step.
 fn back(exchanges: &[Exchange], (since, index): (usize, usize), limits: Limits) -> usize {
     let mut range = Range::ANY;
     let until = (index + 4 * WIDTH).min(exchanges.len());
     for at in (index..until).rev() {
         if !range.narrow(&exchanges[(at + 1).min(until - 1)], &exchanges[at], limits) {
-            // Another step, soon after: what is known ends there.
+            // Another step soon after: the range is unknown beyond it.
             range = Range::ANY;
             range.narrow(&exchanges[at], &exchanges[at], limits);
         }
@@ -63,7 +63,7 @@ fn back(exchanges: &[Exchange], (since, index): (usize, usize), limits: Limits) 
     index - (since..index).rev().take_while(agrees).count()
 }
 
-/// Where the offset can be.
+/// The range of possible offsets.
 #[derive(Clone, Copy)]
 struct Range {
     low: f64,
@@ -73,8 +73,8 @@ struct Range {
 impl Range {
     const ANY: Self = Self { low: f64::NEG_INFINITY, high: f64::INFINITY };
 
-    /// Follows the offset from an exchange to its neighbour, earlier or later, and narrows it to what that shows; `false`
-    /// where that contradicts.
+    /// Extends the range from an exchange to its neighbour, earlier or later, and narrows it by the neighbour's limits;
+    /// `false` if these contradict it.
     fn narrow(&mut self, known: &Exchange, new: &Exchange, limits: Limits) -> bool {
         let spread = steepest(known, new, limits);
         let (low, high) = (self.low - spread, self.high + spread);
@@ -87,14 +87,14 @@ impl Range {
     }
 }
 
-/// How far the offset can move between two exchanges, by whichever clock was not set.
+/// Returns how far the offset can change between two exchanges; the shorter of both clocks' intervals counts, as one clock may have been set.
 fn steepest(one: &Exchange, other: &Exchange, limits: Limits) -> f64 {
     let ours = (one.t4 - other.t1).0.abs().max((other.t4 - one.t1).0.abs());
     let theirs = (one.t3 - other.t2).0.abs().max((other.t3 - one.t2).0.abs());
     limits.skew_ppm * 1e-6 * ours.min(theirs) as f64
 }
 
-/// Moves of both limits from the exchanges before an index to those from it on.
+/// Shift of both limits from the exchanges before an index to those from it on.
 #[derive(Clone, Copy)]
 struct Move {
     most: f64,
@@ -102,7 +102,7 @@ struct Move {
 }
 
 impl Move {
-    /// By how much both moved, the same way; 0 where they did not.
+    /// Returns the shift common to both limits; 0 if they moved in opposite directions.
     fn common(self) -> f64 {
         let is_common = self.most.signum() == self.least.signum();
         if is_common { self.most.signum() * self.most.abs().min(self.least.abs()) } else { 0.0 }
@@ -113,7 +113,7 @@ impl Move {
     }
 }
 
-/// Cuts a stretch without large steps where a small one shows, and then what is left and right of it.
+/// Cuts a stretch without large steps at its most distinct small step, and then does the same on both sides of it.
 fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cuts: &mut Vec<Cut>) {
     if to - from < 2 * WIDTH {
         return;
@@ -139,7 +139,7 @@ fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cut
     if !lasts(stretch, best, centred(best).common(), usual[0].0) {
         return;
     }
-    // Nearly as good a place to cut is as likely: what lies between is of neither side.
+    // Positions with nearly the same score are as likely: exchanges between them belong to neither side.
     let nearly = score(best) - 4.0 * chance - 0.1 * centred(best).common().abs();
     let before = (WIDTH..best).rev().take_while(|index| score(*index) >= nearly).count();
     let last = stretch.len() - WIDTH;
@@ -150,7 +150,7 @@ fn small(exchanges: &[Exchange], (from, to): (usize, usize), limits: Limits, cut
     small(exchanges, (cut.1, to), limits, cuts);
 }
 
-/// Distinguishes a step from a short disturbance: what moved has moved for much longer, too.
+/// Distinguishes a step from a short disturbance: the shift must persist over a much longer width.
 fn lasts(stretch: &[Exchange], index: usize, by: f64, usual: f64) -> bool {
     let width = (4 * WIDTH).min(index).min(stretch.len() - index);
     let trend = usual * width as f64 / WIDTH as f64;
@@ -166,13 +166,13 @@ fn move_at(stretch: &[Exchange], index: usize, width: usize) -> Move {
     Move { most: (most(after) - most(before)) as f64, least: (least(after) - least(before)) as f64 }
 }
 
-/// How far the drift's limit allows the moves around an index to differ from those elsewhere.
+/// Returns how much the drift's limit permits shifts around an index to differ from those elsewhere.
 fn drift(stretch: &[Exchange], index: usize, limits: Limits) -> f64 {
     let span = (stretch[index + WIDTH - 1].t1 - stretch[index - WIDTH].t1).0 as f64;
     limits.drift_ppm_per_s * 1e-15 * span * span
 }
 
-/// Returns the median and the median distance from it.
+/// Returns the median, and the median absolute deviation from it.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let mut values: Vec<f64> = values.collect();
     let centre = median(&mut values);

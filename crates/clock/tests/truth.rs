@@ -1,5 +1,5 @@
-//! Simulated exchanges whose truth is known, many seeds of each case: the maximum error always, the 95 % error 93 to 98 % of the
-//! times where what it assumes holds, and a finding where it does not.
+//! Simulated exchanges with known truth, many seeds of each case: the maximum error always holds, the 95 % error holds
+//! in 93 to 98 % of cases if its assumption holds, and there is a finding if it does not.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -7,24 +7,24 @@ use sojourn_clock::simulate::{Slew, StepAt, Temperature, Truth};
 use sojourn_clock::{Estimate, Estimator, Finding, Limits};
 use sojourn_port::sim::{Delay, Gamma, Normal, Pareto};
 
-/// How many seeds tell a share of 95 % to a percent or two.
+/// Number of seeds that measures a coverage of 95 % to a percent or two.
 const FOR_COVERAGE: u64 = 200;
-/// How many of them are judged in every run of the tests where a seed makes thousands of exchanges; all of them are proof.
+/// Number of these seeds for cases with thousands of exchanges in ordinary test runs; `make proof` runs all of them.
 const OF_LONG_ONES: u64 = 100;
-/// How many tell whether something nearly always or never comes.
+/// Number of seeds that shows whether something occurs nearly always or nearly never.
 const FOR_FINDINGS: u64 = 60;
-/// The same of what is tried in several sizes.
+/// The same for cases that are tried in several sizes.
 const OF_EACH_SIZE: u64 = 20;
 const SECOND: i64 = 1_000_000_000;
 
-/// What the estimates of one case were worth.
+/// The results of the estimates of one case.
 #[derive(Debug, Default)]
 struct Worth {
-    /// Converted times beyond the maximum error.
+    /// Converted times with an error above the maximum error.
     broken: u64,
-    /// Of converted times, the share within the 95 % error.
+    /// Share of converted times within the 95 % error.
     coverage: f64,
-    /// Mean distance from the truth, mean 95 % error, mean maximum error.
+    /// Mean error, mean 95 % error, mean maximum error.
     error_ns: f64,
     error95_ns: f64,
     bound_ns: f64,
@@ -36,7 +36,7 @@ struct Worth {
 
 const TIMES: usize = 40;
 
-/// Estimates a case with other offsets, skews and draws for each seed.
+/// Estimates a case, with another offset, another skew and other draws for each seed.
 fn judge(name: &str, seeds: u64, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
     let mut worth = Worth::default();
     for seed in 0..seeds {
@@ -60,7 +60,7 @@ fn judge(name: &str, seeds: u64, case: impl Fn(&mut StdRng) -> Truth) -> Worth {
     worth
 }
 
-/// What the simulated paths are: with a share for asymmetry every coverage would be near 100 %.
+/// The limits of the simulated paths: with a share for asymmetry every coverage would be near 100 %.
 const ALIKE: Limits = Limits { skew_ppm: 200.0, drift_ppm_per_s: 0.5, slew_ppm: 500.0, asymmetry_share: 0.0 };
 
 fn estimated(truth: &Truth) -> Estimate {
@@ -91,10 +91,10 @@ fn gamma(shape: f64, scale_ns: f64) -> Delay {
     Delay::Gamma(Gamma { shape, scale_ns, shift_ns: 15_000.0 })
 }
 
-/// The assumption holds: coverage is what it says, and nothing is found.
+/// Asserts that the coverage is as claimed and that there are no findings: the assumption of the 95 % error holds.
 fn assert_sound(worth: &Worth) {
     assert_eq!(worth.broken, 0);
-    // Two standard deviations of 95 % in 200 estimates are 3 %; of three groups the error is the more careful.
+    // Two standard deviations of 95 % in 200 estimates are 3 %; with three groups the error is conservative.
     assert!((0.93..=0.98).contains(&worth.coverage), "coverage {}", worth.coverage);
     assert!(worth.stepped <= 0.01, "{worth:?}");
     assert!(worth.asymmetric <= 0.02, "{worth:?}");
@@ -110,7 +110,7 @@ macro_rules! sound {
     };
 }
 
-/// Cases of thousands of exchanges: few seeds, and all of them as proof.
+/// Cases with thousands of exchanges: few seeds in ordinary runs, all of them in `make proof`.
 macro_rules! sound_for_long {
     ($($name:ident: $case:expr;)*) => {
         $(mod $name {
@@ -221,7 +221,7 @@ fn small_steps_keep_within_the_bound_found_or_not() {
     }
 }
 
-/// Frames may arrive after the last exchange: bound and error grow there.
+/// Frames may arrive after the last exchange: both errors grow there.
 #[test]
 fn beyond_the_last_exchange_bound_and_error_hold() {
     let (mut worth, seeds) = (Worth::default(), FOR_COVERAGE);
@@ -239,8 +239,9 @@ fn beyond_the_last_exchange_bound_and_error_hold() {
     assert!(worth.coverage >= 0.93, "{worth:?}");
 }
 
-/// Slews of one clock that begin and end between exchanges, or soon after, and their distance from the truth while they last
-/// and around. One direction takes nearly all of the round trip: the truth is near an end of what exchanges allow.
+/// Returns how many conversions during and around a slew exceed the maximum error. The slew begins and ends between
+/// exchanges, or soon after; one direction has nearly all of the round trip, so that the truth is near an end of the
+/// possible range.
 fn broken_by_slews(name: &str, interval_ns: i64, lasting: impl Fn(&mut StdRng) -> (i64, bool), slew_ppm: f64) -> u32 {
     let mut broken = 0;
     for seed in 0..FOR_FINDINGS {
@@ -287,7 +288,7 @@ fn a_slew_that_begins_and_ends_between_exchanges_keeps_within_the_maximum_error(
         assert_eq!(broken_by_slews("there and back", interval_ns, there_and_back, 500.0), 0);
         assert_eq!(broken_by_slews("over several", interval_ns, over_several, 500.0), 0);
         assert!(broken_by_slews("there and back, not allowed for", interval_ns, there_and_back, 0.0) > 0);
-        // Of exchanges a second apart it is more than a delay, and found as a step.
+        // For exchanges a second apart, the slew exceeds a delay and is detected as a step.
         assert!(interval_ns == SECOND || broken_by_slews("once, not allowed for", interval_ns, once, 0.0) > 0);
     }
 }
@@ -351,7 +352,7 @@ fn a_constant_asymmetry_stays_within_the_maximum_error() {
     assert!(worth.coverage < 0.01, "nobody can see it: {worth:?}");
 }
 
-/// Of a single line, to which nothing is added for what other lines show.
+/// A single segment, whose error includes nothing for what other segments show.
 #[test]
 fn the_share_for_asymmetry_is_in_the_95_percent_error_in_quadrature() {
     let truth = Truth { count: 40, ..Truth::default() };
@@ -362,7 +363,8 @@ fn the_share_for_asymmetry_is_in_the_95_percent_error_in_quadrature() {
     assert!(with.bound_ns.to_bits() == without.bound_ns.to_bits(), "the maximum error needs no such assumption");
 }
 
-/// The maximum error is half of the least round trip, some 15 µs: of least delays that differ by 6 µs the offset errs by a fifth.
+/// The maximum error is half of the minimum round trip, some 15 µs: a difference of 6 µs between minimum delays shifts
+/// the offset by a fifth of it.
 #[test]
 fn the_95_percent_error_holds_where_directions_differ_within_the_limits() {
     let mut within = 0;
@@ -378,7 +380,7 @@ fn the_95_percent_error_holds_where_directions_differ_within_the_limits() {
     assert!(within >= FOR_FINDINGS * 95 / 100, "{within} of {FOR_FINDINGS}");
 }
 
-/// What the hull is for: under load that ramps up sevenfold, least squares through all middles are far off.
+/// The purpose of the hull: under load that ramps up sevenfold, least squares through all midpoints is far off.
 #[test]
 fn the_hull_beats_least_squares_under_ramping_load() {
     const SEEDS: u64 = 2;
@@ -418,7 +420,7 @@ fn least_squares(exchanges: &[sojourn_clock::Exchange]) -> impl Fn(f64) -> f64 {
     move |at| y + slope * (at - x)
 }
 
-/// What `sojourn clock` prints beside the skew: of one line each, in a calm.
+/// The skew as `sojourn clock` prints it: of each segment, under constant load.
 #[test]
 fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
     let (mut within, mut lines) = (0_u32, 0_u32);
@@ -426,7 +428,7 @@ fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
         let skew_ppm = StdRng::seed_from_u64(seed).random_range(-100.0..100.0);
         let truth = Truth { skew_ppm, seed: seed + 1, ..Truth::default() };
         for line in estimated(&truth).lines {
-            // Of the remote clock's time, as the line is.
+            // Per time of the remote clock, as the segment's skew.
             let true_ppb = skew_ppm * 1e3 / (1.0 + skew_ppm * 1e-6);
             let error = (line.skew_ppb - true_ppb).abs();
             assert!(error <= line.skew_bound_ppb, "seed {seed}: {error} ppb, {line:?}");
@@ -436,12 +438,12 @@ fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
     }
     let share = f64::from(within) / f64::from(lines);
     println!("skew within its 95 % error: {share:.3} of {lines}");
-    // Three standard deviations of 95 % in some 1,800 lines.
+    // Three standard deviations of 95 % in some 1,800 segments.
     assert!((0.935..=0.965).contains(&share), "{share}");
 }
 
-/// 95 % of the errors of offsets at the middle of a line, and of skews, are smaller than the line says, whatever its number of
-/// groups: Student's t alone, no factor of our own, makes them so.
+/// 95 % of the errors of offsets at a segment's middle, and of skews, are below the stated errors for any number of
+/// groups, by Student's t alone without a factor of our own.
 #[test]
 #[ignore = "proof: thousands of lines for each number of groups"]
 fn errors_are_students_for_each_number_of_groups() {
@@ -481,7 +483,7 @@ fn calibrated(seeds: u64, tolerance: f64) {
     }
 }
 
-/// There are thousands of millions of segments of a second in them, of which a few hold an exchange.
+/// The time contains billions of segments of a second, of which a few have an exchange.
 #[test]
 fn exchanges_over_decades_take_no_more_time_than_as_many_in_a_second() {
     let truth = Truth { skew_ppm: 0.0, offset_ns: 5e6, count: 200, interval_ns: 1 << 53, ..Truth::default() };
@@ -494,7 +496,7 @@ fn exchanges_over_decades_take_no_more_time_than_as_many_in_a_second() {
     }
 }
 
-/// Later exchanges are at the last time that there is.
+/// Later exchanges are clamped to the last representable time.
 #[test]
 fn intervals_that_no_time_can_hold_do_not_overflow() {
     let truth = Truth { count: 200, interval_ns: i64::MAX / 10, ..Truth::default() };

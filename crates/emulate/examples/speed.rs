@@ -1,6 +1,6 @@
-//! How many packets the engine takes in a second: `cargo run --release -p sojourn-emulate --example speed`.
+//! Measures how many packets the engine processes per second: `cargo run --release -p sojourn-emulate --example speed`.
 //!
-//! Bursts of 64 frames arrive, and leave when they are due: no ports, one thread.
+//! Bursts of 64 frames arrive, and leave when due: no ports, one thread.
 
 use sojourn_emulate::config::{
     Action, Config, Delay, Distribution, Impairments, Limit, Link, Loss, Match, Queue, Rule,
@@ -9,7 +9,7 @@ use sojourn_emulate::{Direction, Engine, Pipe};
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 const BURST: i64 = 64;
-/// A million packets a second.
+/// A million packets per second.
 const GAP: Nanos = Nanos::micros(1);
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     }
 }
 
-/// Returns packets per second: the best of five rounds.
+/// Returns packets per second: the best of five runs.
 fn measure(pipe: &Pipe, bytes: usize) -> f64 {
     let rounds = (0..5).map(|_| {
         let mut engine = engine(pipe);
@@ -55,7 +55,7 @@ fn engine(pipe: &Pipe) -> Engine {
 
 fn run(engine: &mut Engine, bytes: usize) -> i64 {
     let mut frame = vec![0; bytes];
-    // An IPv4 datagram with UDP, as most are.
+    // An IPv4 UDP datagram, like most packets.
     frame[12..24].copy_from_slice(&[0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
     let (mut now, mut seen) = (Time(0), 0);
     for _ in 0..1_000_000 / BURST {

@@ -1,7 +1,7 @@
-//! How exactly it was done: by how much departures missed what was intended, and what became of packets, pipe by pipe.
+//! Emulation error (actual minus intended departure) and packet counters, for each pipe.
 //!
-//! Always on. Counts are kept since the start and since the last [`begin`](crate::Engine::begin), so that a block of an
-//! experiment has numbers of its own.
+//! Always on. Counts are kept since the start and since the last [`begin`](crate::Engine::begin), so that each block of
+//! an experiment has its own numbers.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -14,186 +14,186 @@ use crate::disposition::Cause;
 use crate::select::RuleCounter;
 use crate::standing::LeastWaits;
 
-/// Above a hundred seconds an error is a hundred seconds.
+/// The largest error that a histogram holds, in nanoseconds (100 s): larger errors are recorded as this.
 const MOST_NS: u64 = 100_000_000_000;
-/// So many pipes have all memory for histograms from the start: some 52 MB.
+/// Up to this number of pipes, all memory for histograms is allocated at the start: some 52 MB.
 const MOST_WHOLE: usize = 64;
 
-/// What an emulator did, for `show` and for the end of a log.
+/// The counters and errors of an emulator, for `show` and for the end of a log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// In the order of the configuration.
+    /// Pipes in the order of the configuration.
     pub pipes: Vec<PipeReport>,
-    /// By rising numbers.
+    /// Rules in ascending order of their numbers.
     pub rules: Vec<RuleCounter>,
-    /// Frames that no rule sent into a pipe.
+    /// Frames that no rule sent into a pipe: bridged unchanged.
     pub unmatched: PerDirection,
-    /// Frames that a rule lost before they entered a pipe.
+    /// Frames that a `drop` rule discarded.
     pub lost_by_rules: u64,
-    /// Memory for frames.
+    /// Memory for held frames.
     pub memory: MemoryReport,
-    /// How far behind its time a packet may leave before it counts as late.
+    /// The maximum emulation error: a packet that leaves later than this after its intended departure counts as late.
     pub budget_ns: Nanos,
 }
 
 /// A count for each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PerDirection {
-    /// In by the left port.
+    /// From the left port to the right one.
     pub forward: u64,
-    /// In by the right port.
+    /// From the right port to the left one.
     pub backward: u64,
 }
 
 /// Memory for frames, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryReport {
-    /// What may be taken.
+    /// The limit on memory.
     pub limit_bytes: u64,
-    /// What has been taken, with all that is kept beside the frames.
+    /// Memory allocated: chunks, packet metadata, and places in queues and delay lines.
     pub taken_bytes: u64,
-    /// Frames that are held.
+    /// Bytes of the frames that are held.
     pub held_bytes: u64,
-    /// The most of them at once.
+    /// Maximum of `held_bytes` so far.
     pub most_bytes: u64,
-    /// How many are held.
+    /// Frames that are held.
     pub held_frames: u64,
 }
 
-/// What became of a pipe's packets: `arrived` + `duplicated` = `sent` + all of `lost` + `held`.
+/// The counters of a pipe: `arrived` + `duplicated` = `sent` + all of `lost` + `held`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PipeReport {
-    /// Its name.
+    /// The pipe's name.
     pub name: String,
-    /// Its counters.
+    /// The pipe's counters.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Packets that are in it.
+    /// Packets that are in the pipe now.
     pub held: u64,
-    /// Pipes of single flows that there are now; 1 without a mask.
+    /// Flows that have a pipe of their own now; 1 without a mask.
     pub flows: u64,
-    /// How far departures missed what was intended.
+    /// The emulation error.
     pub accuracy: Accuracy,
-    /// How long packets waited in the queue.
+    /// Time that packets waited in the queue.
     pub queueing_delay: QueueingDelay,
-    /// The least of it, window by window; `None`: no packet waited, or not only a block is asked for.
+    /// The minimum of it in each window; `None` where no packet left the queue, and outside block reports.
     pub least_waits: Option<LeastWaits>,
-    /// What became of packets since the pipe was last changed while it ran; `None`: it was not, or only a block is asked for.
+    /// Counters since the last live change of the pipe; `None` where it was never changed, and in block reports.
     pub since_change: Option<SinceChange>,
 }
 
 /// The counters of a pipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Packets that came, also those for which there was no memory.
+    /// Packets received, including those for which there was no memory.
     pub arrived: u64,
-    /// Their bytes, without FCS.
+    /// Bytes received, without FCS.
     pub arrived_bytes: u64,
-    /// Copies that were made here.
+    /// Copies made by duplication.
     pub duplicated: u64,
-    /// Packets that left by the port.
+    /// Packets sent by the port.
     pub sent: u64,
-    /// Their bytes, without FCS.
+    /// Bytes sent, without FCS.
     pub sent_bytes: u64,
-    /// Lost packets.
+    /// Packets lost, by cause.
     pub lost: Lost,
-    /// Packets whose congestion mark was set.
+    /// Packets whose ECN field was set to CE.
     pub marked: u64,
     /// Packets with flipped bits.
     pub corrupted: u64,
-    /// Bits that were flipped.
+    /// Bits flipped.
     pub flipped_bits: u64,
-    /// Packets that were chosen to overtake.
+    /// Packets selected for reordering.
     pub reordered: u64,
-    /// Delays that were drawn below zero, and were zero.
+    /// Delays that were drawn below zero and set to zero.
     pub clipped: u64,
-    /// Most packets in one queue.
+    /// Maximum packets in one queue.
     pub most_slots: u64,
-    /// Most bytes in one queue.
+    /// Maximum bytes in one queue.
     pub most_bytes: u64,
-    /// Most packets in one delay line.
+    /// Maximum packets in one delay line.
     pub most_delayed: u64,
-    /// Packets that shared a pipe because there were too many flows.
+    /// Packets that entered the shared pipe because there were too many flows.
     pub over_flow_limit: u64,
 }
 
-/// Lost packets by cause; in JSON under the causes' names, every cause is there.
+/// Lost packets by cause. JSON has an entry for every cause, under its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(into = "BTreeMap<&'static str, u64>")]
 pub struct Lost([u64; Cause::ALL.len()]);
 
-/// From when packets entered the queue until the link took them, in nanoseconds.
+/// Time from the arrival of packets at the queue until they start on the link, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct QueueingDelay {
-    /// Packets that the link took.
+    /// Packets that started on the link.
     pub count: u64,
     /// Mean.
     pub mean_ns: f64,
-    /// Median; the quantiles are right to a thousandth of their value.
+    /// Median; quantiles are accurate to one part in a thousand.
     pub p50_ns: i64,
-    /// 99 % were not above it.
+    /// 99th percentile.
     pub p99_ns: i64,
-    /// The largest, exactly.
+    /// Maximum, exact.
     pub max_ns: i64,
 }
 
-/// What became of a pipe's packets since it was last changed.
+/// Counters of a pipe since its last live change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SinceChange {
-    /// When.
+    /// Time of the change.
     pub at_ns: Time,
-    /// Packets that came, and copies that were made.
+    /// Packets received, and copies made.
     pub arrived: u64,
-    /// Packets that left by the port.
+    /// Packets sent by the port.
     pub sent: u64,
-    /// Their bytes, without FCS.
+    /// Bytes sent, without FCS.
     pub sent_bytes: u64,
-    /// Lost packets, whatever the cause; some may have come before.
+    /// Packets lost, for any cause; some may have arrived before the change.
     pub lost: u64,
-    /// How long packets waited in the queue that the link took since.
+    /// Waiting time of packets that started on the link since the change.
     pub queueing_delay: QueueingDelay,
 }
 
-/// Actual minus intended departures in nanoseconds: above zero is late.
+/// Emulation error: actual minus intended departure, in nanoseconds. A positive error is late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// Departures.
+    /// Number of departures.
     pub count: u64,
-    /// Those that were later than the budget.
+    /// Departures later than the budget.
     pub late: u64,
     /// Mean error.
     pub mean_ns: f64,
-    /// The smallest, exactly.
+    /// Minimum, exact.
     pub min_ns: i64,
-    /// Median; the quantiles are right to a thousandth of their value.
+    /// Median; quantiles are accurate to one part in a thousand.
     pub p50_ns: i64,
-    /// 90 % were not above it.
+    /// 90th percentile.
     pub p90_ns: i64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99_ns: i64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999_ns: i64,
-    /// The largest, exactly.
+    /// Maximum, exact.
     pub max_ns: i64,
 }
 
-/// How much memory histograms have from the start.
+/// When histograms allocate memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// All that they can need, a tenth of a megabyte each: the thread that moves packets waits for no memory.
+    /// At the start, 0.1 MB each: the thread that moves packets never waits for the allocator.
     Whole,
-    /// What they need so far: for so many pipes all of it would be too much.
+    /// On demand: full histograms for this number of pipes would take too much.
     Growing,
 }
 
 impl Room {
-    /// For so many pipes.
+    /// Chooses by the number of pipes.
     pub fn of(pipes: usize) -> Self {
         if pipes <= MOST_WHOLE { Self::Whole } else { Self::Growing }
     }
 }
 
-/// Errors of both signs.
+/// Statistics of signed errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Errors {
     early: Sizes,
@@ -228,7 +228,7 @@ impl Errors {
         self.missed += u64::from(error > budget);
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another.
     fn add(&mut self, other: &Self) {
         self.early.add(&other.early);
         self.late.add(&other.late);
@@ -245,7 +245,7 @@ impl Errors {
         (self.count, self.sum, self.min, self.max, self.missed) = (0, 0, i64::MAX, i64::MIN, 0);
     }
 
-    /// Says what several counted together. Neither copies nor adds up histograms: the thread that moves packets asks.
+    /// Summarises several parts. Neither copies nor adds histograms: the thread that moves packets calls this.
     pub fn summary(parts: &[&Self]) -> Accuracy {
         let count: u64 = parts.iter().map(|part| part.count).sum();
         if count == 0 {
@@ -267,7 +267,7 @@ impl Errors {
         }
     }
 
-    /// The smallest error that at least this share of all is not above.
+    /// Returns the smallest error that is at least as large as this share of all errors.
     fn quantile(parts: &[&Self], share: f64) -> i64 {
         let sizes = |side: fn(&Self) -> &Sizes| parts.iter().map(move |part| side(part));
         let (early, late) = (|| sizes(|part| &part.early), || sizes(|part| &part.late));
@@ -275,7 +275,7 @@ impl Errors {
         let rank = rank(share, count);
         let early_count = early().map(|sizes| sizes.values.len()).sum();
         if rank <= early_count {
-            // The largest of the early ones are the smallest errors.
+            // The early side holds absolute values: its largest is the smallest error.
             -(Sizes::at_rank(early, early_count - rank + 1) as i64)
         } else {
             Sizes::at_rank(late, rank - early_count) as i64
@@ -283,7 +283,7 @@ impl Errors {
     }
 }
 
-/// How long packets waited: never less than no time.
+/// Statistics of waiting times; negative ones count as zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
     sizes: Sizes,
@@ -305,7 +305,7 @@ impl Waits {
         self.max = self.max.max(span);
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another.
     fn add(&mut self, other: &Self) {
         self.sizes.add(&other.sizes);
         self.count += other.count;
@@ -320,7 +320,7 @@ impl Waits {
         (self.count, self.sum, self.max) = (0, 0, 0);
     }
 
-    /// Says what several counted together. Neither copies nor adds up histograms: the thread that moves packets asks.
+    /// Summarises several parts. Neither copies nor adds histograms: the thread that moves packets calls this.
     fn summary(parts: &[&Self]) -> QueueingDelay {
         let count: u64 = parts.iter().map(|part| part.count).sum();
         if count == 0 {
@@ -339,16 +339,16 @@ impl Waits {
     }
 }
 
-/// The place, from 1, of the smallest value that at least this share of all is not above.
+/// Returns the rank, from 1, of the quantile `share` among `count` values.
 fn rank(share: f64, count: u64) -> u64 {
     ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
 }
 
-/// Sizes of errors of one sign, or of waits.
+/// Absolute values of errors of one sign, or waiting times.
 #[derive(Clone, Debug)]
 struct Sizes {
     values: Histogram<u32>,
-    /// How many there are of so many bits, so that a rank is found without a walk through all of them.
+    /// Number of values by bit length, so that a rank is found without iterating over all bins.
     of_bits: [u64; 65],
 }
 
@@ -364,13 +364,13 @@ impl Sizes {
 
     fn record(&mut self, size: u64) {
         let size = size.min(MOST_NS);
-        // Cannot fail: it has room for the largest size, or grows.
+        // Cannot fail: the histogram covers the largest size, or grows.
         let _ = self.values.record(size);
         self.of_bits[bits(size)] += 1;
     }
 
     fn add(&mut self, other: &Self) {
-        // Cannot fail: both have the same room.
+        // Cannot fail: both cover the same range, or grow.
         let _ = self.values.add(&other.values);
         self.of_bits.iter_mut().zip(other.of_bits).for_each(|(count, more)| *count += more);
     }
@@ -380,12 +380,12 @@ impl Sizes {
         self.of_bits = [0; 65];
     }
 
-    /// How many there are in the histogram's bin of a size.
+    /// Returns the count of the bin that holds a size.
     fn count_at(&self, size: u64) -> u64 {
         if size > self.values.max() { 0 } else { u64::from(self.values.count_at(size)) }
     }
 
-    /// The size of a rank, from 1, in several together.
+    /// Returns the size at a rank, from 1, over several parts together.
     fn at_rank<'a, I: Iterator<Item = &'a Self>>(parts: impl Fn() -> I, rank: u64) -> u64 {
         let mut seen = 0;
         for bits in 0..=64 {
@@ -408,21 +408,21 @@ impl Sizes {
     }
 }
 
-/// How many bits a number has: bins of a histogram do not reach over a power of two.
+/// Returns the bit length of a number. No bin of a histogram spans a power of two.
 fn bits(size: u64) -> usize {
     (u64::BITS - size.leading_zeros()) as usize
 }
 
-/// What is counted of a pipe.
+/// The counters and histograms of a pipe.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub counts: Counts,
     pub errors: Errors,
-    /// How long packets waited in the queue.
+    /// Time that packets waited in the queue.
     pub waits: Waits,
 }
 
-/// What an account came to at a time.
+/// A snapshot of a pipe's counters at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     at: Time,
@@ -430,7 +430,7 @@ pub(crate) struct Mark {
 }
 
 impl Lost {
-    /// All of them.
+    /// Returns the sum over all causes.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -481,28 +481,28 @@ impl Account {
         Self { counts: Counts::default(), errors: Errors::new(room), waits: Waits::new(room) }
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.errors.add(&other.errors);
         self.waits.add(&other.waits);
     }
 
-    /// Begins anew.
+    /// Resets everything.
     pub fn clear(&mut self) {
         self.counts = Counts::default();
         self.errors.clear();
         self.waits.clear();
     }
 
-    /// Remembers what several have come to at a time.
+    /// Takes a snapshot of the sum of several parts.
     pub fn mark(parts: &[&Self], at: Time) -> Mark {
         let mut counts = Counts::default();
         parts.iter().for_each(|part| counts.add(&part.counts));
         Mark { at, counts }
     }
 
-    /// Says what several counted together; `held` and `flows` are as they are now.
+    /// Reports several parts together; `held` and `flows` are the current values.
     pub fn report(parts: &[&Self], name: &str, held: u64, flows: u64) -> PipeReport {
         let mut counts = Counts::default();
         parts.iter().for_each(|part| counts.add(&part.counts));
@@ -522,7 +522,7 @@ impl Account {
 }
 
 impl Mark {
-    /// Says what has been counted from this mark until another, with the waits of the same time.
+    /// Returns the differences between this snapshot and a later one, with the waiting times of the same period.
     pub fn until(&self, now: &Self, waits: &Waits) -> SinceChange {
         let arrived = |counts: &Counts| counts.arrived + counts.duplicated;
         SinceChange {

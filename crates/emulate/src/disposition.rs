@@ -1,4 +1,4 @@
-//! What became of each packet: what the engine knows of it while it holds it, and what it says of it in the end.
+//! The disposition of each packet: what the engine knows of a packet while it holds it, and what it records in the end.
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::{Nanos, Source, Stamp, Time};
@@ -6,79 +6,79 @@ use sojourn_time::{Nanos, Source, Stamp, Time};
 use crate::config::Direction;
 use crate::select::Key;
 
-/// How many bytes of a frame's beginning a disposition keeps: what rules, masks and targeted losses look at.
+/// Bytes of a frame's beginning that a disposition keeps: all that rules, masks and targeted losses read.
 pub const HEAD: usize = 128;
 
-/// What became of one packet. A copy has a disposition of its own.
+/// The disposition of one packet. A copy has its own disposition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disposition {
-    /// Counts arrivals and copies in the order in which they came to be, from 0.
+    /// Sequence number over arrivals and copies in the order of their creation, from 0.
     pub number: u64,
     /// The packet that it is a copy of.
     pub copy_of: Option<u64>,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// The pipe that it was in last, by its place in the configuration; `None`: it was in none.
+    /// Its pipe, as an index into the configuration; `None`: it entered none.
     pub pipe: Option<u16>,
-    /// The flow within a pipe with a mask; 0 where there is none, all ones for the pipe that the flows too many share.
+    /// Its flow within a pipe with a mask; 0: no mask; `u64::MAX`: the pipe shared by flows beyond the limit.
     pub flow: u64,
-    /// Bytes of its frame, without FCS.
+    /// Frame length in bytes, without FCS.
     pub bytes: u32,
-    /// The beginning of its frame, as it arrived.
+    /// The beginning of the frame, as it arrived.
     pub head: [u8; HEAD],
-    /// How many bytes of `head` there are.
+    /// Valid bytes of `head`.
     pub head_len: u8,
-    /// When it arrived, by its timestamp.
+    /// RX timestamp.
     pub arrived: Time,
-    /// Who took that timestamp.
+    /// The source of the RX timestamp.
     pub source: Source,
-    /// When it entered its first pipe: later than `arrived` only where the pipe had already gone further.
+    /// When it entered its pipe: later than `arrived` only if the pipe's time had already passed that.
     pub entered: Time,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it was to stay in delay lines.
+    /// The intended time in the delay line.
     pub drawn: Option<Nanos>,
-    /// When it left the last link that takes time.
+    /// When it left the link; `None`: it did not, or the link takes no time.
     pub link_left: Option<Time>,
-    /// When it was to leave.
+    /// The intended departure.
     pub intended: Option<Time>,
-    /// When it left.
+    /// The actual departure.
     pub departed: Option<Time>,
-    /// Whether its congestion mark was set.
+    /// Whether its ECN field was set to CE.
     pub is_marked: bool,
-    /// How many of its bits were flipped.
+    /// Number of flipped bits.
     pub flipped: u32,
-    /// Whether it was chosen to overtake.
+    /// Whether it was selected for reordering.
     pub is_reordered: bool,
-    /// Packets in the last queue before it.
+    /// Packets in the queue when it arrived there.
     pub queue_slots: u32,
-    /// Their bytes.
+    /// Bytes in the queue when it arrived there.
     pub queue_bytes: u64,
-    /// The sub-queue of that queue that it waited in: its class by its place, its flow or bucket; 0 where there is one for all.
+    /// The sub-queue that it waited in: the index of its class, its flow or its bucket; 0 for a queue without sub-queues.
     pub sub_queue: u64,
 }
 
 impl Disposition {
-    /// Returns the beginning of its frame.
+    /// Returns the beginning of the frame.
     pub fn head(&self) -> &[u8] {
         &self.head[..usize::from(self.head_len).min(HEAD)]
     }
 }
 
-/// How it ended.
+/// The outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// No rule sent it into a pipe: bridged as it came.
+    /// No rule sent it into a pipe: bridged unchanged.
     Unmatched,
-    /// It left through a pipe.
+    /// Sent through a pipe.
     Sent,
-    /// It did not.
+    /// Lost.
     Lost(Cause),
 }
 
 impl Outcome {
-    /// Returns the name that records carry: unmatched, sent, lost.
+    /// Returns the name that records use: unmatched, sent, lost.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unmatched => "unmatched",
@@ -100,28 +100,28 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// A loss before the queue: it used no bandwidth.
+    /// Loss impairment before the queue: it used no bandwidth.
     Before,
-    /// The queue had no room.
+    /// The queue was full.
     Full,
-    /// Active queue management.
+    /// Dropped by active queue management.
     Managed,
-    /// A loss behind the link.
+    /// Loss impairment after the link.
     After,
-    /// The link's profile: it took its time and was lost.
+    /// Loss by the link's profile: the packet used its time on the link.
     Profile,
-    /// A rule.
+    /// Dropped by a rule.
     Rule,
-    /// The emulator's memory was full.
+    /// The emulator's memory limit.
     Memory,
-    /// The port could not take it.
+    /// The port refused it.
     Port,
     /// The emulator ended while it waited.
     Ended,
 }
 
 impl Cause {
-    /// All of them, in the order of [`Cause::index`].
+    /// All causes, in the order of [`Cause::index`].
     pub const ALL: [Self; 9] = [
         Self::Before,
         Self::Full,
@@ -134,7 +134,7 @@ impl Cause {
         Self::Ended,
     ];
 
-    /// Returns the name that records and people use.
+    /// Returns the name that records and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -149,34 +149,34 @@ impl Cause {
         }
     }
 
-    /// Returns its place in [`Cause::ALL`].
+    /// Returns its position in [`Cause::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Finds the cause of a name.
+    /// Returns the cause of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
 }
 
-/// A packet that has just arrived, and is in no pipe.
+/// A packet that has arrived and is in no pipe yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub number: u64,
     pub direction: Direction,
-    /// Bytes of its frame, without FCS.
+    /// Frame length in bytes, without FCS.
     pub bytes: u32,
-    /// How many of these are known: of a frame that a capture had cut not all.
+    /// Known bytes of the frame: fewer than `bytes` if a capture truncated it.
     pub known: u32,
     pub key: Key,
     pub stamp: Stamp,
-    /// When it came in: later than its timestamp only where what it meets had already gone further.
+    /// When it entered: later than its timestamp only if the pipe's time had already passed that.
     pub entered: Time,
 }
 
 impl Arrival {
-    /// Says what became of it, of what it knows alone.
+    /// Makes the disposition of a packet that entered no pipe.
     pub fn disposition(&self, frame: &[u8], outcome: Outcome) -> Disposition {
         let mut head = [0; HEAD];
         let kept = frame.len().min(HEAD);
@@ -213,11 +213,11 @@ impl Arrival {
 pub(crate) struct Packet {
     pub arrival: Arrival,
     pub copy_of: Option<u64>,
-    /// How many copies were made of it.
+    /// The number of copies made of it.
     pub copies: u8,
-    /// The pipe, by its place in the configuration.
+    /// Its pipe, as an index into the configuration.
     pub pipe: u16,
-    /// Its class in that pipe.
+    /// Its class in the pipe's queue.
     pub class: u16,
     pub flow: u64,
     pub drawn: Option<Nanos>,
@@ -232,7 +232,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// A packet that a rule sends into a pipe and a class of it.
+    /// Makes a packet that a rule sends into a class of a pipe.
     pub fn new(arrival: Arrival, pipe: u16, class: u16) -> Self {
         Self {
             arrival,
@@ -253,7 +253,7 @@ impl Packet {
         }
     }
 
-    /// What stands in a slot that holds no packet.
+    /// Makes the placeholder for an empty slot.
     pub fn nobody() -> Self {
         let stamp = Stamp { at: Time(0), source: Source::Simulated };
         let direction = Direction::Forward;
@@ -262,7 +262,7 @@ impl Packet {
         Self::new(arrival, 0, 0)
     }
 
-    /// Says what became of it; `frame`: its beginning, as it arrived.
+    /// Makes its disposition; `frame`: the beginning of the frame as it arrived.
     pub fn disposition(&self, frame: &[u8], outcome: Outcome, departed: Option<Time>) -> Disposition {
         Disposition {
             copy_of: self.copy_of,

@@ -1,10 +1,11 @@
-//! The engine: frames and times in, intended departures out.
+//! The engine: takes frames and arrival times, returns intended departures.
 //!
-//! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] let it pass; [`Engine::due`] gives what leaves. When these are
-//! called changes nothing of what is intended, as long as no frame comes later than its own stamp says: then it enters
-//! its pipe where the pipe is, and its disposition says so (`entered`).
+//! Its time is virtual. [`Engine::arrive`] and [`Engine::advance`] advance it; [`Engine::due`] returns departures.
+//! Intended departures do not depend on when these are called, as long as no frame is handed over later than its
+//! timestamp says. A late frame enters its pipe at the pipe's current time, and its disposition records that
+//! (`entered`).
 //!
-//! A packet goes through one pipe, and pipes know nothing of each other.
+//! A packet passes one pipe; pipes are independent of each other.
 
 pub(crate) mod accounting;
 mod agenda;
@@ -32,36 +33,36 @@ pub struct Engine {
     accounting: Accounting,
 }
 
-/// What became of a frame that arrived.
+/// What the engine did with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// It is to be bridged now; the engine keeps nothing of it.
+    /// Not for a pipe: bridge it now. The engine keeps no copy.
     Unmatched,
-    /// The engine copied it.
+    /// Entered a pipe: the engine copied it.
     Kept,
-    /// It is lost.
+    /// Lost.
     Lost,
 }
 
-/// A frame that is to leave.
+/// A frame that is due for departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When.
+    /// The intended departure.
     pub intended: Time,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
     /// The packet's number.
     pub number: u64,
-    /// The pipe that it leaves, by its place in the configuration.
+    /// The pipe that it leaves, as an index into the configuration.
     pub pipe: u16,
     slot: u32,
 }
 
 impl Engine {
-    /// Makes an engine whose traces and outages begin at `start`.
+    /// Creates an engine whose traces and outages begin at `start`.
     ///
     /// # Errors
-    /// Names what contradicts itself in what is asked.
+    /// Names the contradiction in the configuration.
     pub fn new(config: &Config, start: Time) -> Result<Self, ConfigError> {
         Self::numbered(config, start, Numbers::Counted(0))
     }
@@ -75,22 +76,22 @@ impl Engine {
         })
     }
 
-    /// Takes a frame that arrives at `at` in simulated time, from its destination address on, without FCS.
+    /// Accepts a frame at the simulated time `at`. The frame begins with its destination MAC address and has no FCS.
     pub fn arrive(&mut self, direction: Direction, frame: &[u8], at: Time) -> Arrived {
         self.arrive_stamped(direction, frame, Stamp { at, source: Source::Simulated })
     }
 
-    /// Takes a frame that arrived as its timestamp says, from its destination address on, without FCS.
+    /// Accepts a frame with the timestamp of its arrival. The frame begins with its destination MAC address and has no FCS.
     pub fn arrive_stamped(&mut self, direction: Direction, frame: &[u8], stamp: Stamp) -> Arrived {
         self.arrive_late(direction, frame, stamp, stamp.at)
     }
 
-    /// Takes a frame of which only the first `known` bytes are known, as [`Engine::arrive`] does.
+    /// Accepts a frame of which only the first `known` bytes are known; otherwise as [`Engine::arrive`].
     pub fn arrive_cut(&mut self, direction: Direction, frame: &[u8], known: usize, at: Time) -> Arrived {
         self.take_in(direction, frame, known, Stamp { at, source: Source::Simulated }, at)
     }
 
-    /// Takes a frame that enters its pipe at `entered`, where that was later than its arrival.
+    /// Accepts a frame that enters its pipe at `entered`, which may be later than its arrival.
     pub(crate) fn arrive_late(&mut self, direction: Direction, frame: &[u8], stamp: Stamp, entered: Time) -> Arrived {
         self.take_in(direction, frame, frame.len(), stamp, entered)
     }
@@ -118,22 +119,22 @@ impl Engine {
         }
     }
 
-    /// Says when [`Engine::due`] has something to do next: [`Time::NEVER`] if nothing.
+    /// Returns the time at which [`Engine::due`] next has work: [`Time::NEVER`] if none.
     pub fn next(&self) -> Time {
         self.paths.needed().next().min(self.next_departure())
     }
 
-    /// Says when a link does something next.
+    /// Returns the time of the next event of a link.
     pub fn next_event(&self) -> Time {
         self.paths.events().next()
     }
 
-    /// Says when the next packet leaves a delay line, of those that are known to.
+    /// Returns the next departure from a delay line, among the departures known so far.
     pub fn next_departure(&self) -> Time {
         self.paths.exits().next()
     }
 
-    /// Lets virtual time pass until `now`. Never goes back.
+    /// Advances virtual time to `now`. Time never goes back.
     pub fn advance(&mut self, now: Time) {
         let now = now.min(Time(Time::NEVER.0 - 1));
         while let Some((at, path)) = self.paths.events().first().filter(|(at, _)| *at <= now) {
@@ -143,8 +144,8 @@ impl Engine {
 
     /// Returns the next frame whose intended departure is not after `until`, in the order of intended departures.
     ///
-    /// Nobody has to call [`Engine::advance`] before: links are asked for what can leave until then, and for no more, so that
-    /// frames whose stamps are older than `until` still find their place behind a pipe with a delay.
+    /// A call of [`Engine::advance`] is not needed before. Links advance only as far as departures until then require,
+    /// so that frames with timestamps older than `until` still enter a pipe with a delay at their proper time.
     pub fn due(&mut self, until: Time) -> Option<Departure> {
         while let Some((_, path)) = self.paths.needed().first().filter(|(at, _)| *at <= until) {
             let event = self.paths.next_event(path);
@@ -160,47 +161,48 @@ impl Engine {
         self.accounting.store.frame(departure.slot)
     }
 
-    /// Returns as much of a departure's frame as is known: all, unless it came by [`Engine::arrive_cut`].
+    /// Returns the known part of a departure's frame: all of it, unless it was accepted by [`Engine::arrive_cut`].
     pub fn known(&self, departure: &Departure) -> &[u8] {
         let known = self.accounting.store.packet(departure.slot).arrival.known;
         &self.frame(departure)[..known as usize]
     }
 
-    /// Notes that a frame has left at `actual`.
+    /// Records that a frame was sent at `actual`.
     pub fn departed(&mut self, departure: Departure, actual: Time) {
         self.accounting.sent(departure.slot, departure.intended, actual);
     }
 
-    /// Notes that the port could not take a frame: it is lost.
+    /// Records that the port refused a frame: it is lost.
     pub fn refused(&mut self, departure: Departure) {
         self.accounting.lose(departure.slot, Cause::Port);
     }
 
-    /// Counts frames that no rule could select and that went on unseen.
+    /// Counts frames that were bridged without the engine because no rule could select them.
     pub fn passed(&mut self, direction: Direction, frames: u64) {
         self.accounting.passed(direction, frames);
     }
 
-    /// Gives a pipe other parameters, at once for all of its flows; what waits stays, except where a smaller queue has no room for it.
-    /// Returns the time from which they hold: `now`, or later where the pipe has already gone further.
+    /// Changes the parameters of a pipe and of all its flows at once. Packets in it stay, except those that a smaller
+    /// queue cannot hold. Returns the time from which the parameters hold: `now`, or later if the pipe is already past
+    /// it.
     ///
     /// # Errors
-    /// Says what contradicts itself; then nothing has changed.
+    /// Names the contradiction; then nothing has changed.
     pub fn set(&mut self, pipe: &str, to: &config::Pipe, now: Time) -> Result<Time, ConfigError> {
         let to = config::Pipe { name: pipe.to_owned(), ..to.clone() };
         Ok(self.set_all(std::slice::from_ref(&to), now)?.first().copied().unwrap_or(now))
     }
 
-    /// Gives several pipes, told by their names, other parameters in one step. Returns the time from which each of them holds.
+    /// Changes the parameters of several pipes, identified by name, in one step. Returns the time from which each change holds.
     ///
     /// # Errors
-    /// Says what contradicts itself when all of them have changed; then none has.
+    /// Names the contradiction in the resulting configuration; then no pipe has changed.
     pub fn set_all(&mut self, pipes: &[config::Pipe], now: Time) -> Result<Vec<Time>, ConfigError> {
         let config = self.paths.changed(pipes)?;
         check(&config)?;
         let places = pipes.iter().map(|pipe| self.paths.place_of(&pipe.name)).collect::<Result<Vec<_>, _>>()?;
         for place in &places {
-            // What was checked names no class that there is not.
+            // Cannot fail halfway: the check has found that every class exists.
             self.rules.set(*place, &config.pipes[usize::from(*place)])?;
         }
         let mut times = Vec::with_capacity(places.len());
@@ -212,7 +214,7 @@ impl Engine {
         Ok(times)
     }
 
-    /// Keeps dispositions from now on, or no more.
+    /// Turns the recording of dispositions on or off.
     pub fn keep_dispositions(&mut self, keeps: bool) {
         if keeps && !self.accounting.keeps_dispositions {
             self.accounting.store.keep_heads();
@@ -220,7 +222,7 @@ impl Engine {
         self.accounting.keeps_dispositions = keeps;
     }
 
-    /// Gives the dispositions of packets that have ended since the last call, in the order in which they ended.
+    /// Drains the dispositions recorded since the last call, in the order in which packets ended.
     pub fn dispositions(&mut self) -> std::vec::Drain<'_, Disposition> {
         self.accounting.dispositions.drain(..)
     }
@@ -230,24 +232,24 @@ impl Engine {
         self.accounting.numbers.next()
     }
 
-    /// Returns what is asked now.
+    /// Returns the current configuration.
     pub fn config(&self) -> &Config {
         self.paths.config()
     }
 
-    /// Says what became of everything so far.
+    /// Reports everything since the start.
     pub fn report(&self) -> Report {
         self.told(false)
     }
 
-    /// Ends a block and begins the next: says what became of everything since the last call.
+    /// Ends a block and begins the next: reports everything since the last call.
     pub fn begin(&mut self) -> Report {
         let report = self.told(true);
         self.accounting.begin();
         report
     }
 
-    /// Ends it: what still waits is lost.
+    /// Ends the emulation: packets that still wait are lost.
     pub fn end(&mut self) {
         let mut slots: Vec<u32> = self.accounting.store.slots().collect();
         slots.sort_unstable_by_key(|slot| self.accounting.store.packet(*slot).arrival.number);

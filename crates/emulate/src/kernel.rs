@@ -1,12 +1,13 @@
-//! The same pipes by the kernel's own netem, where that is asked for: as `tc` commands.
+//! The configuration as `tc` commands for the kernel's own netem (`--backend kernel`).
 //!
-//! Text only; nothing here runs them. What leaves by the right port went forward, so the forward pipe becomes the right port's
-//! qdisc. Whatever netem would do otherwise than this engine is refused with a sentence (the list is from `sch_netem.c` of
-//! Linux 6.12 and its maintainer's own series of March 2026); what is left differs in this: netem's normal distribution is a
-//! table of 4096 values cut at 4 standard deviations, a frame's time on the link is cut to whole nanoseconds, probabilities are
-//! multiples of 2⁻³², and its random numbers are not ours, so a seed gives other dispositions. The ports must be in a bridge and
-//! must not merge frames (`ethtool -K PORT gro off lro off`): a merged frame is one packet to netem. Machines without
-//! netem prove these commands as text alone; `make kernels` runs them on kernels that have it.
+//! This module only generates text; it does not run the commands. Forward packets leave by the right port, so the
+//! forward pipe becomes the right port's qdisc. Whatever netem would do differently from this engine is refused with a
+//! message (the list is from `sch_netem.c` of Linux 6.12 and its maintainer's series of March 2026). These differences
+//! remain: netem's normal distribution is a table of 4096 values truncated at 4 standard deviations; a frame's time on
+//! the link is truncated to whole nanoseconds; probabilities are multiples of 2⁻³²; and its random numbers differ, so a
+//! seed gives other dispositions. The ports must be in a bridge and must not merge frames
+//! (`ethtool -K PORT gro off lro off`): netem sees a merged frame as one packet. On machines without netem, tests check
+//! only the text of the commands; `make kernels` runs them on kernels with netem.
 
 use sojourn_time::Nanos;
 
@@ -19,7 +20,7 @@ use crate::config::{
 /// A command: the program and its arguments.
 pub type Command = Vec<String>;
 
-/// Returns the commands that configure both ports; none where a pipe does nothing.
+/// Returns the commands that configure both ports; none for a pipe that does nothing.
 ///
 /// # Errors
 /// Names the first thing that netem cannot do exactly, and what to write instead.
@@ -49,7 +50,7 @@ pub fn undo(config: &Config, left: &str, right: &str) -> Result<Vec<Command>, Co
         .collect())
 }
 
-/// Returns a command of [`commands`] or [`undo`] with the qdisc under a handle: by that it is known, and no other is removed.
+/// Returns a command of [`commands`] or [`undo`] with a handle for the qdisc, so that no other qdisc is removed.
 pub fn under(handle: &str, command: &[String]) -> Command {
     let (root, rest) = command.split_at(command.len().min(ROOT_WORDS));
     [root, &["handle".to_owned(), handle.to_owned()], rest].concat()
@@ -60,10 +61,10 @@ pub fn port_of(command: &[String]) -> &str {
     command.get(ROOT_WORDS - 2).map_or("", String::as_str)
 }
 
-/// How many words say whose root is meant: `tc qdisc replace dev PORT root`.
+/// Number of words up to `root` in `tc qdisc replace dev PORT root`.
 const ROOT_WORDS: usize = 6;
 
-/// Finds the port that each pipe leaves by: only rules that say a way and nothing else have one.
+/// Returns the egress port of each pipe. Only rules that select nothing but a direction have one.
 fn ported<'a>(config: &'a Config, left: &'a str, right: &'a str) -> Result<Vec<(&'a Pipe, &'a str)>, ConfigError> {
     let mut ported: Vec<(&Pipe, &str)> = Vec::new();
     for rule in &config.rules {
@@ -86,7 +87,7 @@ fn ported<'a>(config: &'a Config, left: &'a str, right: &'a str) -> Result<Vec<(
     Ok(ported)
 }
 
-/// Returns the pipe and the way of a rule that says nothing else.
+/// Returns the pipe and the direction of a rule that selects nothing else.
 fn simple(rule: &Rule) -> Option<(&str, Direction)> {
     let Action::Pipe { pipe, class: None } = &rule.action else { return None };
     let direction = rule.on.direction?;
@@ -94,10 +95,10 @@ fn simple(rule: &Rule) -> Option<(&str, Direction)> {
     (rule.on == plain).then_some((pipe.as_str(), direction))
 }
 
-/// A refusal's sentence.
+/// The message of a refusal.
 type Refused = Result<(), String>;
 
-/// Returns the words behind `netem`; none for a pipe that does nothing.
+/// Returns the words after `netem`; none for a pipe that does nothing.
 fn netem(pipe: &Pipe, config: &Config) -> Result<Vec<String>, String> {
     refuse(pipe.mask.is_some_and(|mask| mask != Mask::default()), "has no pipes of flows; leave the mask out")?;
     refuse(pipe.after != Impairments::default(), "loses before its queue only; leave out what is after the link")?;
@@ -139,10 +140,10 @@ fn refuse_queue(queue: &Queue) -> Refused {
     refuse(queue.limit.bytes.is_some(), "counts its queue in packets; give it in packets")
 }
 
-/// One limit counts the queue and the delay line together, so that a queue is only exact where there is no delay.
+/// netem has one limit for the queue and the delay line together, so the queue's limit is exact only without a delay.
 fn limit(pipe: &Pipe, config: &Config) -> Result<u64, String> {
     if pipe.link.rate_bps.is_none() {
-        // Nothing but the delay line is in it then: as many packets as the memory could ever hold.
+        // Only the delay line counts then: as many packets as the memory could ever hold.
         return Ok((config.memory_bytes / 64).clamp(1, u64::from(u32::MAX)));
     }
     refuse(
@@ -177,7 +178,7 @@ fn delay(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     reorder(pipe, words)
 }
 
-/// A time as tc takes it: Debian 12's knows no unit below µs, and takes a part of one for none.
+/// Returns a time in a form that tc accepts: Debian 12's tc has no unit below µs, and reads a fraction of one as none.
 fn microseconds(time: Nanos) -> Result<String, String> {
     refuse(time.0 % 1_000 != 0, "takes times in whole µs; give such")?;
     Ok(format!("{}us", time.0 / 1_000))
@@ -198,7 +199,7 @@ fn jitter_words(jitter: &Distribution, words: &mut Vec<String>) -> Refused {
         }
     };
     words.push(microseconds(*size)?);
-    // Without a distribution netem's is uniform; older tc know no word for it.
+    // netem's default distribution is uniform; older versions of tc have no word for it.
     if name != "uniform" {
         words.extend(["distribution".to_owned(), name.to_owned()]);
     }
@@ -209,7 +210,7 @@ fn reorder(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     let Some(reorder) = pipe.delay.reorder else { return Ok(()) };
     refuse(reorder.by.is_some(), "spares a reordered packet all of its delay; leave \"by\" out")?;
     refuse(pipe.link.rate_bps.is_some(), "sends reordered packets past its rate; leave one out")?;
-    // After a gap netem tries each packet until one is chosen: the same only where the first is chosen for certain.
+    // After a gap netem tries each packet until one is selected: the same only if the first is selected for certain.
     refuse(
         reorder.gap > 1 && reorder.probability < 1.0,
         "counts gaps from the last reordered packet; give 100% or no gap",
@@ -270,7 +271,7 @@ fn rate(pipe: &Pipe, words: &mut Vec<String>) -> Refused {
     Ok(())
 }
 
-/// Writes commands as a person would type them.
+/// Formats commands as a person would type them.
 pub fn to_text(commands: &[Command]) -> String {
     commands.iter().map(|command| command.join(" ") + "\n").collect()
 }
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
     use crate::config::pipe_from_words;
 
-    /// Both ways with the same words.
+    /// Makes a configuration with the same pipe in both directions.
     fn config(words: &str) -> Config {
         let pipe = |name: &str| pipe_from_words(words, &Pipe { name: name.to_owned(), ..Pipe::default() }).unwrap();
         let mut config = Config { pipes: vec![pipe("forward"), pipe("backward")], ..Config::default() };
@@ -288,7 +289,7 @@ mod tests {
         config
     }
 
-    /// What is behind "netem limit N" of the forward pipe.
+    /// Returns the words after "netem limit N" of the forward pipe.
     fn netem_of(words: &str) -> String {
         let commands = commands(&config(words), "l", "r").unwrap_or_else(|error| panic!("{words}: {error}"));
         commands[0][9..].join(" ")
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(queue[0][7..9], ["limit", "51"], "one more is on the link");
     }
 
-    /// Our own reader of tc's lines reads the printed commands as the configuration that they were made of.
+    /// The printed commands, parsed by our own parser, give the configuration they were made from.
     #[test]
     fn what_netem_gets_is_what_was_asked() {
         for words in [

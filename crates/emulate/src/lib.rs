@@ -1,11 +1,13 @@
-//! The emulating bridge's engine: select → impair → queue → link → impair → delay line → out, in virtual time.
+//! The engine of the emulating bridge, in virtual time: select → impair → queue → link → impair → delay line → departure.
 //!
-//! Pure: frames and times in, frames and times out. It reads no clock and does no I/O, so the same engine runs over two ports
-//! ([`driver`]), over a capture file, and again over its own log, where it must give the same dispositions ([`replay`]). All
-//! randomness comes from one seed, one stream for each impairment, pipe and flow ([`random`]).
+//! The engine is pure: its input and output are frames and times. It reads no clock and does no I/O, so the same engine
+//! runs over two ports ([`driver`]), over a capture file, and over its own log, where it must give the same
+//! dispositions ([`replay`]). One seed determines all randomness: each impairment of each pipe and flow has its own
+//! stream ([`random`]).
 //!
-//! What becomes of a packet depends on the order and the times of arrivals alone, never on when the engine was called: what
-//! it computes are *intended* departures. By how much the real ones miss them is counted while it runs ([`accuracy`]).
+//! The disposition of a packet depends only on the order and the times of arrivals, never on when the engine was
+//! called. The engine computes *intended* departures; the error of actual departures is measured while it runs
+//! ([`accuracy`]).
 
 pub mod accuracy;
 pub mod config;

@@ -1,7 +1,8 @@
-//! The link: how long each packet takes on it, in whole numbers, with what is left over carried on.
+//! The link: the time that each packet takes on it, in integer arithmetic whose remainders are carried over.
 //!
-//! A packet leaves at max(when it came, when the one before left) + bits / rate, exactly, cut down to a whole nanosecond
-//! only where it is returned. Nothing here knows of queues: it is asked when what is put on it now will be through.
+//! A packet leaves at max(its arrival, departure of the previous packet) + bits / rate. This is exact; it is rounded
+//! down to a nanosecond only when returned. The link knows nothing of queues: it computes when a packet put on it now
+//! will have left.
 
 mod opportunities;
 mod rates;
@@ -15,9 +16,9 @@ use crate::random::{Origin, Random};
 use opportunities::Opportunities;
 use rates::Rates;
 
-/// What a bit is in the unit of work: what 1 bit/s carries in a nanosecond.
+/// A bit in nanobits: a nanobit is what 1 bit/s carries in a nanosecond.
 const NANOBITS: u64 = 1_000_000_000;
-/// Ethernet's header: mahimahi's opportunities count from behind it.
+/// Ethernet's header, which mahimahi's opportunities do not count.
 const ETHERNET: i64 = 14;
 
 /// A link.
@@ -25,14 +26,14 @@ const ETHERNET: i64 = 14;
 pub(crate) struct Link {
     overhead: i64,
     cell: Option<Cell>,
-    /// Most credit, in nanobits.
+    /// Token bucket size, in nanobits.
     burst: u128,
     credit: u128,
     profile: Option<Profile>,
     random: Random,
     rates: Rates,
     opportunities: Option<Opportunities>,
-    /// When the last packet was through, and what of it belongs to the nanosecond after.
+    /// When the last packet left, rounded down, and the remainder of its work in nanobits.
     free_at: Time,
     debt: u128,
 }
@@ -40,23 +41,23 @@ pub(crate) struct Link {
 /// A packet on the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ride {
-    /// When it is through; where opportunities carry it, nobody knows.
+    /// When it leaves the link; [`Time::NEVER`] while that is unknown, as with opportunities.
     pub done: Time,
-    /// Whether it is lost then.
+    /// Whether it is lost when it leaves.
     pub is_lost: bool,
-    /// Whether what follows the link knows its departure.
+    /// Whether its departure was announced to the stages after the link.
     pub is_told: bool,
-    /// When it was put on it, or went on under other parameters.
+    /// When it was put on the link, or when its parameters last changed.
     pub since: Time,
-    /// Work that was left then.
+    /// Remaining work at that time, in nanobits.
     left: u128,
-    /// Time on the medium beside.
+    /// Extra time for medium access.
     extra: Nanos,
     debt: u128,
 }
 
 impl Link {
-    /// Makes one that is free; traces and outages begin at `start`.
+    /// Makes an idle link; traces and outages begin at `start`.
     pub fn new(link: &config::Link, start: Time, origin: Origin<'_>) -> Self {
         Self {
             overhead: i64::from(link.overhead_bytes),
@@ -72,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Takes other parameters at `now`; a packet that is on it goes on under them.
+    /// Changes the parameters at `now`; a packet on the link continues with the new ones.
     pub fn set(&mut self, link: &config::Link, start: Time, now: Time, ride: Option<&mut Ride>) {
         if let Some(ride) = ride {
             self.hold(ride, now);
@@ -83,22 +84,22 @@ impl Link {
         }
     }
 
-    /// Whether packets take no time on it, ever.
+    /// Returns whether packets never take time on the link.
     pub fn is_instant(&self) -> bool {
         self.opportunities.is_none() && self.profile.is_none() && self.rates.is_instant()
     }
 
-    /// Whether it carries packets by opportunities.
+    /// Returns whether the link sends by opportunities.
     pub fn has_opportunities(&self) -> bool {
         self.opportunities.is_some()
     }
 
-    /// Returns the delay and the loss that a trace asks for at a time.
+    /// Returns the delay and the loss that a trace gives at a time.
     pub fn traced(&self, at: Time) -> (Option<Nanos>, Option<f64>) {
         self.rates.point(at).map_or((None, None), |point| (point.delay, point.loss))
     }
 
-    /// Puts a packet on the link, which is free.
+    /// Puts a packet on the idle link.
     pub fn begin(&mut self, bytes: u32, now: Time) -> Ride {
         let (extra, is_lost) = self.access();
         let work = u128::from(self.bits(bytes)) * u128::from(NANOBITS);
@@ -114,13 +115,13 @@ impl Link {
         ride
     }
 
-    /// Returns when it carries next, where it has opportunities.
+    /// Returns the time of the next opportunity, if the link has any.
     pub fn next_opportunity(&self) -> Time {
         let next = self.opportunities.as_ref().map_or(Time::NEVER, Opportunities::next);
         if self.rates.is_over(next) { Time::NEVER } else { next }
     }
 
-    /// Lets the opportunities go by that are not after `now`.
+    /// Discards the opportunities that are not after `now`.
     pub fn pass_opportunities(&mut self, now: Time) {
         if let Some(opportunities) = &mut self.opportunities {
             opportunities.pass(now);
@@ -135,7 +136,7 @@ impl Link {
         if self.rates.is_out(at) { 0 } else { opportunities::BYTES }
     }
 
-    /// Carries a packet by so many bytes; returns how many were left over when all of it was through.
+    /// Carries up to `bytes` bytes of a packet; returns how many bytes are left over if the packet is complete.
     pub fn carry(&self, ride: &mut Ride, bytes: u32) -> Option<u32> {
         let bit = u128::from(NANOBITS) * 8;
         let needed = ride.left.div_ceil(bit);
@@ -158,7 +159,7 @@ impl Link {
         on_link * 8
     }
 
-    /// Draws what access to the medium takes beside, and whether the packet is lost at its end.
+    /// Draws the extra time for medium access, and whether the packet is lost at its end.
     fn access(&mut self) -> (Nanos, bool) {
         let Some(profile) = &self.profile else { return (Nanos::ZERO, false) };
         let samples = profile.samples.len();
@@ -167,7 +168,7 @@ impl Link {
         (profile.samples[index], index as f64 >= level)
     }
 
-    /// Earns credit for idle time; what the last packet owed is paid by it.
+    /// Adds credit for idle time, less the remainder of the last packet.
     fn rest(&mut self, now: Time) {
         if now <= self.free_at {
             return;
@@ -180,7 +181,7 @@ impl Link {
         self.free_at = now;
     }
 
-    /// Works out when a packet is through.
+    /// Computes when a packet leaves.
     fn resume(&mut self, ride: &mut Ride, now: Time) {
         ride.since = now;
         if self.opportunities.is_some() {
@@ -193,7 +194,7 @@ impl Link {
         (self.free_at, self.debt) = (ride.done, debt);
     }
 
-    /// Works out what of a packet is still to be carried.
+    /// Computes the remaining work of a packet.
     fn hold(&mut self, ride: &mut Ride, now: Time) {
         if self.opportunities.is_some() {
             return;
@@ -209,7 +210,7 @@ impl Link {
 
     fn change(&mut self, link: &config::Link, start: Time, now: Time) {
         if self.opportunities.is_some() {
-            // Later than `now` where a packet of the rate before still keeps it.
+            // Later than `now` if a packet sent at the previous rate still occupies the link.
             (self.free_at, self.debt) = (self.free_at.max(now), 0);
         }
         self.rest(now);

@@ -1,7 +1,7 @@
-//! One pipe at work, or one flow's own pipe where there is a mask: stage, queue, link, stage, delay line.
+//! One pipe, or one flow's instance of a pipe with a mask: impairments, queue, link, impairments, delay line.
 //!
-//! It lives in its own virtual time, which goes on when a packet comes and when the link is done with one. When it is
-//! called does not matter: what is due is done in the order in which it is due.
+//! A pipe has its own virtual time, which advances with arrivals and with events of the link. Results do not depend on
+//! when it is called: due events are processed in the order of their times.
 
 pub(crate) mod flows;
 mod mark;
@@ -19,16 +19,16 @@ use crate::link::{Link, Ride};
 use crate::queue::{Discipline, Waiting};
 use crate::random::Origin;
 
-/// How long before it is through a packet's departure may be announced: so whoever sends can be ready at the moment. What changes
-/// after that no longer touches it.
+/// How long before the end of its time on the link a packet's departure is announced, so that the sender can prepare.
+/// Later changes of parameters do not affect the packet.
 const AHEAD: Nanos = Nanos::millis(1);
 
-/// A pipe at work.
+/// A running pipe.
 #[derive(Debug)]
 pub(crate) struct Path {
-    /// The pipe's place in the configuration.
+    /// The pipe, as an index into the configuration.
     pub pipe: u16,
-    /// 0 where there is no mask.
+    /// The flow; 0 without a mask.
     pub flow: u64,
     before: Stage,
     queue: Discipline,
@@ -37,19 +37,19 @@ pub(crate) struct Path {
     after: Stage,
     sampler: Sampler,
     order: Order,
-    /// Delays of ports: of the n-th, packets are in lane n + 1 of the line.
+    /// Constant delays by port: packets of entry n use sub-queue n + 1 of the delay line.
     of_ports: Vec<PortDelay>,
-    /// By lane; no delay is drawn below it, but for packets that overtake.
+    /// The minimum delay of each sub-queue of the delay line, except for reordered packets.
     least: Vec<Nanos>,
-    /// No packet at all leaves the line sooner.
+    /// The minimum time of any packet in the delay line.
     soonest: Nanos,
     pub line: Line,
-    /// When the link last did something.
+    /// The time of the link's last event.
     clock: Time,
 }
 
 impl Path {
-    /// Makes an empty one; traces and outages begin at `start`.
+    /// Makes an empty pipe; traces and outages begin at `start`.
     pub fn new(place: u16, pipe: &config::Pipe, flow: u64, seed: u64, start: Time) -> Self {
         let origin = Origin { seed, pipe: &pipe.name, flow };
         Self {
@@ -70,7 +70,7 @@ impl Path {
         }
     }
 
-    /// Takes other parameters at `now`. What waits stays where it is, unless a smaller queue has no room for it.
+    /// Changes the parameters at `now`. Waiting packets stay, unless a smaller queue cannot hold them.
     pub fn set(&mut self, pipe: &config::Pipe, start: Time, now: Time, accounting: &mut Accounting) {
         self.serve(now, accounting);
         let had_link = !self.link.is_instant();
@@ -93,7 +93,7 @@ impl Path {
         self.serve(now, accounting);
     }
 
-    /// Takes a packet; returns when it really came in, as what is over is over.
+    /// Accepts a packet. Returns its actual entry time: the pipe's past cannot change.
     pub fn enter(&mut self, slot: u32, at: Time, accounting: &mut Accounting) -> Time {
         let at = at.max(self.earliest());
         self.serve(at, accounting);
@@ -113,7 +113,7 @@ impl Path {
         at
     }
 
-    /// Lets the link do what it does until then.
+    /// Processes the events of the link until `until`.
     pub fn serve(&mut self, until: Time, accounting: &mut Accounting) {
         while self.next_event() <= until.min(Time::NEVER - Nanos(1)) {
             if self.link.has_opportunities() && self.ride.is_none_or(|(_, ride)| !ride.is_told) {
@@ -124,7 +124,7 @@ impl Path {
         }
     }
 
-    /// Returns when the link does something next.
+    /// Returns the time of the link's next event.
     pub fn next_event(&self) -> Time {
         match &self.ride {
             Some((_, ride)) if ride.is_told => ride.done,
@@ -134,13 +134,13 @@ impl Path {
         }
     }
 
-    /// Returns when that must have been done for what follows to leave in time.
+    /// Returns the latest time at which that event must be processed so that no departure is late.
     pub fn needed(&self) -> Time {
         self.next_event() + self.soonest
     }
 
-    /// Returns the time before which nothing can be done any more: what follows then depends on when the engine was called
-    /// only so far as a packet came later than its stamp says.
+    /// Returns the earliest time at which a packet can still enter. Results depend on when the engine was called only
+    /// if a packet is handed over later than its timestamp says.
     pub fn earliest(&self) -> Time {
         match self.order {
             Order::Kept => self.clock.max(self.line.earliest(&self.least)),
@@ -148,17 +148,17 @@ impl Path {
         }
     }
 
-    /// Whether there is nothing in it any more, at `now`.
+    /// Returns whether the pipe is empty at `now`.
     pub fn is_idle(&self, now: Time) -> bool {
         self.ride.is_none() && self.queue.slots() == 0 && self.line.latest() <= now
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the pipe holds no packet.
     pub fn is_unused(&self) -> bool {
         self.ride.is_none() && self.queue.slots() == 0 && self.line.len() == 0
     }
 
-    /// Puts a packet into the queue, or past it where nothing ever waits.
+    /// Enqueues a packet, or bypasses the queue if the link takes no time.
     fn queue_up(&mut self, slot: u32, at: Time, accounting: &mut Accounting) {
         if self.link.is_instant() && self.ride.is_none() {
             self.leave(slot, at, false, accounting);
@@ -195,7 +195,7 @@ impl Path {
         waiting
     }
 
-    /// Goes on with the next packet where the link is free.
+    /// Starts the next packet if the link is idle.
     fn go_on(&mut self, now: Time, accounting: &mut Accounting) {
         if self.ride.is_none() && !self.link.has_opportunities() {
             self.start(now, accounting);
@@ -225,14 +225,14 @@ impl Path {
         next
     }
 
-    /// Tells what follows when a packet leaves, or takes the next one when it has left.
+    /// Announces the departure of the packet on the link; after the departure, starts the next packet.
     fn ride_on(&mut self, accounting: &mut Accounting) {
         let Some((waiting, ride)) = &mut self.ride else { return };
         if ride.is_told {
             let done = ride.done;
             self.clock = self.clock.max(done);
             self.ride = None;
-            // Where the link has become one of opportunities, this packet kept it until now.
+            // If opportunities have replaced the rate, this packet occupied the link until now.
             self.link.pass_opportunities(done);
             self.go_on(done, accounting);
         } else {
@@ -248,7 +248,7 @@ impl Path {
         if is_waiting { self.link.next_opportunity() } else { Time::NEVER }
     }
 
-    /// Lets go what one opportunity carries.
+    /// Sends what the next opportunity carries.
     fn use_opportunity(&mut self, accounting: &mut Accounting) {
         let at = self.link.next_opportunity();
         self.clock = self.clock.max(at);
@@ -267,7 +267,7 @@ impl Path {
         }
     }
 
-    /// Sends a packet on that leaves the link at `at`.
+    /// Passes on a packet that leaves the link at `at`.
     fn leave(&mut self, slot: u32, at: Time, is_lost: bool, accounting: &mut Accounting) {
         let packet = accounting.store.packet_mut(slot);
         if !self.link.is_instant() {
@@ -307,7 +307,7 @@ impl Path {
     }
 }
 
-/// Damages and copies a packet as a stage says.
+/// Damages and duplicates a packet as the stage decided.
 fn impair(stage: &mut Stage, met: Met, slot: u32, accounting: &mut Accounting) -> Option<u32> {
     if stage.is_damaging() {
         let flipped = stage.damage(accounting.store.frame_mut(slot));
@@ -321,12 +321,12 @@ fn impair(stage: &mut Stage, met: Met, slot: u32, accounting: &mut Accounting) -
     if met.is_duplicated { accounting.copy(slot) } else { None }
 }
 
-/// From when on the departure of a packet on the link may be announced.
+/// Returns the time from which the departure of a packet on the link may be announced.
 fn tell_at(ride: &Ride) -> Time {
     if ride.done == Time::NEVER { Time::NEVER } else { ride.since.max(ride.done - AHEAD) }
 }
 
-/// What no delay of a pipe is below, those included that are spared a part or all of it to overtake.
+/// Returns the minimum delay of a pipe, reordered packets included.
 fn soonest(pipe: &config::Pipe) -> Nanos {
     let least = least_of_lanes(pipe).into_iter().min().unwrap_or_default();
     match pipe.delay.reorder {
@@ -335,7 +335,7 @@ fn soonest(pipe: &config::Pipe) -> Nanos {
     }
 }
 
-/// What no delay of a pipe is below, by the lanes of its line.
+/// Returns the minimum delay of a pipe for each sub-queue of the delay line.
 fn least_of_lanes(pipe: &config::Pipe) -> Vec<Nanos> {
     let traced = match &pipe.link.trace {
         Some(Trace::Points { points, .. }) => points.iter().filter_map(|point| point.delay).min(),
@@ -345,12 +345,12 @@ fn least_of_lanes(pipe: &config::Pipe) -> Vec<Nanos> {
     let jitter = match &pipe.delay.jitter {
         None | Some(Distribution::Exponential { .. } | Distribution::Pareto { .. } | Distribution::Gamma { .. }) => 0,
         Some(Distribution::Uniform { spread }) => -spread.0.abs(),
-        // Beyond ten standard deviations there is nothing, at any number of packets.
+        // Beyond ten standard deviations the probability is negligible for any number of packets.
         Some(Distribution::Normal { sd }) => sd.0.saturating_mul(-10),
         Some(Distribution::Empirical { points, .. }) => points.first().map_or(0, |(_, least)| least.0),
         Some(Distribution::Table { sd, values, .. }) => {
             let least = values.iter().min().map_or(0, |least| i128::from(*least) * i128::from(sd.0));
-            // Down to the next nanosecond.
+            // Round down to a nanosecond.
             i64::try_from(least.div_euclid(8_192)).unwrap_or(i64::MIN)
         }
     };

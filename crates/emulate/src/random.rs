@@ -1,18 +1,18 @@
-//! Where randomness comes from: one stream for each impairment of each pipe and flow, all from one seed.
+//! Random streams: one for each impairment of each pipe and flow, all derived from one seed.
 //!
-//! So a change of one impairment does not touch the draws of another, and the same seed gives the same dispositions however the
-//! packets of several pipes are interleaved. The generator is xoshiro256++ (Blackman and Vigna 2019), seeded through
-//! SplitMix64; its values do not depend on a version, and a test pins them.
+//! A change of one impairment therefore does not affect the draws of another, and the same seed gives the same
+//! dispositions however the packets of several pipes are interleaved. The generator is xoshiro256++ (Blackman and Vigna
+//! 2019), seeded through SplitMix64; its values do not depend on a version, and a test pins them.
 
 use rand::{RngCore, SeedableRng};
 
 /// The generator.
 pub type Random = rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Whose randomness it is.
+/// The pipe and the flow that a stream belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// The seed of the whole emulator.
+    /// The emulator's seed.
     pub seed: u64,
     /// The pipe's name.
     pub pipe: &'a str,
@@ -23,7 +23,7 @@ pub struct Origin<'a> {
 impl Origin<'_> {
     /// Returns the stream for one purpose: "before/loss/0", "delay", "red".
     pub fn stream(&self, purpose: &str) -> Random {
-        // FNV-1a: any hash will do that stays the same for ever; SplitMix64 then makes near seeds strangers.
+        // FNV-1a. Any hash that never changes would do; SplitMix64 then decorrelates similar seeds.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         let words = [self.seed.to_le_bytes(), self.flow.to_le_bytes()];
         for byte in words.iter().flatten().chain(self.pipe.as_bytes()).chain(&[0]).chain(purpose.as_bytes()) {
@@ -33,7 +33,7 @@ impl Origin<'_> {
     }
 }
 
-/// An [`Origin`] that a stage keeps, for streams that it needs only later.
+/// An [`Origin`] that a stage stores, to create streams later.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     seed: u64,
@@ -51,7 +51,7 @@ impl Owner {
     }
 }
 
-/// A probability as the share of the 2^64 values of a draw for which something happens: exact for 0 and 1, and to 2^-64 between.
+/// A probability as a number of the 2^64 values of a draw: exact for 0 and 1, and to 2^-64 between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chance(u128);
 
@@ -59,18 +59,18 @@ impl Chance {
     /// Never.
     pub const NEVER: Self = Self(0);
 
-    /// Makes one; below 0 (and no number) is never, above 1 always.
+    /// Converts a probability; below 0 (and NaN) gives never, above 1 always.
     pub fn of(probability: f64) -> Self {
-        // A power of two: the product is exact, so p is not rounded before the conversion cuts it to 64 bits.
+        // A power of two: the product is exact, so p is not rounded before the conversion truncates it to 64 bits.
         Self((probability.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u128)
     }
 
-    /// Says whether it happens. Takes one value from the stream whatever the probability.
+    /// Returns whether the event happens. Takes one value from the stream, whatever the probability.
     pub fn happens(self, random: &mut Random) -> bool {
         self.covers(random.next_u64())
     }
 
-    /// Says whether it happens at this draw: for several outcomes of one draw, by rising probabilities.
+    /// Returns whether the event happens at this draw. Several outcomes can share a draw, by ascending cumulative probabilities.
     pub fn covers(self, draw: u64) -> bool {
         u128::from(draw) < self.0
     }

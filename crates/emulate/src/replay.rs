@@ -1,7 +1,7 @@
-//! The oracle: the same engine, driven by the arrivals of a log, must give the same dispositions.
+//! The oracle: the same engine, driven by the arrivals of a log, must produce the same dispositions.
 //!
-//! What the log alone can know is taken from it: the numbers of packets, for whom there was no memory (that depends on when
-//! others had really left) and what a port refused. Everything else is worked out anew.
+//! Taken from the log is only what the engine cannot compute: the numbers of packets, which packets found no memory
+//! (this depends on actual departures) and what a port refused. Everything else is computed again.
 
 use std::collections::HashMap;
 
@@ -13,37 +13,37 @@ use crate::config::{Config, Pipe};
 use crate::disposition::{Cause, Disposition, Outcome};
 use crate::engine::{Engine, Numbers, Told};
 
-/// Parameters that a pipe was given live: the number of the first packet that they hold for, the time, the pipe's name, and what it became.
+/// A live change of a pipe: the number of the first packet it applies to, its time, the pipe's name, and the new parameters.
 pub type Change = (u64, Time, String, Pipe);
 
-/// How a replay differs from its log: packets, of each kind.
+/// Differences between a replay and its log, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Differences {
     /// Packets of the log.
     pub packets: u64,
-    /// Those that still waited when it ended: what would have become of them is not known.
+    /// Packets that still waited when the log ended: their disposition is unknown.
     pub unfinished: u64,
-    /// Another disposition, or none on one of the sides.
+    /// Packets with another disposition, or with none on one side.
     pub dispositions: u64,
-    /// Another delay.
+    /// Packets with another delay.
     pub drawn: u64,
-    /// Another intended departure.
+    /// Packets with another intended departure.
     pub intended: u64,
     /// The first packet that differs.
     pub first: Option<u64>,
 }
 
 impl Differences {
-    /// Whether there are none.
+    /// Returns whether there are no differences.
     pub fn is_identical(&self) -> bool {
         (self.dispositions, self.drawn, self.intended) == (0, 0, 0)
     }
 }
 
-/// Lets the arrivals of a log happen again, from the configuration and the start that it names.
+/// Replays the arrivals of a log with its configuration and its start.
 ///
 /// # Errors
-/// When the configuration or a change contradicts itself.
+/// If the configuration or a change contradicts itself.
 pub fn replay(
     config: &Config,
     start: Time,
@@ -73,21 +73,21 @@ pub fn replay(
     Ok(replay.finish(logged))
 }
 
-/// How much a replay may hold: the log names the packets without memory, so it is twice what its emulator had, and never more than all the frames of
-/// the log would take. A log of which that is not enough was not written by an emulator.
+/// Returns the memory limit of a replay: twice the emulator's, because the log names the packets that found no memory,
+/// but no more than all frames of the log would take. A log that needs more was not written by an emulator.
 fn memory(config: &Config, logged: &[Disposition]) -> u64 {
-    // A slot is up to twice its frame; what is kept of a packet beside it is less than a page.
+    // A slot is up to twice the frame; the metadata of a packet takes less than a page.
     let of = |disposition: &Disposition| 2 * u64::from(disposition.bytes) + 4_096;
     let all = logged.iter().map(of).fold(LEAST_MEMORY, u64::saturating_add);
     all.min(config.memory_bytes.saturating_mul(2).saturating_add(LEAST_MEMORY))
 }
 
-/// Memory is taken in chunks, one of each size of frame at least.
+/// Memory is allocated in chunks, at least one for each frame size.
 const LEAST_MEMORY: u64 = 4 << 20;
 
-/// Returns what of a log without an end, in the order in which it was written, can be replayed: packets before the first that is
-/// missing, which may have changed what became of all behind it. Those that ended after that one came are as if they had waited
-/// at the end.
+/// Returns the part of a truncated log, in the order in which it was written, that can be replayed: the packets before
+/// the first missing number, because the missing packet may have affected all later ones. Packets that left after the
+/// last of these entered become unfinished.
 pub fn before_gap(mut logged: Vec<Disposition>) -> Vec<Disposition> {
     let mut numbers: Vec<u64> = logged.iter().map(|disposition| disposition.number).collect();
     numbers.sort_unstable();
@@ -97,7 +97,7 @@ pub fn before_gap(mut logged: Vec<Disposition>) -> Vec<Disposition> {
         logged.iter().filter(|disposition| disposition.number < gap).map(|disposition| disposition.entered).max();
     let mut ended = Time::NEVER;
     for disposition in logged.iter_mut().rev() {
-        // A packet that was lost ended before the next one left.
+        // A lost packet ended before the next packet left.
         ended = disposition.departed.unwrap_or(ended);
         if until.is_some_and(|until| ended > until) {
             disposition.outcome = Outcome::Lost(Cause::Ended);
@@ -122,7 +122,7 @@ pub fn differences(logged: &[Disposition], replayed: &[Disposition]) -> Differen
             found.compare(disposition, other);
         }
     }
-    // What packets that were unfinished would have become includes copies of them.
+    // Copies of unfinished packets may appear in the replay only.
     let is_new = |disposition: &&Disposition| {
         !disposition.copy_of.is_some_and(|original| unfinished.get(&original).copied().unwrap_or(true))
     };
@@ -165,29 +165,29 @@ impl Differences {
     }
 }
 
-/// How long after the last time in a log its packets are waited for: what happened to them bears no later time than that.
+/// How long after the last time in a log the replay waits for its packets: none of their events is later.
 const PATIENCE: Nanos = Nanos::seconds(60);
 
-/// A replay under way.
+/// A replay in progress.
 struct Replay<'a> {
     engine: Engine,
     logged: HashMap<u64, &'a Disposition>,
     dispositions: Vec<Disposition>,
-    /// Packets whose dispositions the log knows and the replay does not yet.
+    /// Packets whose disposition is in the log but not yet in the replay.
     missing: usize,
 }
 
 impl Replay<'_> {
     fn arrive(&mut self, disposition: &Disposition) {
         self.engine.numbers().is_told(disposition.number);
-        // As long as it was; what is not in the log is nothing that anybody looks at.
+        // Only the length matters beyond the recorded head: nothing reads those bytes.
         let mut frame = disposition.head().to_vec();
         frame.resize(disposition.bytes as usize, 0);
         let stamp = Stamp { at: disposition.arrived, source: disposition.source };
         self.engine.arrive_late(disposition.direction, &frame, stamp, disposition.entered);
     }
 
-    /// Lets leave what is due.
+    /// Sends what is due.
     fn leave(&mut self, until: Time) {
         while let Some(departure) = self.engine.due(until) {
             let logged = self.logged.get(&departure.number);
@@ -209,7 +209,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Goes on until all is known that the log knows.
+    /// Continues until every disposition of the log has been reproduced.
     fn finish(mut self, logged: &[Disposition]) -> Vec<Disposition> {
         let times = logged.iter().flat_map(|disposition| {
             [Some(disposition.entered), disposition.link_left, disposition.intended, disposition.departed]
@@ -217,7 +217,7 @@ impl Replay<'_> {
         let end = times.flatten().max().unwrap_or(Time(0)) + PATIENCE;
         while self.missing > 0 {
             let now = self.engine.next_event().min(self.engine.next_departure());
-            // No time is later than that of nothing, which a damaged log may have.
+            // Bounds the loop: a damaged log may lack times.
             if now > end || now == Time::NEVER {
                 break;
             }
@@ -230,19 +230,19 @@ impl Replay<'_> {
     }
 }
 
-/// Whether it is known what became of a packet.
+/// Returns whether the disposition of a packet is known.
 fn has_ended(disposition: &Disposition) -> bool {
     disposition.outcome != Outcome::Lost(Cause::Ended)
 }
 
-/// Returns what came in by a port, in the order in which it came.
+/// Returns the packets that a port received, in the order of arrival.
 fn arrivals(logged: &[Disposition]) -> Vec<&Disposition> {
     let mut arrivals: Vec<_> = logged.iter().filter(|disposition| disposition.copy_of.is_none()).collect();
     arrivals.sort_by_key(|disposition| disposition.number);
     arrivals
 }
 
-/// Adds to each arrival the earliest time at which it or a later one came in: nothing behind that may be done before.
+/// Pairs each arrival with the earliest entry time of it and all later ones: no departure after that may be fetched before.
 fn with_earliest(arrivals: Vec<&Disposition>) -> Vec<(&Disposition, Time)> {
     let mut earliest = Time::NEVER;
     let mut with: Vec<_> = arrivals

@@ -1,8 +1,8 @@
-//! Values that the pipes of many flows have in common, held once: a table or a pattern may be megabytes, and flows thousands.
+//! Values shared by the pipes of many flows: a table or a pattern may take megabytes, and there may be thousands of flows.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What is in use of one kind. It keeps nothing alive by itself.
+/// The values of one kind that are in use, as weak references.
 #[derive(Debug)]
 pub(crate) struct Pool<T>(Mutex<Vec<Weak<T>>>);
 
@@ -11,7 +11,7 @@ impl<T> Pool<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Returns the one that is the same, or makes it.
+    /// Returns the existing value that is the same, or make it.
     pub(crate) fn share(&self, is_same: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> Arc<T> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|value| value.strong_count() > 0);

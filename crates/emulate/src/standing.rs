@@ -1,6 +1,6 @@
-//! The standing queue: the least time that any packet waited, window by window of a block.
+//! The standing queue: the minimum waiting time of packets in each window of a block.
 //!
-//! What is left of a queue after its shortest moment is a queue that never drains; a mean does not tell it from a burst.
+//! A standing queue is one that never drains; the mean does not distinguish it from a burst.
 
 use serde::Serialize;
 use sojourn_time::{Nanos, Time};
@@ -9,23 +9,23 @@ use crate::accuracy::Room;
 
 /// As CoDel's interval: longer than a burst, shorter than a trial.
 const WINDOW: Nanos = Nanos::millis(100);
-/// So many windows of a block are kept, ten minutes: the memory of all of them is taken before packets move.
+/// Limit of windows per block (ten minutes): their memory is allocated before packets are forwarded.
 const MOST_WINDOWS: usize = 6_000;
-/// A window in which no packet was taken.
+/// Marks a window in which no packet left the queue.
 const NONE: i64 = -1;
 
-/// The least time that any packet waited in a queue, window by window.
+/// The minimum waiting time in a queue, window by window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeastWaits {
-    /// How long a window is.
+    /// Length of a window.
     pub window_ns: Nanos,
-    /// When the first begins.
+    /// Start of the first window.
     pub from_ns: Time,
-    /// The least waiting time of packets that the link took in each; `None`: it took none. The first ten minutes.
+    /// Minimum waiting time of packets that left the queue in each window; `None`: there was none. Covers the first ten minutes.
     pub least_ns: Vec<Option<i64>>,
 }
 
-/// What is counted of them.
+/// The counters behind [`LeastWaits`].
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     first: Option<i64>,
@@ -41,7 +41,7 @@ impl Windows {
         Self { first: None, least }
     }
 
-    /// Notes that the link took a packet at a time, which had waited so long.
+    /// Records that a packet left the queue at `now` after waiting `span`.
     pub fn record(&mut self, now: Time, span: Nanos) {
         let window = now.0.div_euclid(WINDOW.0);
         let first = *self.first.get_or_insert(window);
@@ -56,13 +56,13 @@ impl Windows {
         *least = if *least == NONE { span } else { span.min(*least) };
     }
 
-    /// Begins anew.
+    /// Resets.
     pub fn clear(&mut self) {
         self.first = None;
         self.least.clear();
     }
 
-    /// Says what there is; `None` before the first packet.
+    /// Returns the windows; `None` before the first packet.
     pub fn told(&self) -> Option<LeastWaits> {
         let known = |least: &i64| (*least != NONE).then_some(*least);
         self.first.map(|first| LeastWaits {

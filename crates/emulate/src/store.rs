@@ -1,28 +1,28 @@
-//! The frames that are held: chunks of memory, cut into slots of one size each, up to a limit over all pipes.
+//! Memory for held frames: chunks, each divided into slots of one size, up to a limit over all pipes.
 //!
-//! Memory is taken a chunk at a time and kept, so that no packet waits for an allocator; an empty chunk is given back only
-//! where frames of another size need its room. What counts against the limit is what was taken: the bytes of chunks, what is
-//! kept of each packet, and its places in queues and lines. It knows nothing of pipes.
+//! Chunks are allocated on demand and kept, so that no packet waits for the allocator; an empty chunk is freed only
+//! when frames of another size need its memory. The limit applies to all allocated memory: the chunks, the metadata of
+//! packets, and their places in queues and delay lines. This module knows nothing of pipes.
 
 use crate::disposition::{HEAD, Packet};
 use crate::queue::Waiting;
 
-/// The smallest slot: 2⁷ bytes.
+/// log2 of the smallest slot: 2⁷ bytes.
 const SMALLEST: u32 = 7;
-/// From 128 bytes to 64 KiB.
+/// Slot sizes: 128 bytes to 64 KiB.
 const CLASSES: usize = 10;
 /// The longest frame that can be held.
 const LONGEST: usize = 1 << (SMALLEST as usize + CLASSES - 1);
-/// Bytes of frames that a chunk is to have, if that makes neither no slot nor more than [`MOST`].
+/// Target size of a chunk in bytes, if that gives at least one slot and at most [`MOST`].
 const CHUNK: usize = 16 << 10;
-/// Most slots of a chunk: the bits of a word.
+/// Maximum slots per chunk: the bits of a word.
 const MOST: usize = 64;
-/// What of a slot's number says which slot of its chunk.
+/// The bits of a slot number that are the index within its chunk.
 const INDEX_BITS: u32 = MOST.trailing_zeros();
-/// What a packet takes in the queue and in the line, at most, as their rooms grow by doubling.
+/// Maximum memory of a packet in the queue and in the delay line, whose buffers grow by doubling.
 const PLACES: usize = 2 * (size_of::<Waiting>() + 32);
 
-/// The frames that are held, each in a slot.
+/// The held frames, each in a slot.
 #[derive(Debug)]
 pub(crate) struct Store {
     limit: u64,
@@ -32,11 +32,11 @@ pub(crate) struct Store {
     frames: u64,
     keeps_heads: bool,
     chunks: Vec<Chunk>,
-    /// For each size, the chunks that hold something and have room.
+    /// For each size, the chunks that are neither empty nor full.
     open: [Vec<u32>; CLASSES],
-    /// For each size, the chunks that hold nothing.
+    /// For each size, the empty chunks.
     empty: [Vec<u32>; CLASSES],
-    /// Chunks whose memory was given back.
+    /// Chunks whose memory was freed.
     gone: Vec<u32>,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Store {
 #[derive(Debug, Default)]
 struct Chunk {
     class: u8,
-    /// Where it is in its list of chunks with room.
+    /// Its position in the list of open chunks.
     place: u32,
-    /// One bit a slot: whether it is free.
+    /// Bitmap of free slots.
     free: u64,
     bytes: Box<[u8]>,
     packets: Vec<Packet>,
@@ -54,7 +54,7 @@ struct Chunk {
 }
 
 impl Store {
-    /// Makes an empty one that takes at most `limit` bytes.
+    /// Makes an empty store that allocates at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// Keeps the beginning of each frame as it arrived from now on; what is held already is taken as it is.
+    /// From now on, keeps the beginning of each frame as it arrived; frames already held count as they are now.
     pub fn keep_heads(&mut self) {
         self.keeps_heads = true;
         for chunk in &mut self.chunks {
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// Takes a frame in; `None`: there is no room.
+    /// Stores a frame; `None`: the limit is reached, or the frame is too long.
     pub fn take(&mut self, frame: &[u8], packet: Packet) -> Option<u32> {
         let slot = self.reserve(frame.len(), packet)?;
         self.frame_mut(slot).copy_from_slice(frame);
@@ -91,7 +91,7 @@ impl Store {
         Some(slot)
     }
 
-    /// Takes a copy of a held frame in.
+    /// Stores a copy of a held frame.
     pub fn copy(&mut self, slot: u32, packet: Packet) -> Option<u32> {
         let length = packet.arrival.bytes as usize;
         let copy = self.reserve(length, packet)?;
@@ -107,7 +107,7 @@ impl Store {
         Some(copy)
     }
 
-    /// Finds a slot for a frame of so many bytes.
+    /// Reserves a slot for a frame of `bytes` bytes.
     fn reserve(&mut self, bytes: usize, packet: Packet) -> Option<u32> {
         debug_assert_eq!(bytes, packet.arrival.bytes as usize);
         let class = class_of(bytes)?;
@@ -127,7 +127,7 @@ impl Store {
         Some(number << INDEX_BITS | index as u32)
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub fn release(&mut self, slot: u32) {
         let number = chunk_of(slot);
         let chunk = &mut self.chunks[number];
@@ -146,36 +146,36 @@ impl Store {
         }
     }
 
-    /// Returns what is known of a packet.
+    /// Returns the metadata of a packet.
     pub fn packet(&self, slot: u32) -> &Packet {
         &self.chunks[chunk_of(slot)].packets[index_of(slot)]
     }
 
-    /// Returns what is known of a packet.
+    /// Returns the metadata of a packet.
     pub fn packet_mut(&mut self, slot: u32) -> &mut Packet {
         &mut self.chunks[chunk_of(slot)].packets[index_of(slot)]
     }
 
-    /// Returns its frame.
+    /// Returns a frame.
     pub fn frame(&self, slot: u32) -> &[u8] {
         let (chunk, index) = (&self.chunks[chunk_of(slot)], index_of(slot));
         &chunk.bytes[index << chunk.bits()..][..chunk.packets[index].arrival.bytes as usize]
     }
 
-    /// Returns its frame.
+    /// Returns a frame.
     pub fn frame_mut(&mut self, slot: u32) -> &mut [u8] {
         let (chunk, index) = (&mut self.chunks[chunk_of(slot)], index_of(slot));
         let (bits, length) = (chunk.bits(), chunk.packets[index].arrival.bytes as usize);
         &mut chunk.bytes[index << bits..][..length]
     }
 
-    /// Returns the beginning of its frame as it arrived, where these are kept.
+    /// Returns the beginning of a frame as it arrived, if that is kept.
     pub fn head(&self, slot: u32) -> &[u8] {
         let length = self.frame(slot).len().min(HEAD);
         self.chunks[chunk_of(slot)].heads.get(index_of(slot)).map_or(&[], |head| &head[..length])
     }
 
-    /// Returns all slots that hold a frame.
+    /// Returns all occupied slots.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             (0..chunk.packets.len())
@@ -184,27 +184,27 @@ impl Store {
         })
     }
 
-    /// Counts the frames that are held.
+    /// Returns the number of held frames.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Counts their bytes.
+    /// Returns the bytes of held frames.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Counts the most bytes of frames that were ever held at once.
+    /// Returns the maximum of the bytes held at once.
     pub fn most_held(&self) -> u64 {
         self.most_held
     }
 
-    /// Counts the bytes that were taken: what the limit is about.
+    /// Returns the bytes allocated, to which the limit applies.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Finds or makes a chunk for a size.
+    /// Takes an empty chunk of a size, or allocates one.
     fn open_chunk(&mut self, class: usize) -> Option<u32> {
         let number = match self.empty[class].pop() {
             Some(number) => number,
@@ -232,7 +232,7 @@ impl Store {
         Some(number)
     }
 
-    /// Gives an empty chunk's memory back, if there is one.
+    /// Frees an empty chunk, if there is one.
     fn give_back(&mut self) -> Option<()> {
         let number = self.empty.iter_mut().find_map(Vec::pop)?;
         self.taken -= self.chunks[number as usize].cost();
@@ -241,7 +241,7 @@ impl Store {
         Some(())
     }
 
-    /// Puts a chunk into the list of those with room.
+    /// Adds a chunk to the list of open chunks.
     fn list(&mut self, number: u32) {
         let chunk = &mut self.chunks[number as usize];
         let open = &mut self.open[usize::from(chunk.class)];
@@ -249,7 +249,7 @@ impl Store {
         open.push(number);
     }
 
-    /// Takes it out of it.
+    /// Removes a chunk from the list of open chunks.
     fn unlist(&mut self, number: usize) {
         let (class, place) = (usize::from(self.chunks[number].class), self.chunks[number].place as usize);
         self.open[class].swap_remove(place);
@@ -260,7 +260,7 @@ impl Store {
 }
 
 impl Chunk {
-    /// Makes one, cut for frames of one size.
+    /// Makes a chunk for frames of one size.
     fn new(class: usize, keeps_heads: bool) -> Self {
         let slots = slots_of(class);
         Self {
@@ -289,7 +289,7 @@ impl Chunk {
         self.free >> index & 1 == 1
     }
 
-    /// Takes its first free slot; there is one.
+    /// Occupies the first free slot; the caller ensures that there is one.
     fn occupy(&mut self) -> usize {
         let index = self.free.trailing_zeros() as usize;
         self.free &= self.free - 1;
@@ -307,13 +307,13 @@ impl Chunk {
     }
 }
 
-/// What a chunk takes that is cut for a size.
+/// Returns the memory of a chunk of a size.
 fn cost_of(class: usize, keeps_heads: bool) -> u64 {
     let of_packet = size_of::<Packet>() + PLACES + if keeps_heads { HEAD } else { 0 };
     (slots_of(class) * ((1 << (SMALLEST as usize + class)) + of_packet)) as u64
 }
 
-/// How many slots a chunk has.
+/// Returns the number of slots of a chunk.
 fn slots_of(class: usize) -> usize {
     (CHUNK >> (SMALLEST as usize + class)).clamp(1, MOST)
 }
@@ -326,7 +326,7 @@ fn index_of(slot: u32) -> usize {
     slot as usize & (MOST - 1)
 }
 
-/// The size of slot that a frame needs; `None`: it is too long.
+/// Returns the slot size that a frame needs; `None`: the frame is too long.
 fn class_of(bytes: usize) -> Option<usize> {
     let bits = bytes.max(1).next_power_of_two().trailing_zeros().max(SMALLEST);
     (bytes <= LONGEST).then_some((bits - SMALLEST) as usize)
@@ -373,7 +373,7 @@ mod tests {
                 slots.push(slot);
             }
             assert!(store.taken() <= limit);
-            // A slot is at most twice its frame, and what is kept of a packet is less than 512 bytes.
+            // A slot is at most twice the frame, and the metadata of a packet takes less than 512 bytes.
             assert!(slots.len() as u64 * (2 * size.max(128) as u64 + 512) > limit - 300_000, "{size}: {}", slots.len());
             slots.into_iter().for_each(|slot| store.release(slot));
         }

@@ -1,8 +1,8 @@
-//! Configurations of three tongues with what they were read as when the file was recorded: `corpus/configurations.txt`.
+//! Configurations in three syntaxes, with their recorded results: `corpus/configurations.txt`.
 //!
-//! A case is a line `KIND: TEXT` and its answer below it: `=` the pipe or the configuration, without what it has by default; `>` the
-//! pipe's own words; `!` the refusal. `\n` in a text is an end of line. To record an answer, write a case without one and
-//! copy what the failing test names.
+//! A case is a line `KIND: TEXT` followed by its result: `=` the pipe or the configuration, without default values; `>`
+//! the pipe as words; `!` the refusal. `\n` in a text is a line break. To record a result, write a case without one and
+//! copy it from the message of the failing test.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -31,7 +31,7 @@ fn configurations_are_read_as_they_were_recorded() {
     }
 }
 
-/// Splits a case; other lines are none.
+/// Splits a case into kind and text; `None`: the line is not a case.
 fn kind_of(line: &str) -> Option<(&str, &str)> {
     let (kind, text) = line.split_once(':')?;
     ["words", "change", "options", "toml", "lines"].contains(&kind).then(|| (kind, text.trim_start()))
@@ -56,7 +56,7 @@ fn answer(case: &str) -> String {
     }
 }
 
-/// Reads TOML from a file; a refusal names it FILE.
+/// Parses TOML from a file; a refusal names it FILE.
 fn loaded(text: &str) -> Result<Config, ConfigError> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration.toml");
     std::fs::write(&path, text).unwrap();
@@ -69,7 +69,7 @@ fn of_pipe(read: Result<Pipe, ConfigError>) -> String {
         Err(error) => return format!("! {error}\n"),
     };
     let words = to_words(&pipe);
-    // A profile and a file are named in words by what they were read from: not always from here.
+    // Profiles and files appear in words as the names they were read from, which may not exist here.
     if pipe.link.profile.is_none() {
         let base = Pipe { name: pipe.name.clone(), ..Pipe::default() };
         assert_eq!(pipe_from_words(&words, &base).unwrap(), pipe, "{words}");
@@ -96,7 +96,7 @@ fn of_config(read: Result<Config, ConfigError>) -> String {
     format!("= {told}\n{rules}{checked}")
 }
 
-/// Leaves out what is as it is by default, and the middle of long lists.
+/// Removes default values, and the middle of long lists.
 fn without(value: Value, default: &Value) -> Value {
     match value {
         Value::Object(fields) => fields

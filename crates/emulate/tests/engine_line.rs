@@ -1,4 +1,4 @@
-//! The delay line: times exactly as drawn, nobody overtakes where order is kept, and changes while it runs lose nothing.
+//! The delay line: departure times are exactly as drawn, order is kept where configured, and live changes lose no packet.
 
 mod drive;
 
@@ -25,7 +25,7 @@ fn jitter_that_keeps_order_shifts_no_time() {
     let mut sorted = own;
     sorted.sort_unstable();
     assert_eq!(left, sorted, "the same times, so the mean is the same to the nanosecond");
-    // Of N(20 ms, 2 ms), by a million: the mean within five of its standard errors.
+    // N(20 ms, 2 ms) with a million samples: the mean is within five standard errors.
     let mean = kept
         .iter()
         .map(|disposition| (disposition.intended.expect("sent") - disposition.arrived).0 as f64)
@@ -74,7 +74,7 @@ fn who_overtakes_behind_a_link_is_known_of_in_time() {
 #[test]
 fn flows_behind_one_link_have_delays_of_their_own_and_share_its_queue() {
     let millis = Nanos::millis;
-    // Flow 1 of `udp` comes from port 1025.
+    // Flow 1 of `udp` has source port 1025.
     let own = PortDelay { first: 1_025, last: 1_025, constant: millis(40) };
     let delay = Delay { constant: millis(10), of_ports: vec![own], ..Delay::default() };
     let link = Link { rate_bps: Some(10_000_000), ..Link::default() };
@@ -91,7 +91,7 @@ fn flows_behind_one_link_have_delays_of_their_own_and_share_its_queue() {
         }
     }
     left.sort_unstable();
-    // 1250 bytes at 10 Mbit/s take 1 ms: the link sends the packets in turns as if there were one delay.
+    // 1250 bytes at 10 Mbit/s take 1 ms: the link sends the packets in turn, as with a single delay.
     let expected: Vec<_> =
         (0..100).map(|n: u64| (n, START + millis(n as i64 + 1) + millis([10, 40][n as usize % 2]))).collect();
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
         |rate| Pipe { link: Link { rate_bps: Some(rate), ..Link::default() }, queue: endless(), ..Pipe::default() };
     let mut engine = Engine::new(&one(rated(1_000_000)), START).expect("holds");
     (0..3).for_each(|_| drive::keep(&mut engine, &[0; 1_250], START));
-    // 10 ms each; after 4 ms of the first, ten times as fast: 6 ms of it are left, then 0.6 ms.
+    // 10 ms each; after 4 ms of the first the rate becomes ten times as high: 6 ms become 0.6 ms.
     assert_eq!(engine.set("p", &rated(10_000_000), at(4_000_000)), Ok(at(4_000_000)));
     let mut left = Vec::new();
     while engine.next() < Time::NEVER {
@@ -142,14 +142,14 @@ fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
         }
     }
     assert_eq!(left, [4_600_000, 5_600_000, 6_600_000]);
-    // The first had been taken by the link before.
+    // The first one had left the queue before.
     let report = &engine.report().pipes[0];
     let since = report.since_change.expect("it was changed");
     assert_eq!((since.at_ns, since.arrived, since.sent, report.queueing_delay.count), (at(4_000_000), 0, 3, 3));
     let waited = since.queueing_delay;
     assert_eq!((waited.count, waited.mean_ns, waited.max_ns), (2, 5_100_000.0, 5_600_000));
     assert!((waited.p50_ns - 4_600_000).abs() <= 4_600 && (waited.p99_ns - 5_600_000).abs() <= 5_600, "{waited:?}");
-    // Announced already: it is through in less than a millisecond, and leaves as announced.
+    // Already announced: it leaves the link in less than a millisecond, at the announced time.
     let start = at(20_000_000);
     (0..2).for_each(|_| drive::keep(&mut engine, &[0; 1_250], start));
     engine.set("p", &rated(1_000_000), start + Nanos::micros(500)).expect("holds");
@@ -200,7 +200,7 @@ fn copies_go_through_all_that_follows_their_stage() {
         .iter()
         .map(|disposition| (disposition.number, disposition.copy_of, (disposition.intended.expect("sent") - START).0))
         .collect();
-    // The link carries two, a millisecond each; behind it there are four.
+    // The link carries two, a millisecond each; after it there are four.
     let mut times: Vec<_> = told.iter().map(|(.., time)| *time).collect();
     times.sort_unstable();
     assert_eq!(times, [8_000_000, 8_000_000, 9_000_000, 9_000_000]);

@@ -1,4 +1,4 @@
-//! A link's departures are the exact recursion, cut down to whole nanoseconds, for ever.
+//! A link's departures follow the exact recursion, rounded down to whole nanoseconds, without accumulating errors.
 
 mod drive;
 
@@ -8,12 +8,12 @@ use sojourn_emulate::config::{Cell, Delay, Link};
 use sojourn_emulate::{Direction, Engine, Outcome, Pipe};
 use sojourn_time::{Nanos, Time};
 
-/// A link of a rate with a queue that is never full.
+/// Returns a pipe with a rate and a queue that is never full.
 fn link(rate_bps: u64) -> Pipe {
     Pipe { link: Link { rate_bps: Some(rate_bps), ..Link::default() }, queue: endless(), ..Pipe::default() }
 }
 
-/// The departures of a link in units of 1 / rate nanoseconds: max(arrival, departure before) + bits, in whole numbers.
+/// Returns the departures of a link in units of 1 / rate nanoseconds: max(arrival, previous departure) + bits, in integers.
 fn recursion(rate: u64, arrivals: &[(i64, usize)], bits: impl Fn(usize) -> u64) -> Vec<i64> {
     let mut free = 0_u128;
     let departs = arrivals.iter().map(|(at, bytes)| {
@@ -76,7 +76,7 @@ fn ten_million_packets_are_no_nanosecond_off() {
     expect_exact(10_000_000);
 }
 
-/// So many packets of a link that never rests end when they must.
+/// Checks the departures of `packets` packets on a link that is never idle.
 fn expect_exact(packets: u64) {
     for rate in RATES {
         let mut pipe = link(rate);
@@ -84,7 +84,7 @@ fn expect_exact(packets: u64) {
         let mut engine = Engine::new(&one(pipe), START).expect("holds");
         let frame = [0; 1_514];
         let (mut sent, mut last) = (0_u64, START);
-        // Eight wait at each time, so the link never rests.
+        // Eight packets wait at each time, so the link is never idle.
         for round in 0..packets / 8 {
             let due = START + Nanos((u128::from(round) * 8 * 12_112 * 1_000_000_000 / u128::from(rate)) as i64);
             (0..8).for_each(|_| drive::keep(&mut engine, &frame, due));
@@ -125,7 +125,7 @@ fn times_at_the_ends_of_what_there_is_are_survived() {
     let mut random = StdRng::seed_from_u64(seed);
     for _ in 0..300 {
         let mut config = drive::any::config(&mut random);
-        // Each of their chances to carry something until then would be used.
+        // Otherwise the engine would process every opportunity until then.
         config.pipes.iter_mut().for_each(|pipe| pipe.link.trace = None);
         let Ok(mut engine) = Engine::new(&config, START) else { continue };
         engine.keep_dispositions(true);

@@ -1,4 +1,4 @@
-//! Links that change over time, against numbers worked out by hand and by other means.
+//! Links that change over time, compared with results computed by hand and by other methods.
 
 mod drive;
 
@@ -31,11 +31,11 @@ fn a_rate_that_changes_is_integrated_also_while_a_packet_is_on_the_link() {
     let trace = points(&[(0, 1_000_000), (3_000_000, 8_000_000)], None);
     let config = of(Link { trace, ..Link::default() });
     assert_eq!(left(&config, [(0, 1_000), (0, 1_000)]), [3_625_000, 4_625_000]);
-    // Round and round: 1 Mbit/s and nothing, a millisecond each. 2500 bits: 1000 by 1 ms, 2000 by 3 ms, 500 more by 4.5 ms.
+    // A repeating trace: 1 Mbit/s and 0, a millisecond each. 2500 bits: 1000 by 1 ms, 2000 by 3 ms, 500 more by 4.5 ms.
     let trace = points(&[(0, 1_000_000), (1_000_000, 0)], Some(2_000_000));
     let config = of(Link { trace: trace.clone(), overhead_bytes: 0, ..Link::default() });
     assert_eq!(left(&config, [(0, 125), (0, 250)]), [1_000_000, 4_000_000 + 1_000_000]);
-    // A packet of many rounds costs no more steps than one of few.
+    // A packet that takes many periods costs no more steps than one that takes few.
     let trace = points(&[(0, 1_000), (500, 0)], Some(1_000));
     let config = of(Link { trace, ..Link::default() });
     assert_eq!(left(&config, [(0, 1_000)]), [8_000 * 2_000_000 - 500]);
@@ -45,10 +45,10 @@ fn a_rate_that_changes_is_integrated_also_while_a_packet_is_on_the_link() {
 fn outages_hold_everything_up() {
     let outages = vec![Outage { at: Nanos::millis(2), lasts: Nanos::millis(5), every: Some(Nanos::millis(100)) }];
     let config = of(Link { rate_bps: Some(1_000_000), outages: outages.clone(), ..Link::default() });
-    // 1 ms each: the first is through at 1, the second at 2; the third waits, and so does one that comes meanwhile.
+    // 1 ms each: the first leaves at 1 ms, the second at 2 ms; the third waits, as does one that arrives meanwhile.
     let arrivals = [(0, 125), (0, 125), (0, 125), (4_000_000, 125), (102_500_000, 125)];
     assert_eq!(left(&config, arrivals), [1_000_000, 2_000_000, 8_000_000, 9_000_000, 108_000_000]);
-    // Without a rate it is the outage alone.
+    // Without a rate only the outage delays packets.
     let config = one(Pipe { link: Link { outages, ..Link::default() }, ..Pipe::default() });
     assert_eq!(
         left(&config, [(1_000_000, 60), (2_000_000, 60), (6_999_999, 60), (7_000_000, 60)]),
@@ -81,7 +81,7 @@ fn opportunities_begin_when_the_packet_that_keeps_its_departure_has_left() {
     (0..3).for_each(|_| drive::keep(&mut engine, &[0; 105], START));
     engine.advance(START);
     engine.set("p", &by_opportunity, at(250_000)).expect("holds");
-    // The other two are as if the link had opportunities from 0.84 ms on: one each, behind the first.
+    // The other two see opportunities from 0.84 ms on: one each, after the first.
     let left: Vec<_> =
         std::iter::from_fn(|| engine.due(at(5_000_000))).map(|due| (due.number, (due.intended - START).0)).collect();
     assert_eq!(left, [(0, 840_000), (1, 900_000), (2, 900_000)]);
@@ -114,13 +114,13 @@ fn a_link_earns_credit_again_when_what_was_on_it_has_left_by_an_opportunity() {
     let by_opportunity = pipe(Link { trace: Some(opportunities), burst_bytes: 15_000, ..Link::default() });
     let fast = pipe(Link { rate_bps: Some(1_000_000), burst_bytes: 15_000, ..Link::default() });
     let mut engine = Engine::new(&one(slow), START).expect("holds");
-    // A second at 8 kbit/s; an opportunity takes it after 10 ms.
+    // One second at 8 kbit/s; an opportunity carries it after 10 ms.
     drive::keep(&mut engine, &[0; 1_000], START);
     for (to, millis) in [(&by_opportunity, 10), (&fast, 20)] {
         engine.advance(at(millis * 1_000_000));
         engine.set("p", to, at(millis * 1_000_000)).expect("holds");
     }
-    // Idle since 20 ms: all of the burst is there.
+    // Idle since 20 ms: the token bucket is full.
     drive::keep(&mut engine, &[0; 1_000], at(500_000_000));
     let left: Vec<_> = std::iter::from_fn(|| engine.due(at(900_000_000))).map(|due| (due.intended - START).0).collect();
     assert_eq!(left, [11_000_000, 500_000_000]);
@@ -128,7 +128,7 @@ fn a_link_earns_credit_again_when_what_was_on_it_has_left_by_an_opportunity() {
 
 #[test]
 fn idle_time_earns_credit_up_to_the_burst() {
-    // 8 Mbit/s: a byte a microsecond. Idle for 1.5 ms at first, and for 10 ms later.
+    // 8 Mbit/s: a byte per microsecond. Idle for 1.5 ms at first, and for 10 ms later.
     let config = of(Link { rate_bps: Some(8_000_000), burst_bytes: 2_500, ..Link::default() });
     let arrivals = [
         (1_500_000, 1_000),
@@ -157,7 +157,7 @@ fn a_profile_takes_time_and_loses_at_its_end() {
         let lost = if extra(disposition) >= 90_000 { Outcome::Lost(Cause::Profile) } else { Outcome::Sent };
         assert_eq!(disposition.outcome, lost);
     }
-    // Chi-square of 100 equal shares: above 163 once in ten thousand.
+    // Chi-square of 100 equal shares: above 163 with probability 10⁻⁴.
     let expected = packets / 100;
     let chi: f64 = counts.iter().map(|count| ((count - expected) * (count - expected)) as f64 / expected as f64).sum();
     assert!(chi < 163.0, "{chi}");
@@ -176,8 +176,8 @@ fn a_trace_of_delay_and_loss_is_that_of_the_time_at_which_the_link_is_left() {
     assert_eq!(told, [round, round].concat());
 }
 
-/// mahimahi's link, as its `rationalize` and `read_packet` go: each opportunity carries 1500 bytes of what waits, and a packet that
-/// is not through goes on with the next.
+/// mahimahi's link, as its `rationalize` and `read_packet` do: each opportunity carries 1500 bytes of the queue, and an
+/// incomplete packet continues at the next opportunity.
 fn mahimahi(times: &[i64], period: i64, arrivals: &[(i64, usize)]) -> Vec<i64> {
     let (mut queue, mut left) = (std::collections::VecDeque::new(), Vec::new());
     let mut arrivals = arrivals.iter().copied().peekable();
@@ -245,7 +245,7 @@ proptest! {
             let now = period.map_or(now, |period| now % period);
             steps[(now / 700_000).min(steps.len() as i64 - 1) as usize].1
         };
-        // A busy link, nanobit by nanobit in pieces of 100 us.
+        // A busy link, nanobit by nanobit in intervals of 100 us.
         let departures = left(&config, arrivals.clone());
         let mut free = (0_i64, 0_u128);
         for ((at, bytes), left) in arrivals.iter().zip(departures) {
@@ -305,7 +305,7 @@ fn each_flow_has_a_link_of_its_own_and_those_too_many_share_one() {
     let (told, report) = round(START, &[1, 2, 1, 3, 4]);
     assert_eq!(told, [(1, false), (1, false), (2, false), (1, true), (2, true)]);
     assert_eq!((report.flows, report.counts.over_flow_limit), (3, 2));
-    // Not silent for long enough; then the one that was silent longest makes room.
+    // Not idle for long enough; then the flow idle for longest is evicted.
     let (told, _) = round(at(999_000_000), &[2, 3]);
     assert_eq!(told, [(1, false), (1, true)]);
     let (told, report) = round(at(1_500_000_000), &[3, 1]);
@@ -333,7 +333,7 @@ fn waits_are_those_of_m_d_1() {
             .map(|disposition| (disposition.intended.expect("sent") - disposition.arrived).0 as f64 / 1e6 - 1.0)
             .collect();
         let truth = load / (2.0 * (1.0 - load));
-        // Means of batches that are long beside a busy period are nearly independent.
+        // Means of batches that are long compared with a busy period are nearly independent.
         let means: Vec<_> = waits.chunks(20_000).map(|batch| batch.iter().sum::<f64>() / batch.len() as f64).collect();
         let mean = means.iter().sum::<f64>() / means.len() as f64;
         let variance = means.iter().map(|batch| (batch - mean).powi(2)).sum::<f64>() / (means.len() - 1) as f64;

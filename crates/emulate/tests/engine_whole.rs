@@ -1,5 +1,5 @@
-//! What holds for every configuration: no packet gets lost uncounted, when the engine is called changes nothing, and a log
-//! replays to the same dispositions.
+//! Properties of every configuration: every packet is counted, results do not depend on when the engine is called, and
+//! the replay of a log gives the same dispositions.
 
 mod drive;
 
@@ -16,11 +16,11 @@ use sojourn_time::{Nanos, Time};
 /// How an engine is called between arrivals.
 #[derive(Clone, Copy, Debug)]
 enum Calls {
-    /// Whenever something happens.
+    /// At every event.
     Each,
-    /// Now and then, and not always for everything.
+    /// At random times, for random parts.
     Some,
-    /// Not until the end.
+    /// Only at the end.
     None,
 }
 
@@ -48,7 +48,7 @@ fn run(
     (all, engine.report())
 }
 
-/// Any calls, but none for a time behind the next arrival.
+/// Makes random calls, but none for a time after the next arrival.
 fn some_calls(engine: &mut Engine, from: Time, to: Time, random: &mut StdRng) {
     for _ in 0..random.random_range(0..4) {
         let now = from + Nanos(random.random_range(0..=(to - from).0));
@@ -64,7 +64,7 @@ fn some_calls(engine: &mut Engine, from: Time, to: Time, random: &mut StdRng) {
     }
 }
 
-/// What became of each arrival and of its copies, whatever their numbers: those of copies depend on when links were asked.
+/// Returns the dispositions by ancestry instead of number: numbers of copies depend on when links were processed.
 fn by_ancestry(mut dispositions: Vec<Disposition>) -> BTreeMap<Vec<u64>, Disposition> {
     dispositions.sort_by_key(|disposition| disposition.number);
     let (mut names, mut children, mut arrivals) = (HashMap::new(), HashMap::new(), 0);
@@ -128,7 +128,7 @@ proptest! {
     fn a_log_of_a_rough_run_replays_to_the_same_dispositions(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut config = any::config(&mut random);
-        // Too little for some packets, where that is allowed.
+        // Too little memory for some packets, if that is allowed.
         let small = Config { memory_bytes: 1 << 17, ..config.clone() };
         if random.random_bool(0.3) && check(&small).is_ok() {
             config = small;
@@ -145,7 +145,7 @@ proptest! {
     }
 }
 
-/// A run as it happens: stamps that come late, calls that are ahead of them, a port that is full, parameters that change, an end
+/// A realistic run: late timestamps, calls ahead of them, a full port, live changes, and an end
 /// while packets wait.
 fn rough(
     config: &Config,
@@ -229,8 +229,8 @@ fn what_is_unmatched_is_not_kept() {
     );
 }
 
-/// A log of which a damaged row has the last time that there is was replayed for ever, and one with a packet twice stopped the
-/// program.
+/// A regression test: replaying a log with a damaged row that has the last representable time did not end, and a log
+/// with a packet twice stopped the program.
 #[test]
 fn a_log_that_no_emulator_wrote_is_replayed_to_an_end() {
     let mut random = StdRng::seed_from_u64(7);

@@ -1,4 +1,4 @@
-//! Flipped bits and copies against their laws.
+//! Bit errors and duplicates compared with their distributions.
 
 mod models;
 mod statistics;
@@ -11,7 +11,7 @@ fn corrupting(corruption: Corruption) -> Impairments {
     Impairments { corruption: Some(corruption), ..Impairments::default() }
 }
 
-/// Which bits of so many frames of zeros are flipped.
+/// Returns which bits of `frames` copies of a frame are flipped.
 fn damage(corruption: Corruption, frame: &[u8], frames: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut stage = stage(&corrupting(corruption), seed);
     assert!(stage.is_damaging());
@@ -59,7 +59,7 @@ fn distances_between_flipped_bits_are_geometric_within_a_frame() {
 
 #[test]
 fn rare_errors_are_as_rare_as_asked() {
-    // 4,000,000 frames of 12,000 bits at 10^-9: 48 flipped bits.
+    // 4,000,000 frames of 12,000 bits at 10^-9: 48 bit errors.
     let mut stage = stage(&corrupting(Corruption::BitErrorRate(1e-9)), 7);
     let mut frame = [0; 1514];
     let flipped: u64 = (0..4_000_000)
@@ -68,7 +68,7 @@ fn rare_errors_are_as_rare_as_asked() {
             u64::from(stage.damage(&mut frame))
         })
         .sum();
-    // Poisson with mean 48: outside [15, 97] less than once in 10^8.
+    // Poisson with mean 48: outside [15, 97] with probability below 10^-8.
     assert!((15..=97).contains(&flipped), "{flipped} bits, 48 expected");
 }
 

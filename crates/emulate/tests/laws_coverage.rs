@@ -1,6 +1,6 @@
-//! How often the true loss lies in the 95 % interval of a run: what a user judges the emulator by. 93 % of runs must cover.
+//! Coverage: how often a run's 95 % interval contains the true loss ratio, by which users judge the emulator. At least 93 % must.
 //!
-//! Four thousand runs, not one: of a thousand that each cover with 95 %, chance alone leaves fewer than 930 once in 500 times.
+//! Four thousand runs: among a thousand with a coverage of 95 %, chance alone leaves fewer than 930 once in 500 times.
 
 mod models;
 mod statistics;
@@ -13,12 +13,12 @@ use statistics::{clopper_pearson, log_binomial};
 const RUNS: u64 = 4000;
 const WANTED: u64 = RUNS * 93 / 100;
 
-/// P(fewer than wanted cover) where each does so with this probability.
+/// Returns the probability that fewer than `WANTED` runs cover, if each covers with this probability.
 fn false_alarm(coverage: f64) -> f64 {
     (0..WANTED).map(|covered| log_binomial(covered, RUNS, coverage).exp()).sum()
 }
 
-/// The exact probability that Clopper and Pearson's interval of so many packets covers: 95 % or more, for numbers are whole.
+/// Returns the exact coverage of the Clopper–Pearson interval: at least 95 %, because counts are integers.
 fn exact_coverage(packets: u64, probability: f64) -> f64 {
     let covers = |lost: &u64| {
         let (low, high) = clopper_pearson(*lost, packets);
@@ -55,10 +55,10 @@ fn independent_losses_lie_in_their_intervals() {
 
 #[test]
 fn other_ways_to_independent_events_lie_in_their_intervals() {
-    // Where p + r = 1 the next state does not depend on the last.
+    // With p + r = 1 the next state does not depend on the last one.
     let chain = [Loss::GilbertElliott { p: 0.1, r: 0.9, h: 0.0, k: 1.0 }];
     assert_covers("a chain without memory", 0.1, 1000, |seed| count(&lose(&chain, 1000, seed)));
-    // A thousand times the mean time between packets.
+    // A thousand times the mean dwell time between packets.
     let dwell = [Loss::Dwell { good: Nanos(900), bad: Nanos(100) }];
     assert_covers("losses by time, seen rarely", 0.1, 1000, |seed| count(&lose(&dwell, 1000, seed)));
     assert_covers("a trace's loss", 0.03, 1000, |seed| {
@@ -72,7 +72,7 @@ fn other_ways_to_independent_events_lie_in_their_intervals() {
     });
 }
 
-/// The interval of a two-state chain: its mean has (1 + λ) / (1 − λ) times the variance of independent losses.
+/// Checks the interval of a two-state chain: its variance is (1 + λ) / (1 − λ) times that of independent losses.
 fn assert_chain_covers(what: &str, loss: &Loss, share: f64, memory: f64) {
     const PACKETS: usize = 6_000;
     let wider = ((1.0 + memory) / (1.0 - memory)).sqrt();
@@ -83,7 +83,7 @@ fn assert_chain_covers(what: &str, loss: &Loss, share: f64, memory: f64) {
         covered += u64::from((seen - share).abs() <= half * wider);
         narrow += u64::from((seen - share).abs() <= half);
     }
-    // The interval is a normal one: it covers 95 % to a few tenths.
+    // The interval is a normal approximation: it covers 95 % to a few tenths.
     let alarm = false_alarm(0.948);
     println!(
         "{what}, seeds 0..{RUNS}: {covered} cover; fewer than {WANTED} by chance: {alarm:.1e}; without memory {narrow}"

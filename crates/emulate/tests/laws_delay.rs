@@ -1,4 +1,4 @@
-//! Delays against their distributions, with correlation and without; and netem's own correlation, which must not pass.
+//! Delays compared with their distributions, with and without correlation; netem's own correlation must fail the test.
 
 mod statistics;
 
@@ -9,14 +9,14 @@ use sojourn_emulate::random::{Origin, Random, uniform};
 use sojourn_time::{Nanos, Time};
 use statistics::{anderson_darling, assert_likely, chi_square, geometric, independent, mean, normal_below, share};
 
-/// So large that rounding to nanoseconds cannot be seen.
+/// Large enough that rounding to nanoseconds is negligible.
 const SCALE: Nanos = Nanos(1_000_000_000_000);
 const UNIT: f64 = 1e12;
-/// So large that nothing is clipped.
+/// Large enough that nothing is clipped.
 const CONSTANT: Nanos = Nanos(100_000_000_000_000);
 const HALF_LIFE: Nanos = Nanos::millis(100);
 
-/// A distribution with what is known of it, in units of its scale.
+/// A distribution and its known properties, in units of its scale.
 struct Law {
     name: &'static str,
     distribution: Distribution,
@@ -43,7 +43,7 @@ fn laws() -> Vec<Law> {
     ]
 }
 
-/// Straight lines through `points`; its mean is 0.2 × −0.5 + 0.5 × 0.5 + 0.3 × 2.5.
+/// The CDF of `points`, linear between them; its mean is 0.2 × −0.5 + 0.5 × 0.5 + 0.3 × 2.5.
 fn own_below(x: f64) -> f64 {
     match x {
         ..0.0 => 0.2 * (x + 1.0),
@@ -57,7 +57,7 @@ fn sampler(jitter: Distribution, half_life: Option<Nanos>, seed: u64) -> Sampler
     Sampler::new(&delay, Origin { seed, pipe: "forward", flow: 0 })
 }
 
-/// What was drawn beyond the constant part, in units of the scale.
+/// Returns the random part, in units of the scale.
 fn beyond(drawn: Drawn) -> f64 {
     assert!(!drawn.is_clipped && !drawn.is_reordered);
     (drawn.delay - CONSTANT).0 as f64 / UNIT
@@ -72,7 +72,7 @@ fn regular(packets: i64, step: Nanos) -> impl Iterator<Item = Time> {
     (0..packets).map(move |number| Time(number * step.0))
 }
 
-/// Steps from none at all to two half-lives, in no order.
+/// Returns times with random steps from zero to two half-lives.
 fn irregular(packets: usize, seed: u64) -> Vec<Time> {
     let mut random = Origin { seed, pipe: "times", flow: 0 }.stream("gaps");
     let mut now = Time(1_790_000_000_000_000_000);
@@ -116,7 +116,7 @@ fn distribution_of_correlated(packets: usize) {
         let values = draw(&law, Some(HALF_LIFE), times.iter().copied(), seed);
         let what = format!("seed {seed}, {}", law.name);
         assert_likely(&format!("{what}: mean"), mean(values.iter().copied(), law.mean));
-        // Anderson and Darling's law is for independent values: one in 25 half-lives is (ρ = 3 × 10^-8).
+        // The distribution of Anderson–Darling is for independent values: uses one in 25 half-lives (ρ = 3 × 10^-8).
         let mut levels = Vec::new();
         let mut last = times[0];
         for (at, value) in times.iter().zip(&values) {
@@ -130,8 +130,8 @@ fn distribution_of_correlated(packets: usize) {
     }
 }
 
-/// The autocorrelation of a delay whose deviates have correlation r: r itself for the normal, (6/π) asin(r/2) for the
-/// uniform, and by Mehler's series Σ c_k² r^k for any with the quantile function `of`.
+/// Returns the autocorrelation of a delay whose deviates have correlation r, by Mehler's series Σ c_k² r^k, for the
+/// quantile function `of`. Closed forms: r for the normal, (6/π) asin(r/2) for the uniform distribution.
 fn by_mehler(of: impl Fn(f64) -> f64, r: f64) -> f64 {
     let (mut sum, mut variance, mut power) = (0.0, 0.0, 1.0);
     for k in 1..=60 {
@@ -143,7 +143,7 @@ fn by_mehler(of: impl Fn(f64) -> f64, r: f64) -> f64 {
     sum / variance
 }
 
-/// ∫ q(z) He_k(z) φ(z) dz / √k!, by the trapezoidal rule.
+/// Returns ∫ q(z) He_k(z) φ(z) dz / √k!, by the trapezoidal rule.
 fn coefficient(of: impl Fn(f64) -> f64, k: i32) -> f64 {
     (-1700..=1700)
         .map(|step| {
@@ -158,7 +158,7 @@ fn coefficient(of: impl Fn(f64) -> f64, k: i32) -> f64 {
         .sum()
 }
 
-/// P-value of the autocorrelation at a lag, of values with known mean and variance.
+/// Returns the p-value of the autocorrelation at a lag, for values with known mean and variance.
 fn judge_correlation(values: &[f64], centre: f64, variance: f64, lag: usize, expected: f64) -> f64 {
     let products = values.iter().zip(&values[lag..]).map(|(a, b)| (a - centre) * (b - centre) / variance);
     mean(products.collect::<Vec<_>>().into_iter(), expected)
@@ -237,7 +237,7 @@ fn the_correlation_of_netem_does_not_pass() {
         let values = netem(asked, 2_000_000, 1_000_000);
         let p_value = judge_correlation(&values, 0.0, 1.0 / 3.0, 1, asked);
         assert!(p_value < statistics::ALARM, "{asked}: p = {p_value}");
-        // What it does instead is nothing.
+        // Its actual correlation is zero.
         let seen = statistics::autocorrelation(&values, 1);
         assert!(seen.abs() < 0.01, "{asked}: {seen}");
     }
@@ -302,7 +302,7 @@ fn values_of_a_table_are_all_as_likely() {
         let mut sampler = sampler(distribution.clone(), half_life, seed);
         let mut seen = [0_u64; 1000];
         for at in 0..1_000_000 {
-            // Thirty half-lives apart: independent again.
+            // Thirty half-lives apart: practically independent.
             let drawn = sampler.draw(Time(at * 30 * HALF_LIFE.0), None).delay - CONSTANT;
             assert_eq!(drawn.0 % 60, 0);
             seen[(drawn.0 / 60 + 500) as usize] += 1;

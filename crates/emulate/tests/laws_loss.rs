@@ -1,4 +1,4 @@
-//! Loss models against their laws, at millions of packets; and netem's own arithmetic, which must not pass.
+//! Loss models compared with their distributions over millions of packets; netem's own arithmetic must fail the tests.
 
 mod models;
 mod statistics;
@@ -11,7 +11,7 @@ use statistics::{assert_likely, geometric, independent, run_lengths, runs, share
 
 const PACKETS: usize = 2_000_000;
 
-/// All that independent losses must be: the worst p-value of their number, their runs, their autocorrelation and their gaps.
+/// Returns the lowest p-value of four tests of independent losses: number, runs, autocorrelation, gaps.
 fn judge_independent(lost: &[bool], probability: f64) -> f64 {
     let number = share(lost.iter().filter(|lost| **lost).count() as u64, lost.len() as u64, probability);
     let values: Vec<f64> = lost.iter().map(|lost| f64::from(u8::from(*lost))).collect();
@@ -41,12 +41,13 @@ fn several_losses_together_lose_what_each_would() {
     let losses = [Loss::Independent { probability: 0.1 }, Loss::Independent { probability: 0.2 }];
     let together = lose(&losses, PACKETS, 1);
     assert_likely("both", judge_independent(&together, 1.0 - 0.9 * 0.8));
-    // The first in the list draws the same alone; the other one only adds to it.
+    // The first model draws the same as alone; the other one only adds losses.
     let alone = lose(&losses[..1], PACKETS, 1);
     assert!(alone.iter().zip(&together).all(|(alone, together)| !alone || *together));
 }
 
-/// netem's `get_crandom`: the mean of a new uniform number and the last result, in 32 bits (net/sched/sch_netem.c).
+/// netem's `get_crandom`: a weighted mean of a new uniform number and the last result, in 32 bits
+/// (net/sched/sch_netem.c).
 struct Crandom {
     rho: u64,
     last: u64,
@@ -77,9 +78,9 @@ fn the_arithmetic_of_netem_does_not_pass() {
     let share = correlated.iter().filter(|lost| **lost).count() as f64 / PACKETS as f64;
     assert!((share - 0.0175).abs() < 0.0005, "10 % with 25 % is {share} there");
     assert!(judge_independent(&correlated, 0.1) < statistics::ALARM);
-    // Not only for its number: these losses are not independent at the share that they have either.
+    // Not only by their number: these losses are not independent at their actual ratio either.
     assert!(judge_independent(&correlated, share) < statistics::ALARM);
-    // What fails is the correlation, not the way of the test: without one it passes.
+    // The correlation fails, not the test itself: without correlation it passes.
     assert_likely("netem's losses without correlation", judge_independent(&lost(0.0), 0.1));
 }
 

@@ -1,4 +1,4 @@
-//! Losses with a memory against the exact expectations of their chains.
+//! Markov loss models compared with exact expectations of their chains.
 
 mod models;
 mod statistics;
@@ -13,7 +13,7 @@ use statistics::{assert_likely, chi_square, geometric, mean, run_lengths, share}
 
 const PACKETS: usize = 4_000_000;
 
-/// A chain whose states lose with given probabilities: what follows from its matrix alone, found by powers of it.
+/// A chain whose states lose with given probabilities; its expectations are computed from powers of its matrix.
 struct Chain<const N: usize> {
     moves: [[f64; N]; N],
     loses: [f64; N],
@@ -22,7 +22,7 @@ struct Chain<const N: usize> {
 impl<const N: usize> Chain<N> {
     fn stationary(&self) -> [f64; N] {
         let mut share = [1.0 / N as f64; N];
-        // Halfway to the next state: the same stationary distribution, and no oscillation.
+        // Averages each state with the next: the same stationary distribution without oscillation.
         for _ in 0..200_000 {
             let next = self.step(&share);
             share = std::array::from_fn(|state| 0.5 * (share[state] + next[state]));
@@ -38,7 +38,7 @@ impl<const N: usize> Chain<N> {
         self.stationary().iter().zip(self.loses).map(|(share, loses)| share * loses).sum()
     }
 
-    /// P(this packet and the one so many later are lost).
+    /// Returns the probability that a packet and the one `lag` later are both lost.
     fn both(&self, lag: usize) -> f64 {
         let stationary = self.stationary();
         let mut share: [f64; N] = std::array::from_fn(|state| stationary[state] * self.loses[state]);
@@ -48,7 +48,7 @@ impl<const N: usize> Chain<N> {
         share.iter().zip(self.loses).map(|(share, loses)| share * loses).sum()
     }
 
-    /// A burst ends where a loss is followed by none.
+    /// Returns the mean burst length: a burst ends at a loss that is followed by none.
     fn mean_burst(&self) -> f64 {
         self.loss() / (self.loss() - self.both(1))
     }
@@ -76,7 +76,7 @@ fn four([p13, p31, p23, p32, p14]: [f64; 5]) -> Loss {
     Loss::FourState { p13, p31, p23, p32, p14 }
 }
 
-/// The share of losses, pairs of losses at several lags, and the mean burst, against the chain.
+/// Compares the loss ratio, pairs of losses at several lags, and the mean burst with the chain.
 fn assert_law<const N: usize>(what: &str, loss: Loss, chain: &Chain<N>, seed: u64) -> Vec<bool> {
     let lost = lose(&[loss], PACKETS, seed);
     let value = |lost: bool| f64::from(u8::from(lost));
@@ -112,7 +112,7 @@ fn gilbert_elliott_keeps_its_law() {
 
 #[test]
 fn moves_between_good_and_bad_are_as_likely_as_asked() {
-    // With h = 0 and k = 1 a loss is the bad state, so its moves can be counted.
+    // With h = 0 and k = 1 a loss means the bad state, so transitions can be counted.
     for (seed, [p, r]) in (1..).zip([[0.01, 0.25], [0.1, 0.02], [0.5, 0.5], [0.95, 0.9]]) {
         let lost = lose(&[gilbert([p, r, 0.0, 1.0])], PACKETS, seed);
         let mut moves = [0_u64; 4];
@@ -150,7 +150,7 @@ fn the_stationary_four_states_are_the_published_formula() {
     }
 }
 
-/// Over seeds, the first two packets are what any two are: the chain starts in its stationary distribution.
+/// Checks over many seeds that the first two packets are distributed as any two: the chain starts in its stationary distribution.
 fn assert_stationary_start<const N: usize>(what: &str, loss: &Loss, chain: &Chain<N>) {
     const SEEDS: u64 = 100_000;
     let mut seen = [0_u64; 4];
@@ -190,13 +190,13 @@ fn chains_that_are_never_left_stay_where_they_are() {
     all(Loss::Dwell { good: Nanos::ZERO, bad: Nanos(1) }, true);
 }
 
-/// What a loss by time loses of packets at these times.
+/// Returns which packets at these times are lost by a loss in time.
 fn lose_at(good: Nanos, bad: Nanos, times: &[Time], seed: u64) -> Vec<bool> {
     let mut stage = stage(&impairments(&[Loss::Dwell { good, bad }]), seed);
     times.iter().map(|at| stage.meet(&Key::default(), *at, None).is_lost).collect()
 }
 
-/// The chain that packets at equal steps see of two states in time.
+/// Returns the chain that packets at equal intervals see of two states in time.
 fn dwell_chain(good: Nanos, bad: Nanos, step: i64) -> Chain<2> {
     let [good, bad, step] = [good.0, bad.0, step].map(|nanos| nanos as f64);
     let kept = (-step * (1.0 / good + 1.0 / bad)).exp();
@@ -207,7 +207,7 @@ fn dwell_chain(good: Nanos, bad: Nanos, step: i64) -> Chain<2> {
 #[test]
 fn dwell_times_are_times_whatever_the_packets_do() {
     let (good, bad) = (Nanos::millis(200), Nanos::millis(20));
-    // The same law in time at 10 packets a burst, 1 a burst and 1,000 a burst.
+    // The same distribution in time at 10 packets per burst, 1 per burst and 1,000 per burst.
     for (seed, step) in [(1, STEP * 2), (2, STEP * 20), (3, STEP / 50)] {
         let times: Vec<Time> = (0..PACKETS as i64).map(|number| Time(number * step)).collect();
         let lost = lose_at(good, bad, &times, seed);
@@ -224,7 +224,7 @@ fn bursts_seen_finely_last_as_long_as_asked() {
     let (good, bad) = (Nanos::millis(10), Nanos::millis(4));
     let times: Vec<Time> = (0..8_000_000).map(|number| Time(number * 10_000)).collect();
     let lost = lose_at(good, bad, &times, 4);
-    // Seen every 10 µs, a burst of 4 ms looks as long to 0.1 %: what is between two looks.
+    // Sampled every 10 µs, a burst of 4 ms has the same length to 0.1 %: the error is the time between two samples.
     for (what, of, expected) in [("bad", true, 4e6_f64), ("good", false, 1e7)] {
         let lengths = run_lengths(&lost, of);
         let seen = lengths.iter().sum::<u64>() as f64 / lengths.len() as f64 * 10_000.0;
@@ -237,7 +237,7 @@ fn bursts_seen_finely_last_as_long_as_asked() {
 fn dwell_holds_between_packets_at_any_times() {
     let (good, bad) = (Nanos::millis(3), Nanos::millis(1));
     let mut random = Origin { seed: 5, pipe: "times", flow: 0 }.stream("gaps");
-    // From nanoseconds to hours, some at the same time and some back.
+    // Gaps from nanoseconds to hours, some of zero and some negative.
     let gaps: Vec<i64> = (0..PACKETS)
         .map(|_| match random.next_u64() % 8 {
             0 => 0,
@@ -283,7 +283,7 @@ fn a_chain_goes_on_from_its_state_when_its_probabilities_change() {
     for seed in 0..200 {
         let mut stage = stage(&impairments(&[gilbert([0.5, 0.5, 0.0, 1.0])]), seed);
         let meet = |stage: &mut sojourn_emulate::impair::Stage| stage.meet(&Key::default(), Time(0), None).is_lost;
-        // Told to stay: it stays in the state that it was in, so the loss of two packets is the same.
+        // With p = r = 0 the chain stays in its state, so two packets have the same loss.
         stage.set(&impairments(&[gilbert([0.0, 0.0, 0.0, 1.0])]));
         let first = meet(&mut stage);
         assert_eq!(first, meet(&mut stage));

@@ -1,4 +1,4 @@
-//! Streams stay the same for ever, and near seeds give streams that know nothing of each other.
+//! Streams never change, and similar seeds give independent streams.
 
 mod statistics;
 
@@ -51,7 +51,7 @@ fn streams_of_near_seeds_are_independent() {
             (0..DRAWS).map(|_| (uniform(&mut random) - 0.5) * 12.0_f64.sqrt()).collect()
         })
         .collect();
-    // Each correlation is normal with variance 1/DRAWS: of neighbours, next but one, …; their squares together are χ².
+    // Correlations of neighbours, next but one, …: each is normal with variance 1/DRAWS; the sum of their squares is χ².
     for distance in [1, 2, 3, 8, 16, 64, 256] {
         let deviates: Vec<f64> = streams
             .iter()

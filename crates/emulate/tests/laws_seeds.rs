@@ -1,4 +1,4 @@
-//! What a seed gives is pinned for ever: a change here changes the dispositions of everybody's experiments.
+//! The results of a seed are pinned for ever: a change here would change the dispositions of all experiments.
 
 mod models;
 
@@ -8,7 +8,7 @@ use sojourn_emulate::delay::Sampler;
 use sojourn_emulate::random::Origin;
 use sojourn_time::{Nanos, Time};
 
-/// The first 64 dispositions as bits, the first packet the lowest.
+/// Returns the first 64 losses as bits, the first packet in the lowest bit.
 fn dispositions(loss: Loss) -> u64 {
     lose(&[loss], 64, 1).iter().rev().fold(0, |bits, lost| bits << 1 | u64::from(*lost))
 }
@@ -77,7 +77,7 @@ const LOSSES: [u64; 4] = [0x4980_44e9_6128_4422, 0x8182_2602_7398_8f80, 0x7dcf_e
 
 const DAMAGES: [u64; 3] = [0x01c5_0205_0008_5000, 0x0000_0000_1000_4000, 0x2047_1226_9720_59e2];
 
-/// By distribution, first without correlation, then with; the first, third and fourth packet overtake.
+/// By distribution, first without correlation, then with; the first, third and fourth packet are reordered.
 const DELAYS: [[i64; 4]; 14] = [
     [2_445_274, 10_943_146, 2_991_310, 2_280_859],
     [2_236_682, 11_904_431, 2_989_109, 1_921_607],

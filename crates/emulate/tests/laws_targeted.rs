@@ -1,4 +1,4 @@
-//! Losses that nobody draws: which packets they hit, one by one.
+//! Deterministic losses: which packets they hit, one by one.
 
 mod models;
 
@@ -88,7 +88,7 @@ fn the_first_syns_of_each_flow_are_lost() {
     assert!(meet(&mut stage, &segment(1002, SYN, 1, 0)));
 }
 
-/// A connection that sends segments of 100 bytes from an initial number on; `again`: which segment is sent at each place.
+/// Sends segments of 100 bytes in a connection with an initial sequence number; `sent`: the segment's index at each position.
 fn connection(stage: &mut Stage, port: u16, initial: u32, sent: &[u32]) -> Vec<bool> {
     assert!(!meet(stage, &segment(port, SYN, initial, 0)));
     assert!(!meet(stage, &segment(port, ACK, initial.wrapping_add(1), 0)), "acknowledgements carry nothing");
@@ -100,7 +100,7 @@ fn connection(stage: &mut Stage, port: u16, initial: u32, sent: &[u32]) -> Vec<b
 #[test]
 fn the_kth_segment_and_its_retransmissions_are_lost_in_each_flow() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 3, retransmissions: 2 }]), 1);
-    // Also where numbers wrap within the segment, and before it.
+    // Also with sequence numbers that wrap within the segment, and before it.
     for (port, initial) in [(1, 5000), (2, u32::MAX - 250), (3, u32::MAX - 201), (4, u32::MAX)] {
         let seen = connection(&mut stage, port, initial, &[1, 2, 3, 4, 5, 1, 3, 6, 3, 3, 3, 7]);
         assert_eq!(numbers(&seen), [3, 7, 9], "from {initial}: the third, sent at places 3, 7, 9, 10, 11");

@@ -1,5 +1,5 @@
-//! What holds for every discipline, whatever it is asked: nothing is lost twice or forgotten, limits hold, flows keep their
-//! order, and the link never waits while a packet does.
+//! Properties of every discipline in any configuration: no packet is lost twice or forgotten, limits hold, flows keep
+//! their order, and the link is never idle while a packet waits.
 
 mod queue_link;
 
@@ -35,7 +35,7 @@ fn every_discipline_keeps_account() {
     }
 }
 
-/// One discipline, and what is known of it from outside.
+/// A discipline, and its state as seen from outside.
 struct Case {
     name: String,
     discipline: Discipline,
@@ -44,7 +44,7 @@ struct Case {
     now: Time,
     waiting: HashMap<u32, Waiting>,
     next: u32,
-    /// The last packet that each flow has sent.
+    /// The last packet sent of each flow.
     last_sent: HashMap<(u64, bool), u32>,
     lost: Losses,
     seen: HashMap<&'static str, u64>,
@@ -94,7 +94,7 @@ impl Case {
 
     fn dequeue(&mut self) {
         let sent = self.discipline.dequeue(self.now, &mut self.lost);
-        // What was lost on the way stood before it.
+        // Packets dropped by this call were waiting before it.
         self.account_losses();
         let Some(sent) = sent else {
             assert_eq!(self.discipline.slots(), 0, "{}: the link waits", self.name);
@@ -127,11 +127,11 @@ impl Case {
             assert_eq!(before, self.waiting.len());
         }
         assert!(self.lost.iter().all(|(_, why)| *why == Why::Full), "{}", self.name);
-        // Two queues become one, or one two: from then on only what comes later has an order.
+        // Two queues become one, or one becomes two: order holds only among later packets.
         self.last_sent.clear();
     }
 
-    /// Everything is where it should be.
+    /// Checks the counters and limits of the discipline.
     fn check(&mut self) {
         self.account_losses();
         let bytes: u64 = self.waiting.values().map(|packet| u64::from(packet.bytes)).sum();
@@ -156,7 +156,7 @@ impl Case {
         assert!(self.waiting.is_empty());
     }
 
-    /// Whether what waits is within all limits.
+    /// Returns whether the waiting packets are within all limits.
     fn fits(&self) -> bool {
         let within = |limit: Limit, packets: &mut dyn Iterator<Item = &Waiting>| {
             let (slots, bytes) = packets.fold((0, 0), |(slots, bytes), p| (slots + 1, bytes + u64::from(p.bytes)));

@@ -1,4 +1,4 @@
-//! Controllers in a closed loop: senders that answer, and what delay, share and loss come of it.
+//! Queue management in a closed loop with responsive senders: the resulting delay, shares and losses.
 
 mod queue_link;
 
@@ -11,7 +11,7 @@ use sojourn_time::{Nanos, Time};
 const RATE: u64 = 20_000_000;
 const RENO: (Kind, Nanos) = (Kind::Reno(Ecn::NotCapable), Nanos::millis(40));
 
-/// The time of a full packet, in nanoseconds.
+/// The serialisation time of a full packet, in nanoseconds.
 const FULL: f64 = 1514.0 * 8e9 / RATE as f64;
 
 #[test]
@@ -62,7 +62,7 @@ fn red_holds_its_average_between_its_thresholds() {
 
 #[test]
 fn fq_codel_sends_a_sparse_flow_at_once() {
-    // Eight that fill the link, and one packet every 5 ms: it waits for no more than the packet that is being sent.
+    // Eight senders that fill the link, and one packet every 5 ms, which waits at most for the packet that is being sent.
     let mut senders = vec![RENO; 8];
     senders.push((Kind::Steady(Ecn::NotCapable, 5_000_000), Nanos::ZERO));
     let fq = Queue {
@@ -79,7 +79,7 @@ fn fq_codel_sends_a_sparse_flow_at_once() {
 
 #[test]
 fn fq_codel_isolates_from_a_flood() {
-    // Twice the link's rate from one; four others get their fifths all the same.
+    // One sender at twice the link's rate; four others still get their fifths.
     let mut senders = vec![RENO; 4];
     senders.push((Kind::Flood((FULL / 2.0) as i64), Nanos::ZERO));
     let codel = Codel::default();
@@ -110,8 +110,8 @@ fn dual_pi2_keeps_low_latency_low() {
 
 #[test]
 fn dual_pi2_couples_by_the_root() {
-    // With a step that is never reached, marks come from the coupling alone: p_L = k √p_C; a little less over time, as the
-    // mean of a root is less than the root of the mean.
+    // With a step that is never reached, marks come only from the coupling: p_L = k √p_C; slightly less over time, as
+    // the mean of a root is less than the root of the mean.
     for (few, many) in [(5, 5), (2, 8), (8, 2)] {
         let (classic, low) = dual(Nanos::millis(100), few, many);
         let (p_classic, p_low) = (lost(&classic), marked(&low));
@@ -124,8 +124,8 @@ fn dual_pi2_couples_by_the_root() {
 
 #[test]
 fn dual_pi2_protects_the_classic_queue_from_a_flood_of_low_latency() {
-    // Neither answers: the low-latency one alone would fill the link four times, the classic one once. Marks do
-    // not help any more, so both lose alike.
+    // Both are unresponsive: the low-latency sender alone would fill the link four times, the classic one once. Marks
+    // do not help any more, so both have the same losses.
     let senders = [(Kind::Flood(FULL as i64), Nanos::ZERO), (Kind::Steady(Ecn::Ect1, 20_000), Nanos::ZERO)];
     let seen = run(dual_queue(Nanos::millis(1)), &senders);
     let share = bytes(&seen[..1]) / bytes(&seen);
@@ -138,7 +138,7 @@ fn dual_queue(step: Nanos) -> Queue {
     Queue { scheduler: Scheduler::DualPi2 { target: Nanos::millis(15), step, coupling: 2.0 }, ..Queue::default() }
 }
 
-/// So many classic and so many scalable senders.
+/// Runs a number of classic and of scalable senders.
 fn dual(step: Nanos, classic: usize, scalable: usize) -> (Vec<Seen>, Vec<Seen>) {
     let mut senders = vec![RENO; classic];
     senders.extend(vec![(Kind::Scalable, Nanos::millis(40)); scalable]);
@@ -151,7 +151,7 @@ fn bytes(seen: &[Seen]) -> f64 {
     seen.iter().map(|seen| seen.bytes).sum::<u64>() as f64
 }
 
-/// A minute, of which the last 45 s count.
+/// Runs for a minute, of which the last 45 s are evaluated.
 fn run(queue: Queue, senders: &[(Kind, Nanos)]) -> Vec<Seen> {
     let limit = Limit { slots: Some(1000), bytes: None };
     let queue = discipline(&queue, limit, Some(RATE));

@@ -1,4 +1,4 @@
-//! Fairness of schedulers against fluid sharing (GPS), over any interval and not only in the long run.
+//! Fairness of schedulers compared with fluid sharing (GPS), over any interval and not only in the long run.
 
 mod queue_link;
 
@@ -9,12 +9,12 @@ use sojourn_emulate::config::{Class, Limit, Queue, Scheduler};
 use sojourn_emulate::queue::Waiting;
 use sojourn_time::{Nanos, Time};
 
-/// 8 ns a byte: all times are whole.
+/// 8 ns per byte: all times are integers.
 const RATE: u64 = 1_000_000_000;
 const NANOS_PER_BYTE: f64 = 8.0;
 const LARGEST: f64 = 1514.0;
-/// Among them those that find virtual time charged before a packet has been sent (54, 133, 189: 1.6 to 1.7 of the bound), and a
-/// sub-queue taken for idle while its last packet is on the link (116: 1.06).
+/// Includes seeds that detect virtual time charged before a packet has been sent (54, 133, 189: 1.6 to 1.7 of the
+/// bound), and a sub-queue counted as idle while its last packet is on the link (116: 1.06).
 const SEEDS: [u64; 12] = [0, 1, 2, 3, 4, 8, 13, 54, 70, 116, 133, 189];
 
 #[test]
@@ -110,14 +110,14 @@ fn weights_changed_on_the_way_hold_from_then_on() {
     }
 }
 
-/// Classes with weights, and what comes for them.
+/// Classes with weights, and their arrivals.
 struct Case {
     weights: Vec<u32>,
     arrivals: Vec<Waiting>,
 }
 
 impl Case {
-    /// Classes that come and go, some often and some always backlogged, with packets of their own sizes.
+    /// Makes classes that are sometimes or always backlogged, each with its own packet sizes.
     fn new(seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let weights: Vec<u32> = (0..random.random_range(2..12)).map(|_| random.random_range(1..30)).collect();
@@ -146,7 +146,7 @@ impl Case {
         Self { weights, arrivals }
     }
 
-    /// All is there at once, some more and some less, so that classes leave one after the other.
+    /// All packets arrive at once, in different numbers, so that classes empty one after the other.
     fn greedy(seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let weights: Vec<u32> = (0..random.random_range(2..20)).map(|_| random.random_range(1..50)).collect();
@@ -161,12 +161,12 @@ impl Case {
         Self { weights, arrivals }
     }
 
-    /// What a discipline makes of it, in order of service.
+    /// Returns the dispositions by a discipline, in order of service.
     fn run(&self, scheduler: Scheduler, by_class: bool) -> Vec<Disposition> {
         let classes = if by_class { classes(&self.weights) } else { Vec::new() };
         let queue = Queue { scheduler, classes, ..Queue::default() };
         let mut link = Link::new(queue_link::discipline(&queue, Limit::default(), Some(RATE)), RATE);
-        // The first one waits for all others of its time: nobody is served before everybody is there.
+        // No packet is served before all packets of the first arrival time are there.
         link.hold_until(self.arrivals[0].since + Nanos(1));
         self.arrivals.iter().for_each(|packet| link.arrive(*packet));
         let mut dispositions = link.finish();
@@ -179,8 +179,8 @@ impl Case {
         f64::from(self.weights[class]) / f64::from(self.weights.iter().sum::<u32>())
     }
 
-    /// By how much a class was served less than its share over the worst interval in which it waited and at whose end a packet
-    /// left, as part of Bennett and Zhang's worst-case fair index of WF2Q+: L_i + (L_max − L_i) r_i / r.
+    /// Returns how far a class was behind its share in the worst interval in which it was backlogged and at whose end a
+    /// packet left, as in Bennett and Zhang's worst-case fair index of WF2Q+: L_i + (L_max − L_i) r_i / r.
     fn worst_fair_index(&self, dispositions: &[Disposition], class: usize) -> f64 {
         let share = self.share(class);
         let mine: Vec<_> =
@@ -192,10 +192,10 @@ impl Case {
         for disposition in mine {
             let (since, end) = (disposition.packet.since.0, left(disposition));
             if since > free {
-                // It did not wait: a new interval.
+                // It was not backlogged: a new interval.
                 (free, lead) = (since, 0.0);
             }
-            // The least that it ever was behind counts as where the worst interval begins.
+            // The worst interval begins where the class was least behind.
             let behind = lead + share * (end - free) as f64 / NANOS_PER_BYTE - f64::from(disposition.packet.bytes);
             worst = worst.max(behind);
             (free, lead) = (end, behind.max(0.0));
@@ -203,7 +203,7 @@ impl Case {
         worst / bound
     }
 
-    /// By how many nanoseconds a packet left later than a link of its class's guaranteed rate alone would have had it.
+    /// Returns how many nanoseconds later a packet left than from a link with its class's guaranteed rate, at most.
     fn latest(&self, dispositions: &[Disposition]) -> f64 {
         let mut done = vec![0.0_f64; self.weights.len()];
         let mut latest = f64::MIN;
@@ -216,7 +216,7 @@ impl Case {
         latest
     }
 
-    /// How many bytes a class was at most behind fluid sharing, and ahead of it, at any end of a packet; all came at once.
+    /// Returns how many bytes a class was at most behind and ahead of fluid sharing at the end of any packet; all packets arrive at once.
     fn off_fluid(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut total = vec![0.0; classes];
@@ -236,7 +236,7 @@ impl Case {
         (behind, ahead)
     }
 
-    /// Shares so many bytes among those that still have some.
+    /// Distributes bytes among the classes that still have some.
     fn pour(&self, fluid: &mut [f64], total: &[f64], mut bytes: f64) {
         while bytes > 1e-6 {
             let has = |class: &usize| total[*class] - fluid[*class] > 1e-6;
@@ -245,7 +245,7 @@ impl Case {
             if active.is_empty() {
                 return;
             }
-            // Until the bytes are shared, or the first of them has nothing left.
+            // Until the bytes are distributed, or the first class is empty.
             let until = |class: &usize| (total[*class] - fluid[*class]) * sum / f64::from(self.weights[*class]);
             let step = active.iter().map(until).fold(bytes, f64::min);
             active.iter().for_each(|class| fluid[*class] += step * f64::from(self.weights[*class]) / sum);
@@ -253,7 +253,7 @@ impl Case {
         }
     }
 
-    /// The greatest difference between two classes' bytes per weight while both waited: from the start, and in any interval.
+    /// Returns the maximum difference between two classes' bytes per weight while both were backlogged: from the start, and in any interval.
     fn unfairness(&self, dispositions: &[Disposition]) -> (f64, f64) {
         let classes = self.weights.len();
         let mut left = vec![0_u64; classes];
@@ -280,7 +280,7 @@ impl Case {
     }
 }
 
-/// When it had left, in nanoseconds; all have.
+/// Returns when a packet left, in nanoseconds; all packets left.
 fn left(disposition: &Disposition) -> i64 {
     disposition.left.map_or(i64::MAX, |left| left.0)
 }

@@ -1,4 +1,4 @@
-//! FIFOs with limits, and CoDel: against a queue written anew here, and against the pseudo-code of RFC 8289.
+//! FIFOs with limits compared with an independent model, and CoDel compared with the pseudo-code of RFC 8289.
 
 mod queue_link;
 
@@ -80,7 +80,7 @@ fn codel_is_the_pseudo_code_of_its_rfc() {
 
 #[test]
 fn codel_loses_at_intervals_that_shrink_with_the_root_of_the_count() {
-    // A queue that always stands: the n-th loss follows the one before after interval/√n, to within one packet's time.
+    // A standing queue: the n-th drop follows the previous one after interval/√n, to within one packet's time.
     let queue = Queue { aqm: Some(Aqm::Codel(Codel::default())), ..Queue::default() };
     let mut discipline = queue_link::discipline(&queue, Limit::default(), None);
     let step = Nanos::micros(100);
@@ -109,7 +109,7 @@ fn drain(discipline: &mut Discipline) -> Vec<u32> {
     std::iter::from_fn(|| discipline.dequeue(Time(0), &mut lost)).map(|packet| packet.slot).collect()
 }
 
-/// RFC 8289 §5, line by line, with what it says of ECN; times as it has them, 0 for none.
+/// RFC 8289 §5, line by line, with its notes on ECN; its times, with 0 for none.
 struct Oracle {
     waiting: VecDeque<sojourn_emulate::queue::Waiting>,
     slots: usize,

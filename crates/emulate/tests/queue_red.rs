@@ -1,4 +1,4 @@
-//! RED's losses: how many, against its curve, and how they are spread, at millions of packets.
+//! RED's drops over millions of packets: their number, compared with its curve, and their spacing.
 
 mod queue_link;
 
@@ -34,12 +34,12 @@ fn loses_by_its_curve() {
 
 #[test]
 fn spreads_its_losses_evenly() {
-    // At 70 slots p is 0.05: the packets from one loss to the next are uniform on 1 … 20.
+    // At 70 slots p is 0.05: distances between drops are uniform on 1 … 20.
     let gaps = gaps(RED, 70, 1000, 2_000_000);
     let score = chi_square(&gaps, 20);
     println!("{} losses, chi-square {score:.1} at 19 degrees of freedom", gaps.len());
     assert!(score < 43.8, "{score}: less than one in a thousand");
-    // Losses of the same number that are independent of each other must fail.
+    // The same number of independent drops must fail the test.
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let geometric = || std::iter::repeat_with(|| random.random_bool(2.0 / 21.0)).position(|lost| lost);
     let independent: Vec<u64> =
@@ -73,7 +73,7 @@ fn marks_what_can_be_marked_and_loses_where_all_are_lost() {
                 marks += u32::from(discipline.dequeue(Time(0), &mut lost).is_some_and(|packet| packet.is_marked));
             }
         }
-        // What has been marked comes out behind all that stood before it.
+        // A marked packet leaves after all packets that were in front of it.
         assert!(
             if is_marked { marks > 900 && losses == 0 } else { marks == 0 && losses == 10_000 },
             "{marks} {losses}"
@@ -81,7 +81,7 @@ fn marks_what_can_be_marked_and_loses_where_all_are_lost() {
     }
 }
 
-/// Packets from each loss to the next, while the queue is as long as that all the time.
+/// Returns the distances between drops, in packets, at a constant queue length.
 fn gaps(red: Red, slots: u32, bytes: u32, packets: u32) -> Vec<u64> {
     let mut discipline = filled(red, slots, bytes);
     let (mut lost, mut gaps, mut gap) = (Losses::new(), Vec::new(), 0);
@@ -98,7 +98,7 @@ fn gaps(red: Red, slots: u32, bytes: u32, packets: u32) -> Vec<u64> {
     gaps
 }
 
-/// A queue with so many packets in it, of which RED has only now been notified.
+/// Returns a queue with `slots` packets whose RED starts now, so that the average equals the length.
 fn filled(red: Red, slots: u32, bytes: u32) -> Discipline {
     let origin = Origin { seed: u64::from(slots), pipe: "red", flow: 0 };
     let mut discipline = Discipline::new(&Queue::default(), Limit::default(), None, origin);
@@ -109,7 +109,7 @@ fn filled(red: Red, slots: u32, bytes: u32) -> Discipline {
     discipline
 }
 
-/// Floyd and Jacobson's curve, with Floyd's gentle part.
+/// The curve of Floyd and Jacobson, with Floyd's gentle part.
 fn curve(slots: u32) -> f64 {
     let average = f64::from(slots);
     match slots {
@@ -120,7 +120,7 @@ fn curve(slots: u32) -> f64 {
     }
 }
 
-/// Mean and standard deviation of a gap that is 1, 2, … with probability p each, as long as there is some left.
+/// Returns mean and standard deviation of a distance that is 1, 2, … with probability p each, until the sum is 1.
 fn law(p: f64) -> (f64, f64) {
     let (mut left, mut gap, mut mean, mut square) = (1.0_f64, 0.0, 0.0, 0.0);
     while left > 1e-12 {
@@ -133,7 +133,7 @@ fn law(p: f64) -> (f64, f64) {
     (mean, (square - mean * mean).max(0.0).sqrt())
 }
 
-/// Of gaps against the uniform distribution on 1 … n; what lies beyond counts in full.
+/// Returns χ² of distances compared with the uniform distribution on 1 … n; larger ones count in full.
 fn chi_square(gaps: &[u64], n: usize) -> f64 {
     let mut counts = vec![0.0; n + 1];
     gaps.iter().for_each(|gap| counts[(*gap as usize).min(n + 1) - 1] += 1.0);

@@ -1,4 +1,4 @@
-//! The examples of docs/reference/emulate.md are read, and can be run.
+//! The examples of docs/reference/emulate.md are parsed, and can be run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -11,7 +11,7 @@ fn page() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Returns the blocks of a kind.
+/// Returns the code blocks of a kind.
 fn blocks(kind: &str) -> Vec<String> {
     let page = page();
     let found: Vec<String> = page
@@ -25,7 +25,7 @@ fn blocks(kind: &str) -> Vec<String> {
     found
 }
 
-/// Reads a configuration from a file of its own.
+/// Parses a configuration from its own file.
 fn loaded(name: &str, text: &str) -> Config {
     let path = std::env::temp_dir().join(format!("sojourn-reference-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();

@@ -1,4 +1,4 @@
-//! `show` is answered by the thread that moves packets: a report may not copy histograms there.
+//! `show` is answered by the thread that moves packets: a report must not copy histograms there.
 
 mod drive;
 #[allow(unsafe_code, reason = "an allocator is unsafe by its nature")]

@@ -225,7 +225,7 @@ pub fn sentence(error: &clap::Error) -> String {
     let meant = [ContextKind::SuggestedArg, ContextKind::SuggestedValue, ContextKind::SuggestedSubcommand];
     let meant = meant.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(one) => Some(one.clone()),
-        // The most alike is the last.
+        // clap lists the most similar name last.
         ContextValue::Strings(several) => several.last().cloned(),
         _ => None,
     });

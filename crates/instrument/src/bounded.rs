@@ -1,18 +1,18 @@
-//! Files that somebody names and that are read whole: so many bytes and no more, whatever is there.
+//! Reads whole files that a user names, up to a maximum size.
 //!
-//! What stands in them is their readers' matter.
+//! Does not interpret their contents.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// As much as is read of a file.
+/// The maximum size of a file.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// Reads a file whole.
 ///
 /// # Errors
-/// `FileTooLarge` for one of more than [`MOST_BYTES`], also where it never ends; else when it cannot be read.
+/// `FileTooLarge` if the file has more than [`MOST_BYTES`], even where it is endless; otherwise the error of the read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -22,7 +22,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a file of one byte more than is read, which takes no room on the disk.
+/// Creates a sparse file one byte longer than the maximum.
 #[cfg(test)]
 pub fn too_long(name: &str) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("sojourn-{name}-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Becoming who called sudo, or whose a folder is, where what is to be written can be that user's.
+//! Changes the user to the caller of sudo, or to the owner of a folder, where that user may write the output.
 
 use std::fs;
 use std::path::Path;
@@ -10,36 +10,36 @@ use sojourn_rights::{self as rights, Folders, Identity};
 
 use crate::failure::of_path;
 
-/// Made and removed again, to try whether files can be.
+/// The name of a file that is created and removed to test write permission.
 pub const TRIED: &str = "tried.part";
 
-/// What a folder is called that [`enter`] went into.
+/// The name of the folder that [`enter`] entered.
 pub const HERE: &str = ".";
 
-/// Goes into a folder while every right is held, and opens it: whoever this becomes finds [`HERE`] although the folders above are
-/// closed to that user, as another's home is to root without capabilities.
+/// Enters a folder with full privileges and opens it: after a change of user, [`HERE`] still reaches it although that
+/// user may not traverse the folders above.
 ///
 /// # Errors
-/// When there is no such folder, or it is out of reach.
+/// If the folder does not exist or cannot be reached.
 pub fn enter(folder: &Path) -> anyhow::Result<Folders> {
     chdir(folder).map_err(|error| of_path("enter", folder, error.into()))?;
     Ok(Folders::open([HERE])?)
 }
 
-/// Becomes who called sudo, capabilities kept, where `can_have` finds as that user that all that is needed can be had; else stays
-/// root, whose it then is.
+/// Changes the user to the caller of sudo and keeps capabilities, if `can_have`, called as that user, returns true.
+/// Otherwise the user stays root, and the output belongs to root.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn become_caller(can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
     become_user(Identity::caller(), can_have)
 }
 
-/// Becomes whose a folder is, capabilities kept, where `can_have` finds as that user that all that is needed can be had; else
-/// stays who it is.
+/// Changes the user to the owner of a folder and keeps capabilities, if `can_have`, called as that user, returns true.
+/// Otherwise the user stays the same.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn become_owner(folder: &Path, can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
     become_user(Identity::owner(folder), can_have)
 }
@@ -47,15 +47,15 @@ pub fn become_owner(folder: &Path, can_have: impl FnOnce() -> bool + Send) -> an
 fn become_user(user: Option<Identity>, can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
     let Some(user) = user.filter(|_| rights::may_change()) else { return Ok(()) };
     let tried = || user.assume().is_ok_and(|()| can_have());
-    // In a thread of its own, which does not come back.
+    // In a separate thread, because that thread cannot change back.
     let can_have = thread::scope(|scope| scope.spawn(tried).join().unwrap_or(false));
     if can_have { Ok(user.assume_with_rights()?) } else { Ok(()) }
 }
 
-/// Tries whether this thread can make files in a folder.
+/// Tests whether this thread may create files in a folder.
 pub fn can_write(folder: &Path) -> bool {
     let tried = folder.join(TRIED);
-    // One that was killed may have left it.
+    // A killed program may have left the file.
     let _ = fs::remove_file(&tried);
     private::create_file(&tried).is_ok() && fs::remove_file(tried).is_ok()
 }

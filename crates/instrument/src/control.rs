@@ -1,6 +1,7 @@
-//! Who may ask an instrument that runs: a Unix socket for its owner alone, one JSON request a line, one JSON answer a line.
+//! The control socket of a running instrument: a Unix socket that only its owner may use. Each request is one line of
+//! JSON; each answer is one line of JSON.
 //!
-//! Never blocks, and answers each client once in a turn: the thread that answers may be the one that moves packets.
+//! Never blocks, and answers at most one request per client per turn: the thread that answers may also forward packets.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,23 +18,23 @@ use crate::failure::WrongRequest;
 use crate::remover::Remover;
 use crate::sys;
 
-/// Clients at once; one more is turned away.
+/// The maximum number of concurrent clients; further connections are closed.
 pub const MOST_CLIENTS: usize = 8;
-/// A longer request is refused.
+/// The maximum length of a request; a longer one is refused.
 pub const LONGEST_LINE_BYTES: usize = 1 << 16;
-/// A longer answer is none: the state of 2^20 flows, the most that a log follows.
+/// The maximum length of an answer: it fits the state of 2^20 flows, the most that a log follows.
 const LONGEST_ANSWER_BYTES: usize = 1 << 30;
-/// For how long a client waits for an answer to go on.
+/// The timeout of a client's read and write.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What is read at a time, and how often in a turn: whoever never stops is not listened to for ever.
+/// The size of one read. [`MOST_READS`] limits the reads per turn, so that a client that sends without end cannot stall the thread.
 const READ_BYTES: usize = 4096;
 const MOST_READS: usize = LONGEST_LINE_BYTES / READ_BYTES + 1;
-/// What the kernel takes for a socket's path, the zero at its end left out.
+/// The longest path that the kernel accepts for a Unix socket, without the terminating zero.
 const MOST_PATH_BYTES: usize = 107;
-/// Where sockets are that nobody placed elsewhere.
+/// The system-wide default folder of sockets.
 const SYSTEM_FOLDER: &str = "/run/sojourn";
 
-/// The folders in which sockets are by default: the user's own first.
+/// Return the default folders of sockets: the user's own first.
 pub fn folders() -> Vec<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
     own.into_iter().chain([PathBuf::from(SYSTEM_FOLDER)]).collect()
@@ -44,7 +45,7 @@ pub struct Control {
     listener: UnixListener,
     path: PathBuf,
     clients: Vec<Client>,
-    /// Who removes the socket in the end; `None`: we do.
+    /// The process that removes the socket at the end; `None`: this process does.
     remover: Option<Remover>,
 }
 
@@ -53,19 +54,19 @@ struct Client {
     input: Vec<u8>,
     output: Vec<u8>,
     has_ended: bool,
-    /// What it asked was too long: the rest is thrown away, for a connection that is closed before loses the answer.
+    /// The request was too long. The rest is read and discarded, because an early close would lose the answer.
     is_refused: bool,
 }
 
 impl Control {
-    /// Listens at a path; one that nobody listens at any more is taken over.
+    /// Listens at a path. Replaces a stale socket, at which no process listens any more.
     ///
     /// # Errors
-    /// When somebody listens there, or the path cannot be used.
+    /// If a process listens there, or the path cannot be used.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         make_folder(path)?;
         clear(path)?;
-        // From the first moment for its owner alone; by its path it would be too late, and lead through a link.
+        // The umask restricts the socket before it exists. A chmod by path would come too late and could follow a symbolic link.
         let before = sys::set_umask(0o177);
         let bound = Short::of(path).and_then(|short| UnixListener::bind(&short.path));
         sys::set_umask(before);
@@ -75,13 +76,13 @@ impl Control {
         Ok(control)
     }
 
-    /// Listens at a path in one of [`folders`], and removes from there what is left of those who were killed.
+    /// Listens at a path in one of [`folders`], and removes stale sockets there that killed programs left.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn open_by_default(path: &Path) -> anyhow::Result<Self> {
         make_folder(path)?;
-        // One at a time: a socket at which somebody is about to listen looks like one that was left.
+        // Lock the folder: a socket that is bound but does not listen yet looks stale.
         let alone = path.parent().map(File::open).and_then(Result::ok).filter(|folder| folder.lock().is_ok());
         if alone.is_some() {
             path.parent().into_iter().for_each(sweep);
@@ -89,33 +90,33 @@ impl Control {
         Self::open(path)
     }
 
-    /// Has another process remove the socket in the end: for a program that gives up the right to.
+    /// Leaves removal of the socket to another process, for a program that drops the privilege to remove it.
     ///
     /// # Errors
-    /// When that cannot be started.
+    /// If that process cannot be started.
     pub fn leave_to_remover(&mut self) -> anyhow::Result<()> {
         self.remover = Some(Remover::start(&self.path)?);
         Ok(())
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What becomes readable when somebody asks, 9 at most.
+    /// Returns the descriptors to poll for requests, at most 9.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let clients = self.clients.iter().filter(|client| client.is_to_be_read()).map(|client| client.stream.as_fd());
         std::iter::once(self.listener.as_fd()).chain(clients)
     }
 
-    /// Answers what has been asked.
+    /// Accepts new clients and answers at most one request of each.
     pub fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) {
         self.accept();
         self.clients.retain_mut(|client| client.serve(answer));
     }
 
-    /// Whether there are requests to answer that have been read already.
+    /// Whether a complete request has been read and not yet answered.
     pub fn is_pending(&self) -> bool {
         self.clients.iter().any(Client::is_pending)
     }
@@ -134,14 +135,14 @@ impl Drop for Control {
     fn drop(&mut self) {
         match self.remover.take() {
             Some(remover) => remover.finish(),
-            // It may be gone with its folder.
+            // The socket may have been removed together with its folder.
             None => drop(fs::remove_file(&self.path)),
         }
     }
 }
 
 impl Client {
-    /// Reads, answers one request and writes; `false` when it is done with.
+    /// Reads, answers one request and writes; returns `false` when the connection is finished.
     fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
         if !self.read() {
             return false;
@@ -159,12 +160,12 @@ impl Client {
         self.write() && (!self.has_ended || !self.output.is_empty() || self.line_end().is_some())
     }
 
-    /// Whether it has asked more than was answered, and has read all answers.
+    /// Whether a complete request waits and all earlier answers have been written.
     fn is_pending(&self) -> bool {
         self.output.is_empty() && self.line_end().is_some()
     }
 
-    /// Whether there may be more, and room for it.
+    /// Whether the client may send more and the input buffer has room.
     fn is_to_be_read(&self) -> bool {
         !self.has_ended && self.input.len() <= LONGEST_LINE_BYTES
     }
@@ -178,7 +179,7 @@ impl Client {
         self.output.push(b'\n');
     }
 
-    /// Takes what is there, no more than a turn's worth; `false` when the connection is broken.
+    /// Reads what is available, up to the limit per turn; returns `false` if the connection is broken.
     fn read(&mut self) -> bool {
         let mut chunk = [0; READ_BYTES];
         for _ in 0..MOST_READS {
@@ -210,7 +211,7 @@ impl Client {
     }
 }
 
-/// Makes the default folder for its owner alone; others must be there.
+/// Creates the default folder for its owner alone; any other folder must exist.
 fn make_folder(path: &Path) -> anyhow::Result<()> {
     let Some(folder) = path.parent().filter(|folder| *folder == Path::new(SYSTEM_FOLDER)) else { return Ok(()) };
     match DirBuilder::new().mode(0o700).create(folder) {
@@ -221,14 +222,14 @@ fn make_folder(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses a folder in which somebody else may put or remove sockets.
+/// Refuses a folder in which another user may create or remove sockets.
 fn is_own(folder: &Path) -> anyhow::Result<()> {
     let about = fs::symlink_metadata(folder).with_context(|| format!("look at {}", folder.display()))?;
     let is_own = about.is_dir() && about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
     if is_own { Ok(()) } else { Err(anyhow!("{}: others may write there; give --control PATH", folder.display())) }
 }
 
-/// Removes this user's sockets of emulators at which nobody listens. What cannot be removed hinders nobody.
+/// Removes this user's stale emulator sockets. A socket that cannot be removed is ignored.
 fn sweep(folder: &Path) {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -240,7 +241,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a stale socket: one at which no process listens.
 fn clear(path: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match fs::symlink_metadata(path) {
@@ -262,10 +263,10 @@ fn clear(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Connects to whoever listens at a path.
+/// Connects to the instrument that listens at a path.
 ///
 /// # Errors
-/// When nobody does, or we may not.
+/// If no process listens there, or the caller has no permission.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(&Short::of(path)?.path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -273,7 +274,7 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A path that the kernel takes for a socket: a long one goes by its folder's descriptor, which has to stay open.
+/// A path that fits a socket address: a long path is replaced by one through the folder's descriptor, which must stay open.
 struct Short {
     path: PathBuf,
     _folder: Option<File>,
@@ -292,10 +293,10 @@ impl Short {
     }
 }
 
-/// Asks an instrument that listens at `path`, called `who`, and waits for its answer.
+/// Sends a request to the instrument `who` that listens at `path`, and waits for its answer.
 ///
 /// # Errors
-/// When nobody answers, or the answer is a refusal.
+/// If there is no answer, or the answer is a refusal.
 pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
     let answer = answer(stream, who, path, request)?;
     match answer["error"].as_str() {
@@ -304,10 +305,10 @@ pub fn ask(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> 
     }
 }
 
-/// The same; a refusal is an answer, too.
+/// As [`ask`], but returns a refusal as an answer.
 ///
 /// # Errors
-/// When nobody answers.
+/// If there is no answer.
 pub fn answer(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) -> anyhow::Result<Value> {
     exchange(stream, request, LONGEST_ANSWER_BYTES).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => anyhow!("{}: {who} does not answer", path.display()),
@@ -347,7 +348,7 @@ mod tests {
         json!({ "ok": true, "bytes": line.len() })
     }
 
-    /// Lets the server have its turn while a client asks.
+    /// Sends a request and serves it in the same thread.
     fn asked(control: &mut Control, sent: &[u8]) -> String {
         let mut stream = UnixStream::connect(control.path()).unwrap();
         stream.write_all(sent).unwrap();
@@ -427,7 +428,7 @@ mod tests {
         fs::remove_file(path).unwrap();
     }
 
-    /// The real bound, which takes that much memory.
+    /// Uses the real limit, and therefore more than 1 GiB of memory.
     #[test]
     #[ignore = "proof: an answer of more than 1 GiB"]
     fn an_answer_beyond_the_longest_is_refused() {
@@ -464,7 +465,7 @@ mod tests {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(&b"x\n".repeat(40_000)).unwrap();
         let mut answered = 0;
-        // Longer than a socket's buffer.
+        // Larger than a socket buffer.
         let long = json!("y".repeat(1 << 20));
         let mut turn = |control: &mut Control| {
             control.serve(&mut |_| {

@@ -1,6 +1,6 @@
-//! `commands`: every command with its options, of which man pages and the completion of shells are made.
+//! `commands`: lists every command with its options, as the source of man pages and shell completion.
 //!
-//! Reads the declaration that the help is made of, so that neither can say what the other does not. Lays nothing out.
+//! Reads the same declaration as the help, so that they cannot differ. Does no formatting.
 
 use clap::{Arg, Command, CommandFactory, ValueHint};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
-//! What `ethtool` is asked on the hosts of a bed, for hosts that have none: the options that the scripts of
-//! `python/sojourn/bed` use, with the words of ethtool 6.1, and nothing else.
+//! A substitute for `ethtool` on hosts of a bed that lack it: only the options that the scripts of `python/sojourn/bed`
+//! use, with the output format of ethtool 6.1.
 //!
-//! Called by the name `ethtool`, or as `sojourn-instrument ethtool`. Reads no file and asks the kernel alone.
+//! Called by the name `ethtool`, or as `sojourn-instrument ethtool`. Queries only the kernel.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ use crate::failure::WrongRequest;
 
 const USAGE: &str = "write ethtool [-a|-c|-g|-i|-k|--show-eee] DEV, or ethtool -C|-G|-K DEV NAME VALUE …";
 
-/// What is shown where a driver does not have it.
+/// The value shown where a driver does not report one.
 const LACKING: &str = "n/a";
 
-/// Names of `-c` and `-C`, with the kernel's numbers (`ETHTOOL_A_COALESCE_…`).
+/// Parameter names of `-c` and `-C`, with the kernel's attribute numbers (`ETHTOOL_A_COALESCE_…`).
 const COALESCING: [(&str, u16); 20] = [
     ("stats-block-usecs", 10),
     ("sample-interval", 23),
@@ -42,11 +42,11 @@ const COALESCING: [(&str, u16); 20] = [
 ];
 const ADAPTIVE: [(&str, u16); 2] = [("adaptive-rx", 11), ("adaptive-tx", 12)];
 
-/// Names of `-G`; what `-g` calls them, and the numbers of the greatest and the present size (`ETHTOOL_A_RINGS_…`).
+/// Ring names: of `-G`, of `-g`, and the attribute numbers of the maximum and the current size (`ETHTOOL_A_RINGS_…`).
 const RINGS: [(&str, &str, u16, u16); 4] =
     [("rx", "RX", 2, 6), ("rx-mini", "RX Mini", 3, 7), ("rx-jumbo", "RX Jumbo", 4, 8), ("tx", "TX", 5, 9)];
 
-/// Of `-a` (`ETHTOOL_A_PAUSE_…`).
+/// Parameter names of `-a`, with attribute numbers (`ETHTOOL_A_PAUSE_…`).
 const PAUSE: [(&str, u16); 3] = [("Autonegotiate", 2), ("RX", 3), ("TX", 4)];
 
 const SPEED: u16 = 5;
@@ -54,8 +54,8 @@ const DUPLEX: u16 = 6;
 const ENERGY_ACTIVE: u16 = 4;
 const ENERGY_ENABLED: u16 = 5;
 
-/// Features that ethtool joins under names of its own: the name that sets them, the one that is shown, and the kernel's, of which a
-/// star stands for any part.
+/// Features that ethtool groups under its own names: the name to set a group, the name shown, and the pattern of the
+/// kernel's feature names, in which `*` matches any characters.
 const GROUPS: [(&str, &str, &str); 11] = [
     ("rx", "rx-checksumming", "rx-checksum"),
     ("tx", "tx-checksumming", "tx-checksum-*"),
@@ -70,7 +70,7 @@ const GROUPS: [(&str, &str, &str); 11] = [
     ("rxhash", "receive-hashing", "rx-hashing"),
 ];
 
-/// Makes the command of the name that this program was called by.
+/// Inserts the command `ethtool` if this program was called by that name.
 pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_called_so = |called: &OsString| Path::new(called).file_name().is_some_and(|name| name == "ethtool");
     if words.first().is_some_and(is_called_so) {
@@ -79,7 +79,7 @@ pub fn complete(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Does what the words ask for.
+/// Carries out the command line.
 pub fn run(words: &[String]) -> anyhow::Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -134,7 +134,7 @@ fn set(option: &str, kernel: &mut Ethtool, pairs: &[(&str, &str)]) -> anyhow::Re
     Ok(())
 }
 
-/// Names with their values.
+/// Pairs names with their values.
 fn pairs<'a>(words: &[&'a str]) -> anyhow::Result<Vec<(&'a str, &'a str)>> {
     let (pairs, left) = words.as_chunks::<2>();
     match left.first() {
@@ -182,7 +182,7 @@ fn switch(name: &str, value: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// The kernel's features of one name: of a group, or of one feature.
+/// Returns the kernel features that a name selects: those of a group, or one feature.
 fn named<'a>(known: &'a [Feature], name: &str) -> anyhow::Result<Vec<&'a str>> {
     let names = known.iter().map(|feature| feature.name.as_str());
     let group = GROUPS.iter().find(|(short, long, _)| *short == name || *long == name);

@@ -1,4 +1,4 @@
-//! From an error to an exit status and one sentence.
+//! Maps errors to exit statuses and to one-sentence messages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use sojourn_tcp::TcpError;
 use sojourn_tcplog::spool::SpoolError;
 use sojourn_wire::size::SizeError;
 
-/// The request is wrong.
+/// Exit status: the request is wrong.
 pub const WRONG_REQUEST: u8 = 2;
-/// This machine cannot.
+/// Exit status: this machine cannot carry out the request.
 pub const MACHINE_CANNOT: u8 = 3;
-/// It ran but must not be trusted.
+/// Exit status: the measurement ran, but must not be trusted.
 pub const NOT_TRUSTED: u8 = 4;
 
-/// A measurement that must not be trusted, in a sentence.
+/// An error that makes a measurement untrustworthy, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotTrusted(pub String);
 
-/// A request that makes no sense, in a sentence.
+/// An invalid request, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongRequest(pub String);
 
-/// A path that was named and cannot be: there is no such file or folder, or it is of the other kind.
+/// A requested path that cannot exist: it is missing, or of the wrong kind (file or folder).
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {}: {source}", path.display())]
 struct WrongPath {
@@ -38,8 +38,8 @@ struct WrongPath {
     source: io::Error,
 }
 
-/// The error of a file or folder that the request names: the request is wrong where there can be none of that name, and this
-/// machine cannot where the file system refuses for another reason.
+/// Returns the error of a file or folder that the request names: a wrong request if no such path can exist, otherwise a
+/// refusal by this machine.
 pub fn of_path(operation: &'static str, path: &Path, source: io::Error) -> anyhow::Error {
     if cannot_be(&source) {
         return WrongPath { operation, path: path.to_owned(), source }.into();
@@ -47,25 +47,25 @@ pub fn of_path(operation: &'static str, path: &Path, source: io::Error) -> anyho
     anyhow::Error::from(source).context(format!("{operation} {}", path.display()))
 }
 
-/// Whether the system says that no such path is there, or can be.
+/// Whether the error means that the path does not exist or cannot exist.
 fn cannot_be(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename | InvalidInput)
 }
 
-/// The error of a command that has no `--part`: of what is written there already, only another folder helps.
+/// Returns the error of a command without `--part`: where records exist already, only another folder helps.
 pub fn exists(error: RecordError) -> anyhow::Error {
     let RecordError::Exists(path) = error else { return error.into() };
     WrongRequest(format!("create {}: it exists already; records are written once: give another folder", path.display()))
         .into()
 }
 
-/// The command that ran beside an instrument failed; the instrument did not. Its status is the command's.
+/// The command that ran beside an instrument failed, and the instrument did not. The exit status is the command's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the command ended with status {0}")]
 pub struct CommandFailed(pub u8);
 
-/// Returns the exit status that an error means. What is not known better is the machine's fault.
+/// Returns the exit status for an error. An unknown error counts as one of the machine.
 pub fn status(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(CommandFailed(status)) = cause.downcast_ref() {
@@ -95,7 +95,7 @@ pub fn status(error: &anyhow::Error) -> u8 {
     MACHINE_CANNOT
 }
 
-/// Whether a file or folder was to be opened or made where none can be.
+/// Whether creating or opening a file or folder failed because no such path can exist.
 fn is_wrong_path(cause: &(dyn std::error::Error + 'static)) -> bool {
     match cause.downcast_ref() {
         Some(RecordError::File { operation: "create" | "open", source, .. }) => return cannot_be(source),
@@ -108,17 +108,17 @@ fn is_wrong_path(cause: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Returns the sentence that a person gets.
+/// Returns the message for the user.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Some errors tell their cause themselves.
+        // Some errors include their cause in their own message.
         if !told.ends_with(&cause) {
             told = if told.is_empty() { cause } else { format!("{told}: {cause}") };
         }
     }
     let told = told.replace('\n', " ");
-    // Its number says nothing about a path that was mistyped.
+    // The error number does not help with a mistyped path.
     match told.rsplit_once(" (os error ") {
         Some((said, number)) if number.ends_with(')') && error.chain().any(is_wrong_path) => said.to_owned(),
         _ => told,

@@ -1,7 +1,7 @@
-//! Readers of what other programs write for this one: requests, and files with keys. Each reads a line or a file as the program
-//! does, up to what it would do next, and returns whether it makes sense. Nothing here opens a socket or a device.
+//! Readers of untrusted input: requests, and files with keys. Each reads a line or a file as the program does, short of
+//! acting on it, and returns whether it is valid. Nothing here opens a socket or a device.
 //!
-//! `tests/fuzz` calls them; the program itself reads with the same functions, each at its place.
+//! `tests/fuzz` calls these readers; the program calls the same functions where it reads its input.
 
 use sojourn_probe::Request;
 use sojourn_record::Packet;
@@ -12,12 +12,12 @@ use crate::stream::request::Asked;
 use crate::stream::shape::offsets_of;
 use crate::{capture, emulate, failure, matching, secret, serve, tcp, tcplog};
 
-/// A block of probes, as `probe blocks` is asked for it.
+/// A request to `probe blocks`.
 pub fn block_of_probes(line: &[u8]) -> bool {
     makes_sense(serve::parse(line).and_then(|request: Request| Ok(request.check()?)))
 }
 
-/// What ends of streams are asked, as `stream serve` is.
+/// A request to `stream serve`.
 pub fn streams(line: &[u8]) -> bool {
     let check = |asked: Asked| {
         let (flows, options) = match &asked {
@@ -31,32 +31,32 @@ pub fn streams(line: &[u8]) -> bool {
     makes_sense(serve::parse(line).and_then(check))
 }
 
-/// What a running emulator is asked.
+/// A request to a running emulator.
 pub fn emulator(line: &[u8]) -> bool {
     makes_sense(emulate::live::understood(line))
 }
 
-/// What a running log of TCP is asked; what it would set is worked out.
+/// A request to a running TCP log; the settings that it would change are computed.
 pub fn log_of_tcp(line: &[u8]) -> bool {
     makes_sense(tcplog::answer::understood(line))
 }
 
-/// What taps for the trials of a study are asked, as `capture serve` is.
+/// A request to `capture serve`.
 pub fn taps(line: &[u8]) -> bool {
     makes_sense(capture::serve::understood(line))
 }
 
-/// What a log of each block of a study is asked, as `tcplog serve` is.
+/// A request to `tcplog serve`.
 pub fn logs_of_blocks(line: &[u8]) -> bool {
     makes_sense(tcplog::serve::understood(line))
 }
 
-/// What ends of TCP connections are asked, as `tcp serve` is.
+/// A request to `tcp serve`.
 pub fn ends_of_tcp(line: &[u8]) -> bool {
     makes_sense(tcp::serve::understood(line))
 }
 
-/// The terms of `match-slice` and the packets that it is given. Returns what it writes, where it takes both.
+/// The terms and the packets of `match-slice`. Returns its output if both are valid.
 pub fn slice(terms: &[u8], packets: &[u8]) -> Option<Vec<u8>> {
     let mut written = Vec::new();
     let read = matching::slice::Terms::read(terms);
@@ -64,19 +64,19 @@ pub fn slice(terms: &[u8], packets: &[u8]) -> Option<Vec<u8>> {
     is_matched.then_some(written)
 }
 
-/// The events of an emulator's log, with the rows of its packets; it is replayed.
+/// The events and packet rows of an emulator's log; replays them.
 pub fn emulation_log(events: &[u8], rows: &[Packet]) -> bool {
     makes_sense(emulate::replay::understood(events, rows))
 }
 
-/// The bytes of a file with a key.
+/// The bytes of a key file.
 pub fn key(bytes: &[u8]) -> bool {
     secret::key_from(bytes).is_ok()
 }
 
-/// The bytes of a file of departures, as `stream send --schedule replay:FILE` has it.
+/// The bytes of a file of departures, as for `stream send --schedule replay:FILE`.
 pub fn departures(bytes: &[u8]) -> bool {
-    /// An Ethernet frame of the least length.
+    /// The minimum length of an Ethernet frame.
     const FRAME_BYTES: usize = 64;
     let schedule = offsets_of(bytes).map(Schedule::replay).map_err(WrongRequest);
     makes_sense(schedule.map_err(Into::into).and_then(|schedule| {
@@ -86,7 +86,7 @@ pub fn departures(bytes: &[u8]) -> bool {
     }))
 }
 
-/// The bytes of a header of a log of TCP's state, or of a footer: both are told as those of a log that has ended.
+/// The bytes of a header or footer of a TCP log; either is shown as that of a log that has ended.
 pub fn ends_of_log(bytes: &[u8]) -> bool {
     makes_sense(tcplog::folder::value_of(bytes).map_err(WrongRequest).map_err(Into::into).map(|told| {
         assert!(!tcplog::client::shown(&told).is_empty());
@@ -94,7 +94,7 @@ pub fn ends_of_log(bytes: &[u8]) -> bool {
     }))
 }
 
-/// The refusal says why not, in a sentence.
+/// Returns whether input was valid; an error must have a message and a status.
 fn makes_sense(read: anyhow::Result<()>) -> bool {
     let Err(error) = read else { return true };
     assert!(!failure::sentence(&error).is_empty() && failure::status(&error) > 0);

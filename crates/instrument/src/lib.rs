@@ -1,4 +1,4 @@
-//! What the binary does: arguments, rights, signals; picks the backend once. What it measures with is in `sojourn-probe`.
+//! The binary's entry point: arguments, privileges, signals, choice of the backend. The measurement code is in `sojourn-probe`.
 
 mod arguments;
 mod bounded;
@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Whoever reads may have gone away.
+            // The reader of the output may have closed it.
             let _ = error.print();
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! The binary; all of it is in the library, so that a search for bytes that end it can call its readers, too.
+//! The binary. All code is in the library, so that fuzzing can call its readers, too.
 
 use std::process::ExitCode;
 

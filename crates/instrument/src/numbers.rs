@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// "12,345".
+/// Groups digits by thousands: "12,345".
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -13,13 +13,13 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Returns the 95 % interval of the probability of loss, of so many packets lost in so many runs among `sent`: Wilson's score
-/// interval (E. B. Wilson, JASA 22, 1927).
+/// Returns the 95 % confidence interval of the loss probability, from `lost` of `sent` packets in so many runs of
+/// consecutive losses: Wilson's score interval (E. B. Wilson, JASA 22, 1927).
 ///
-/// Losses in runs are not independent: as many packets tell as much as `sent · (1 - ρ) / (1 + ρ)` independent ones, where ρ is
-/// the correlation of neighbours, that of a chain of two states with so many runs (Gilbert's model).
+/// Consecutive losses are not independent: the effective sample size is `sent · (1 - ρ) / (1 + ρ)`, where ρ is the
+/// correlation of neighbouring packets in a two-state Markov chain with so many runs (Gilbert's model).
 pub fn loss_interval(lost: u64, runs: u64, sent: u64) -> Option<(f64, f64)> {
-    /// Of the normal distribution, 97.5 %.
+    /// The 97.5 % quantile of the standard normal distribution.
     const Z: f64 = 1.959_963_984_540_054;
     if sent == 0 {
         return None;
@@ -35,7 +35,7 @@ pub fn loss_interval(lost: u64, runs: u64, sent: u64) -> Option<(f64, f64)> {
     Some(((middle - half).max(0.0), (middle + half).min(1.0)))
 }
 
-/// "3 lost (0.30 %, 95 % CI 0.10–0.88 %)", with as many decimals as show how wide the interval is.
+/// Formats "3 lost (0.30 %, 95 % CI 0.10–0.88 %)"; the number of decimals depends on the width of the interval.
 pub fn loss(lost: u64, runs: u64, sent: u64) -> String {
     let percent = lost as f64 * 100.0 / sent.max(1) as f64;
     let Some((low, high)) = loss_interval(lost, runs, sent) else { return format!("{lost} lost ({percent:.2} %)") };
@@ -44,7 +44,7 @@ pub fn loss(lost: u64, runs: u64, sent: u64) -> String {
     format!("{lost} lost ({percent:.digits$} %, 95 % CI {low:.digits$}–{high:.digits$} %)")
 }
 
-/// A time with three digits and the unit that suits it.
+/// Formats a time with three digits and a suitable unit.
 pub fn span(ns: i64) -> String {
     let size = ns.unsigned_abs();
     let (scale, unit) = match size {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(loss_interval(0, 0, 0), None);
     }
 
-    /// A chain of two states, whose share of losses is known: intervals contain it as often as they say.
+    /// Simulates a two-state Markov chain with a known loss rate: the coverage of the intervals must match their level.
     #[test]
     fn the_interval_of_loss_holds_the_truth_also_where_losses_come_in_runs() {
         use rand::{Rng, SeedableRng};

@@ -1,4 +1,5 @@
-//! Where and how the program runs: processor, scheduler, memory, parent, signals. Says what it got.
+//! Scheduling settings of the program: CPU, scheduling class, memory locking, parent death, signals. Reports which
+//! settings took effect.
 
 use std::fs;
 use std::io;
@@ -21,48 +22,48 @@ use crate::arguments::PlaceArguments;
 use crate::failure::WrongRequest;
 use crate::sys;
 
-/// Above ordinary work, below the kernel's own real-time threads.
+/// SCHED_FIFO priority: above ordinary processes, below the kernel's own real-time threads.
 pub const PRIORITY: i32 = 20;
 
-/// The most urgent of ordinary work: of two programs on a processor it waits least for its turn.
+/// The highest priority among ordinary processes: it waits least where two programs share a CPU.
 pub const NICEST: i32 = -20;
 
-/// How urgent a session of our own is to be among others, and the kernel's threads. At -20 one that spins is off a busy
-/// processor for 0.8 % of the time, at -15 for 1.1 %, at -10 for 2.2 %, at 0 for 44 %; what else wakes there then waits for up to
-/// 126, 41, 13 and 5 ms (Linux 6.18).
+/// The nice value of this program's own session, relative to other sessions and to kernel threads. On a busy CPU, a
+/// spinning program does not run for 0.8 % of the time at -20, 1.1 % at -15, 2.2 % at -10 and 44 % at 0; another
+/// program that wakes there then waits for up to 126, 41, 13 and 5 ms (Linux 6.18).
 const SESSION_NICE: i32 = -15;
 const AUTOGROUP: &str = "/proc/self/autogroup";
 const AUTOGROUP_SWITCH: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
-/// More than a block of the most probes takes.
+/// More memory than the largest block of probes needs.
 const ENOUGH_MEMORY_BYTES: u64 = 4 << 30;
 
-/// Where and how the prober runs.
+/// The scheduling settings that took effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The CPU that it is pinned to.
+    /// The CPU to which the program is pinned.
     pub cpu: Option<u32>,
     /// Whether it runs under SCHED_FIFO.
     pub is_real_time: bool,
-    /// Its nice value, from -20 (most urgent) to 19; without effect under SCHED_FIFO.
+    /// The nice value, from -20 (highest priority) to 19; without effect under SCHED_FIFO.
     pub nice: i32,
-    /// How it waits.
+    /// How the program waits.
     pub wait: Wait,
     /// Whether its memory is locked.
     pub is_locked: bool,
 }
 
-/// What is to be done when SCHED_FIFO is asked for and refused.
+/// What to do if SCHED_FIFO is requested and refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fifo {
-    /// End with a sentence.
+    /// Exit with an error.
     Required,
-    /// Go on without, and say so.
+    /// Continue without it, and report that.
     IfPermitted,
 }
 
 impl Place {
-    /// Takes the place that is asked for.
+    /// Applies the requested settings.
     pub fn take(arguments: &PlaceArguments, fifo: Fifo) -> anyhow::Result<Self> {
         if arguments.die_with_parent {
             die_with_parent()?;
@@ -70,7 +71,7 @@ impl Place {
         if let Some(cpu) = arguments.cpu {
             pin(cpu)?;
         }
-        // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
+        // The kernel's default timer slack prolongs sleeps of ordinary threads by 50 µs.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let is_locked = lock_memory();
         let is_real_time = arguments.fifo && run_real_time(fifo)?;
@@ -81,7 +82,7 @@ impl Place {
         Ok(Self { cpu: arguments.cpu, is_real_time, nice, wait: arguments.wait, is_locked })
     }
 
-    /// Returns it as events and summaries carry it.
+    /// Returns the settings as in events and summaries.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "wait": self.wait.name(), "fifo": self.is_real_time, "nice": self.nice, "cpu": self.cpu,
@@ -89,37 +90,39 @@ impl Place {
         })
     }
 
-    /// Returns how the driver is to use the processor.
+    /// Returns how the driver waits.
     pub fn pace(&self) -> Pace {
         Pace { wait: self.wait, is_real_time: self.is_real_time }
     }
 }
 
-/// The processors that a thread may run on, to be taken before it is pinned.
+/// The CPUs on which a thread may run; query this before the thread is pinned.
 #[derive(Clone, Copy, Debug)]
 pub struct Processors(CpuSet);
 
 impl Processors {
-    /// Those of this thread.
+    /// Returns those of this thread.
     pub fn own() -> anyhow::Result<Self> {
         Ok(Self(sched_getaffinity(None).context("ask where the program may run")?))
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub fn count(&self) -> u32 {
         self.0.count()
     }
 
-    /// Lets this thread run there as ordinary work: for what goes on beside what is urgent, which hands its urgency down.
+    /// Lets this thread run on these CPUs with ordinary priority: for background work started by a high-priority
+    /// thread, whose settings it inherits.
     pub fn lower_priority(&self) {
-        // Best effort: at worst it competes.
+        // Best effort: if this fails, the thread competes with the high-priority one.
         let _ = sys::run_ordinarily();
         let _ = setpriority_process(None, 0);
         let _ = sched_setaffinity(None, &self.0);
     }
 }
 
-/// Returns a descriptor that can be read once SIGINT or SIGTERM has come; from then on they no longer kill.
+/// Returns a descriptor that becomes readable once SIGINT or SIGTERM has arrived; from then on, these signals do not
+/// end the program.
 pub fn stop_signal() -> anyhow::Result<BorrowedFd<'static>> {
     static WAKER: OnceLock<OwnedFd> = OnceLock::new();
     let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("create an eventfd")?;
@@ -128,7 +131,7 @@ pub fn stop_signal() -> anyhow::Result<BorrowedFd<'static>> {
     Ok(waker)
 }
 
-/// Pins this process and ties it to its parent, and asks for nothing else: for programs that are to be like any other.
+/// Pins this process and ties it to its parent, but leaves its priority alone: for programs that must run like any other.
 pub fn stay(cpu: Option<u32>, with_parent: bool) -> anyhow::Result<()> {
     if with_parent {
         die_with_parent()?;
@@ -136,10 +139,10 @@ pub fn stay(cpu: Option<u32>, with_parent: bool) -> anyhow::Result<()> {
     cpu.map_or(Ok(()), pin)
 }
 
-/// Asks for what departures need that are to be on time, as far as that is permitted: priority over other ordinary work, and sleeps
-/// that end when they are to. Threads that are started from now on have it, too. Returns the nice value.
+/// Raises priority over other ordinary processes and removes timer slack, as far as permitted, so that departures are
+/// on time. Threads started later inherit both. Returns the nice value.
 pub fn be_punctual() -> i32 {
-    // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
+    // The kernel's default timer slack prolongs sleeps of ordinary threads by 50 µs.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     raise_priority();
     nice()
@@ -150,25 +153,25 @@ pub fn nice() -> i32 {
     getpriority_process(None).unwrap_or_default()
 }
 
-/// Has the kernel kill this process when its parent dies, also when that happened just now.
+/// Has the kernel kill this process when its parent dies; fails if the parent has just died.
 pub fn die_with_parent() -> anyhow::Result<()> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::KILL)).context("ask to die with the parent")?;
     if getppid() == parent { Ok(()) } else { Err(anyhow!("the parent has died already")) }
 }
 
-/// Asks for more of the processor than other ordinary work gets, which would else take it for milliseconds at a time.
+/// Raises priority: other ordinary processes could otherwise take the CPU for milliseconds at a time.
 pub fn raise_priority() {
-    // Best effort: without CAP_SYS_NICE it goes on as it is, and says so.
+    // Best effort: without CAP_SYS_NICE the program continues at its priority, and reports it.
     let _ = setpriority_process(None, NICEST);
     if leads_its_session() {
         let _ = fs::write(AUTOGROUP, SESSION_NICE.to_string());
     }
 }
 
-/// Says what is to be known where a nice value does not help: the kernel shares processors among sessions first
-/// (sched(7), "The autogroup feature"), so it counts only among programs of one session. A session of our own is made more
-/// urgent as a whole; one of somebody else's is left as it is.
+/// Returns a warning where the nice value has no effect: with autogroups (sched(7), "The autogroup feature"), the
+/// kernel shares CPUs among sessions first, and nice values count only within one session. This program raises its own
+/// session as a whole, and leaves a session led by another process alone.
 pub fn autogroup_problem() -> Option<String> {
     let is_shared = !leads_its_session() && fs::read_to_string(AUTOGROUP).is_ok();
     let is_on = fs::read_to_string(AUTOGROUP_SWITCH).is_ok_and(|switch| switch.trim() == "1");
@@ -177,7 +180,7 @@ pub fn autogroup_problem() -> Option<String> {
     (is_shared && is_on).then(|| problem.to_owned())
 }
 
-/// Where the session's leader lives outside this process's PID namespace, the kernel calls the session 0.
+/// The kernel reports session 0 if the session's leader is outside this process's PID namespace.
 fn leads_its_session() -> bool {
     sys::session() == getpid().as_raw_nonzero().get()
 }
@@ -192,8 +195,8 @@ fn pin(cpu: u32) -> anyhow::Result<()> {
     if is_there { Ok(()) } else { Err(WrongRequest(problem()).into()) }
 }
 
-/// Locks all memory, now and later, unless a limit would make later allocations fail: whether it would is tried, for the
-/// right to go beyond the limit may be there or not, whatever the user's number.
+/// Locks all memory, current and future, unless the limit would make later allocations fail. Tries an allocation beyond
+/// the limit, because the user number does not show whether CAP_IPC_LOCK is held.
 fn lock_memory() -> bool {
     if mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).is_err() {
         return false;
@@ -206,7 +209,7 @@ fn lock_memory() -> bool {
     is_enough || munlockall().is_err()
 }
 
-/// Tries whether so much memory can be had, and gives it back.
+/// Tries whether so much memory can be allocated, and frees it.
 fn can_map(bytes: usize) -> bool {
     Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
@@ -220,7 +223,7 @@ fn run_real_time(fifo: Fifo) -> anyhow::Result<bool> {
     }
 }
 
-/// Says what gives this process the right to run in real time or, where it has that, what else refuses.
+/// Returns an error that names the missing privilege or, where the privilege is held, what else may refuse.
 fn not_in_real_time() -> anyhow::Error {
     if Right::SysNice.is_held() {
         return anyhow!(

@@ -1,9 +1,10 @@
-//! Removes a control socket for a program that gives up the right to do so: a process of its own, which waits until that one has
-//! ended or says so.
+//! Removes a control socket for a program that drops the privilege to do so. A separate process waits until that
+//! program has ended or requests the removal.
 //!
-//! It is started with every right, and keeps what removing takes: it is who owns the folder, has no capability, may write there
-//! alone where the kernel has Landlock, and reads nothing but the end of a pipe. It removes the socket that was there when it
-//! began and no other: who listens there next has put another one in its place. Also after a SIGKILL of the other program.
+//! It starts with full privileges and keeps only what removal needs: it runs as the owner of the folder, has no
+//! capability, may write only there where the kernel has Landlock, and reads only the end of a pipe. It removes only
+//! the socket that existed at its start: a later program has created another one. It also removes the socket after the
+//! other program was killed by SIGKILL.
 
 use std::env;
 use std::ffi::OsStr;
@@ -66,10 +67,10 @@ impl Remover {
         ours.set_read_timeout(Some(PATIENCE)).context("set a timeout")?;
         let mut itself = Command::new("/proc/self/exe");
         itself.arg0(env::args_os().next().unwrap_or_default()).arg(COMMAND).arg(path);
-        // What ends the program's process group, or its terminal, does not end it.
+        // A signal to the program's process group or terminal must not end the remover.
         itself.process_group(0).stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let process = itself.spawn().context(PURPOSE)?;
-        // Its end of the pair is its own alone.
+        // Close this process's copy of the remover's end of the pair.
         drop(itself);
         let mut told = String::new();
         BufReader::new(&ours).read_line(&mut told).context(PURPOSE)?;
@@ -81,7 +82,7 @@ impl Remover {
 
     /// Has the socket removed, and waits for that.
     pub fn finish(mut self) {
-        // It may have been killed; then the next program there takes the socket over.
+        // The remover may have been killed; the next program at this path then replaces the socket.
         let _ = self.pipe.shutdown(Shutdown::Write);
         let _ = self.pipe.read(&mut [0]);
     }
@@ -96,13 +97,13 @@ pub fn run(asked: &RemoveSocket) -> anyhow::Result<()> {
     let socket = match begin(&asked.path) {
         Ok(socket) => socket,
         Err(error) => {
-            // There is nobody else to hear it.
+            // Standard error has no reader; the error goes into the pipe.
             let _ = writeln!(pipe, "{}", failure::sentence(&error));
             return Err(error);
         }
     };
     writeln!(pipe, "{READY}").context("say that it is ready")?;
-    // A signal interrupts it; any other error is the other one's end, too.
+    // Only EINTR continues the wait; any other error also means that the other program has ended.
     while matches!(rustix::io::read(&pipe, &mut [0; 1]), Ok(1..) | Err(Errno::INTR)) {}
     socket.remove();
     Ok(())
@@ -110,7 +111,7 @@ pub fn run(asked: &RemoveSocket) -> anyhow::Result<()> {
 
 /// Finds the socket, and gives up what is not needed to remove it.
 fn begin(path: &Path) -> anyhow::Result<Socket<'_>> {
-    // Whoever sends these to all processes ends the other one, too.
+    // SIGINT or SIGTERM to all processes must not end the remover: the other program ends as well.
     place::stop_signal()?;
     Processors::own()?.lower_priority();
     let socket = Socket::at(path)?;

@@ -1,4 +1,4 @@
-//! `probe respond`: answers probes of others until it is asked to end.
+//! `probe respond`: answers probes until it is stopped.
 
 use std::cell::RefCell;
 use std::io;
@@ -28,13 +28,13 @@ use crate::secret;
 use crate::serve;
 use crate::sys::STOP;
 
-/// The name that stands for all interfaces.
+/// The name that selects all interfaces.
 const ANY: &str = "any";
 
-/// Answers probes until SIGINT or SIGTERM comes, or standard input ends where that is asked for.
+/// Answers probes until SIGINT or SIGTERM arrives or, where requested, standard input ends.
 ///
 /// # Errors
-/// When the request makes no sense, or the kernel refuses a socket or to receive.
+/// If the request is invalid, or the kernel refuses a socket or a receive.
 pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     let pretence = arguments.pretend_clock.map(|pretended| pretended.since(HostClock.now()));
     let open = |guard: &SharedGuard, key| {
@@ -47,23 +47,23 @@ pub fn run(arguments: &Respond) -> anyhow::Result<()> {
     answer(&arguments.answer, &arguments.amplified, open, || {})
 }
 
-/// What judges all that comes in.
+/// The guard that decides which requests are answered, shared by all endpoints.
 pub type SharedGuard = Rc<RefCell<Guard>>;
 
-/// What answers, and what is said of it when it is ready.
+/// The open endpoints, and what is reported when they are ready.
 pub struct Opened {
     /// The sockets.
     pub endpoints: Vec<Box<dyn Serve>>,
-    /// What it is, as JSON.
+    /// The ready event.
     pub event: serde_json::Value,
-    /// What it answers, for a person.
+    /// The sockets, as text for a person.
     pub names: String,
 }
 
-/// Answers at the sockets that `open` opens, as asked; `tick` is called now and then.
+/// Answers at the sockets that `open` opens; calls `tick` repeatedly.
 ///
 /// # Errors
-/// When the request makes no sense, or the kernel refuses a socket or to receive.
+/// If the request is invalid, or the kernel refuses a socket or a receive.
 pub fn answer(
     arguments: &AnswerArguments,
     amplified: &[Peers],
@@ -97,7 +97,7 @@ pub fn answer(
         STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()))
     };
     let served = serve(&mut endpoints, &HostClock, arguments.wait, wakers, ended);
-    // Whoever started this may have stopped reading; what was answered does not depend on that.
+    // The reader of standard output may have closed it; that must not change the exit status.
     let (counts, sentence) = counts(&mut endpoints, &guard.borrow());
     let _ = serve::tell(arguments.json, &counts, &sentence);
     Ok(served?)
@@ -113,14 +113,14 @@ fn policy(policy: &Policy, is_keyed: bool) -> serde_json::Value {
     })
 }
 
-/// Returns to whom it answers, for a person.
+/// Returns which peers are answered, as text for a person.
 fn whom(guard: &Guard, is_keyed: bool) -> String {
     let peers = names(&guard.policy().allowed).join(", ");
     let whom = if peers == "any" { String::new() } else { format!(" to {peers}") };
     whom + if is_keyed { " where it is authenticated" } else { "" }
 }
 
-/// The sockets, and what they are.
+/// The open sockets, and their names.
 struct Open {
     endpoints: Vec<Box<dyn Serve>>,
     udp: Vec<String>,
@@ -134,10 +134,10 @@ impl Open {
     }
 }
 
-/// Returns what judges requests, as the command line has it.
+/// Returns the guard that the command line requests.
 ///
 /// # Errors
-/// When the kernel has no random number.
+/// If the kernel returns no random number.
 fn guard_of(arguments: &GuardArguments, amplified: &[Peers]) -> anyhow::Result<SharedGuard> {
     let GuardArguments { allowed, peer_rate, rate } = arguments.clone();
     let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed };
@@ -145,7 +145,7 @@ fn guard_of(arguments: &GuardArguments, amplified: &[Peers]) -> anyhow::Result<S
     Ok(Rc::new(RefCell::new(Guard::new(policy, secret::random()?))))
 }
 
-/// The ports that are asked for; 0 stands for one that the kernel chooses.
+/// Returns the requested ports; 0 lets the kernel choose one.
 fn udp_ports(arguments: &Respond) -> &[u16] {
     match arguments.udp.as_slice() {
         [] if arguments.raw.is_empty() => &[DEFAULT_UDP_PORT],
@@ -170,10 +170,10 @@ fn open(arguments: &Respond, responder: &Responder, guard: &RefCell<Guard>) -> R
     Ok(open)
 }
 
-/// Listens at these addresses, or at all that this host has, IPv4 and IPv6.
+/// Listens at these addresses or, without any, at all addresses of this host, IPv4 and IPv6.
 ///
 /// # Errors
-/// When an address is not of this host, or the port is in use.
+/// If this host does not have an address, or the port is in use.
 pub fn listeners(addresses: &[IpAddr], port: u16) -> Result<Vec<UdpListener>, PortError> {
     if !addresses.is_empty() {
         return addresses.iter().map(|address| UdpListener::open(SocketAddr::new(*address, port))).collect();
@@ -187,7 +187,7 @@ pub fn listeners(addresses: &[IpAddr], port: u16) -> Result<Vec<UdpListener>, Po
     }
 }
 
-/// Whether this machine was set up without IPv6: then there is nobody to answer over it.
+/// Whether this machine has no IPv6: then there is no IPv6 peer to answer.
 fn lacks_ipv6(error: &PortError) -> bool {
     let PortError::System { source, .. } = error else { return false };
     source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
@@ -198,7 +198,7 @@ fn place_arguments(arguments: &AnswerArguments) -> PlaceArguments {
     PlaceArguments { cpu, fifo, wait, die_with_parent }
 }
 
-/// Returns the number of the clock that replies show: this host's, or one that nobody else has.
+/// Returns the clock ID for replies: this host's or, for a simulated clock, a different one.
 fn clock_id(pretence: Option<Pretence>) -> u32 {
     let own = clock::own_id();
     if pretence.is_some() { !own ^ std::process::id() } else { own }
@@ -230,7 +230,7 @@ fn names(peers: &[Peers]) -> Vec<String> {
     peers.iter().map(ToString::to_string).collect()
 }
 
-/// Returns what came in, each frame in one count: as an event, and in a sentence.
+/// Returns the counts of received frames, each frame in exactly one, as an event and as a sentence.
 fn counts(endpoints: &mut [Box<dyn Serve>], guard: &Guard) -> (serde_json::Value, String) {
     let refused: u64 = endpoints.iter().map(|endpoint| endpoint.refused()).sum();
     let local_drops: u64 = endpoints.iter_mut().map(|endpoint| endpoint.local_drops()).sum();
@@ -250,7 +250,7 @@ fn counts(endpoints: &mut [Box<dyn Serve>], guard: &Guard) -> (serde_json::Value
     (event, format!("{sentence}, dropped {local_drops}"))
 }
 
-/// Whether an input has come to its end; what can be read from it is thrown away.
+/// Whether an input has ended; discards what can be read from it.
 fn has_ended(input: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(input, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

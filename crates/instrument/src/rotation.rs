@@ -1,4 +1,4 @@
-//! When files that are written for days are followed by new ones: captures and logs alike.
+//! Rotation of files that are written for days, for captures and logs alike.
 
 use sojourn_time::Nanos;
 
@@ -7,27 +7,27 @@ use crate::failure::WrongRequest;
 const LEAST_BYTES: u64 = 1 << 16;
 const LEAST_SPAN: Nanos = Nanos::seconds(1);
 
-/// What is asked: either of them is enough.
+/// The limits at which a new file begins; either one suffices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// When files are so large.
+    /// The size limit of a file.
     pub bytes: Option<u64>,
-    /// When they are so old.
+    /// The age limit of a file.
     pub span: Option<Nanos>,
 }
 
 impl Rotation {
-    /// Whether files follow each other.
+    /// Whether rotation is requested.
     pub fn is_asked(self) -> bool {
         self != Self::default()
     }
 
-    /// Whether files of such a size and age are to be followed by new ones.
+    /// Whether a file of this size and age is due for rotation.
     pub fn is_due(self, bytes: u64, age: Nanos) -> bool {
         self.bytes.is_some_and(|most| bytes >= most) || self.span.is_some_and(|most| age >= most)
     }
 
-    /// Says what is wrong with it.
+    /// Returns what is wrong with the limits.
     pub fn problem(self) -> Option<String> {
         if self.bytes.is_some_and(|bytes| bytes < LEAST_BYTES) {
             return Some("--rotate-size: expected 64 KiB or more".to_owned());
@@ -36,10 +36,10 @@ impl Rotation {
         is_short.then(|| "--rotate-time: expected 1 s or more".to_owned())
     }
 
-    /// Checks that the oldest files can be removed where that is asked.
+    /// Checks that files rotate where the removal of the oldest is requested.
     ///
     /// # Errors
-    /// When there is one file.
+    /// If there is only one file.
     pub fn check_oldest(self, is_removed: bool) -> Result<(), WrongRequest> {
         if !is_removed || self.is_asked() {
             return Ok(());

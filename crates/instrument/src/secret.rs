@@ -1,5 +1,4 @@
-//! Secrets: random numbers that nobody off the path can guess, and keys shared with a peer, from files that only their owner
-//! can read.
+//! Secrets: random numbers that an off-path attacker cannot guess, and pre-shared keys from files that only their owner may read.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,26 +14,26 @@ use sojourn_wire::{Key, WeakKey};
 
 use crate::failure::WrongRequest;
 
-/// More than any key needs.
+/// The size limit of a key file; no key needs more.
 const MOST_KEY_BYTES: u64 = 4_096;
-/// What a key begins with that is written in hexadecimal digits.
+/// The prefix of a key in hexadecimal digits.
 const HEX: &[u8] = b"hex:";
 
-/// Why bytes are no key.
+/// Why bytes are not a valid key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// They begin as hexadecimal digits do, and are none.
+    /// The prefix is followed by something else than pairs of hexadecimal digits.
     #[error("behind hex: an even number of hexadecimal digits is expected")]
     Digits,
-    /// They are too few.
+    /// The key is too short.
     #[error(transparent)]
     Weak(#[from] WeakKey),
 }
 
-/// Returns a random number of the kernel's: a session's key.
+/// Returns a random number from the kernel, used as a session key.
 ///
 /// # Errors
-/// When the kernel has none.
+/// If the kernel returns none.
 pub fn random() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     let count = getrandom(&mut bytes, GetRandomFlags::empty()).context("draw a random session key")?;
@@ -42,23 +41,23 @@ pub fn random() -> anyhow::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Reads the key in a file: the bytes of the file without the end of its last line, or, behind `hex:`, those that
-/// hexadecimal digits write. Both ends need the same.
+/// Reads the key in a file: the bytes without the last line end or, after `hex:`, the bytes that the hexadecimal digits
+/// encode. Both endpoints need the same key.
 ///
 /// # Errors
-/// When the file cannot be read, others than its owner may read it, or the key is too short.
+/// If the file cannot be read, users other than its owner may use it, or the key is too short.
 pub fn key_in(path: &Path) -> anyhow::Result<Key> {
     key_for("--key", path)
 }
 
-/// As [`key_in`], for another option.
+/// As [`key_in`], with the name of the option for errors.
 ///
 /// # Errors
 /// As [`key_in`].
 pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
     let shown = path.display();
     let wrong = |problem: String| WrongRequest(format!("{option} {shown}: {problem}"));
-    // A pipe whose other end nobody opens must not hold the program: neither pipes nor devices are keys.
+    // Opening a pipe would block until its other end is opened, so pipes and devices are refused.
     let found = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
     if !found.is_file() {
         return Err(wrong("this is no file".to_owned()).into());
@@ -70,7 +69,7 @@ pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
         let problem = format!("others than its owner may use it (mode {:04o}); run: chmod 600 {shown}", mode & 0o7777);
         return Err(wrong(problem).into());
     }
-    // The error says what root reads of it anyway, also to whoever called root by sudo.
+    // The owner can change the key, so it must be this user, root, or the caller of sudo.
     let caller = Identity::caller().map(|caller| caller.uid);
     if owner != ours && owner != 0 && Some(owner) != caller {
         return Err(wrong(format!("it belongs to user {owner}, who can change it; run: chown {ours} {shown}")).into());
@@ -86,23 +85,23 @@ pub fn key_for(option: &str, path: &Path) -> anyhow::Result<Key> {
     })
 }
 
-/// Returns the key that these bytes of a file are.
+/// Returns the key that the bytes of a file contain.
 ///
 /// # Errors
-/// When they are none.
+/// If they are not a valid key.
 pub fn key_from(bytes: &[u8]) -> Result<Key, Unfit> {
     Ok(Key::new(&secret_of(bytes).ok_or(Unfit::Digits)?)?)
 }
 
-/// Returns what the key in a file makes of the frames of streams; no file, no key.
+/// Returns the authentication of stream frames with the key in a file; without a file, frames are not authenticated.
 ///
 /// # Errors
-/// As of [`key_in`].
+/// As [`key_in`].
 pub fn auth(path: Option<&Path>) -> anyhow::Result<Auth> {
     Ok(Auth::from(path.map(key_in).transpose()?))
 }
 
-/// Reads the key in a file where one is named.
+/// Reads the key in a file, if one is named.
 ///
 /// # Errors
 /// As [`key_in`].
@@ -129,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that is removed at the end.
+    /// A file that is removed when dropped.
     struct Written(PathBuf);
 
     impl Written {

@@ -1,5 +1,5 @@
-//! What all programs share that are asked on standard input: the loop over lines, one JSON event a line on standard output,
-//! the first event, errors, and records of one clock.
+//! Shared code of all programs that read requests from standard input: the loop over lines, one JSON event per line on
+//! standard output, the ready event, errors, and the check that all records use one clock.
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
@@ -16,14 +16,14 @@ use crate::failure::{self, WrongRequest};
 use crate::place::Place;
 use crate::sys::STOP;
 
-/// The longest line that is read as a request.
+/// The maximum length of a request line.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
-/// Answers requests, one JSON object a line, until the input ends or a signal comes. A request that fails is answered by an
-/// error event.
+/// Answers requests, one JSON object per line, until the input ends or a signal arrives. A request that fails is
+/// answered with an error event.
 ///
 /// # Errors
-/// When the input cannot be read, the output cannot be written, or records cannot be written any more.
+/// If the input cannot be read, the output cannot be written, or records can no longer be written.
 pub fn serve<R: DeserializeOwned>(
     signal: BorrowedFd<'static>,
     mut answer: impl FnMut(R) -> anyhow::Result<Option<Value>>,
@@ -39,38 +39,39 @@ pub fn serve<R: DeserializeOwned>(
     Ok(())
 }
 
-/// Reads a request.
+/// Parses a request.
 ///
 /// # Errors
-/// When the line is none.
+/// If the line is not a valid request.
 pub fn parse<R: DeserializeOwned>(line: &[u8]) -> anyhow::Result<R> {
     serde_json::from_slice(line).context("request")
 }
 
-/// Returns the block's number from a request that is wrong elsewhere.
+/// Returns the block number of a request that is otherwise invalid.
 pub fn block_of(line: &[u8]) -> Option<u32> {
     let request: Value = serde_json::from_slice(line).ok()?;
     request.get("block")?.as_u64()?.try_into().ok()
 }
 
-/// Says what is wrong with a request.
+/// Reports what is wrong with a request.
 ///
 /// # Errors
-/// With `error` itself when records cannot be written any more.
+/// `error` itself, if records can no longer be written.
 pub fn refuse(block: Option<u32>, error: anyhow::Error) -> anyhow::Result<()> {
     let (status, message) = (failure::status(&error), failure::sentence(&error));
     say(&json!({ "event": "error", "block": block, "status": status, "message": message }))?;
     if ends(&error) { Err(error) } else { Ok(()) }
 }
 
-/// Whether records cannot be written any more. Rows that do not fit their columns are refused before anything is written.
+/// Whether the error means that records can no longer be written. Rows that do not fit their columns are refused before
+/// anything is written.
 fn ends(error: &anyhow::Error) -> bool {
     let ends = |cause: &RecordError| !matches!(cause, RecordError::Encode(_) | RecordError::Unfit { .. });
     error.chain().any(|cause| cause.downcast_ref().is_some_and(ends))
 }
 
-/// Returns the first event of every program that is asked or waited for: its version, its scheduling settings where it has
-/// some, and `own` fields.
+/// Returns the first event of every serving program: its version, its scheduling settings where it has some, and the
+/// program's `own` fields.
 pub fn ready(place: Option<&Place>, own: Value) -> Value {
     let mut event = json!({ "event": "ready", "version": env!("CARGO_PKG_VERSION"), "profile": crate::PROFILE });
     add(&mut event, place.map_or(Value::Null, Place::json));
@@ -88,15 +89,15 @@ pub fn add(object: &mut Value, fields: Value) {
 /// Writes an event.
 ///
 /// # Errors
-/// When nobody reads any more.
+/// If the reader has closed the output.
 pub fn say(event: &impl Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string(event)?)
 }
 
-/// Writes an event for a program, or a text for a person.
+/// Writes an event as JSON if `as_json`, otherwise the text.
 ///
 /// # Errors
-/// When nobody reads any more.
+/// If the reader has closed the output.
 pub fn tell(as_json: bool, event: &Value, text: &str) -> anyhow::Result<()> {
     if as_json { say(event) } else { print(text.trim_end()) }
 }
@@ -107,14 +108,14 @@ fn print(line: &str) -> anyhow::Result<()> {
     Ok(output.flush()?)
 }
 
-/// A folder of records, which has one clock.
+/// A folder of records, all with the same clock.
 pub struct Records<F> {
     folder: F,
     is_simulated: bool,
 }
 
 impl<F> Records<F> {
-    /// Keeps a folder that is open for records of simulated time, or of the machine's.
+    /// Wraps an open folder for records of simulated time, or of the machine's clock.
     pub fn new(folder: F, is_simulated: bool) -> Self {
         Self { folder, is_simulated }
     }
@@ -122,7 +123,7 @@ impl<F> Records<F> {
     /// Returns the folder.
     ///
     /// # Errors
-    /// When it has the records of another clock.
+    /// If the folder holds records of the other clock.
     pub fn folder(&mut self, is_simulated: bool) -> anyhow::Result<&mut F> {
         match (self.is_simulated, is_simulated) {
             (true, false) => {
@@ -133,31 +134,31 @@ impl<F> Records<F> {
         }
     }
 
-    /// Returns the folder for good.
+    /// Returns the folder, consuming this.
     pub fn into_folder(self) -> F {
         self.folder
     }
 }
 
-/// Lines of standard input that are not blank, until it ends or a signal comes.
+/// The non-blank lines of standard input, until it ends or a signal arrives.
 #[derive(Debug)]
 pub struct Lines {
     signal: BorrowedFd<'static>,
     pending: Vec<u8>,
-    /// How much of `pending` is known to hold no line end.
+    /// The length of the start of `pending` that is known to hold no line end.
     searched: usize,
 }
 
 impl Lines {
-    /// Begins with the next line; `signal` can be read once a signal has come.
+    /// Starts at the next line; `signal` becomes readable once a signal has arrived.
     pub fn new(signal: BorrowedFd<'static>) -> Self {
         Self { signal, pending: Vec::new(), searched: 0 }
     }
 
-    /// Returns the next line; `None` at the end.
+    /// Returns the next line; `None` at the end of the input or after a signal.
     ///
     /// # Errors
-    /// When it is too long, or the input cannot be read.
+    /// If the line is too long, or the input cannot be read.
     pub fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         loop {
             match self.any()? {

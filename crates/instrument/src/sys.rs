@@ -1,4 +1,4 @@
-//! The system calls that need unsafe code: signal handlers, the scheduler, the umask, the session. Nothing is decided here.
+//! Safe wrappers of the system calls that need unsafe code: signal handlers, the scheduler, the umask, the session ID.
 
 #![expect(
     unsafe_code,
@@ -9,13 +9,13 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// Set once SIGINT or SIGTERM has come.
+/// Set once SIGINT or SIGTERM has arrived.
 pub static STOP: AtomicBool = AtomicBool::new(false);
 
-/// What is written to when a signal comes, so that a poll ends; -1: nothing.
+/// The descriptor to which the signal handler writes, so that a poll returns; -1: none.
 static WAKER: AtomicI32 = AtomicI32::new(-1);
 
-/// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open, instead of ending the program.
+/// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open. They no longer end the program.
 pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
     WAKER.store(waker.as_raw_fd(), Ordering::Relaxed);
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -36,7 +36,7 @@ pub fn run_real_time(priority: i32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO, priority)
 }
 
-/// Runs this thread as ordinary work is run.
+/// Runs this thread under SCHED_OTHER.
 pub fn run_ordinarily() -> io::Result<()> {
     schedule(libc::SCHED_OTHER, 0)
 }
@@ -51,15 +51,15 @@ fn schedule(policy: libc::c_int, priority: i32) -> io::Result<()> {
     check(result)
 }
 
-/// Sets which permissions new files do not get, for the whole process; returns what it was.
+/// Sets the umask of the whole process; returns the previous one.
 pub fn set_umask(mask: libc::mode_t) -> libc::mode_t {
     // SAFETY: it takes a number and cannot fail.
     unsafe { libc::umask(mask) }
 }
 
-/// Returns this process's session: 0 where its leader is not in this PID namespace, which rustix does not allow for.
+/// Returns this process's session ID: 0 if the leader is outside this PID namespace, a case that rustix does not support.
 pub fn session() -> libc::pid_t {
-    // SAFETY: it takes a number, and asks for nothing but this process's own.
+    // SAFETY: it takes a number and reads only this process's session ID.
     unsafe { libc::getsid(0) }
 }
 
@@ -68,7 +68,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     let waker = WAKER.load(Ordering::Relaxed);
     if waker >= 0 {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: write is async-signal-safe; the buffer is as long as is said. errno is put back for whom we interrupted.
+        // SAFETY: write is async-signal-safe; the length is that of the buffer. errno is restored for the interrupted code.
         unsafe {
             let errno = *libc::__errno_location();
             libc::write(waker, one.as_ptr().cast(), one.len());

@@ -1,4 +1,4 @@
-//! The program as other programs use it: lines in, lines out, exit status, records. Over simulated lines only.
+//! Tests of `probe blocks` as other programs use it: requests, answers, exit status, records. Over simulated lines only.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
@@ -24,7 +24,7 @@ fn constant() -> Value {
     json!({ "forward": { "constant_ns": 5_000 }, "backward": { "constant_ns": 7_000 } })
 }
 
-/// A folder of its own for each test, gone at its end.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -129,7 +129,7 @@ fn a_request_without_end_ends_it_with_a_sentence() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Beyond 1 MiB nobody reads on.
+    // The program stops reading after 1 MiB.
     let _ = child.stdin.take().unwrap().write_all(&vec![b'x'; 3 << 20]);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

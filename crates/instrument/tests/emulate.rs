@@ -1,4 +1,4 @@
-//! `emulate`, started as a user starts it, between two hosts in namespaces of their own.
+//! Tests of `emulate` as a user starts it, between two hosts in separate namespaces.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -34,7 +34,7 @@ fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
 
             let shown: Value = serde_json::from_str(&said(&["emulate", "show", "--json"])).expect("JSON");
             let [forward, backward] = [0, 1].map(|pipe| shown["report"]["pipes"][pipe].clone());
-            // Ten pings, and what IPv6 says by itself.
+            // Ten pings, and the packets that IPv6 sends by itself.
             assert!((2..=6).contains(&count(&forward["lost"], "before")), "{shown}");
             assert_eq!(backward["lost"]["before"], 0, "{shown}");
             for pipe in [&forward, &backward] {
@@ -70,7 +70,7 @@ fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
             for (inward, outward) in [(0, 1), (1, 0)] {
                 assert_eq!(of(inward, "received"), of(outward, "sent") + of(outward, "refused"), "{report}");
             }
-            // What the hosts received may be more: this host says something by its ports itself.
+            // The hosts may have received more: this host itself sends packets through its ports.
             for (port, host) in ["west", "east"].into_iter().enumerate() {
                 let came = came_to(host) - before[port];
                 assert!((20..=came).contains(&of(port, "sent")), "{host} received {came}: {report}");
@@ -105,7 +105,7 @@ fn the_self_test_lays_no_cables_where_somebody_else_is() {
     });
 }
 
-/// Frames that a host has received.
+/// Returns the number of frames that a host has received.
 fn came_to(host: &str) -> u64 {
     let shown = ip_says(&format!("netns exec {host} cat /proc/net/dev"));
     let line = shown.lines().find_map(|line| line.trim().strip_prefix(&format!("{host}:")).map(str::to_owned));
@@ -132,7 +132,7 @@ fn the_path_outside_is_measured_at_the_start_and_subtracted() {
         let start: Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
         assert_eq!(start["compensated"], report["compensated"]);
         assert!(said(&["emulate", "replay", &log]).contains("identical"));
-        // What the one engine takes is not subtracted from the other's departures.
+        // A path delay measured with one engine must not be subtracted from the departures of another.
         let jumbo = ["left", "right", "--delay", "3ms", "--compensate", "auto"];
         for (device, place) in [("left", ""), ("right", ""), ("west", "-n west "), ("east", "-n east ")] {
             ip(&format!("{place}link set {device} mtu 9000"));
@@ -230,14 +230,14 @@ fn a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not() {
         assert_eq!(told["packets"], report["log"]["written"], "{told}");
         assert!(count(&told, "departures") > 40, "{told}");
 
-        // The same arrivals with another seed.
+        // Replay the same arrivals with another seed.
         let events = folder.join("emulation-emulate-000.jsonl");
         let text = fs::read_to_string(&events).expect("reads");
         fs::write(&events, text.replacen("\"seed\":9", "\"seed\":10", 1)).expect("writes");
         let (status, told) = done(&["emulate", "replay", log]);
         assert_eq!(status, 4, "{told}");
         assert!(told.contains("have another disposition"), "{told}");
-        // A log that did not end.
+        // Replay a log without its last line.
         let lines: Vec<_> = text.lines().collect();
         fs::write(&events, lines[..lines.len() - 1].join("\n")).expect("writes");
         let (status, told) = done(&["emulate", "replay", log]);
@@ -259,7 +259,7 @@ fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() 
         least_rtt_ms(10);
         emulator.process.kill().expect("kills");
         emulator.process.wait().expect("ends");
-        // What it wrote last is torn, within a character.
+        // Append a line that ends within a character.
         let events = folder.join("emulation-emulate-000.jsonl");
         let mut events = File::options().append(true).open(events).expect("opens");
         events.write_all(b"{\"event\":\"notice\",\"sentence\":\"\xc3").expect("writes");
@@ -292,7 +292,7 @@ fn more_logs_than_are_read_at_once_are_refused_and_a_choice_of_them_is_not() {
         assert!(status == 2 && problem.contains("at most 480 are read at once"), "{problem}");
         assert_eq!(problem.lines().count(), 1, "{problem}");
     }
-    // As many as may be are all open at once: the first is read, and found to have no first line.
+    // The maximum number of logs is open at the same time; the first is read, and its first line is missing.
     fs::remove_file(folder.join("emulation-x-480.jsonl")).expect("removes");
     for part in 0..480 {
         fs::write(folder.join(format!("packets-x-{part:03}.arrow")), "").expect("writes");
@@ -375,7 +375,7 @@ fn a_log_with_gaps_is_not_replayed() {
         emulator.end();
         let (status, told) = done(&["emulate", "replay", log]);
         assert!(status == 4 && told.contains("the log has gaps"), "{told}");
-        // Of one that was killed, too.
+        // The same for the log of a killed emulator.
         let mut killed = Emulator::start(&["left", "right", "--delay", "1ms", "--log", log, "--part", "4"]);
         ask(&json!({ "do": "begin", "block": -1, "keep": false }));
         least_rtt_ms(5);
@@ -385,7 +385,7 @@ fn a_log_with_gaps_is_not_replayed() {
         killed.process.kill().expect("kills");
         killed.process.wait().expect("ends");
         let (status, told) = done(&["emulate", "replay", log, "--part", "4"]);
-        // A frame of the kernel's own that came before the first request is a row before the gap: so far it is replayed.
+        // A frame that the kernel itself sent before the first request is a row before the gap; replay reaches that far.
         let none = status == 4 && told.contains("none can be replayed");
         assert!(none || told.contains("only those before the first missing packet count"), "{told}");
         fs::remove_dir_all(folder).expect("removes");
@@ -427,7 +427,7 @@ fn a_port_that_vanishes_ends_it_with_a_sentence() {
             let mut told = String::new();
             emulator.process.stderr.take().expect("a pipe").read_to_string(&mut told).expect("reads");
             assert_eq!(status.code(), Some(4), "{told}");
-            // The kernel takes an interface down before it deletes it, and whoever looks in between says that, too.
+            // The kernel sets an interface down before it deletes it; if the emulator checks in between, it reports that, too.
             let lines: Vec<_> = told.lines().filter(|line| !line.contains("left is down or has no carrier")).collect();
             assert!(matches!(lines[..], [line] if line.contains("left: the interface has vanished")), "{told}");
             ip("netns delete west");
@@ -446,7 +446,7 @@ fn an_interface_that_goes_down_and_up_again_is_bridged_again() {
         let lost = Command::new("ip").args("netns exec west ping -c 2 -i 0.1 -W 1 10.77.2.2".split(' ')).output();
         assert!(!lost.expect("ping").status.success());
         ip("link set left up");
-        // The kernel lets a second pass before it tells the far end of the carrier.
+        // The kernel delays the carrier notification to the far end by up to a second.
         least_rtt_ms(100);
         rtt_is("1 ms each way", 2.0);
         let marks = emulator.end()["marks"].to_string();
@@ -504,7 +504,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
         let first = Emulator::start(&["left", "right"]);
         let (status, told) = done(&["emulate", "left", "right", "--control", "none"]);
         assert!(status == 3 && told.contains("left"), "two on one port: {told}");
-        // Others beside it.
+        // Another emulator can run at the same time.
         host("south", "port", 3);
         host("north", "starboard", 4);
         let second = Emulator::start(&["port", "starboard"]);
@@ -538,7 +538,7 @@ fn a_capture_passes_offline_in_the_time_of_its_stamps() {
         assert_eq!(*at, start + Nanos::millis(20 + i64::from(*number)));
         assert_ne!(number % 10, 9, "every tenth is lost");
     }
-    // What was written is read again, from pcapng.
+    // Read the output again, from pcapng.
     let (status, told) =
         done(&["emulate", "offline", &name(&output), "--rate", "1Gbit/s", "-o", &name(&again), "--json"]);
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -598,7 +598,7 @@ fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
     assert!(fs::symlink_metadata("/dev/stdout").expect("is there").is_symlink());
     assert!(fs::metadata(folder.join("stdout")).expect("is there").len() > 100);
     fs::remove_file(&hard).expect("removes");
-    // What has one name is written anew, when all of it is there to be written.
+    // A file without links is replaced once everything is written.
     let mode = || fs::metadata(&theirs).expect("is there").permissions().mode() & 0o777;
     fs::set_permissions(&theirs, fs::Permissions::from_mode(0o640)).expect("sets");
     let empty = folder.join("empty.pcap");
@@ -622,10 +622,10 @@ fn a_cut_frame_takes_as_long_as_it_was() {
     let start = Time(1_700_000_000_000_000_000);
     let mut writer = Writer::new(File::create(&input).expect("creates")).expect("writes");
     writer.write(start, &[0; 128]).expect("writes");
-    // Another that it kept whole, though it is longer than what it kept of the first.
+    // A longer frame that the capture kept completely, although it truncated the first.
     writer.write(start + Nanos::seconds(1), &[7; 1_000]).expect("writes");
     writer.finish().expect("writes");
-    // The length that it had: the last word of the record's head, behind 24 bytes of the file's.
+    // The original length: the last word of the record header, which follows the file header of 24 bytes.
     let mut bytes = fs::read(&input).expect("reads");
     bytes[36..40].copy_from_slice(&1_250_u32.to_le_bytes());
     fs::write(&input, bytes).expect("writes");
@@ -641,7 +641,7 @@ fn a_cut_frame_takes_as_long_as_it_was() {
     fs::remove_dir_all(folder).expect("removes");
 }
 
-/// When each frame of a capture was stamped, and its number.
+/// Returns the timestamp and the number of each frame of a capture.
 fn frames(path: &Path) -> Vec<(Time, u32)> {
     let mut capture = Capture::new(BufReader::new(File::open(path).expect("opens"))).expect("a capture");
     let (mut frames, mut frame) = (Vec::new(), Vec::new());
@@ -651,7 +651,7 @@ fn frames(path: &Path) -> Vec<(Time, u32)> {
     frames
 }
 
-/// A host in a namespace of its own, at the other end of a port's cable.
+/// Creates a host in a separate namespace, at the other end of a port's cable.
 fn host(name: &str, port: &str, number: u8) {
     ip(&format!("netns add {name}"));
     ip(&format!("link add name {port} type veth peer name {name} netns {name}"));
@@ -660,13 +660,13 @@ fn host(name: &str, port: &str, number: u8) {
     ip(&format!("-n {name} link set dev {name} up"));
 }
 
-/// Two hosts; the emulator is to stand between `left` and `right`.
+/// Creates two hosts; the emulator runs between `left` and `right`.
 fn hosts() {
     host("west", "left", 1);
     host("east", "right", 2);
 }
 
-/// Pings from west to east, and returns the least round trip in milliseconds. Lost ones do not matter.
+/// Pings from west to east, and returns the minimum round-trip time in milliseconds, whatever was lost.
 fn least_rtt_ms(count: u32) -> f64 {
     let ping = format!("netns exec west ping -c {count} -i 0.02 -W 1 10.77.2.2");
     let output = Command::new("ip").args(ping.split(' ')).output().expect("ping starts");
@@ -676,8 +676,8 @@ fn least_rtt_ms(count: u32) -> f64 {
     least.unwrap_or_default()
 }
 
-/// A tenth of a millisecond below what is asked, for pings count in whole microseconds and departures are learnt; and a busy
-/// machine's delay above it.
+/// Checks the round-trip time: up to 0.1 ms below the expected value, because ping rounds to microseconds and the
+/// emulator learns its departure offset; and up to 5 ms above it, on a busy machine.
 fn rtt_is(what: &str, expected_ms: f64) {
     let least = least_rtt_ms(10);
     assert!((expected_ms - 0.1..expected_ms + 5.0).contains(&least), "{what}: {least} ms");
@@ -694,7 +694,7 @@ fn instrument() -> Command {
     command
 }
 
-/// Runs the instrument to its end: its status, and all that it says.
+/// Runs the instrument to its end; returns the exit status and the whole output.
 fn done(arguments: &[&str]) -> (i32, String) {
     let output = instrument().args(arguments).output().expect("starts");
     let said = [output.stdout, output.stderr].concat();
@@ -707,7 +707,7 @@ fn said(arguments: &[&str]) -> String {
     told
 }
 
-/// Asks the emulator as a program does.
+/// Sends a request to the emulator, and returns its answer.
 fn ask(request: &Value) -> Value {
     let mut stream = UnixStream::connect(SOCKET).expect("connects");
     writeln!(stream, "{request}").expect("asks");
@@ -722,14 +722,14 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// An emulator that runs.
+/// A running emulator.
 struct Emulator {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Emulator {
-    /// Starts it, and waits until frames flow.
+    /// Starts an emulator, and waits until it forwards frames.
     fn start(arguments: &[&str]) -> Self {
         let mut command = instrument();
         command.args(["emulate", "run"]).args(arguments).args(["--json", "--die-with-parent"]);
@@ -752,7 +752,7 @@ impl Emulator {
         serde_json::from_str(&line).expect("JSON")
     }
 
-    /// Ends it as Ctrl-C does, and returns what it says.
+    /// Ends it by SIGINT, and returns the final event.
     fn end(self) -> Value {
         let process = Pid::from_child(&self.process);
         kill_process(process, Signal::INT).expect("can be signalled");

@@ -1,6 +1,6 @@
-//! What may happen to an emulator while it is in the path, and that nothing of it is lost in silence.
+//! Tests of events while an emulator is in the path: none of their effects may go unreported.
 //!
-//! Programs in the kernel need root: else these tests are skipped and say why; with `CI` set that is a failure.
+//! Kernel programs need root: without it, these tests are skipped and state the reason; with `CI` set, that is a failure.
 
 #[path = "../../port/tests/links/mod.rs"]
 mod links;
@@ -152,7 +152,7 @@ fn a_full_disk_ends_the_log_and_not_the_path() {
         let events = events(&folder);
         let last = events.last().expect("events");
         assert_eq!((&last["event"], &last["written"]), (&Value::from("stopped"), &log["written"]), "{last}");
-        // Where the others went on, which nobody logged, it can be replayed to.
+        // The log can be replayed up to the point where logging stopped.
         let (status, told) = done(&["emulate", "replay", name(&folder)]);
         assert!(status == 0 && told.contains("identical") && told.contains("it ended before its emulator"), "{told}");
         run("umount", name(&folder));
@@ -241,11 +241,11 @@ fn a_log_that_asks_for_more_memory_than_it_justifies_is_refused_in_a_sentence() 
     let (status, told) = replayed();
     let sentence = "packet 0: a frame of 2147483647 bytes, which no interface carries";
     assert!(status == Some(4) && told.contains(sentence) && told.lines().count() == 1, "{status:?} {told}");
-    // As long as can be, and all at once: what it takes is bounded by what the emulator may have had.
+    // The longest frames, all at once: memory is limited to what the emulator may have needed.
     write(&(0..12_000).map(|number| row(number, 1 << 16)).collect::<Vec<_>>());
     let (status, told) = replayed();
     assert!(status == Some(4) && told.contains("have another disposition"), "{status:?} {told}");
-    // A batch that says that it is a terabyte.
+    // A batch with a claimed length of a terabyte.
     write(&[row(0, 64)]);
     let path = folder.join("packets-emulate-000.arrow");
     let mut bytes = fs::read(&path).expect("reads");
@@ -266,7 +266,7 @@ fn a_log_that_asks_for_more_memory_than_it_justifies_is_refused_in_a_sentence() 
     fs::remove_dir_all(folder).expect("removes");
 }
 
-/// How long the body of a message is that begins so.
+/// Returns the body length of a message with this header.
 fn body_of(head: &[u8]) -> usize {
     let message = arrow_ipc::root_as_message(head).expect("a message");
     usize::try_from(message.bodyLength()).expect("a length")
@@ -299,26 +299,26 @@ fn ipv6_configures_itself_through_an_emulator() {
         for engine in ["xdp", "packet"] {
             hosts();
             let emulator = Emulator::start(&["left", "right", "--delay", "2ms", "--engine", engine]);
-            // A router's advertisement of 2001:db8:77::/64, for the hour.
+            // A router advertisement of 2001:db8:77::/64, valid for an hour.
             let advertise = "import socket,struct;s=socket.socket(socket.AF_INET6,socket.SOCK_RAW,58);\
                  s.setsockopt(41,17,socket.if_nametoindex('east'));s.setsockopt(41,18,255);\
                  p=struct.pack('!BBBBIII',3,4,64,192,3600,3600,0)+bytes.fromhex('20010db8007700000000000000000000');\
                  s.sendto(struct.pack('!BBHBBHII',134,0,0,64,0,1800,0,0)+p,('ff02::1',0))";
             let got = soon_within("it has an address", Nanos::seconds(10), || {
-                // Its own address is not usable at once.
+                // The sender's own address is not usable immediately.
                 let _ = Command::new("ip").args(["netns", "exec", "east", "python3", "-c", advertise]).output();
                 let addresses = run("ip", "-n west -6 address show dev west scope global");
                 addresses.contains("2001:db8:77:").then_some(addresses)
             });
             assert!(!got.contains("dadfailed"), "{got}");
-            // This host's own stack hears of it over AF_PACKET alone, which is said.
+            // This host's own stack receives the advertisement only with AF_PACKET, and the emulator reports that.
             let own = || run("ip", "-6 address show scope global").contains("2001:db8:77:");
             if engine == "xdp" {
                 assert!(!own());
             } else {
                 soon_within("it has one, too", Nanos::seconds(5), || own().then_some(()));
                 let is_said = || show()["report"]["said"].to_string().contains("has the address 2001:db8:77:");
-                // The kernel tells of it when it has found that nobody else has it.
+                // The kernel reports the address once duplicate address detection has finished.
                 soon_within("it is said", Nanos::seconds(5), || is_said().then_some(()));
             }
             let (status, _, errors) = emulator.end();
@@ -403,7 +403,7 @@ fn index(name: &str) -> u64 {
     Interface::named(name).expect("is there").index.into()
 }
 
-/// Two hosts; the emulator is to stand between `left` and `right`.
+/// Creates two hosts; the emulator runs between `left` and `right`.
 fn hosts() {
     for (host, port, number) in [("west", "left", 1), ("east", "right", 2)] {
         ip(&format!("netns add {host}"));
@@ -414,7 +414,8 @@ fn hosts() {
     }
 }
 
-/// Pings from west to east; all are to come back, however late: with `-w` one is asked more while an answer is waited for.
+/// Pings from west to east; every reply must arrive, however late. With `-w`, ping sends further requests while it
+/// waits for replies.
 fn pings(count: u32) {
     let told = run("ip", &format!("netns exec west ping -c {count} -i 0.002 -w 30 10.77.2.2"));
     for number in 1..=count {
@@ -422,7 +423,7 @@ fn pings(count: u32) {
     }
 }
 
-/// Waits for something that is to happen within a second.
+/// Waits for an event that must occur within a second.
 fn soon<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     soon_within(what, SOON, look)
 }
@@ -460,7 +461,7 @@ fn instrument() -> Command {
     command
 }
 
-/// Runs the instrument to its end: its status, and all that it says.
+/// Runs the instrument to its end; returns the exit status and the whole output.
 fn done(arguments: &[&str]) -> (i32, String) {
     let output = instrument().args(arguments).output().expect("starts");
     let said = [output.stdout, output.stderr].concat();
@@ -473,14 +474,14 @@ fn show() -> Value {
     serde_json::from_str(&told).expect("JSON")
 }
 
-/// An emulator that runs.
+/// A running emulator.
 struct Emulator {
     process: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Emulator {
-    /// Starts it, and waits until frames flow.
+    /// Starts an emulator, and waits until it forwards frames.
     fn start(arguments: &[&str]) -> Self {
         let mut command = instrument();
         command.args(["emulate", "run"]).args(arguments).args(["--json", "--die-with-parent"]);
@@ -496,13 +497,13 @@ impl Emulator {
         Self { process, output }
     }
 
-    /// Ends it as Ctrl-C does: its status, what it says at its end, and what else it said.
+    /// Ends it by SIGINT; returns the exit status, the final event, and the error output.
     fn end(self) -> (i32, Value, String) {
         kill_process(Pid::from_child(&self.process), Signal::INT).expect("can be signalled");
         self.ended()
     }
 
-    /// As it ends by itself, within a second.
+    /// The same for an emulator that ends by itself, within a second.
     fn ends_soon(mut self) -> (i32, Value, String) {
         soon("it ends", || self.process.try_wait().expect("waits"));
         self.ended()

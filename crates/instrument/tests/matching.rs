@@ -1,5 +1,4 @@
-//! `match` over captures whose truth is known: delays, losses, copies, two clocks, two directions, and files that are not as they
-//! should be.
+//! Tests of `match` on captures with known true values: delays, losses, duplicates, two clocks, two directions, and invalid files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -57,7 +56,7 @@ fn json(words: &[&str], folder: &Folder) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A UDP packet from one endpoint to the other.
+/// Returns a UDP packet from one endpoint to the other.
 fn frame(number: u32, is_forward: bool, length: usize) -> Vec<u8> {
     let (to, from) = if is_forward { (2, 1) } else { (1, 2) };
     let mut frame = vec![2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 8, 0];
@@ -76,11 +75,11 @@ fn write(path: &Path, mut frames: Vec<(i64, Vec<u8>)>) {
     fs::write(path, writer.finish().unwrap()).unwrap();
 }
 
-/// A box between two taps, for a second: every packet of both directions takes 100 µs, up to 50 µs more, and 8 ns for each octet.
+/// A device between two taps, for a second: the delay in both directions is 100 µs, plus up to 50 µs, plus 8 ns per octet.
 struct Truth {
     before: Vec<(i64, Vec<u8>)>,
     after: Vec<(i64, Vec<u8>)>,
-    /// By direction and by when they were seen first.
+    /// By direction, in the order of the first observation.
     delays: [Vec<i64>; 2],
     lost: [u64; 2],
     copies: [u64; 2],
@@ -147,7 +146,7 @@ fn both_directions_are_found_and_each_packet_is_accounted_for() {
         let of = |name: &str| slope[name].as_f64().unwrap();
         assert!(of("low") <= 8.0 && 8.0 <= of("high") && of("high") - of("low") < 4.0, "{slope}");
     }
-    // The rows say the same.
+    // The rows must agree with the summary.
     let file = fs::File::open(folder.file("out/crossings-match-000.arrow")).unwrap();
     let mut delays = [Vec::new(), Vec::new()];
     for batch in StreamReader::try_new(file, None).unwrap().map(Result::unwrap) {
@@ -179,7 +178,7 @@ fn two_clocks_are_told_apart_within_the_maximum_error() {
         let (pair, clocks) = (&told["pairs"][0], &told["pairs"][0]["clocks"]);
         assert_eq!(clocks["relation"], "estimated", "{told:#}");
         let error = clocks["maximum_error_ns"].as_f64().unwrap();
-        // Half a round trip at least is unknown, and not much more.
+        // At least half a round-trip time is unknown, and little more.
         assert!(error < 1.5e5, "{error}");
         for way in 0..2 {
             let found = &pair["directions"][way];
@@ -187,7 +186,7 @@ fn two_clocks_are_told_apart_within_the_maximum_error() {
             assert_eq!(found["counts"]["duplicated"], truth.copies[way]);
             let off = found["delay"]["p50_ns"]["value"].as_i64().unwrap() - median(&truth.delays[way]);
             assert!((off.abs() as f64) < error, "{offset} {ppm}: {off} {error}");
-            // Both ways are alike here, and that the 95 % error takes for granted.
+            // The 95 % error assumes symmetric delays, as they are here.
             assert!((off.abs() as f64) < 2.0 * clocks["error95_ns"].as_f64().unwrap() + 500.0, "{off} {clocks}");
         }
     }
@@ -234,7 +233,7 @@ fn serialisation_is_subtracted_by_its_name() {
     let told = json(&words, &folder);
     let slope = &told["pairs"][0]["directions"][0]["slope"];
     let of = |name: &str| slope[name].as_f64().unwrap();
-    // 8 ns for each octet are what a link of 1 Gbit/s takes.
+    // 8 ns per octet are the serialisation time of a 1 Gbit/s link.
     assert!(of("low") <= 0.0 && 0.0 <= of("high"), "{slope}");
     let text = String::from_utf8(run(&words, &folder).stdout).unwrap();
     assert!(text.contains("without serialisation at 1Gbit/s"), "{text}");
@@ -243,7 +242,7 @@ fn serialisation_is_subtracted_by_its_name() {
 #[test]
 fn serialisation_is_subtracted_before_the_least_is() {
     let folder = Folder::new("subtracted");
-    // A store-and-forward link of 1 Gbit/s and nothing else: long frames take longer, and all the same without it.
+    // A store-and-forward link of 1 Gbit/s only: longer frames take longer, but equally long without serialisation.
     let lengths = [60, 1_514, 590, 60, 1_514];
     let at = |number: u32| START + i64::from(number) * 100 * US;
     let of = |number: u32| frame(number, true, lengths[number as usize % lengths.len()]);
@@ -269,7 +268,8 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     [&words(&[kind])[..], &total, body, &padding, &total].concat()
 }
 
-/// A pcapng section with one interface that keeps so many octets of a frame and adds so many seconds to its times, in ns.
+/// Returns a pcapng section with one interface that keeps `snap` octets of a frame, and whose times have an offset in
+/// seconds; frame times in ns.
 fn section(snap: u32, offset: i64, frames: &[(i64, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = block(0x0A0D_0D0A, &[words(&[0x1A2B_3C4D, 1]), vec![0xFF; 8]].concat());
     let options = [words(&[9 | 1 << 16, 9, 14 | 8 << 16]), offset.to_le_bytes().to_vec(), words(&[0])].concat();
@@ -420,13 +420,13 @@ fn what_a_refused_match_left_does_not_refuse_the_next() {
     let told = json(&words, &folder);
     let summary: Value = serde_json::from_slice(&fs::read(folder.file("out/summary.json")).unwrap()).unwrap();
     assert_eq!(summary, told);
-    // What is finished is never written over.
+    // Complete results are never overwritten.
     let refused = run(&words, &folder);
     let sentence = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(sentence.contains("give another folder") && !sentence.contains("--part"), "{sentence}");
     assert_eq!(serde_json::from_slice::<Value>(&fs::read(folder.file("out/summary.json")).unwrap()).unwrap(), told);
-    // Records that are not a match's stay.
+    // Records of another program stay.
     fs::create_dir(folder.file("other")).unwrap();
     fs::write(folder.file("other/crossings-match-000.arrow"), "mine").unwrap();
     let refused = run(&["a.pcapng", "b.pcapng", "-o", "other"], &folder);
@@ -489,7 +489,7 @@ fn records_of_taps_are_matched_as_captures_are() {
     assert!(String::from_utf8(refused.stderr).unwrap().contains("digests by the key nat, not router"));
 }
 
-/// A UDP packet of 2,000 octets of payload, in pieces of at most so many octets beyond the IP header.
+/// Returns a UDP packet of 2,000 octets of payload, in fragments of at most so many octets after the IP header.
 fn pieces(number: u16, most: usize) -> Vec<Vec<u8>> {
     let mut body = vec![0, 7, 0, 9, 0x07, 0xD8, 0, 0];
     body.extend(u32::from(number).to_be_bytes());
@@ -510,7 +510,7 @@ fn pieces(number: u16, most: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A TCP segment with data.
+/// Returns a TCP segment with data.
 fn segment(sequence: u32, data: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
     frame.extend((40 + data as u16).to_be_bytes());
@@ -521,7 +521,8 @@ fn segment(sequence: u32, data: usize) -> Vec<u8> {
     frame
 }
 
-/// Frames of each packet at both taps, 50 µs apart, a packet each millisecond; and after them as many that differ in nothing.
+/// Writes captures of both taps: the frames of one packet each millisecond, 50 µs apart between the taps, and after
+/// each an identical frame at both.
 fn both_taps(folder: &Folder, packets: &[[Vec<Vec<u8>>; 2]]) {
     let mut taps = [Vec::new(), Vec::new()];
     for (at, packet) in packets.iter().enumerate() {
@@ -536,7 +537,8 @@ fn both_taps(folder: &Folder, packets: &[[Vec<Vec<u8>>; 2]]) {
     write(&folder.file("b.pcapng"), after);
 }
 
-/// What is said of packets that were cut or merged, by the window of 10 ms and by the default one, within which all still wait.
+/// Returns the notes about fragments and merged packets, with a window of 10 ms and with the default one, in which all
+/// packets are still pending.
 fn notes(folder: &Folder, mtu: &str) -> Vec<String> {
     ["10ms", "1s"]
         .map(|window| {
@@ -572,7 +574,7 @@ fn packets_that_were_cut_or_put_together_between_the_taps_are_noted() {
             }
         }
     }
-    // Fragments that were lost are lost, and nothing more is said of them.
+    // Lost fragments count as lost, without a further note.
     let folder = Folder::new("lost-fragments");
     let packets: Vec<_> = (0..30).map(|number| [pieces(number, 1_480), Vec::new()]).collect();
     both_taps(&folder, &packets);
@@ -628,7 +630,7 @@ fn what_cannot_be_matched_is_refused_in_a_sentence() {
         assert!(output.status.code() == Some(status) && told.contains(sentence), "{words:?}: {told}");
         assert_eq!(told.trim_end().lines().count(), 1, "{told}");
     }
-    // What is cut within its last frame is read; what is damaged before must not be trusted.
+    // A file truncated within its last frame is read; a file damaged before that must not be trusted.
     let whole = fs::read(folder.file("a.pcapng")).unwrap();
     fs::write(folder.file("cut.pcapng"), &whole[..whole.len() - 9]).unwrap();
     let cut = run(&["a.pcapng", "cut.pcapng", "--same-clock"], &folder);

@@ -1,5 +1,6 @@
-//! What a loss of power leaves: the order of writes, syncs, renames and removals as the kernel saw them (strace), cut at every
-//! one. What was not synced is lost; a name that was made, changed or removed since its folder was synced may be there or not.
+//! Tests of what a power failure leaves: the sequence of writes, syncs, renames and removals that strace records, cut
+//! after each one. Data that was not synced is lost; a name that was created, changed or removed since the last sync of
+//! its folder may or may not exist.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -14,7 +15,7 @@ use namespace::{ip, within_permitted};
 const CALLS: &str =
     "trace=openat,mkdir,mkdirat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat";
 
-/// What was done to a file or a folder.
+/// An operation on a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Act {
     Create(String),
@@ -25,12 +26,12 @@ enum Act {
     Remove(String),
 }
 
-/// A disk, as far as it is certain.
+/// The certain state of a disk.
 #[derive(Clone, Debug, Default)]
 struct Disk {
-    /// By path: whether all that was written is on the disk, and whether its name is.
+    /// By path: whether all written data is on the disk, and whether the name is.
     files: HashMap<String, (bool, bool)>,
-    /// Names that may be gone, and names that may be there.
+    /// Names that may have been removed, and names that may exist.
     removed: Vec<String>,
     renamed: Vec<String>,
 }
@@ -41,7 +42,7 @@ impl Disk {
             Act::Create(path) => {
                 self.files.insert(path.clone(), (false, false));
             }
-            // A folder has nothing to write but names.
+            // A folder has no data of its own.
             Act::Folder(path) => {
                 self.files.insert(path.clone(), (true, false));
             }
@@ -68,7 +69,7 @@ impl Disk {
         }
     }
 
-    /// Whether a file's content is whole and its name certain, and the names of the folders that it is in.
+    /// Whether a file's data is on the disk, and its name, and the names of the folders above it.
     fn has(&self, end: &str) -> bool {
         self.files.keys().any(|path| path.ends_with(end) && self.is_certain(path))
     }
@@ -78,7 +79,7 @@ impl Disk {
         above.all(|path| self.files.get(path).is_none_or(|file| *file == (true, true)))
     }
 
-    /// What may be lost of the files that end so.
+    /// Returns the files with this suffix that may be lost.
     fn uncertain(&self, end: &str) -> Vec<&str> {
         let names = self.files.keys().filter(|path| path.ends_with(end) && !self.is_certain(path));
         names.map(String::as_str).collect()
@@ -99,7 +100,7 @@ fn folder_of(path: &str) -> &str {
 
 const TABLES: [&str; 5] = ["tcp_samples", "tcp_private", "tcp_flows", "tcp_account", "tcp_gaps"];
 
-/// What of a log of TCP would be lost although it says that it is whole: at each moment, a sentence.
+/// Returns what a TCP log would lose although it claims to be complete, one sentence per case.
 fn lost_of_tcplog(acts: &[Act]) -> Vec<String> {
     let mut disk = Disk::default();
     let mut lost = Vec::new();
@@ -135,7 +136,7 @@ fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
     let mut disk = Disk::default();
     acts.iter().for_each(|act| disk.take(act));
     assert!(disk.may_lack("spool-000.tcplog") && disk.has("/footer.json"), "{acts:?}");
-    // The same acts in another order: what is checked can fail.
+    // Counter-check: the same operations in another order must fail.
     let removal = acts.iter().position(|act| matches!(act, Act::Remove(path) if path.ends_with("spool-000.tcplog")));
     let mut early = acts.clone();
     let removal = early.remove(removal.expect("it is removed"));
@@ -148,7 +149,7 @@ fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
     fs::remove_dir_all(folder).expect("removes");
 }
 
-/// A log in parts is removed by its first name: the others make no log without it once that is on the disk.
+/// The first file of a log in parts is renamed before parts are removed: once that is on the disk, the rest is no longer a log.
 #[test]
 fn a_log_in_parts_is_whole_or_none_whenever_the_power_fails() {
     let folder = folder("parts");
@@ -157,7 +158,7 @@ fn a_log_in_parts_is_whole_or_none_whenever_the_power_fails() {
     let is_rename = |act: &Act| matches!(act, Act::Rename(_, to) if to.ends_with("/spool-spent"));
     let renamed = acts.iter().position(is_rename).expect("it has parts, and its first is renamed");
     assert_eq!(lost_of_parts(&acts), (acts.iter().filter(|act| part_of(act).is_some()).count(), 0), "{acts:?}");
-    // What is checked can fail: the folder is not synced after that.
+    // Counter-check: without a sync of the folder after the rename, the test must fail.
     let unsynced = acts.iter().enumerate().filter(|(at, act)| *at < renamed || !matches!(act, Act::Sync(_)));
     let unsynced: Vec<Act> = unsynced.map(|(_, act)| act.clone()).collect();
     let (parts, lost) = lost_of_parts(&unsynced);
@@ -165,7 +166,8 @@ fn a_log_in_parts_is_whole_or_none_whenever_the_power_fails() {
     fs::remove_dir_all(folder).expect("removes");
 }
 
-/// How many parts of a log were removed, and how many of them while the name of the first may still have been on the disk.
+/// Returns the number of removed parts, and how many of them were removed while the old name of the first could still
+/// be on the disk.
 fn lost_of_parts(acts: &[Act]) -> (usize, usize) {
     let mut disk = Disk::default();
     let (mut parts, mut lost) = (0, 0);
@@ -179,7 +181,7 @@ fn lost_of_parts(acts: &[Act]) -> (usize, usize) {
     (parts, lost)
 }
 
-/// The file of a log's part that is removed.
+/// Returns the name of the part that an operation removes, if any.
 fn part_of(act: &Act) -> Option<&str> {
     let Act::Remove(path) = act else { return None };
     let name = path.rsplit('/').next()?;
@@ -194,7 +196,7 @@ fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
             ip(&format!("link set dev {port} up"));
             ip(&format!("link set dev {host} up"));
         }
-        // The other one is ended by its limit: its last line says how many rows there are, too.
+        // The second run ends by its size limit: its last line states the number of rows, too.
         for limit in ["1GB", "1KB"] {
             let folder = folder("emulate");
             let log = folder.join("log");
@@ -218,7 +220,7 @@ fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
     });
 }
 
-/// Streams and probes by hand: what their records say is whole when the command ends, and then none of it is lost.
+/// Records of streams and probes by hand are complete when the command ends, and survive a power failure then.
 #[test]
 fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
     let line = r#"{"forward":{"constant_ns":1000},"backward":{"constant_ns":1000}}"#;
@@ -227,7 +229,7 @@ fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
     let stream = ["stream", "sim", "--path", path, "--rate", "1kpps", "-c", "20", "--record"];
     for (name, words, files) in [("probe", &probe[..], 2), ("stream", &stream[..], 4)] {
         let folder = folder(name);
-        // Two folders that are not there yet.
+        // Two folders that do not exist yet.
         let Some(acts) = traced(&folder, words, &folder.join("runs/one")) else { return };
         let left = |acts: &[Act]| {
             let mut disk = Disk::default();
@@ -237,7 +239,7 @@ fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
             disk.uncertain(".arrow").len()
         };
         assert_eq!(left(&acts), 0, "{name}: {acts:?}");
-        // What is checked can fail: each sync is needed.
+        // Counter-check: without any one of the syncs, the test must fail.
         let root = folder.to_str().expect("a name");
         let needed = ["/runs/one".to_owned(), "/runs".to_owned(), String::new()].map(|end| format!("{root}{end}"));
         let file = acts.iter().rev().find_map(|act| match act {
@@ -264,7 +266,7 @@ fn a_capture_says_that_it_is_whole_when_it_is_on_the_disk() {
             assert!(lost_of_capture(&acts).is_empty(), "{format}: {:?} of {acts:?}", lost_of_capture(&acts));
             let said = acts.iter().position(|act| matches!(act, Act::Rename(_, to) if to.ends_with("capture.json")));
             let said = said.expect("it says so");
-            // What is checked can fail: no file is synced before it is said.
+            // Counter-check: without a sync before the summary, the test must fail.
             let early = acts.iter().enumerate().filter(|(at, act)| *at > said || !matches!(act, Act::Sync(_)));
             let early: Vec<Act> = early.map(|(_, act)| act.clone()).collect();
             assert!(!lost_of_capture(&early).is_empty(), "{format}");
@@ -273,7 +275,7 @@ fn a_capture_says_that_it_is_whole_when_it_is_on_the_disk() {
     });
 }
 
-/// What of a capture may be lost although its summary may be there, or when the command has ended.
+/// Returns what a capture may lose although its summary may exist, or after the command has ended.
 fn lost_of_capture(acts: &[Act]) -> Vec<String> {
     let mut disk = Disk::default();
     let mut lost = Vec::new();
@@ -291,7 +293,7 @@ fn lost_of_capture(acts: &[Act]) -> Vec<String> {
     lost
 }
 
-/// Runs the instrument under strace to its end, and tells what it did to files below `folder`; `None` where nobody may trace.
+/// Runs the instrument under strace to its end, and returns its operations below `folder`; `None` if tracing is not permitted.
 fn traced(folder: &PathBuf, arguments: &[&str], out: &PathBuf) -> Option<Vec<Act>> {
     fs::create_dir_all(folder).expect("makes");
     let trace = folder.join("trace");
@@ -329,8 +331,8 @@ fn path_of(act: &Act) -> &str {
     }
 }
 
-/// Reads a trace. A call that another thread interrupts is written in two lines: what it changes counts from the first, and what it
-/// makes certain from the second.
+/// Parses a trace. A call that another thread interrupts takes two lines: its changes count from the first one, its
+/// guarantees from the second.
 fn text_acts(text: &str) -> Vec<Act> {
     let mut pending: HashMap<&str, &str> = HashMap::new();
     let mut acts = Vec::new();

@@ -1,4 +1,4 @@
-//! `probe respond`, started as a user starts it, at the far end of a veth link.
+//! Tests of `probe respond` as a user starts it, at the far end of a veth link.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -33,7 +33,7 @@ fn answers_each_probe_at_the_address_and_interface_it_came_by() {
             let options = ["--dev", "far", "--dev", "far2", "--udp", "0", "--until-eof", "--wait", wait];
             let mut responder = Responder::start(&options);
             let port = responder.udp_port();
-            // 10.77.1.3 is the far end's second address: an answer from its first one would not reach a connected socket.
+            // 10.77.1.3 is the far end's second address: a connected socket would not receive a reply from the first one.
             for host in ["10.77.1.2", "10.77.1.3", "[fd77::2]"] {
                 let address: SocketAddr = format!("{host}:{port}").parse().expect("an address");
                 let mut udp = UdpPort::open(address, None).expect("opens");
@@ -56,7 +56,7 @@ fn answers_each_probe_at_the_address_and_interface_it_came_by() {
     });
 }
 
-/// Asks from a plain socket bound to `from`, and returns how long the answer is, where one comes.
+/// Sends a request from a plain socket bound to `from`, and returns the length of the reply, if any.
 fn ask(from: &str, to: &str, request: &[u8]) -> Option<usize> {
     let socket = UdpSocket::bind(from).expect("binds");
     socket.set_broadcast(true).expect("may broadcast");
@@ -153,7 +153,7 @@ fn a_peer_has_its_rate() {
             let key = option.trim_start_matches("--").replace('-', "_");
             let (answered, refused) =
                 (end["answered"].as_u64().expect("a count"), end[&key].as_u64().expect("a count"));
-            // Once what comes in 100 ms, and 100 a second as long as it still reads them.
+            // 100 ms worth of requests immediately, then 100 per second while it still reads.
             assert!((10..=12 + (took * 100.0) as u64).contains(&answered), "{end} in {took} s");
             assert_eq!(answered + refused, 1_000, "{end}");
         }
@@ -189,7 +189,7 @@ fn with_a_key_both_ends_believe_each_other_alone() {
         assert_eq!(probe(&raw), 20);
         assert_eq!(probe(&["udp", "10.77.1.2", "--key", &theirs]), 0);
         assert_eq!(probe(&["udp", "10.77.1.2"]), 0);
-        // What was seen once and is sent again, from elsewhere too.
+        // A packet that was seen once is replayed, also from another address.
         let mut seen = request(56, 56);
         sojourn_wire::probe::authenticate(&mut seen, &Key::new(b"a secret of both ends").expect("long enough"));
         assert_eq!(ask("10.77.1.1:0", "10.77.1.2:7707", &seen), Some(56));
@@ -197,7 +197,7 @@ fn with_a_key_both_ends_believe_each_other_alone() {
         let end = responder.finish();
         let counts = ["answered", "unauthenticated", "replayed", "unexpected"].map(|key| end[key].as_u64());
         assert_eq!(counts, [41, 40, 1, 0].map(Some), "{end}");
-        // A responder without the key is not believed.
+        // A responder without the key is not trusted.
         let mut responder = Responder::start(&["--udp", "7707", "--until-eof"]);
         assert_eq!(probe(&["udp", "10.77.1.2", "--key", &ours]), 0);
         assert_eq!(responder.finish()["answered"], 20);
@@ -301,7 +301,7 @@ impl Responder {
         address.port()
     }
 
-    /// Ends its input, and returns what it counted.
+    /// Closes its input, and returns its counters.
     fn finish(&mut self) -> Value {
         drop(self.process.stdin.take());
         self.end()

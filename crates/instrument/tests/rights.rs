@@ -1,4 +1,4 @@
-//! What each command holds once it is set up, read from `/proc` while it runs, held against the table that declares it.
+//! Compares the privileges of each running command, read from `/proc`, with the table that declares them.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -18,7 +18,7 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use namespace::{ip, link, within};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
-/// A user that every Linux system has, and who is not root.
+/// An unprivileged user that every Linux system has.
 const DAEMON: u32 = 1;
 const NOBODY: u32 = 65_534;
 
@@ -51,12 +51,12 @@ fn each_command_holds_what_the_table_says_and_no_more() {
             );
             start(&words, &table::CLOCK).holds_no_more();
 
-            // Captures that say nothing yet.
+            // Captures without any data yet.
             let held = pipe(&folder.0.join("capture"));
             let capture = held.0.display();
             let words = format!("match {capture} {capture} -o {}", records("matched"));
             start(&words, &table::MATCH).holds_no_more();
-            // Nor what a tap recorded.
+            // A tap's records without any data yet.
             let tap = pipe(&folder.0.join("taps-x-000.arrow"));
             let words = format!("match {0} {0} -o {1}", tap.0.display(), records("matched-taps"));
             start(&words, &table::MATCH).holds_no_more();
@@ -139,7 +139,7 @@ fn each_command_holds_what_the_table_says_and_no_more() {
     });
 }
 
-/// Connections of TCP, also at a port that few may have.
+/// TCP connections, also at a privileged port.
 fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
     let mut receiver = start("tcp receive 127.0.0.1:80 --json", &table::TCP);
     assert_eq!(receiver.line()["event"], "listening");
@@ -155,7 +155,7 @@ fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn
     serve.holds_no_more();
 }
 
-/// Logs and captures that may be of anyone's making, and say nothing yet.
+/// Logs and captures that may be forged, without any data yet.
 fn foreign_logs(folder: &Folder, sudo: bool, start: &dyn Fn(&str, &'static Needs) -> Running) {
     let of = |name: &str| folder.0.join(name);
     let log = of("emulator");
@@ -177,12 +177,12 @@ fn foreign_logs(folder: &Folder, sudo: bool, start: &dyn Fn(&str, &'static Needs
     start(&format!("tcplog recover {}", killed.display()), &table::TCPLOG_RECOVER).holds_no_more();
 }
 
-/// Who watches a running log, and who watches without one.
+/// `tcplog watch` with a running log, and without one.
 fn watched(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
     let out = records("watched");
     let _log = start(&format!("tcplog run --simulated 1 --out {out} -- cat"), &table::TCPLOG);
     let patience = HostClock.now() + Nanos::seconds(30);
-    // The socket is there a moment before anybody listens at it.
+    // The socket exists slightly before the log listens at it.
     while UnixStream::connect(Path::new(&out).join("control.sock")).is_err() && HostClock.now() < patience {
         std::thread::yield_now();
     }
@@ -194,14 +194,14 @@ fn watched(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&st
     watch.holds_no_more();
 }
 
-/// A named pipe that everybody may read, held open so that whoever opens it goes on, and whoever reads it waits.
+/// Creates a named pipe that everybody may read. It is held open, so that opening it succeeds and reading it blocks.
 fn pipe(path: &Path) -> (PathBuf, fs::File) {
     let made = Command::new("mkfifo").args(["-m", "666"]).arg(path).status();
     assert!(made.is_ok_and(|status| status.success()));
     (path.to_owned(), fs::OpenOptions::new().read(true).write(true).open(path).expect("opens"))
 }
 
-/// As the units of systemd start it: a user without a home, whose capabilities come as ambient ones.
+/// As a systemd unit starts it: a user without a home, with ambient capabilities.
 #[test]
 fn a_service_gives_up_what_its_unit_lent_it() {
     within("a_service_gives_up_what_its_unit_lent_it", || {
@@ -215,7 +215,7 @@ fn a_service_gives_up_what_its_unit_lent_it() {
         let folder = Folder::new("service");
         let lent = "+net_raw,+net_admin,+bpf,+perfmon,+sys_nice";
         let socket = folder.0.join("socket");
-        // Where that user can reach it, whoever's the build folder is.
+        // A copy that this user can reach, whoever owns the build folder.
         let program = folder.0.join("program");
         fs::copy(BINARY, &program).expect("copies");
         let mut process = Command::new("setpriv")
@@ -246,7 +246,7 @@ fn a_service_gives_up_what_its_unit_lent_it() {
     });
 }
 
-/// Who emulates is not root any more; its socket is removed nevertheless, however it ends, and nobody else's is.
+/// The emulator is no longer root; its socket is removed nevertheless, however it ends, and no other socket is.
 #[test]
 fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
     within("an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it", || {
@@ -286,7 +286,7 @@ fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
             drop(emulator);
             until(|| !socket.exists() && has_ended(remover));
 
-            // Killed, and another one listens there before its remover comes to that.
+            // The emulator is killed, and another one listens at the path before the remover acts.
             let (emulator, remover) = start();
             send(remover, "STOP");
             drop(emulator);
@@ -297,7 +297,7 @@ fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
             drop(next);
             until(|| !socket.exists());
         }
-        // Where nobody has said where.
+        // Without --control.
         let mut emulator = Running::start("emulate run left right --json", &table::EMULATE, false);
         assert_eq!(emulator.line()["event"], "ready");
         let below = || fs::read_dir("/run/sojourn").expect("is there").count();
@@ -355,7 +355,7 @@ fn a_key_may_belong_to_whoever_called_sudo() {
     });
 }
 
-/// libbpf makes a file in memory for each map; to systemd that call is of @ipc, which the units deny.
+/// libbpf creates a file in memory for each map; systemd counts that call as @ipc, which the units deny.
 #[test]
 fn a_unit_that_loads_programs_permits_all_that_loading_takes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
@@ -383,7 +383,7 @@ fn probe_request(port: u16) -> Value {
     })
 }
 
-/// COMMAND prints this of itself and of the logger that started it.
+/// COMMAND prints its own status, some of its environment, and its groups.
 const SHOW: &str = "cat /proc/self/status; echo HOME $HOME; echo USER $USER; echo SUDO [$SUDO_UID]; id -G";
 
 #[test]
@@ -477,7 +477,7 @@ fn a_command_that_became_another_user_is_left_and_the_log_ends() {
     assert_eq!((status.code(), &footer["why"], &footer["command_status"]), (Some(0), &json!("duration"), &Value::Null));
 }
 
-/// As `sudo sojourn run` does from the second time on: the folder of all runs is the caller's, who alone may enter it.
+/// As `sudo sojourn run` does from the second time on: only the caller may enter the folder of all runs.
 #[test]
 fn root_logs_below_a_folder_that_is_its_callers_alone() {
     within("root_logs_below_a_folder_that_is_its_callers_alone", || {
@@ -517,7 +517,7 @@ fn root_logs_below_a_folder_that_is_its_callers_alone() {
     });
 }
 
-/// As root does without sudo: its folder lies in the home of another user, who alone may enter that.
+/// As root does without sudo: the folder lies in the home of another user, which only that user may enter.
 #[test]
 fn root_recovers_its_logs_below_a_home_that_is_closed() {
     within("root_recovers_its_logs_below_a_home_that_is_closed", || {
@@ -542,7 +542,7 @@ fn root_recovers_its_logs_below_a_home_that_is_closed() {
             assert!(HostClock.now() < patience, "nothing is logged");
             HostClock.wait_until(HostClock.now() + Nanos::millis(50), Nanos::ZERO);
         }
-        // Killed.
+        // Kill both.
         drop((emulator, logger));
         chown(&home, Some(DAEMON), Some(DAEMON)).expect("gives it away");
         for words in [format!("emulate recover {emulated} --output {whole}"), format!("tcplog recover {tcp} --json")] {
@@ -554,7 +554,7 @@ fn root_recovers_its_logs_below_a_home_that_is_closed() {
         assert!(footer["why"] == "killed" && footer["records"].as_u64() > Some(100), "{footer}");
         assert!(home.join("whole/packets-emulate-000.arrow").exists());
 
-        // What no one user can have is refused before anything of it is read.
+        // A log that no single user can read and write is refused before any of it is read.
         let mixed = home.join("mixed");
         fs::create_dir(&mixed).expect("makes");
         fs::write(mixed.join("header.json"), "{}").expect("writes");
@@ -567,7 +567,7 @@ fn root_recovers_its_logs_below_a_home_that_is_closed() {
     });
 }
 
-/// Whoever made the folder may have put a socket there at which anything answers.
+/// The owner of the folder may have put a socket there, at which any program answers.
 #[test]
 fn who_recovers_a_log_asks_its_socket_when_nothing_is_left_to_be_gained() {
     let folder = Folder::new("socket");
@@ -608,7 +608,7 @@ fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
     }
 }
 
-/// Whether libpcap is here, which set-up brings with tcpdump.
+/// Whether libpcap is installed, which the set-up does together with tcpdump.
 fn taps_have_filters() -> bool {
     sojourn_capture::filter::load()
 }
@@ -628,7 +628,7 @@ fn field(status: &str, name: &str) -> String {
     line.expect(name).trim().to_owned()
 }
 
-/// A command as root starts it, or as sudo does for another user.
+/// Returns a command as root starts it, or as sudo does for another user.
 fn command(words: &str, sudo: bool) -> Command {
     let mut command = Command::new(BINARY);
     command.args(words.split_whitespace());
@@ -639,7 +639,7 @@ fn command(words: &str, sudo: bool) -> Command {
     command
 }
 
-/// A command that runs, ended when it is dropped.
+/// A running command, ended when dropped.
 struct Running {
     process: Child,
     input: Option<ChildStdin>,
@@ -671,7 +671,7 @@ impl Running {
         serde_json::from_str(&line).expect(&line)
     }
 
-    /// Looks at all its threads until they have come to hold no more than is declared.
+    /// Checks all its threads until they hold no more privileges than declared.
     fn holds_no_more(&mut self) {
         let patience = HostClock.now() + Nanos::seconds(30);
         loop {
@@ -685,7 +685,7 @@ impl Running {
         }
     }
 
-    /// Says what is not as declared.
+    /// Returns the deviations from the declaration.
     fn wrong(&self) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
         let statuses = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
@@ -707,7 +707,7 @@ impl Running {
         for set in ["CapInh:", "CapAmb:"] {
             expect(mask(set) == 0, set);
         }
-        // The thread that starts COMMAND kept the bounding set until it ran, and gives it up with everything else.
+        // The thread that starts COMMAND keeps the bounding set until COMMAND runs, and then drops it with everything else.
         expect(mask("CapBnd:") == 0 || name == "command", "CapBnd:");
         expect(field(status, "NoNewPrivs:") == "1", "NoNewPrivs:");
         expect(field(status, "Seccomp:") == "2", "Seccomp:");
@@ -740,12 +740,12 @@ impl Drop for Running {
     }
 }
 
-/// Whether other users are there: a user namespace of one's own has root alone.
+/// Whether other users exist: an unprivileged user namespace contains root alone.
 fn is_mapped() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().nth(2) != Some("1"))
 }
 
-/// Lays two ports in the test's namespace, where root can give a folder away; false where it cannot, which is said.
+/// Creates two ports in the test's namespace, if root can change the owner of a folder; otherwise prints why not and returns false.
 fn root_has_ports() -> bool {
     if !rustix::process::geteuid().is_root() || !is_mapped() {
         assert!(std::env::var_os("CI").is_none(), "CI must be root");
@@ -757,7 +757,7 @@ fn root_has_ports() -> bool {
     true
 }
 
-/// A folder that every user may write to, gone at the end.
+/// A folder in which every user may write, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! `stamp`, started as a user starts it, across a veth link: with itself, with forged packets, and with another implementation.
+//! Tests of `stamp` as a user starts it, across a veth link: with itself, with forged packets, and with another implementation.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -21,7 +21,7 @@ use namespace::{link, within};
 
 const SECRET: &str = "hex:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-/// A reflector of ours in the far namespace.
+/// A reflector in the far namespace.
 struct Reflector {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -60,11 +60,11 @@ fn instrument(words: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Sends a session, and returns its summary.
+/// Runs a session, and returns its summary.
 fn send(to: &str, options: &[&str]) -> Value {
     let words = [&["stamp", "send", to, "-c", "100", "-i", "2ms", "--json"][..], options].concat();
     let (status, told, problem) = instrument(&words);
-    // A busy machine sends late; that makes a session doubtful, not wrong.
+    // A busy machine sends late, which makes a session doubtful, not wrong.
     assert_eq!(status, Some(0), "{told} {problem}");
     serde_json::from_str(&told).expect("JSON")
 }
@@ -113,8 +113,8 @@ fn a_session_tells_round_trips_and_both_directions() {
     });
 }
 
-/// Carries datagrams between whoever sends to the returned address and `to`, but for every fifth on the way there and every fourth
-/// on the way back.
+/// Relays datagrams between the senders to the returned address and `to`, except every fifth one on the way there and
+/// every fourth one on the way back.
 fn lossy_relay(to: &'static str) -> std::net::SocketAddr {
     let near = UdpSocket::bind("127.0.0.1:0").expect("binds");
     let far = UdpSocket::bind("10.77.1.1:0").expect("binds");
@@ -152,10 +152,10 @@ fn loss_is_put_to_its_direction() {
         for (stateful, knows) in [(true, true), (false, false)] {
             let reflector = Reflector::start(if stateful { &["--stateful"] } else { &[] });
             let relay = lossy_relay("10.77.1.2:862").to_string();
-            // A sender that spins, more urgent than the relay, would keep it from its processor.
+            // A spinning sender with a higher priority than the relay would keep it from its CPU.
             let told = send(&relay, &["--wait", "sleep", "--timeout", "2s"]);
-            // 80 of 100 arrived, and of their answers 60 came back; the last probe was one of those that did not arrive, and the
-            // answer to the one before was dropped.
+            // 80 of 100 probes arrived, and 60 of their replies returned; the last probe was lost, and so was the reply
+            // to the one before.
             assert_counts(&told, [100, 60, 40, 0]);
             let expected = serde_json::json!({ "there": 19, "back": 19, "unknown": 2 });
             assert_eq!(told["loss_by_direction"], if knows { expected } else { Value::Null }, "{told}");
@@ -202,7 +202,7 @@ fn forged_replayed_and_reflected_packets_are_ignored_and_counted() {
     });
 }
 
-/// One datagram from the address of a reflector to another: each must not answer the other's answers.
+/// Sends one datagram from the address of one reflector to another: neither may answer the other's replies.
 #[test]
 fn two_reflectors_do_not_answer_each_other() {
     within("two_reflectors_do_not_answer_each_other", || {
@@ -217,7 +217,7 @@ fn two_reflectors_do_not_answer_each_other() {
         other.send_to(&payload, "10.77.1.2:8620").expect("sends");
         let mut answer = [0; 44];
         assert_eq!(other.recv(&mut answer).expect("an answer"), 44);
-        // As a reflector at that port would, with times of its own.
+        // A reply as a reflector at that port would send it, with its own timestamps.
         let asked = Sent::read(&answer, None).expect("a packet");
         let now = Scale::default().write(HostClock.now());
         Reflected { seq: 0, timestamp: now, error: asked.error, ssid: 0, receive: now, sender: asked, ttl: 64 }
@@ -265,7 +265,7 @@ fn a_sender_believes_no_reflector_without_its_key() {
     });
 }
 
-/// Another implementation: stamp-suite of crates.io, which nobody here wrote. It is built where it is not there yet.
+/// Builds another implementation, independent of this project: stamp-suite from crates.io, if it is not built yet.
 fn stamp_suite() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stamp-suite");
     let program = root.join("bin/stamp-suite");
@@ -282,7 +282,7 @@ fn stamp_suite() -> PathBuf {
 #[test]
 #[ignore = "proof: builds stamp-suite of crates.io"]
 fn another_implementation_is_understood_at_either_end() {
-    // Before the namespace, where no registry can be reached.
+    // Before entering the namespace, from which no registry is reachable.
     assert!(stamp_suite().exists());
     within("another_implementation_is_understood_at_either_end", interoperate);
 }
@@ -296,7 +296,7 @@ fn interoperate() {
     for (clock, keyed) in [("NTP", false), ("PTP", false), ("NTP", true)] {
         let mode = if keyed { vec!["-A", "A", "--hmac-key-file", theirs] } else { vec![] };
         let key = if keyed { vec!["--key", ours] } else { vec![] };
-        // Our reflector, their sender.
+        // Sojourn's reflector with the other sender.
         let reflector = Reflector::start(&[&["--stateful"][..], &key].concat());
         let sends = [
             "--remote-addr",
@@ -319,7 +319,7 @@ fn interoperate() {
             (&20.into(), &0.into(), &0.into()),
             "{end}"
         );
-        // Our sender, their reflector.
+        // Sojourn's sender with the other reflector.
         let listens = ["netns", "exec", "peer"];
         let mut reflector = Command::new("ip")
             .args(listens)

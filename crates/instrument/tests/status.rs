@@ -1,4 +1,4 @@
-//! Each way to fail, as a person meets it: its exit status and its one sentence.
+//! Tests of each failure as a user sees it: the exit status and the message of one sentence.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -89,7 +89,7 @@ fn expect(status: i32, sentence: &str, command: &str) {
     assert_eq!(said.lines().count(), 1, "{command}: {said}");
 }
 
-/// Runs the program without any of the rights that root has.
+/// Runs the program without any capability of root.
 fn without_rights(command: &str) -> Output {
     let drop = ["--bounding-set=-all", "--inh-caps=-all", BINARY];
     Command::new("setpriv").args(drop).args(command.split(' ')).output().expect("setpriv starts")

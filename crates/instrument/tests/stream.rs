@@ -1,5 +1,5 @@
-//! `stream` as other programs use it: lines in, lines out, exit status, records. Over simulated paths, and requests
-//! over the loopback interface.
+//! Tests of `stream` as other programs use it: requests, answers, exit status, records. Over simulated paths, and
+//! requests over the loopback interface.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const KEY: &str = "0123456789abcdef";
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
-/// A folder of its own for each test, gone at its end.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -112,7 +112,7 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
     assert_eq!((&answer["event"], &answer["block"]), (&json!("simulated"), &json!(5)), "{answer}");
     let (sent, received) = (&answer["sent"][0], &answer["received"][0]);
     assert_eq!((&sent["asked"], &sent["sent"], &received["first"]), (&json!(1000), &json!(1000), &json!(1000)));
-    // To three digits.
+    // Accurate to three digits.
     assert!((4_995..=5_005).contains(&received["delay_ns"]["p50"].as_i64().unwrap()), "{received}");
 
     let wrong = [
@@ -141,7 +141,7 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
     let mut none = simulation(10, constant());
     none["flows"][0]["count"] = json!(0);
     assert_eq!(serve.ask(&none)["status"], 2);
-    // A stop when nothing is being sent is no request of its own.
+    // A stop request while nothing is sent has no answer.
     serve.say(&json!({ "do": "stop" }).to_string());
     assert_eq!(serve.ask(&simulation(11, constant()))["sent"][0]["sent"], 1000);
     assert_eq!(serve.end(), Some(0));
@@ -286,7 +286,7 @@ fn each_stop_ends_what_is_sent_before_it() {
     assert_eq!(serve.end(), Some(0));
 }
 
-/// Starts `stream recv` at a port and waits until it listens, or ends with a sentence, which is returned.
+/// Starts `stream recv` at a port, and waits until it listens or ends with an error; returns its first line.
 fn receiver(port: u16, options: &[&str]) -> (Child, String) {
     let mut child = Command::new(BINARY)
         .args(["stream", "recv", "--udp", &port.to_string(), "--for", "60s", "--json"])
@@ -305,7 +305,7 @@ fn a_receiver_that_is_bound_takes_what_is_sent_to_its_address_alone() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (child, said) = receiver(port, &["--bind", "127.0.0.3"]);
     assert!(said.starts_with("receiving"), "{said}");
-    // Any other address is free for others.
+    // Any other address stays free for other programs.
     UdpSocket::bind(("127.0.0.1", port)).unwrap();
     assert!(UdpSocket::bind(("127.0.0.3", port)).is_err());
     let to = format!("127.0.0.3:{port}");

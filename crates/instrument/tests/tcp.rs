@@ -1,4 +1,4 @@
-//! `tcp` as other programs use it: lines in, lines out, exit status, records. Over the loopback interface.
+//! Tests of `tcp` as other programs use it: requests, answers, exit status, records. Over the loopback interface.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail as tests do")]
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
-/// A folder of its own for each test, gone at its end.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -29,7 +29,7 @@ impl Folder {
         self.0.to_str().unwrap()
     }
 
-    /// The readings that a process wrote.
+    /// Returns the readings that a process wrote.
     fn readings(&self, who: &str) -> RecordBatch {
         let file = File::open(self.0.join(format!("tcp_readings-{who}-000.arrow"))).unwrap();
         let reader = StreamReader::try_new(file, None).unwrap();
@@ -133,7 +133,7 @@ fn messages_are_read_before_each_and_all_of_them_arrive() {
     for at in 0..rows.num_rows() {
         assert!(before[at] <= after[at] && handed[at].is_none_or(|handed| after[at] <= Some(handed)));
     }
-    // Message n is handed over when n have been: the kernel's own count says so, for nothing waits on this path.
+    // The kernel's counter of sent bytes includes every message passed to it, because nothing queues on this path.
     let sent_bytes = int64s(&rows, "sent_bytes");
     assert_eq!(sent_bytes.last(), Some(&Some(50_000)));
     assert_eq!(int64s(&rows, "acked_bytes").last(), Some(&Some(50_000 + 2)), "SYN and FIN are counted as bytes");
@@ -142,7 +142,7 @@ fn messages_are_read_before_each_and_all_of_them_arrive() {
 
 #[test]
 fn readings_keep_to_their_times_while_as_much_is_sent_as_goes() {
-    // Where others have the processors, some times pass by: no fault of what reads, if it is not so three times.
+    // If other programs use the CPUs, some readings are skipped: the test fails only if that occurs three times.
     let is_kept = |name: &str| {
         let (near, far) = readings_of_a_bulk_transfer(name);
         println!("{near} readings in twice 0.3 s, {far} by the receiver");
@@ -151,7 +151,7 @@ fn readings_keep_to_their_times_while_as_much_is_sent_as_goes() {
     assert!(["bulk-1", "bulk-2", "bulk-3"].into_iter().any(is_kept), "each time too many or too few");
 }
 
-/// Sends for 0.3 s over two connections; how many readings were made at times of a grid, and how many by the receiver.
+/// Sends for 0.3 s over two connections; returns the number of readings at grid times, and of those by the receiver.
 fn readings_of_a_bulk_transfer(name: &str) -> (usize, usize) {
     let folder = Folder::new(name);
     let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
@@ -250,7 +250,7 @@ fn by_hand_it_says_what_came_of_it() {
     assert!(receive.0.wait().unwrap().success());
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed at the end of its test.
 struct Ended(Child);
 
 impl Drop for Ended {

@@ -1,4 +1,4 @@
-//! `tcplog`, started as a user starts it, over a simulated TCP: what it refuses, what it answers, and what it leaves behind.
+//! Tests of `tcplog` as a user starts it, over a simulated TCP: what it refuses, what it answers, and what it leaves behind.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -49,7 +49,7 @@ fn a_log_that_reaches_its_limit_ends_and_counting_and_the_command_do_not() {
         "at least 256 KiB",
         &format!("run --simulated 3 --log-limit 255KiB --out {}", folder.0.join("x").display()),
     );
-    // Some 90 KB of events a second, of which 64 KiB are let in.
+    // Some 90 KB of events a second, of which 64 KiB are accepted.
     for command in ["", " -- sleep 3"] {
         let out = folder.0.join(if command.is_empty() { "alone" } else { "beside" });
         let words =
@@ -159,13 +159,13 @@ fn a_command_keeps_its_output_and_its_status_becomes_ours() {
     }
 }
 
-/// COMMAND: it waits until the log has failed, and says then that it has ended by itself.
+/// Returns a COMMAND that waits until the log has failed, and then prints that it ended by itself.
 fn waits_for_failure(out: &Path, begins: &str) -> String {
     let status = format!("{BINARY} tcplog status {} --json", out.display());
     format!("{begins}; until {status} | grep -q '\"failed\":\"'; do sleep 0.05; done; echo finished")
 }
 
-/// What is left of a log that failed while COMMAND ran to its end.
+/// Checks the results of a log that failed while COMMAND ran to its end.
 fn expect_counted(out: &Path, output: &Output, why: &str) -> Value {
     assert_eq!(output.status.code(), Some(4), "{}", said(output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "finished\n", "it was not asked to end");
@@ -191,7 +191,7 @@ fn a_log_that_is_removed_ends_no_command_and_is_counted_on() {
 fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
     let folder = Folder::new("no-room");
     let out = folder.0.join("t");
-    // No file may be longer than this many half kilobytes: a disk that is full, for who has no right to make one.
+    // A file-size limit in units of 512 bytes simulates a full disk without privileges.
     let begin = "trap '' XFSZ; ulimit -f 2400; exec \"$0\" \"$@\"";
     let words = ["-c", begin, BINARY, "tcplog", "run", "--simulated", "1", "--sample", "both", "--out"];
     let script = waits_for_failure(&out, "true");
@@ -256,7 +256,7 @@ fn a_log_that_was_killed_after_its_footer_keeps_it() {
     HostClock.wait_until(HostClock.now() + Nanos::millis(1_500), Nanos::ZERO);
     running.signal(rustix::process::Signal::KILL);
     running.process.wait().expect("ends");
-    // The last that a log does is to remove its spool.
+    // The last action of a log is to remove its spool.
     let footer = json!({ "why": "duration", "conserved": true, "totals": {}, "records": 7 });
     fs::write(out.join("footer.json"), footer.to_string()).expect("writes");
     let output = tcplog(&format!("recover {} --json", out.display()));
@@ -303,7 +303,7 @@ fn a_study_logs_block_by_block() {
     assert!(files.iter().all(|name| name.to_string_lossy().ends_with(".arrow")), "no spool is left: {files:?}");
 }
 
-/// Held to the law: each direction's packets and segments met one disposition each.
+/// Checks that each direction's packets and segments have one disposition each.
 fn conserved(totals: &Value) {
     for unit in [totals, &totals["segments"]] {
         for way in ["in", "out"] {
@@ -344,7 +344,7 @@ fn spools(out: &Path) -> bool {
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("spool-"))
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -361,7 +361,7 @@ impl Drop for Folder {
     }
 }
 
-/// A log that runs until it is asked to end.
+/// A log that runs until it is signalled.
 struct Running {
     process: Child,
     out: PathBuf,
@@ -380,7 +380,7 @@ impl Running {
         let mut errors = BufReader::new(process.stderr.take().expect("its messages"));
         errors.read_line(&mut line).expect("a line");
         assert!(line.contains("log"), "{line}");
-        // What it says at the end must find a reader.
+        // Read its remaining output, so that it does not block.
         std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(drop));
         Self { process, out: out.to_owned() }
     }
@@ -402,7 +402,7 @@ impl Drop for Running {
     }
 }
 
-/// `tcplog serve`, and the two ends of the conversation.
+/// `tcplog serve`, with its input and output.
 struct Served {
     process: Child,
     input: Option<ChildStdin>,

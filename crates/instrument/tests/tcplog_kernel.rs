@@ -1,4 +1,4 @@
-//! `tcplog` with its programs in the kernel, over connections of this test's own: in a cgroup and a namespace that go with it.
+//! Tests of `tcplog` with its programs in the kernel, over the test's own connections, in a temporary cgroup and namespace.
 
 #[path = "../../port/tests/links/mod.rs"]
 mod links;
@@ -32,7 +32,7 @@ fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
         let footer = logger.end();
         assert_eq!(footer["conserved"], true, "{footer}");
         let of = |way: &str, disposition: &str| footer["totals"][way][disposition].as_u64().unwrap_or_default();
-        // Each segment over loopback leaves once and comes once; the kernel puts them together otherwise each way.
+        // Each segment over loopback is sent once and received once; the kernel merges segments differently in each direction.
         let segments = |way: &str| footer["totals"]["segments"][way]["seen"].as_u64();
         assert_eq!(segments("in"), segments("out"), "{footer}");
         assert!(of("in", "logged") > 40 && of("in", "full") == 0, "{footer}");
@@ -104,7 +104,7 @@ fn who_watches_without_a_log_is_told_that_the_programs_were_taken_away() {
         lines.read_line(&mut String::new()).expect("a line");
         links::detach(process.id(), "cgroup", number);
         let began = HostClock.now();
-        // It says what it sees until it is noticed.
+        // It prints flows until it detects the detachment.
         lines.read_to_end(&mut Vec::new()).expect("it ends");
         let output = process.wait_with_output().expect("ends");
         let told = String::from_utf8_lossy(&output.stderr);
@@ -169,7 +169,7 @@ fn a_study_goes_on_where_the_programs_of_a_block_were_taken_away() {
                 "replace" => links::replace(process.id(), "cgroup", number),
                 _ => {}
             }
-            // What is attached anew, before anybody has looked, does not hide it.
+            // A new attachment before the next check must not hide the detachment.
             for mode in ["off", "on"] {
                 assert_eq!(ask(json!({ "do": "mode", "mode": mode }))["event"], "mode");
             }
@@ -184,13 +184,13 @@ fn a_study_goes_on_where_the_programs_of_a_block_were_taken_away() {
     });
 }
 
-/// What the kernel says of each thread of a process.
+/// Returns the kernel's status of each thread of a process.
 fn statuses(process: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
     tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect()
 }
 
-/// Whether a thread holds what the table of rights says, in every set, and no more.
+/// Whether a thread has the declared capabilities, in every set, and no more.
 fn holds_no_more(status: &str) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim();
     let mask = |name: &str| u64::from_str_radix(field(name), 16).expect("a mask");
@@ -199,7 +199,7 @@ fn holds_no_more(status: &str) -> bool {
     is_confined && held | mask("CapBnd:") | mask("CapAmb:") | mask("CapInh:") == 0
 }
 
-/// Sends so many bytes over a connection of our own, and closes it.
+/// Sends so many bytes over a connection within this process, and closes it.
 fn transfer(address: &str, bytes: usize) {
     let listener = TcpListener::bind(address).expect("listens");
     let address = listener.local_addr().expect("its address");
@@ -213,7 +213,7 @@ fn transfer(address: &str, bytes: usize) {
     assert_eq!(receive.join().expect("ends"), bytes);
 }
 
-/// Waits until the last segment of every connection of this namespace has come: what is left of them then is TIME_WAIT.
+/// Waits until the last segment of every connection of this namespace has arrived: only TIME_WAIT sockets remain then.
 fn await_closed() {
     const TIME_WAIT: &str = "06";
     let patience = HostClock.now() + Nanos::seconds(30);
@@ -228,7 +228,7 @@ fn await_closed() {
     }
 }
 
-/// A cgroup that this test is in, and a folder.
+/// A cgroup that contains this test, and a folder.
 struct Bed {
     cgroup: PathBuf,
     root: PathBuf,
@@ -236,7 +236,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// `None` where there may be no cgroup: then it says why.
+    /// Creates it; `None`, with a message, if no cgroup can be created.
     fn make(name: &str) -> Option<Self> {
         ip("link set dev lo up");
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
@@ -304,7 +304,7 @@ impl Logger {
         footer
     }
 
-    /// Waits until it has ended because its programs were taken away, which takes a second at most.
+    /// Waits until it ends because its programs were detached, which takes a second at most.
     fn ends_by_itself(self) -> Value {
         let start = HostClock.now();
         let (status, footer) = self.ended();
@@ -315,7 +315,7 @@ impl Logger {
         footer
     }
 
-    /// Waits for its end: its status and its footer.
+    /// Waits for its end; returns its exit status and its footer.
     fn ended(mut self) -> (i32, Value) {
         let status = self.process.wait().expect("ends").code().expect("a status");
         let footer = fs::read(self.out.join("footer.json")).expect("a footer");

@@ -1,4 +1,4 @@
-//! Which priority the programs ask the kernel for.
+//! Tests of the priority that the programs request from the kernel.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ const RESPOND: [&str; 6] = ["probe", "respond", "--udp", "0", "--json", "--until
 
 #[test]
 fn a_program_that_may_is_as_urgent_as_ordinary_work_can_be() {
-    // Permitted to the root of the first user namespace only, which `nice` finds out as well as anybody.
+    // Only root of the initial user namespace is permitted; `nice` tests that.
     let may = Command::new("nice").args(["-n", "-1", "true"]).output().is_ok_and(|output| output.stderr.is_empty());
     let expected = if may { -20 } else { getpriority_process(None).expect("the test's own") };
     assert_eq!(said_and_true(&RESPOND), (Some(expected.into()), expected));
@@ -36,7 +36,7 @@ fn a_session_led_from_outside_the_pid_namespace_is_nobody_s_own() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What the ready line says, and what the kernel says.
+/// Returns the nice value in the ready line, and that of the kernel.
 fn said_and_true(arguments: &[&str]) -> (Option<i64>, i32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
         .args(arguments)

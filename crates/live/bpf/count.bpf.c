@@ -1,17 +1,16 @@
-/* Counts the data frames of streams where they arrive, flow by flow, and drops them; all other frames pass, so that what
- * synchronises clocks and ends streams still reaches a socket.
+/* Count and drop the data frames of streams at the receiver, flow by flow. All other frames pass, so that frames for
+ * clock synchronisation and for ending a stream still reach a socket.
  *
- * Only flows are counted that were entered with their keys; their answers are counted by who answered. What has another key
- * or flow is unexpected.
+ * Only registered flows are counted; replies are counted by responder. A frame with another key or flow is unexpected.
  *
- * A flow arrives by one queue of the device, whose frames the kernel hands over one after the other: so plain additions count
- * right. The CRC of a header is not computed; the parity of those that the kernel makes is.
+ * All frames of a flow arrive in one RX queue, which the kernel processes sequentially, so plain additions are correct.
+ * The CRC of a header is not verified; the parity of headers made in the kernel is.
  */
 
 #include "stream.h"
 
-#define FLOWS 64        /* each with room for one who answers beside it */
-#define WINDOW_WORDS 64 /* numbers of which it is known whether they have come: 64 of them in each */
+#define FLOWS 64        /* the map has twice as many entries, for one responder each */
+#define WINDOW_WORDS 64 /* bit map of the latest sequence numbers, 64 in each word */
 #define SUB_BITS 6      /* each octave of a histogram has 64 steps */
 #define OCTAVES 34      /* above the first 64 ns: up to 2^40 ns */
 #define STEPS ((OCTAVES + 1) << SUB_BITS)
@@ -24,15 +23,15 @@ struct flow_key {
 	__u32 node;
 };
 
-/* Read by crates/live/src/counter.rs, which has the same order. */
+/* crates/live/src/counter.rs reads it and has the same order. */
 struct flow {
 	__u64 frames;
 	__u64 bytes;
-	__u64 first; /* numbers seen for the first time */
+	__u64 first; /* sequence numbers seen for the first time */
 	__u64 duplicated;
 	__u64 reordered;
-	__u64 beyond; /* older than the window: seen before or not, nobody knows */
-	__u64 damaged; /* with a wrong parity: in no other count, nor in frames */
+	__u64 beyond; /* older than the window: duplicate or not is unknown */
+	__u64 damaged; /* with wrong parity; in no other counter, nor in frames */
 	__u64 least;
 	__u64 greatest;
 	__u64 first_at; /* ns, CLOCK_TAI */
@@ -53,7 +52,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Answers of which nothing has come: too large for the stack. */
+/* A zeroed entry for a new responder: too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -62,9 +61,9 @@ struct {
 } blank SEC(".maps");
 
 struct other {
-	__u64 foreign;  /* of the EtherType, and no stream header */
-	__u64 unlisted; /* of a node too many */
-	__u64 keyless;  /* of a key or a flow that was not entered */
+	__u64 foreign;  /* with the EtherType, but no stream header */
+	__u64 unlisted; /* of a responder without room in the map */
+	__u64 keyless;  /* with a key or flow that is not registered */
 };
 
 struct {
@@ -101,7 +100,7 @@ static __always_inline struct flow *flow_of(struct stream_header *header, struct
 	return flow;
 }
 
-/* The step of a histogram that a value falls into. */
+/* Return the histogram step of a value. */
 static __always_inline __u64 step_of(__u64 value)
 {
 	__u64 octave = 0;
@@ -144,13 +143,13 @@ static __always_inline void add(__u64 *histogram, __u64 value)
 {
 	__u64 step = step_of(value);
 
-	/* The bound is to be seen on the very register that is the index. */
+	/* The verifier must see the bound on the register that is the index. */
 	barrier_var(step);
 	if (step < STEPS)
 		histogram[step]++;
 }
 
-/* Notes a number in the window and counts what it is. */
+/* Record a sequence number in the window, and count it as new, reordered, duplicate or beyond the window. */
 static __always_inline void number(struct flow *flow, __u64 seq)
 {
 	__u64 word = seq >> 6, newest = flow->greatest >> 6, bit = 1ULL << (seq & 63);

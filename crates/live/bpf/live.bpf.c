@@ -1,21 +1,21 @@
-/* Frames that the kernel makes itself (BPF_PROG_RUN with live frames): each waits for its time, gets the next number and the
- * present time, and is redirected to a device. One run at a time.
+/* Process frames that the kernel generates (BPF_PROG_RUN with live frames): each waits for its departure time, gets the
+ * next sequence number and the current time, and is redirected to a device. Only one run at a time.
  */
 
 #include "stream.h"
 
-#define MOST_TURNS (1 << 22) /* of waiting: a tenth of a second or more */
+#define MOST_TURNS (1 << 22) /* iterations of waiting: at least a tenth of a second */
 
 #define HEAD_WORDS 15
 
-/* What is asked of the frames, in a map: the program stays loaded from one stream to the next. crates/live/src/sender.rs has the
- * same order.
+/* The frames' parameters, in a map, so that the program stays loaded from one stream to the next.
+ * crates/live/src/sender.rs has the same order.
  */
 struct asked {
 	__u32 device;
 	__u32 header_at;
-	/* The first 60 bytes of each frame: the kernel uses the memory of a frame that has arrived again as it is then, and
-	 * whoever took a VLAN tag off has moved its bytes. */
+	/* The first 60 bytes of each frame. The kernel reuses the memory of a received frame unchanged, and a receiver
+	 * that removed a VLAN tag has moved its bytes. */
 	__u32 head[HEAD_WORDS];
 };
 
@@ -26,14 +26,14 @@ struct {
 	__type(value, struct asked);
 } streams SEC(".maps");
 
-/* Written and read by the program that runs this one; crates/live/src/sender.rs has the same order. */
+/* Written and read by the process that starts the runs; crates/live/src/sender.rs has the same order. */
 struct sender {
-	__u64 next;        /* number of the next frame */
-	__u64 first;       /* number of the first frame of this stretch */
-	__u64 first_at;    /* its time, ns CLOCK_TAI; 0: as soon as it can be */
+	__u64 next;        /* sequence number of the next frame */
+	__u64 first;       /* sequence number of the first frame of this run at a constant rate */
+	__u64 first_at;    /* its departure time, ns CLOCK_TAI; 0: immediately */
 	__u64 last_at;
-	__u64 interval_ps; /* from each frame to the next; 0: as fast as can be */
-	__u64 until;       /* no frame is made from then on: a loop of its own could not end a run, which has the processor */
+	__u64 interval_ps; /* inter-departure time; 0: maximum rate */
+	__u64 until;       /* no frame is made at or after this time; the process cannot interrupt a run, which occupies the CPU */
 };
 
 struct {
@@ -43,7 +43,7 @@ struct {
 	__type(value, struct sender);
 } senders SEC(".maps");
 
-/* Not 0: no more frames. By itself, because it is written while the other is. */
+/* Not 0: make no more frames. In a map of its own, because it is written while the other is in use. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -51,7 +51,7 @@ struct {
 	__type(value, __u64);
 } stops SEC(".maps");
 
-/* One turn of waiting: goes on until the time has come. */
+/* One iteration of waiting; ends at the departure time. */
 static long wait(__u32 turn, __u64 *due)
 {
 	(void)turn;
@@ -82,7 +82,7 @@ int live(struct xdp_md *ctx)
 	if (sender->interval_ps && sender->first_at && now < due) {
 		bpf_loop(MOST_TURNS, wait, &due, 0);
 		now = bpf_ktime_get_tai_ns();
-		if (now >= sender->until) /* it came while this frame waited */
+		if (now >= sender->until) /* reached while this frame waited */
 			return XDP_DROP;
 	}
 	if (!sender->first_at)

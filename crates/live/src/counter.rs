@@ -1,4 +1,4 @@
-//! The receiving half of live frames.
+//! The receiver of live frames.
 
 use sojourn_port::PortError;
 use sojourn_port::bpf::{Attached, Attachment, Program, object, words};
@@ -14,9 +14,10 @@ const WORDS: usize = 15;
 const WINDOW: usize = 64;
 const FLOW_BYTES: usize = (WORDS + 2 * STEPS + WINDOW) * 8;
 
-/// Counts the data frames of streams where they arrive, and drops them; what else comes, passes.
+/// Counts the data frames of streams at the receiver, and drops them; other frames pass.
 ///
-/// Of frames that no kernel made, headers are not checked for damage. What is a duplicate is known for the latest 4,096 numbers or so of each flow.
+/// Headers of frames that were not made in the kernel are not checked for damage. Duplicates are recognised among the
+/// latest 4,096 or so sequence numbers of each flow.
 #[derive(Debug)]
 pub struct LiveCounter {
     program: Program,
@@ -24,68 +25,69 @@ pub struct LiveCounter {
     interface: Interface,
 }
 
-/// What was counted of one flow.
+/// The counters of one flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowCount {
     /// The key of its frames.
     pub key: SessionKey,
     /// The flow.
     pub flow: u16,
-    /// Who answered; 0 when nobody did.
+    /// The responder; 0 for frames that are no replies.
     pub node: u8,
-    /// How many frames came.
+    /// The number of frames received.
     pub frames: u64,
     /// Their bytes, without FCS.
     pub bytes: u64,
-    /// How many different packets they were.
+    /// The number of distinct packets.
     pub first: u64,
-    /// Frames of packets that had come already.
+    /// Duplicate frames.
     pub duplicated: u64,
-    /// Packets that came after one with a greater number (RFC 4737).
+    /// Packets received after one with a greater sequence number (RFC 4737).
     pub reordered: u64,
-    /// Frames so old that it is not known whether they are duplicates or only late.
+    /// Frames older than the window, which may be duplicates or late.
     pub beyond: u64,
-    /// Frames that the kernel made and whose header was damaged; they are not among `frames`.
+    /// Frames made in the kernel with a damaged header; not included in `frames`.
     pub damaged: u64,
-    /// The least number.
+    /// The smallest sequence number.
     pub least: u64,
-    /// The greatest number.
+    /// The greatest sequence number.
     pub greatest: u64,
-    /// When the first frame arrived.
+    /// The RX time of the first frame.
     pub first_at: Time,
-    /// When the last frame arrived.
+    /// The RX time of the last frame.
     pub last_at: Time,
-    /// The shortest delay since a frame was sent, with the clocks as they are.
+    /// The minimum delay, RX time minus TX time, uncorrected for the clocks.
     pub delay_least: Nanos,
-    /// The longest delay.
+    /// The maximum delay.
     pub delay_greatest: Nanos,
     /// The sum of all delays.
     pub delay_sum: Nanos,
-    /// How many delays were negative; they are in no step of [`Self::delay`].
+    /// The number of negative delays, which are not in [`Self::delay`].
     pub delay_negative: u64,
-    /// The delays.
+    /// The distribution of delays.
     pub delay: Histogram,
-    /// The times from each arrival to the next.
+    /// The distribution of inter-arrival times.
     pub inter_arrival: Histogram,
 }
 
-/// What came with the EtherType of streams and was not counted.
+/// Frames with the EtherType of streams that were not counted in a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherCount {
-    /// Frames without the header of a stream.
+    /// Frames without a stream header.
     pub foreign: u64,
-    /// Answers of nodes for which there was no room: it is for 128 flows and nodes together, and so for 64 flows that are answered.
+    /// Replies of responders without room in the map, which holds 128 flows and responders: 64 flows with one responder
+    /// each.
     pub unlisted: u64,
-    /// Frames of streams with a key or a flow that is not counted.
+    /// Frames with a key or flow that is not registered.
     pub keyless: u64,
 }
 
 impl LiveCounter {
-    /// Hangs the program on an interface, until this is dropped or the process ends.
+    /// Attach the program to an interface, until this is dropped or the process ends.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing or a program hangs there already, `Denied`
-    /// without the right to run programs in the kernel.
+    /// `Wrong` when the interface does not exist, `Unusable` when it is down or has a program attached already,
+    /// `Denied` without the privilege to load BPF programs.
     pub fn attach(interface: &str) -> Result<Self, PortError> {
         let interface = Interface::usable(interface)?;
         let program = Program::load("count", object!("count.bpf.o"), &STREAM_ETHERTYPE.to_ne_bytes())?;
@@ -93,7 +95,7 @@ impl LiveCounter {
         Ok(Self { program, attached, interface })
     }
 
-    /// Counts the frames of a flow that have this key, from now on.
+    /// Register a flow with this key: its frames are counted from now on.
     ///
     /// # Errors
     /// When there is no room for it, or the kernel refuses.
@@ -101,10 +103,10 @@ impl LiveCounter {
         self.program.write("flows", &flow_key(key, flow), &[0; FLOW_BYTES])
     }
 
-    /// Reads what has been counted of each flow of which something came.
+    /// Read the counters of each flow that has received a frame.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel refuses.
     pub fn flows(&self) -> Result<Vec<FlowCount>, PortError> {
         let mut flows = Vec::new();
         for key in self.program.keys("flows")? {
@@ -116,16 +118,16 @@ impl LiveCounter {
         Ok(flows)
     }
 
-    /// Reads what has not been counted.
+    /// Read the counters of frames outside the flows.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel refuses.
     pub fn others(&self) -> Result<OtherCount, PortError> {
         let [foreign, unlisted, keyless] = self.program.words("others")?;
         Ok(OtherCount { foreign, unlisted, keyless })
     }
 
-    /// Removes every flow and its key.
+    /// Remove every flow and its key.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -136,34 +138,34 @@ impl LiveCounter {
         self.program.write("others", &0_u32.to_ne_bytes(), &[0; 24])
     }
 
-    /// Counts the frames that the interface itself has dropped on their way in since it was made, before this counter saw
-    /// them. On a veth these are the very frames that its other end counts as refused.
+    /// Return how many received frames the interface has dropped since it was created, before this counter saw them. On
+    /// a veth, its peer counts the same frames as refused.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel refuses.
     pub fn dropped_before(&self) -> Result<u64, PortError> {
         Ok(self.interface.counters()?.receive_dropped)
     }
 
-    /// Whether its program still hangs where it was hung; nothing is counted where somebody has taken it off.
+    /// Return whether the program is still attached; nothing is counted if somebody has detached it.
     pub fn is_attached(&self) -> bool {
         self.attached.state().is_ok_and(|state| state == Attachment::Hangs)
     }
 
-    /// Says by what means frames are counted, for the record.
+    /// Return how frames are counted, for the record.
     pub fn engine(&self) -> String {
         format!("counted in {}", self.attached.mode.name())
     }
 }
 
-/// Returns the key of the program's map for what nobody answered, as `bpf/count.bpf.c` orders it. The session key is in the order
-/// of the wire.
+/// Return the key of the flow itself in the program's map, in the order of `bpf/count.bpf.c`. The session key is in
+/// network byte order.
 fn flow_key(key: SessionKey, flow: u16) -> Vec<u8> {
     [&key.0.to_be_bytes()[..], &u32::from(flow).to_ne_bytes(), &[0; 4]].concat()
 }
 
 impl FlowCount {
-    /// Reads a key and a value of the program's map, as `bpf/count.bpf.c` orders them.
+    /// Decode a key and a value of the program's map, in the order of `bpf/count.bpf.c`.
     fn parse(key: &[u8], value: &[u8]) -> Option<Self> {
         let (key, rest) = key.split_first_chunk::<8>()?;
         let [flow, node] = rest.as_chunks().0 else { return None };

@@ -1,32 +1,32 @@
-//! The histograms that the counting program keeps: 64 steps for each doubling, so a value is known within 1.6 %.
+//! The histograms of the counting program: 64 steps per octave, so the resolution is 1.6 %.
 
 const SUB_BITS: u32 = 6;
 const SUB_STEPS: u64 = 1 << SUB_BITS;
 
-/// How often values fell into steps.
+/// The number of values in each step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
 }
 
-/// One step of a histogram, and how many values it holds.
+/// One step of a histogram with its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The least value of the step, ns.
+    /// The smallest value of the step, ns.
     pub low: i64,
-    /// The greatest value of the step, ns; the last step holds what is longer, too.
+    /// The largest value of the step, ns; the last step includes all larger values.
     pub high: i64,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
 }
 
 impl Histogram {
-    /// A histogram with these counts, step by step.
+    /// Create a histogram from the counts of its steps.
     pub(super) fn new(counts: Vec<u64>) -> Self {
         Self { counts }
     }
 
-    /// The steps that hold anything, least first.
+    /// Iterate over the steps that are not empty, in ascending order.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         (0_u64..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(index, count)| {
             let (low, width) = bounds(index);
@@ -34,13 +34,13 @@ impl Histogram {
         })
     }
 
-    /// How many values it holds.
+    /// Return the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// The least value of a step, and how wide it is.
+/// Return the smallest value and the width of a step.
 fn bounds(index: u64) -> (i64, i64) {
     let octave = index >> SUB_BITS;
     if octave == 0 {

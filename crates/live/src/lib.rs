@@ -1,9 +1,9 @@
-//! Frames that the kernel makes and the kernel counts, for rates that no socket reaches.
+//! Generate and count frames in the kernel, for rates that no socket reaches.
 //!
-//! [`LiveSender`] runs a program that numbers and stamps frames and redirects them to a device; [`LiveCounter`] hangs one on
-//! the device where they arrive, which counts them flow by flow. Frame by frame nothing comes to user space. A veth takes
-//! redirected frames only where its other end has NAPI of its own: generic receive offload switched on there (`ethtool -K
-//! PEER gro on`), or an XDP program, as a counter is. The header is that of `sojourn_wire::stream`, its kind `Live`.
+//! [`LiveSender`] runs a program that numbers frames, adds timestamps and redirects the frames to a device.
+//! [`LiveCounter`] attaches a program to the receiving device that counts them by flow. No frame reaches user space. A
+//! veth accepts redirected frames only if its peer uses NAPI: with generic receive offload enabled there (`ethtool -K
+//! PEER gro on`), or an XDP program, such as a counter. The header is that of `sojourn_wire::stream`, with kind `Live`.
 
 mod counter;
 mod histogram;

@@ -1,4 +1,4 @@
-//! The sending half of live frames.
+//! The sender of live frames.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,43 +11,44 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use sojourn_wire::stream::{self, Kind, Link, StreamHeader};
 use sojourn_wire::{SessionKey, ethernet};
 
-/// How many frames one run makes. A run costs tens of milliseconds at its ends, so those of a stream with a rate are made in
-/// one; once asked to stop, the kernel still goes through the frames of a run, some 20 ns each.
+/// The number of frames in a run, at maximum rate and at a given rate. Starting and ending a run takes tens of
+/// milliseconds, so a stream with a rate uses one run. After a stop request the kernel still iterates over the rest of
+/// a run, some 20 ns a frame.
 const FRAMES_A_RUN: [u64; 2] = [1 << 21, 1 << 24];
-/// How often it is asked whether to stop.
+/// The interval at which `stop` is polled.
 const ASK_EVERY: Duration = Duration::from_millis(2);
-/// Up to this rate each frame leaves when it is made; faster, so many more leave together.
+/// Up to this rate each frame is sent when it is made; above it, up to `MOST_TOGETHER` are sent as a batch.
 const RATE_ONE_BY_ONE: f64 = 200_000.0;
 const MOST_TOGETHER: u32 = 64;
-/// The kernel waits for a frame's time while nothing else may run there, so not for long.
+/// The minimum rate: the kernel waits for a departure without letting anything else run on that CPU.
 const LEAST_RATE: f64 = 100.0;
-/// The first frames of a sender, which show whether the device takes any.
+/// The number of first frames that test whether the device accepts any.
 const TRIAL_FRAMES: u64 = 16;
 const TRIAL_LASTS: Nanos = Nanos::millis(100);
 const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(1);
-/// What the kernel makes lies in one page, with room for its own needs.
+/// A frame and the kernel's own data share one page.
 const MOST_FRAME_BYTES: usize = 3000;
-/// The shortest frame of Ethernet, without FCS; `bpf/live.bpf.c` writes as much anew each time.
+/// The minimum Ethernet frame, without FCS; `bpf/live.bpf.c` rewrites that much of each frame.
 const LEAST_FRAME_BYTES: usize = ethernet::HEADER_BYTES + ethernet::LEAST_PAYLOAD_BYTES;
 
-/// Sends the frames of one flow out of a device.
+/// Sends the frames of one flow through a device.
 #[derive(Debug)]
 pub struct LiveSender {
     program: Program,
     interface: Interface,
     frame: Vec<u8>,
-    /// Whether frames were seen to leave.
+    /// Whether frames have been seen to leave.
     is_tried: bool,
-    /// Spares each run the kernel's work at its ends.
+    /// Makes the start and end of each run faster.
     anchored: Option<Anchored>,
 }
 
-/// What the frames of a live stream are.
+/// The properties of a live stream's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveStream {
-    /// Their Ethernet header.
+    /// The Ethernet header.
     pub link: Link,
-    /// How long each is, without FCS.
+    /// The frame size, without FCS.
     pub frame_bytes: usize,
     /// The flow.
     pub flow: u16,
@@ -55,25 +56,25 @@ pub struct LiveStream {
     pub key: SessionKey,
 }
 
-/// What became of the frames of one [`LiveSender::send`].
+/// The result of one [`LiveSender::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveSent {
-    /// How many the kernel made, each with a number of its own.
+    /// The number of frames made, each with a sequence number.
     pub made: u64,
-    /// How many of them the device dropped on their way out, as far as its counters tell: the queue of its other end was full.
+    /// How many of them the device dropped according to its counters, because its peer's queue was full.
     pub refused: u64,
-    /// When the first one was made.
+    /// The TX time of the first frame.
     pub first: Time,
-    /// When the last one was made.
+    /// The TX time of the last frame.
     pub last: Time,
 }
 
 impl LiveSender {
-    /// Makes ready to send a stream by a device.
+    /// Prepare to send a stream through a device.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface or the frames do not fit, `Unusable` when it carries nothing, `Denied` without
-    /// the right to run programs in the kernel.
+    /// `Wrong` when the interface does not exist or the frames do not fit, `Unusable` when it is down, `Denied` without
+    /// the privilege to load BPF programs.
     pub fn open(interface: &str, asked: &LiveStream) -> Result<Self, PortError> {
         let (interface, frame) = aimed(interface, asked)?;
         let program = Program::load("live", object!("live.bpf.o"), &[])?;
@@ -82,8 +83,8 @@ impl LiveSender {
         Ok(sender)
     }
 
-    /// Makes ready to send another stream, by this device or another; numbers begin anew. The program stays as it is in the kernel:
-    /// to load one takes milliseconds.
+    /// Prepare to send another stream, through this device or another; sequence numbers restart. The program stays
+    /// loaded, because loading takes milliseconds.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -95,7 +96,8 @@ impl LiveSender {
         self.begin(State::default())
     }
 
-    /// Hangs the program on a device of its own, so that runs begin and end at once; without, each takes 10 to 25 ms longer.
+    /// Attach the program to a device of its own, so that runs start and end at once; otherwise each takes 10 to 25 ms
+    /// longer.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -104,16 +106,16 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Whether it hangs on a device of its own.
+    /// Return whether it is attached to a device of its own.
     pub fn is_held(&self) -> bool {
         self.anchored.is_some()
     }
 
-    /// Sends `count` frames, `rate_pps` evenly spaced ones a second or as fast as it goes; ends early once `stop` says so.
-    /// Numbers go on from the last call.
+    /// Send `count` frames, evenly spaced at `rate_pps` or at maximum rate; end early once `stop` returns true.
+    /// Sequence numbers continue from the last call.
     ///
     /// # Errors
-    /// `Unusable` when the device takes no redirected frames, with what would fix that; `Wrong` when the rate is too low.
+    /// `Unusable` when the device accepts no redirected frames, with a remedy; `Wrong` when the rate is too low.
     pub fn send(
         &mut self,
         count: u64,
@@ -123,8 +125,8 @@ impl LiveSender {
         self.send_until(Time::NEVER, count, rate_pps, stop)
     }
 
-    /// As [`Self::send`], but makes no frame at `until` or later: the kernel itself looks at the time, where this thread may get no
-    /// turn to `stop` it.
+    /// As [`Self::send`], but make no frame at or after `until`. The kernel checks the time, because this thread may
+    /// not be scheduled in time to `stop`.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -147,7 +149,7 @@ impl LiveSender {
             let state = self.state()?;
             self.expect_departures(&counters, state.next - next)?;
             (self.is_tried, first_at) = (true, state.first_at);
-            // The time that this took is not to be caught up with.
+            // Do not catch up on the time that the test frames took.
             self.begin(State { first_at: 0, first: state.next, ..state })?;
         }
         let mut made = self.state()?.next - next;
@@ -161,18 +163,18 @@ impl LiveSender {
         Ok(LiveSent { made, refused, first: time(first), last: time(state.last_at) })
     }
 
-    /// Sends no frames ahead to see whether the device takes any: another sender has seen it. A short stream is then one
-    /// stretch.
+    /// Skip the test of whether the device accepts frames: another sender has made it. A short stream is then sent in
+    /// one run.
     pub fn take_as_tried(&mut self) {
         self.is_tried = true;
     }
 
-    /// Says by what means frames move, for the record.
+    /// Return how frames are sent, for the record.
     pub fn engine(&self) -> &'static str {
         "XDP live frames"
     }
 
-    /// Makes `count` frames in a thread of its own, which this one asks to stop.
+    /// Make `count` frames in another thread; this one asks it to stop.
     fn run(&self, count: u64, together: u32, stop: &mut dyn FnMut() -> bool) -> Result<(), PortError> {
         let made = std::thread::scope(|scope| {
             let (ended, wait) = mpsc::channel();
@@ -189,7 +191,7 @@ impl LiveSender {
             run.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
         });
         match made {
-            // A signal ends a run early; the state tells how far it came.
+            // A signal ends a run early; the state holds the progress.
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                 let object = self.interface.name.clone();
                 Err(PortError::System { operation: "send live frames by", object, source: error })
@@ -198,7 +200,7 @@ impl LiveSender {
         }
     }
 
-    /// Waits until the counters of a veth show that it took so many frames; other drivers may count late.
+    /// Wait until the counters of a veth include these frames; other drivers may update them late.
     fn expect_departures(&self, before: &Counters, made: u64) -> Result<(), PortError> {
         if self.interface.driver().as_deref() != Some("veth") {
             return Ok(());
@@ -220,7 +222,7 @@ impl LiveSender {
         })
     }
 
-    /// Writes what the program goes by, as `bpf/live.bpf.c` orders it.
+    /// Write the program's parameters, in the order of `bpf/live.bpf.c`.
     fn write_stream(&self, asked: &LiveStream) -> Result<(), PortError> {
         let header_at = asked.link.header_bytes() as u32;
         let head = &self.frame[..LEAST_FRAME_BYTES];
@@ -238,7 +240,7 @@ impl LiveSender {
     }
 }
 
-/// How fast frames are made, and how many leave together.
+/// The inter-departure time, and the number of frames in a batch.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     interval_ps: u64,
@@ -257,7 +259,7 @@ impl Pace {
     }
 }
 
-/// What the program in the kernel goes by, as `bpf/live.bpf.c` orders it.
+/// The state of the program in the kernel, in the order of `bpf/live.bpf.c`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     next: u64,
@@ -275,14 +277,14 @@ impl State {
     }
 }
 
-/// Looks the device up, and returns it with the frame that the kernel copies.
+/// Look up the device; return it with the frame that the kernel copies.
 fn aimed(interface: &str, asked: &LiveStream) -> Result<(Interface, Vec<u8>), PortError> {
     let interface = Interface::usable(interface)?;
     check_length(&interface, asked.frame_bytes, asked.link.header_bytes())?;
     Ok((interface, frame(asked)))
 }
 
-/// The frame that the kernel copies; number and times are written into each copy.
+/// Return the frame that the kernel copies; the program adds number and times to each copy.
 fn frame(asked: &LiveStream) -> Vec<u8> {
     let mut frame = vec![0; asked.frame_bytes];
     asked.link.write(&mut frame);

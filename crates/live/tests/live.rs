@@ -1,7 +1,6 @@
-//! Live frames across a veth link between two namespaces.
+//! Send live frames over a veth pair between two namespaces.
 //!
-//! A user namespace does not grant programs in the kernel: there these tests are skipped and say why; with `CI` set that is a
-//! failure.
+//! A user namespace does not permit BPF programs: there the tests are skipped with the reason; with `CI` set they fail.
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
@@ -35,7 +34,7 @@ fn live_frames_are_all_accounted_for() {
         let dropped = dropped_at_far_end() - before;
         let [flow] = <[_; 1]>::try_from(counter.flows().expect("reads")).expect("one flow");
         assert_eq!((flow.key, flow.flow, flow.node, flow.duplicated, flow.reordered), (KEY, 3, 0, 0, 0));
-        // A veth counts what its far end has no room for at both ends.
+        // A veth counts frames without room at the far end on both ends.
         assert_eq!((flow.first + sent.refused, dropped), (sent.made, sent.refused), "{sent:?}");
         assert_eq!((flow.bytes, flow.least), (flow.frames * 60, 0));
         assert_eq!((flow.delay.count(), flow.inter_arrival.count()), (flow.frames, flow.frames - 1));
@@ -44,7 +43,7 @@ fn live_frames_are_all_accounted_for() {
         assert_eq!(flow.damaged, 0);
         counter.clear().expect("clears");
         assert_eq!(counter.flows().expect("reads"), []);
-        // Numbers go on, at the rate that is asked for; where others have the processor, at one of three times.
+        // Sequence numbers continue at the requested rate; on a busy CPU, in one of three attempts.
         let mut lasted = [200_000, 202_000, 204_000].into_iter().map(|least| {
             counter.clear().expect("clears");
             counter.expect(KEY, 3).expect("takes a key");
@@ -88,7 +87,7 @@ fn a_veth_that_takes_no_live_frames_is_said_to_be_so() {
         far.receive_batch(&mut |frame, _| seen.push(frame.to_vec())).expect("receives");
         let headers: Vec<StreamHeader> = seen.iter().map(|frame| header(frame)).collect();
         assert!(headers.iter().all(|header| header.kind == Kind::Live && header.sent <= HostClock.now()));
-        // The ones that did not leave had numbers, too.
+        // Frames that did not leave had sequence numbers too.
         assert_eq!(headers.iter().map(|header| header.seq).collect::<Vec<_>>(), (10..20).collect::<Vec<_>>());
         for bad in [13, 59, 2_000] {
             let stream = LiveStream { frame_bytes: bad, ..live_stream(None) };
@@ -110,7 +109,7 @@ fn live_frames_go_through_a_bridge_whose_port_has_gro() {
         wait_for_delivery();
         let flow = counter.flows().expect("reads").remove(0);
         assert_eq!((flow.first, flow.duplicated, flow.reordered), (sent.made, 0, 0));
-        // The bridge took the tags off and keeps them beside the frames, where XDP does not see them.
+        // The bridge moved the tags into the skb metadata, where XDP does not see them.
         assert_eq!(flow.bytes, flow.frames * 56);
     });
 }
@@ -138,9 +137,9 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
         let flows = counter.flows().expect("reads");
         let flow = &flows[0];
         assert_eq!((flow.frames, flow.first, flow.duplicated, flow.beyond), (12, 8, 3, 1));
-        // 7 after 8, 6,000 and 9,000 after 10,000.
+        // 7 after 8; 6,000 and 9,000 after 10,000.
         assert_eq!((flow.reordered, flow.least, flow.greatest), (3, 5, 10_000));
-        // Two flows were entered, of which one is answered by 126 nodes; for the last node there is no room.
+        // Two flows are registered, one of which has 126 responders; the last has no room.
         assert_eq!((flows.len(), counter.others().expect("reads").unlisted), (127, 1));
         assert_eq!((counter.others().expect("reads").foreign, counter.others().expect("reads").keyless), (1, 0));
         let mut passed = Vec::new();
@@ -186,7 +185,8 @@ fn frames_of_another_key_or_flow_make_no_flow_and_change_none() {
         for (kind, forge) in forged {
             near.transmit(&changed(kind, forge)).expect("transmits");
         }
-        // A bit of the number, the key or a time is damaged: the parity shows it, and the key where it is that.
+        // One bit is damaged in the number, the key or a time: the parity shows it, except in the key, which then is
+        // not registered.
         for at in [14 + 21, 14 + 17, 14 + 12, 14 + 36] {
             let mut damaged = changed(Kind::Live, |header| header.seq = 8);
             damaged[at] ^= 0x40;
@@ -224,17 +224,17 @@ fn without_the_right_it_is_said_which_one() {
     });
 }
 
-/// What is changed in a header.
+/// A modification of a header.
 type Forge = fn(&mut StreamHeader);
 
-/// A counter at the far end that expects the live stream.
+/// Attach a counter at the far end that expects the live stream.
 fn counter() -> LiveCounter {
     let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
     counter.expect(KEY, 3).expect("takes a key");
     counter
 }
 
-/// A frame of the live stream with something changed in its header, whose check is right again.
+/// Return a frame of the live stream with a modified header and a valid check.
 fn changed(kind: Kind, change: impl Fn(&mut StreamHeader)) -> Vec<u8> {
     let mut frame = stream_frame(kind, 3, 0, None);
     let mut header = header(&frame);
@@ -257,17 +257,17 @@ fn header(frame: &[u8]) -> StreamHeader {
     StreamHeader::read(payload).expect("a header")
 }
 
-/// Frames that the far interface itself has dropped.
+/// Return how many frames the far interface has dropped.
 fn dropped_at_far_end() -> u64 {
     at_far_end(|| Interface::named("far").and_then(|far| far.counters()).expect("counts").receive_dropped)
 }
 
-/// Switches generic receive offload on, and NAPI with it.
+/// Enable generic receive offload, and with it NAPI.
 fn gro(namespace: &str, device: &str) {
     run("ip", &format!("netns exec {namespace} ethtool -K {device} gro on"));
 }
 
-/// A bridge in a third namespace between `near` and `far`.
+/// Create a bridge in a third namespace between `near` and `far`.
 fn bridged_link() {
     ip("netns add peer");
     ip("netns add device");

@@ -1,4 +1,5 @@
-//! How many records a second one core matches, and in how much memory: two taps, one direction, packets that differ.
+//! Measure how many records a second one core matches, and the memory it takes: two taps, one direction, distinct
+//! packets.
 //!
 //! `cargo run --release -p sojourn-matcher --example match_speed -- PACKETS WINDOW_US DELAY_US [AHEAD_NS]`; a packet each microsecond.
 

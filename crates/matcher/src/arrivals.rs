@@ -1,40 +1,41 @@
-//! What is made of the order in which packets arrive: how far each was reordered, or a list for whoever knows the order of all.
+//! Process the order of arrivals: either compute each packet's reordering, or list the arrivals for a caller that knows
+//! the order of all.
 
 use std::collections::VecDeque;
 
-/// Takes what arrives at one direction's second tap, in its order.
+/// Processes the arrivals at the second tap of a direction, in order.
 pub(crate) trait Arrivals {
-    /// The memory that it takes for a packet that is held, growth included.
+    /// The memory per packet held, including growth.
     const BYTES: usize;
-    /// Whether these are all arrivals: then one may be judged before its time where none before it waits.
+    /// Whether these are all arrivals: only then may a packet be decided early when none waits before it.
     const ARE_ALL: bool;
-    /// Takes a packet that is matched, by its number in the table.
+    /// Handle a matched packet, by its number in the table.
     fn matched(&mut self, number: u64) -> Arrived;
-    /// Takes a packet that is not.
+    /// Handle an arrival without a match.
     fn unmatched(&mut self);
-    /// Releases the packet of the first tap with this number in the table, the oldest; returns the number that it is reported by.
+    /// Release the oldest packet of the first tap, by its number in the table; return the number to report.
     fn release(&mut self, number: u64) -> u64;
 }
 
-/// What is known of a packet when it arrives.
+/// The result of an arrival.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrived {
-    /// Its reordering extent; 0: it was not reordered, or that is found out elsewhere.
+    /// The reordering extent; 0: not reordered, or computed elsewhere.
     pub extent: u32,
-    /// What is kept of it until it is reported.
+    /// The value to keep with the packet until it is reported.
     pub kept: u32,
 }
 
-/// The extents of reordered packets.
+/// Computes the extents of reordered packets.
 #[derive(Clone, Debug, Default)]
 pub struct Reordering {
-    /// Packets that arrived with a higher number than all before them: when, and with which.
+    /// Packets that arrived with a higher number than all before them: arrival index and number.
     maxima: VecDeque<(u32, u64)>,
     arrivals: u32,
 }
 
 impl Reordering {
-    /// Takes the number of the packet that arrives next; returns its reordering extent in packets (RFC 4737, 4.2.2), or 0.
+    /// Handle an arrival with this number; return its reordering extent in packets (RFC 4737, 4.2.2), or 0.
     #[inline]
     pub fn arrive(&mut self, number: u64) -> u32 {
         let arrival = self.arrivals;
@@ -47,7 +48,7 @@ impl Reordering {
         self.maxima.get(after).map_or(0, |(earliest, _)| arrival.wrapping_sub(*earliest))
     }
 
-    /// Discards what only packets up to this number would be compared with: none of them arrives any more.
+    /// Discard state that only packets up to this number need, because none of them arrives any more.
     #[inline]
     pub fn discard(&mut self, number: u64) {
         while self.maxima.len() > 1 && self.maxima.front().is_some_and(|(_, highest)| *highest <= number) {

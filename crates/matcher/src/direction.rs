@@ -1,4 +1,4 @@
-//! One direction between two taps: the one that packets come to first, and the other.
+//! Match one direction between two taps: the first tap that packets pass, and the second.
 
 use std::collections::VecDeque;
 use std::ops::Add;
@@ -7,59 +7,60 @@ use crate::arrivals::Arrivals;
 use crate::matcher::{Observed, Outcome};
 use crate::table::{BYTES_PER_ENTRY, Found, OPEN, Table};
 
-/// What is taken for granted of delays, and how much memory there is.
+/// Bounds on delay, clock difference and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest delay: packets that take longer are lost, and unexpected when they arrive. ns.
+    /// The maximum delay in ns: a packet that takes longer counts as lost, and as unexpected when it arrives.
     pub window: i64,
-    /// By how much a packet may seem to arrive before it left, because the taps' clocks differ. 0: one clock. ns.
+    /// The maximum time in ns by which a packet may appear to arrive before it was sent, because the taps' clocks
+    /// differ; 0: one clock.
     pub ahead: i64,
-    /// The most memory that packets are held in, both directions together. bytes.
+    /// The memory limit in bytes for packets held, both directions together.
     pub memory: usize,
 }
 
-/// What became of the packets of one direction. `seen_first = matched + lost + evicted + pending + open`, where `open` is 0 when
-/// all has ended; `seen_second = matched + duplicated + unexpected + waiting`, as well.
+/// The packet counts of one direction. `seen_first = matched + lost + evicted + pending + open`, where `open` is 0
+/// after the end; `seen_second = matched + duplicated + unexpected + waiting`, likewise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The first tap saw them.
+    /// Packets seen by the first tap.
     pub seen_first: u64,
-    /// The second tap saw them.
+    /// Packets seen by the second tap.
     pub seen_second: u64,
-    /// Both did.
+    /// Packets seen by both.
     pub matched: u64,
-    /// Of these: another pairing was possible.
+    /// Of the matched: another pairing was possible.
     pub ambiguous: u64,
-    /// Of these: evicted before their window was over, because the memory was full. Whether they are ambiguous is not
-    /// known, and their copies are unexpected.
+    /// Of the matched: evicted before their window was over, because the memory was full. Whether they are ambiguous is
+    /// unknown, and their duplicates count as unexpected.
     pub matched_early: u64,
-    /// Of these: their window was open at the end.
+    /// Of the matched: their window was open at the end.
     pub matched_at_end: u64,
-    /// Of these: a packet that was sent later arrived earlier (RFC 4737).
+    /// Of the matched: received after a packet that was sent later (RFC 4737).
     pub reordered: u64,
     /// The largest reordering extent, in packets (RFC 4737, 4.2.2).
     pub reordering_extent_max: u32,
-    /// Not seen by the second tap within the window.
+    /// Packets not seen by the second tap within the window.
     pub lost: u64,
-    /// Of these: the first tap saw them after the last packet that the second tap saw.
+    /// Of the lost: seen by the first tap after the last packet of the second tap.
     pub lost_at_end: u64,
-    /// Evicted before their window was over, because the memory was full.
+    /// Unmatched packets evicted before their window was over, because the memory was full.
     pub evicted: u64,
-    /// Their window was open at the end.
+    /// Unmatched packets whose window was open at the end.
     pub pending: u64,
-    /// Seen by the second tap more often than by the first.
+    /// Packets that the second tap saw more often than the first.
     pub duplicated: u64,
-    /// Packets that the second tap saw and that were judged before the first tap's clock could have caught up, because the memory was
-    /// full: they may be unexpected for that.
+    /// Packets of the second tap that were decided before the first tap's clock could have caught up, because the
+    /// memory was full: they may be unexpected for that reason.
     pub judged_early: u64,
-    /// Seen by the second tap alone.
+    /// Packets seen only by the second tap.
     pub unexpected: u64,
-    /// Of these: within a window of the first packet of the first tap, or before it.
+    /// Of the unexpected: at most one window after the first packet of the first tap.
     pub unexpected_at_start: u64,
 }
 
 impl Counts {
-    /// Returns how many packets of the first tap had their whole window: of these, the share that was lost is without bias.
+    /// Return the number of packets of the first tap whose window was complete; the loss ratio among these is unbiased.
     pub fn had_window(&self) -> u64 {
         self.lost + self.matched - self.matched_early - self.matched_at_end
     }
@@ -68,7 +69,7 @@ impl Counts {
 impl Add for Counts {
     type Output = Self;
 
-    /// Adds what other packets of the same direction count.
+    /// Add the counts of other packets of the same direction.
     fn add(self, more: Self) -> Self {
         Self {
             seen_first: self.seen_first + more.seen_first,
@@ -91,24 +92,24 @@ impl Add for Counts {
     }
 }
 
-/// Why a packet is held no longer.
+/// Why a packet is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     /// Its window is over.
     Over,
     /// The memory is full.
     Full,
-    /// Nothing more will come.
+    /// No more packets follow.
     End,
 }
 
-/// Matches in one direction.
+/// Matches packets in one direction.
 #[derive(Debug)]
 pub(crate) struct DirectionMatcher<A> {
     limits: Limits,
     most: usize,
     table: Table,
-    /// What the second tap saw and packets of the first tap may still come for.
+    /// Packets of the second tap whose counterpart in the first may still follow.
     waiting: VecDeque<Observed>,
     arrivals: A,
     latest: i64,
@@ -120,13 +121,13 @@ pub(crate) struct DirectionMatcher<A> {
 const BYTES_PER_WAITING: usize = size_of::<Observed>() * 3 / 2;
 
 impl<A: Arrivals> DirectionMatcher<A> {
-    /// Begins with nothing seen.
+    /// Create an empty matcher.
     pub fn new(limits: Limits, arrivals: A) -> Self {
         let waiting = if limits.ahead > 0 { BYTES_PER_WAITING } else { 0 };
         let most = (limits.memory / (BYTES_PER_ENTRY + A::BYTES + waiting)).max(2);
         Self {
             limits,
-            // Where it doubles it must not exceed what there is.
+            // A power of 2, because the storage doubles and must not exceed the limit.
             most: 1 << most.ilog2(),
             table: Table::new(),
             waiting: VecDeque::new(),
@@ -138,29 +139,29 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Returns the counts; while packets are open, those have no count yet.
+    /// Return the counts; open packets are not included yet.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Whether it holds nothing that time could change.
+    /// Whether no packet is held, so that time changes nothing.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.table.len() == 0 && self.waiting.is_empty()
     }
 
-    /// Returns what was noted of arrivals.
+    /// Return the state of the arrivals.
     pub fn arrivals(&mut self) -> &mut A {
         &mut self.arrivals
     }
 
-    /// Says when the first tap began and until when the second goes on, where they have seen other packets than these, too.
+    /// Set when the first tap began and until when the second continued, where they saw other packets besides these.
     pub fn lies_within(&mut self, first: Option<i64>, last: Option<i64>) {
         self.first_begin = first.or(self.first_begin);
         self.second_end = last.map_or(self.second_end, |last| self.second_end.max(last));
     }
 
-    /// Takes what the first tap saw.
+    /// Handle a packet of the first tap.
     #[inline]
     pub fn first(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
         self.advance(seen.at, sink);
@@ -172,20 +173,20 @@ impl<A: Arrivals> DirectionMatcher<A> {
         self.table.append(seen);
     }
 
-    /// Takes what the second tap saw.
+    /// Handle a packet of the second tap.
     #[inline]
     pub fn second(&mut self, seen: &Observed, sink: &mut impl FnMut(Outcome)) {
         self.advance(seen.at, sink);
         self.counts.seen_second += 1;
         self.second_end = self.second_end.max(seen.at);
-        // What was lost so far was not so at the end.
+        // Packets lost so far are not lost at the end.
         self.counts.lost_at_end = 0;
         if self.limits.ahead == 0 {
             self.arrive(seen, sink);
             return;
         }
-        // What it was sent as is there already, mostly: none that may still come is older, and none is over its window until then.
-        // Where the memory is full it is found here before it would be evicted while the other waits.
+        // The sent packet is mostly in the table already. No older one can follow, and none before it is expired until
+        // then. If the memory is full, it is found here before it would be evicted during the wait.
         let last = seen.at.saturating_sub(self.limits.window);
         if A::ARE_ALL
             && self.waiting.is_empty()
@@ -204,7 +205,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         self.waiting.push_back(*seen);
     }
 
-    /// Lets time pass: what waited long enough is judged.
+    /// Advance the time, and decide the packets that have waited long enough.
     #[inline]
     pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Outcome)) {
         if to <= self.latest {
@@ -220,12 +221,12 @@ impl<A: Arrivals> DirectionMatcher<A> {
         self.expire(judged, sink);
     }
 
-    /// Says that the second tap is open still: what was lost so far was not so at the end.
+    /// Note that the second tap continues: packets lost so far are not lost at the end.
     pub fn goes_on(&mut self) {
         self.counts.lost_at_end = 0;
     }
 
-    /// Judges all that is left: nothing more will come.
+    /// Decide all remaining packets; no more follow.
     pub fn end(&mut self, sink: &mut impl FnMut(Outcome)) {
         while let Some(seen) = self.waiting.pop_front() {
             self.expire(seen.at, sink);
@@ -237,7 +238,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Releases packets whose window was over by then.
+    /// Release packets whose window was over at `by`.
     #[inline]
     fn expire(&mut self, by: i64, sink: &mut impl FnMut(Outcome)) {
         let before = by.saturating_sub(self.limits.window);
@@ -265,7 +266,8 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Notes the match and whether it was reordered; it is reported when its window is over, for until then it may become ambiguous.
+    /// Record a match and its reordering. It is reported when its window is over, because it may become ambiguous until
+    /// then.
     #[inline]
     fn matched(&mut self, number: u64, seen: &Observed) {
         let arrived = self.arrivals.matched(number);
@@ -276,7 +278,7 @@ impl<A: Arrivals> DirectionMatcher<A> {
         }
     }
 
-    /// Says what became of the oldest packet.
+    /// Release the oldest packet and report its outcome.
     fn release(&mut self, sink: &mut impl FnMut(Outcome), why: Why) {
         let Some((entry, at)) = self.table.front() else { return };
         let entry = *entry;

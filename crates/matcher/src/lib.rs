@@ -1,8 +1,8 @@
-//! Packets of two taps brought together: each packet's delay, and what was lost, duplicated, reordered.
+//! Match the packets of two taps: compute each packet's delay, and detect loss, duplication and reordering.
 //!
-//! A [`Matcher`] takes what both taps saw, in the order of their times, and says of each packet what became of it once nothing
-//! can change that any more. Packets are known by their digests. Those that are alike are matched in order and never twice, and
-//! are called ambiguous: another pairing was possible. Memory is bounded, whatever comes.
+//! A [`Matcher`] takes the packets of both taps in order of time, and reports each packet's outcome once it is final.
+//! Packets are identified by their digests. Packets with equal digests are matched in order, each at most once, and are
+//! marked as ambiguous, because another pairing was possible. Memory is bounded for any input.
 //!
 //! Pure: it opens nothing and reads no clock.
 

@@ -1,33 +1,34 @@
-//! Both directions between two taps.
+//! Match packets in both directions between two taps.
 
 use crate::arrivals::Reordering;
 use crate::direction::{Counts, DirectionMatcher, Limits};
 
-/// A packet as a tap saw it.
+/// A packet seen by a tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// From when on it counts: its time, or the latest before it at its tap where the tap's times go back. ns.
+    /// The time for ordering and windows, ns: the packet's timestamp, or the latest before it at its tap if timestamps
+    /// go backwards.
     pub at: i64,
-    /// When, on a clock that both taps share as nearly as can be. ns.
+    /// The timestamp, ns; the taps' clocks should agree as closely as possible.
     pub time: i64,
-    /// What it is known by.
+    /// The digest that identifies the packet.
     pub digest: u64,
     /// Length on the wire, without FCS. bytes.
     pub length: u32,
-    /// Whatever the caller wants back.
+    /// A value that is returned to the caller.
     pub note: u8,
 }
 
-/// Which of the two taps.
+/// One of the two taps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tap {
-    /// The one that is named first.
+    /// The tap named first.
     First,
-    /// The other.
+    /// The other tap.
     Second,
 }
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// From the first tap to the second.
@@ -37,52 +38,52 @@ pub enum Way {
     Backward,
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Both taps saw it.
     Matched {
-        /// As it came.
+        /// The packet at the tap that it passed first.
         seen: Observed,
-        /// Its number among those that came in its direction, from 0.
+        /// Its number among the packets sent in its direction, from 0.
         number: u64,
-        /// When the other tap saw it.
+        /// The timestamp of the other tap.
         second: i64,
         /// The note of the other tap.
         second_note: u8,
-        /// Whether another pairing was possible: its tap saw its like within the window.
+        /// Whether another pairing was possible: the first tap saw an equal packet within the window.
         is_ambiguous: bool,
         /// Its reordering extent in packets (RFC 4737, 4.2.2); 0: it was not reordered.
         extent: u32,
     },
     /// The other tap did not see it within the window.
     Lost {
-        /// As it came.
+        /// The packet.
         seen: Observed,
-        /// As of a match.
+        /// Its number, as of a match.
         number: u64,
     },
-    /// It was evicted before its window was over, because the memory was full.
+    /// Evicted before its window was over, because the memory was full.
     Evicted {
-        /// As it came.
+        /// The packet.
         seen: Observed,
-        /// As of a match.
+        /// Its number, as of a match.
         number: u64,
     },
     /// Its window was open at the end.
     Pending {
-        /// As it came.
+        /// The packet.
         seen: Observed,
-        /// As of a match.
+        /// Its number, as of a match.
         number: u64,
     },
-    /// The tap that it should leave by saw it once more than the other.
+    /// The second tap of its direction saw it once more than the first.
     Duplicated(Observed),
-    /// The tap that it should leave by saw it alone.
+    /// Only the second tap of its direction saw it.
     Unexpected(Observed),
 }
 
-/// Matches what two taps saw, in both directions.
+/// Matches the packets of two taps in both directions.
 #[derive(Debug)]
 pub struct Matcher {
     forward: DirectionMatcher<Reordering>,
@@ -90,14 +91,14 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Begins with nothing seen. The memory is for `ways` directions.
+    /// Create an empty matcher whose memory is divided among `ways` directions.
     pub fn new(limits: Limits, ways: usize) -> Self {
         let limits = Limits { memory: limits.memory / ways.max(1), ..limits };
         let matcher = || DirectionMatcher::new(limits, Reordering::default());
         Self { forward: matcher(), backward: matcher() }
     }
 
-    /// Takes what a tap saw, of packets that go one way, in the order in which what both taps saw counts.
+    /// Handle a packet of a tap in one direction; calls must be in order of [`Observed::at`] over both taps.
     #[inline]
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
         let (matcher, other, is_first) = match way {
@@ -112,8 +113,8 @@ impl Matcher {
         if is_first { matcher.first(seen, &mut sink) } else { matcher.second(seen, &mut sink) }
     }
 
-    /// Lets time pass: all that both taps saw until then has been pushed, and they go on. What is over its window is judged although
-    /// nothing came since, and is not lost at the end.
+    /// Advance the time: all packets of both taps until `to` have been pushed, and the taps continue. Packets whose
+    /// window is over are decided although no packet followed, and do not count as lost at the end.
     pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Way, Outcome)) {
         for (matcher, way) in [(&mut self.forward, Way::Forward), (&mut self.backward, Way::Backward)] {
             matcher.lies_within(None, Some(to));
@@ -122,13 +123,13 @@ impl Matcher {
         }
     }
 
-    /// Judges all that is left: nothing more will come.
+    /// Decide all remaining packets; no more follow.
     pub fn end(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
         self.forward.end(&mut |outcome| sink(Way::Forward, outcome));
         self.backward.end(&mut |outcome| sink(Way::Backward, outcome));
     }
 
-    /// Returns the counts of a direction.
+    /// Return the counts of a direction.
     pub fn counts(&self, way: Way) -> Counts {
         if way == Way::Forward { self.forward.counts() } else { self.backward.counts() }
     }

@@ -1,20 +1,20 @@
-//! By how much two taps' clocks differ, roughly: packets that both saw at their beginnings say so.
+//! Estimate the offset between two taps' clocks from packets that both saw at their beginnings.
 
 use std::collections::HashMap;
 
 use crate::Seen;
 
-/// Fewer common packets say nothing.
+/// The minimum number of common packets.
 const LEAST: usize = 3;
 
-/// Returns the median of the second tap's times less the first's, of packets that each of them saw once; `None` where these are
-/// too few. The clocks differ by that, and by a delay.
+/// Return the median difference of the second tap's times minus the first's, over packets that each tap saw once;
+/// `None` if these are too few. It is the clock offset plus a delay.
 pub fn offset_between(first: &[Seen], second: &[Seen]) -> Option<i64> {
     let mut differences: Vec<i64> = common(first, second).map(|(one, other)| other.time - one.time).collect();
     (differences.len() >= LEAST).then(|| median(&mut differences))
 }
 
-/// Returns the packets that each tap saw once.
+/// Return the packets that each tap saw exactly once.
 pub(crate) fn common<'a>(first: &'a [Seen], second: &'a [Seen]) -> impl Iterator<Item = (&'a Seen, &'a Seen)> {
     let once = once(second);
     let mut found: Vec<_> =
@@ -23,7 +23,7 @@ pub(crate) fn common<'a>(first: &'a [Seen], second: &'a [Seen]) -> impl Iterator
     found.into_iter()
 }
 
-/// Each packet by its digest; none where there are several.
+/// Return the packets by digest; `None` for a digest that occurs several times.
 fn once(all: &[Seen]) -> HashMap<u64, Option<&Seen>> {
     let mut by_digest = HashMap::with_capacity(all.len());
     for seen in all {
@@ -32,7 +32,7 @@ fn once(all: &[Seen]) -> HashMap<u64, Option<&Seen>> {
     by_digest
 }
 
-/// Returns the lower median; 0 of nothing.
+/// Return the lower median; 0 for no values.
 pub(crate) fn median(values: &mut [i64]) -> i64 {
     if values.is_empty() {
         return 0;

@@ -1,16 +1,16 @@
-//! What many delays amount to: a random sample of them in bounded memory, its percentiles and how they move with size, each with an
-//! interval that no distribution is assumed for.
+//! Summarise many delays: a random sample in bounded memory, its percentiles and their dependence on size, each with a
+//! distribution-free interval.
 //!
-//! Intervals of percentiles are those of order statistics (H. A. David, *Order Statistics*, 7.1), the slope is Theil's with Sen's
-//! interval (P. K. Sen, JASA 63, 1968). Both take delays as independent of each other: of delays that follow each other closely and
-//! move together the true intervals are wider.
+//! Intervals of percentiles come from order statistics (H. A. David, *Order Statistics*, 7.1); the slope is Theil's
+//! with Sen's interval (P. K. Sen, JASA 63, 1968). Both assume independent delays: for correlated consecutive delays
+//! the true intervals are wider.
 
 /// A delay of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// When the packet was seen first. ns.
+    /// The time at the first tap, ns.
     pub first: i64,
-    /// How long it took, as stamped. ns.
+    /// The delay as measured, ns.
     pub delay: i64,
     /// Length on the wire, without FCS. bytes.
     pub length: u32,
@@ -18,16 +18,16 @@ pub struct Delay {
     pub is_ambiguous: bool,
 }
 
-/// A random sample of all delays, each as likely as any other; all of them, as long as there is room. Which are taken is drawn as a
-/// number of delays to pass over (algorithm L: K.-H. Li, ACM TOMS 20, 1994), so that most cost nothing.
+/// A uniform random sample of all delays, or all of them while there is room. The number of delays to skip until the
+/// next one is drawn (algorithm L: K.-H. Li, ACM TOMS 20, 1994), so that most delays cost nothing.
 #[derive(Clone, Debug)]
 pub struct Sample {
     most: usize,
     count: u64,
     state: u64,
-    /// The largest of the keys that those that are kept would have, were each given a random one between 0 and 1.
+    /// The largest of the random keys in [0, 1) that the sampled delays would have.
     largest: f64,
-    /// The next that is taken, when there is no room.
+    /// The index of the next delay to sample, once there is no room.
     next: u64,
     kept: Vec<Delay>,
     least: i64,
@@ -35,13 +35,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Begins with none; holds `most`.
+    /// Create an empty sample of at most `most` delays.
     pub fn new(most: usize) -> Self {
         let (kept, least, greatest) = (Vec::new(), i64::MAX, i64::MIN);
         Self { most, count: 0, state: 0x5EED, largest: 1.0, next: 0, kept, least, greatest }
     }
 
-    /// Takes one more.
+    /// Handle one more delay.
     #[inline]
     pub fn push(&mut self, delay: Delay) {
         self.count += 1;
@@ -59,44 +59,44 @@ impl Sample {
         }
     }
 
-    /// Draws which is taken next.
+    /// Draw the index of the next delay to sample.
     #[inline(never)]
     fn skip(&mut self) {
         let mut uniform = || ((random(&mut self.state) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         self.largest *= (uniform().ln() / self.most as f64).exp();
         let passed = uniform().ln() / (-self.largest).ln_1p();
-        // Whole delays: what is behind the point is cut off. Beyond 2⁶³ there is nobody.
+        // Truncated to whole delays; 2⁶³ delays are never reached.
         self.next = self.count.saturating_add(passed.min(9e18) as u64).saturating_add(1);
     }
 
-    /// Returns how many there were.
+    /// Return the number of all delays.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns those that were kept.
+    /// Return the sampled delays.
     pub fn kept(&self) -> &[Delay] {
         &self.kept
     }
 
-    /// Returns the least and the greatest of all; `None` of none.
+    /// Return the minimum and maximum of all delays; `None` if there are none.
     pub fn range(&self) -> Option<(i64, i64)> {
         (self.count > 0).then_some((self.least, self.greatest))
     }
 }
 
-/// A percentile and its 95 % interval; an end that the sample is too small for is missing.
+/// A percentile and its 95 % interval; a bound is missing if the sample is too small for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentile {
-    /// Its nearest rank.
+    /// The value at the nearest rank.
     pub value: i64,
-    /// From where on it is.
+    /// The lower bound.
     pub low: Option<i64>,
-    /// Until where it is.
+    /// The upper bound.
     pub high: Option<i64>,
 }
 
-/// Returns a quantile, between 0 and 1, of values in ascending order; `None` of none.
+/// Return a quantile, between 0 and 1, of values in ascending order; `None` if there are none.
 pub fn percentile(sorted: &[i64], quantile: f64) -> Option<Percentile> {
     let n = sorted.len();
     let rank = ((quantile * n as f64).ceil() as usize).clamp(1, n.max(1));
@@ -105,11 +105,11 @@ pub fn percentile(sorted: &[i64], quantile: f64) -> Option<Percentile> {
     Some(Percentile { value: at(rank)?, low: low.and_then(at), high: high.and_then(at) })
 }
 
-/// Returns the ranks, from 1, between which the quantile of `n` independent values is with a probability of 95 % at least, at most
-/// 2.5 % being beyond either; `None` where even the outermost value is not far enough.
+/// Return the ranks, from 1, that bound the quantile of `n` independent values with a probability of at least 95 %, at
+/// most 2.5 % beyond each bound; `None` where even the extreme value is not far enough.
 pub fn ranks(n: usize, quantile: f64) -> (Option<usize>, Option<usize>) {
     const BEYOND: f64 = 0.025;
-    // How many values are below the quantile is binomial: its tail is summed from where nothing is left of it.
+    // The number of values below the quantile is binomial: sum its tail from where the probability vanishes.
     let tail = |share: f64| {
         let (all, mean) = (n as f64, n as f64 * share);
         let spread = (all * share * (1.0 - share)).sqrt();
@@ -120,7 +120,7 @@ pub fn ranks(n: usize, quantile: f64) -> (Option<usize>, Option<usize>) {
         loop {
             sum += log.exp();
             if sum > BEYOND || at >= all {
-                // So many values are below with a probability of 2.5 % at most.
+                // With a probability of at most 2.5 %, fewer than that many values are below.
                 return at as usize;
             }
             log += odds + ((all - at) / (at + 1.0)).ln();
@@ -138,23 +138,23 @@ fn ln_binomial(n: f64, k: f64) -> f64 {
     libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)
 }
 
-/// How delay grows with length.
+/// The increase of delay with length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slope {
-    /// ns for each octet.
+    /// In ns per octet.
     pub ns_per_octet: f64,
-    /// From where on it is, at 95 %.
+    /// The lower bound of the 95 % interval.
     pub low: f64,
-    /// Until where it is, at 95 %.
+    /// The upper bound of the 95 % interval.
     pub high: f64,
-    /// How many packets it rests on.
+    /// The number of packets used.
     pub packets: usize,
 }
 
-/// As many packets are compared with each other, two by two.
+/// The maximum number of packets that are compared pairwise.
 const COMPARED: usize = 1_000;
 
-/// Returns how delays grow with length: the median over all pairs of packets that differ in it. `None` where too few do.
+/// Return the median slope over all pairs of packets of different length; `None` if there are too few.
 pub fn slope(delays: &[(u32, i64)]) -> Option<Slope> {
     let mut state = 0x51_09E;
     let mut drawn: Vec<(u32, i64)> = delays.to_vec();
@@ -186,7 +186,7 @@ pub fn slope(delays: &[(u32, i64)]) -> Option<Slope> {
     })
 }
 
-/// The variance of Kendall's sum, with ties among the lengths.
+/// Return the variance of Kendall's sum, with ties among the lengths.
 fn kendall_variance(drawn: &mut [(u32, i64)]) -> f64 {
     let of = |n: f64| n * (n - 1.0) * (2.0 * n + 5.0);
     drawn.sort_unstable();
@@ -194,7 +194,7 @@ fn kendall_variance(drawn: &mut [(u32, i64)]) -> f64 {
     (of(drawn.len() as f64) - ties) / 18.0
 }
 
-/// SplitMix64: a fixed seed, so that the same delays give the same figures.
+/// SplitMix64 with a fixed seed, so that the same delays give the same results.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut value = *state;
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn ranks_are_those_of_the_binomial_distribution() {
-        // scipy: binom.ppf(0.025, n, q) and n + 1 - binom.ppf(0.025, n, 1 - q), 0 and n + 1 being none.
+        // From scipy: binom.ppf(0.025, n, q) and n + 1 - binom.ppf(0.025, n, 1 - q); 0 and n + 1 mean none.
         for (n, quantile, low, high) in [
             (1, 0.5, None, None),
             (1, 0.9, None, None),
@@ -275,7 +275,7 @@ mod tests {
         (1_000..100_000).for_each(|number| sample.push(delay(number)));
         assert_eq!((sample.count(), sample.kept().len(), sample.range()), (100_000, 1_000, Some((0, 99_999))));
         let mean = sample.kept().iter().map(|kept| kept.delay).sum::<i64>() as f64 / 1e3;
-        // Six standard errors.
+        // A tolerance of six standard errors.
         assert!((mean - 50_000.0).abs() < 6.0 * 28_868.0 / 1_000_f64.sqrt(), "{mean}");
     }
 
@@ -287,7 +287,7 @@ mod tests {
             let delays: Vec<(u32, i64)> = (0..400)
                 .map(|_| {
                     let length = 60 + (random(&mut state) % 4) as u32 * 450;
-                    // A skewed spread, and 8 ns for each octet.
+                    // Skewed noise, and 8 ns per octet.
                     let noise = (random(&mut state) % 1_000) as i64
                         * (1 + i64::from(random(&mut state).is_multiple_of(20)) * 50);
                     (length, 5_000 + 8 * i64::from(length) + noise)

@@ -1,36 +1,37 @@
-//! Which way packets go, where nobody says so: from the side on which their sender is.
+//! Infer the direction of packets, where it is not given, from the side of the box on which their sender is.
 //!
-//! An endpoint is on one side of the box. What it sends the tap of that side sees first. Of two clocks nobody can tell which tap
-//! was first; but of two endpoints that answer each other the one's packets seem to take longer than the other's, by the sum of
-//! both delays, and that shows which is which.
+//! An endpoint is on one side of the box; the tap of that side sees its packets first. With two clocks it is unknown
+//! which tap was first. But of two endpoints that answer each other, the packets of one appear to take longer than
+//! those of the other, by the sum of both delays; this shows on which side each is.
 
 use std::collections::HashMap;
 
 use crate::Way;
 use crate::offset::{common, median};
 
-/// A packet at the beginning of what a tap saw.
+/// A packet at the beginning of a tap's capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// When. ns.
+    /// The timestamp, ns.
     pub time: i64,
-    /// What it is known by.
+    /// The digest that identifies the packet.
     pub digest: u64,
-    /// Who sent it, and to whom, as numbers that both taps have of them.
+    /// Source and destination, as numbers that are the same at both taps.
     pub endpoints: (u64, u64),
 }
 
-/// The second tap's times less the first's, by who sent to whom.
+/// Timestamps of the second tap minus those of the first, by source and destination.
 type Flows = HashMap<(u64, u64), Vec<i64>>;
 
-/// On which side endpoints are, as one tap knows them.
+/// The sides of endpoints, as addressed at one tap.
 #[derive(Clone, Debug, Default)]
 pub struct Sides {
     of: HashMap<u64, Way>,
 }
 
 impl Sides {
-    /// Learns it from packets that each tap saw once; of either tap's endpoints, for a box may give them other addresses.
+    /// Infer the sides from packets that each tap saw once; for the endpoints of each tap, because a box may translate
+    /// addresses.
     pub fn of(first: &[Seen], second: &[Seen], is_one_clock: bool) -> [Self; 2] {
         let (mut of_first, mut of_second) = (Flows::new(), Flows::new());
         for (one, other) in common(first, second) {
@@ -47,7 +48,7 @@ impl Sides {
         let Some(between) = (if is_one_clock { Some(0) } else { threshold(&medians) }) else {
             return Self::default();
         };
-        // Of an endpoint that several flows are of, the sum over their packets decides.
+        // If an endpoint has several flows, the sum over their packets decides.
         let mut sums: HashMap<u64, i64> = HashMap::new();
         for ((from, to), middle) in &medians {
             let count = flows[&(*from, *to)].len() as i64;
@@ -59,15 +60,15 @@ impl Sides {
         Self { of: of.map(|(endpoint, sum)| (endpoint, if sum > 0 { Way::Forward } else { Way::Backward })).collect() }
     }
 
-    /// Returns which way a packet goes from one endpoint to another, where the side of one is known.
+    /// Return the direction of a packet from one endpoint to another, if the side of either is known.
     pub fn known(&self, (from, to): (u64, u64)) -> Option<Way> {
         let opposite = |way: &Way| if *way == Way::Forward { Way::Backward } else { Way::Forward };
         self.of.get(&from).copied().or_else(|| self.of.get(&to).map(opposite))
     }
 }
 
-/// Returns what lies between the differences of those that go forward and of those that go backward, as endpoints that answer
-/// each other tell; `None` where none do.
+/// Return a threshold between the differences of forward and of backward flows, from endpoints that answer each other;
+/// `None` if none do.
 fn threshold(medians: &HashMap<(u64, u64), i64>) -> Option<i64> {
     let answered = |((from, to), there): (&(u64, u64), &i64)| {
         let back = medians.get(&(*to, *from)).filter(|_| from < to)?;
@@ -82,7 +83,7 @@ fn threshold(medians: &HashMap<(u64, u64), i64>) -> Option<i64> {
     Some(median(&mut middles))
 }
 
-/// Returns the middle of two differences, which may be further apart than a number holds.
+/// Return the mean of two differences, without overflow.
 fn middle(low: i64, high: i64) -> i64 {
     ((i128::from(low) + i128::from(high)) >> 1) as i64
 }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
     use crate::offset_between;
 
-    /// Packets between endpoints 1 (left) and 2 (right), and the times that the taps would have.
+    /// Return packets between endpoints 1 (left) and 2 (right), as each tap would see them.
     fn conversation(offset: i64, delays: (i64, i64)) -> (Vec<Seen>, Vec<Seen>) {
         let (mut first, mut second) = (Vec::new(), Vec::new());
         for number in 0..50_i64 {
@@ -115,7 +116,7 @@ mod tests {
                 for sides in Sides::of(&first, &second, false) {
                     assert_eq!((sides.known((1, 2)), sides.known((2, 1))), (Some(Way::Forward), Some(Way::Backward)));
                 }
-                // The other way round with the taps exchanged.
+                // With the taps exchanged, the directions are reversed.
                 let [sides, _] = Sides::of(&second, &first, false);
                 assert_eq!((sides.known((1, 2)), sides.known((2, 1))), (Some(Way::Backward), Some(Way::Forward)));
                 let off = offset_between(&first, &second).unwrap() - offset;
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn addresses_that_a_box_translates_are_learned_at_each_tap() {
         let (first, mut second) = conversation(7_000_000_000, (20_000, 10_000));
-        // Endpoint 1 is 9 behind the box.
+        // The box translates endpoint 1 to 9.
         let outside = |endpoint| if endpoint == 1 { 9 } else { endpoint };
         second.iter_mut().for_each(|seen| seen.endpoints = (outside(seen.endpoints.0), outside(seen.endpoints.1)));
         let [inside, outside] = Sides::of(&first, &second, false);
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(sides.known((9, 2)), Some(Way::Forward));
         assert_eq!(sides.known((9, 1)), Some(Way::Backward));
         assert_eq!(sides.known((8, 9)), None);
-        // Of two clocks nobody can tell.
+        // With two clocks the sides are unknown.
         assert_eq!(Sides::of(&only(&first), &only(&second), false)[0].known((2, 1)), None);
     }
 

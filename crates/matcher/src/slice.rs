@@ -1,8 +1,8 @@
-//! Some of what two taps saw: all packets of some digests, matched as they are among all others.
+//! Match a slice: all packets with certain digests, with the same result as among all packets.
 //!
-//! Which packets a packet is matched with depends on those with its digest alone, and on time. What depends on all packets is
-//! given from outside: how they are numbered, how far time has gone on, when the taps began and ended. Reordering depends on
-//! all that arrive; so a slice says which packet arrived as which, and [`crate::Reordering`] takes that of all slices in order.
+//! The match of a packet depends only on packets with its digest, and on time. What depends on all packets is passed
+//! in: their numbers, the current time, and when the taps began and ended. Reordering depends on all arrivals, so a
+//! slice lists which packet arrived at which rank; [`crate::Reordering`] takes the lists of all slices in order.
 
 use std::collections::VecDeque;
 
@@ -10,37 +10,37 @@ use crate::arrivals::{Arrivals, Arrived};
 use crate::direction::{Counts, DirectionMatcher, Limits};
 use crate::matcher::{Observed, Outcome, Tap, Way};
 
-/// A packet that the second tap of its direction saw, once it is known what it is.
+/// A packet of the second tap of its direction, once its match is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number among all that this tap saw in this direction, from 0.
+    /// Its number among all packets of this tap in this direction, from 0.
     pub rank: u64,
-    /// The number of the packet that it is, among all that came in this direction; `None`: it is a copy, or unexpected.
+    /// The number of its match among all packets sent in this direction; `None`: it is a duplicate or unexpected.
     pub number: Option<u64>,
 }
 
-/// When what both taps saw began and ended, each direction for itself; `None` where nothing was seen. ns.
+/// The times in ns at which the captures of both taps began and ended, in each direction; `None` if nothing was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// The last packet at all.
+    /// The last packet of both taps.
     pub last: Option<i64>,
-    /// The first packet that came, forward and backward.
+    /// The first packet of the first tap, forward and backward.
     pub came_first: [Option<i64>; 2],
-    /// The last packet that left, forward and backward.
+    /// The last packet of the second tap, forward and backward.
     pub left_last: [Option<i64>; 2],
 }
 
-/// Lists arrivals by the numbers that packets have among all.
+/// Lists arrivals by packet numbers among all packets.
 #[derive(Debug, Default)]
 struct Listed {
-    /// The numbers of the packets that the table holds.
+    /// The numbers of the packets in the table.
     numbers: VecDeque<u64>,
-    /// The number of the first of them in the table.
+    /// The table's number of the first of them.
     base: u64,
-    /// The ranks of packets that have not been judged.
+    /// The ranks of packets that are not decided yet.
     ranks: VecDeque<u64>,
     judged: Vec<Arrival>,
-    /// The rank of the one that was judged last.
+    /// The rank of the packet decided last.
     latest: u64,
 }
 
@@ -54,14 +54,14 @@ impl Listed {
 }
 
 impl Arrivals for Listed {
-    // Its number, and its rank where it waits.
+    // Its number, and its rank while it waits.
     const BYTES: usize = 2 * size_of::<u64>() * 3 / 2;
     const ARE_ALL: bool = false;
 
     fn matched(&mut self, number: u64) -> Arrived {
         let place = number.checked_sub(self.base).and_then(|place| usize::try_from(place).ok());
         let number = place.and_then(|place| self.numbers.get(place).copied());
-        // All but the low half is found again by what was judged since.
+        // The low half is sufficient: the rest follows from the ranks decided since.
         Arrived { extent: 0, kept: self.judge(number) as u32 }
     }
 
@@ -75,21 +75,21 @@ impl Arrivals for Listed {
     }
 }
 
-/// Matches the packets of some digests.
+/// Matches the packets with certain digests.
 #[derive(Debug)]
 pub struct Slice {
     matchers: [DirectionMatcher<Listed>; 2],
 }
 
 impl Slice {
-    /// Begins with nothing seen. The memory is for `ways` directions.
+    /// Create an empty slice whose memory is divided among `ways` directions.
     pub fn new(limits: Limits, ways: usize) -> Self {
         let limits = Limits { memory: limits.memory / ways.max(1), ..limits };
         Self { matchers: [0, 1].map(|_| DirectionMatcher::new(limits, Listed::default())) }
     }
 
-    /// Takes what a tap saw, as [`crate::Matcher::push`] does, and its number among all that this tap saw in this direction.
-    /// A match is reported with the low half of its rank in place of its extent: see [`Self::rank`].
+    /// Handle a packet of a tap as [`crate::Matcher::push`] does, with its number among all packets of this tap in this
+    /// direction. In a match, the extent is replaced by the low half of the rank: see [`Self::rank`].
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, number: u64, sink: &mut impl FnMut(Way, Outcome)) {
         let matcher = &mut self.matchers[place(way)];
         let mut sink = |outcome| sink(way, outcome);
@@ -104,21 +104,21 @@ impl Slice {
         }
     }
 
-    /// Lets time pass until the last packet that any slice has been given.
+    /// Advance the time to the last packet of any slice.
     pub fn advance(&mut self, to: i64, sink: &mut impl FnMut(Way, Outcome)) {
         for way in [Way::Forward, Way::Backward] {
             self.matchers[place(way)].advance(to, &mut |outcome| sink(way, outcome));
         }
     }
 
-    /// Says when all began and until when it went on, as far as that is known.
+    /// Set when the taps began and ended, as far as that is known.
     pub fn lies_within(&mut self, ends: &Ends) {
         for (place, matcher) in self.matchers.iter_mut().enumerate() {
             matcher.lies_within(ends.came_first[place], ends.left_last[place]);
         }
     }
 
-    /// Judges all that is left: no slice is given more.
+    /// Decide all remaining packets; no slice gets more.
     pub fn end(&mut self, ends: &Ends, sink: &mut impl FnMut(Way, Outcome)) {
         self.lies_within(ends);
         for way in [Way::Forward, Way::Backward] {
@@ -130,19 +130,19 @@ impl Slice {
         }
     }
 
-    /// Moves the packets that were judged since to `into`, in the order in which they were seen.
+    /// Move the packets decided since the last call to `into`, in the order in which they were seen.
     pub fn arrivals(&mut self, way: Way, into: &mut Vec<Arrival>) {
         into.append(&mut self.matchers[place(way)].arrivals().judged);
     }
 
-    /// Returns the rank of a packet that was reported, by the low half of it.
+    /// Return the rank of a reported packet from its low half.
     pub fn rank(&mut self, way: Way, low: u32) -> u64 {
         let latest = self.matchers[place(way)].arrivals().latest;
         latest - u64::from((latest as u32).wrapping_sub(low))
     }
 
-    /// Returns the counts of a direction, without reordering; what was lost at the end is that where the end was known from the
-    /// beginning.
+    /// Return the counts of a direction, without reordering. Loss at the end is correct only if the end was known from
+    /// the beginning.
     pub fn counts(&self, way: Way) -> Counts {
         self.matchers[place(way)].counts()
     }

@@ -1,59 +1,60 @@
-//! Packets in the order in which the first tap saw them, found by their digests: a ring and an open-addressed table over it.
+//! Packets in the order of the first tap, indexed by digest: a ring with an open-addressed hash table.
 //!
-//! Packets with one digest form a chain, the oldest first. The chain's head knows where it ends and which of it is the oldest
-//! open packet, so that a train of equal packets costs no more than others. Numbers count up; all but the last few hold.
+//! Packets with equal digests form a chain, the oldest first. The head of a chain stores its end and its oldest open
+//! packet, so that a train of equal packets costs no more than others. Numbers only increase; a slot stores their low
+//! 31 bits.
 
 use std::collections::VecDeque;
 
 use crate::Observed;
 
-/// Of a packet that has not been seen by the second tap.
+/// The value for a packet that the second tap has not seen.
 pub(crate) const OPEN: i64 = i64::MIN;
 /// No packet of the chain is open.
 const NONE: u32 = u32::MAX;
-/// As few as the table begins with.
+/// The initial and minimum number of slots.
 const LEAST_SLOTS: usize = 1 << 10;
 
-/// A packet as the first tap saw it. Distances are counted in packets from this one on.
+/// A packet of the first tap. Distances are counted in packets from this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub digest: u64,
-    /// As it was stamped.
+    /// The timestamp.
     pub time: i64,
-    /// When the second tap saw it, or [`OPEN`].
+    /// The timestamp of the second tap, or [`OPEN`].
     pub second: i64,
     pub length: u32,
-    /// What is kept of its arrival.
+    /// The value kept from its arrival.
     pub kept: u32,
-    /// How far it is to the next of the chain; 0: it is the last.
+    /// The distance to the next packet of the chain; 0: it is the last.
     next: u32,
-    /// Of a head: how far it is to the last of the chain.
+    /// In a head: the distance to the last packet of the chain.
     last: u32,
-    /// Of a head: how far it is to the oldest open packet, or [`NONE`].
+    /// In a head: the distance to the oldest open packet, or [`NONE`].
     open: u32,
     pub is_ambiguous: bool,
-    /// What the taps add, given back as it is.
+    /// The notes of both taps, returned unchanged.
     pub notes: [u8; 2],
 }
 
-/// One place of the table: the digest's low half, and the head's number, both cut to 32 bits.
+/// A slot of the hash table: the digest and the head's number, both cut to 32 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     tag: u32,
-    /// One more than the number's low half modulo 2³¹; 0: the slot is free.
+    /// The low 31 bits of the number plus 1; 0: the slot is free.
     head: u32,
 }
 
-/// Numbers are compared by this many bits: a ring is never half as long.
+/// The bits by which numbers are compared: a ring is always less than half as long.
 const NUMBER_BITS: u32 = (1 << 31) - 1;
 
-/// So many packets before it is the oldest, a packet's slot is fetched.
+/// How many packets before a packet becomes the oldest its slot is prefetched.
 const FETCHED_AHEAD: usize = 12;
 
 #[derive(Debug)]
 pub(crate) struct Table {
     ring: VecDeque<Entry>,
-    /// Of packets that count from a later time on than that of their stamp: their numbers, and by how much. ns.
+    /// Packets whose ordering time is later than their timestamp: number and difference in ns.
     behind: VecDeque<(u64, i64)>,
     /// The number of the ring's first packet.
     base: u64,
@@ -61,19 +62,19 @@ pub(crate) struct Table {
     used: usize,
 }
 
-/// The memory that a packet takes, growth included: while the ring or the table is moved both are there, the old at half the size.
+/// The memory per packet, including growth: during reallocation, the old storage of half the size exists too.
 pub(crate) const BYTES_PER_ENTRY: usize = size_of::<Entry>() * 3 / 2 + size_of::<Slot>() * 4;
 
-/// Of so many packets that are stamped too early the table keeps as much as of one more.
+/// How many packets with such a difference take as much memory as one more packet.
 const BEHIND_PER_ENTRY: usize = BYTES_PER_ENTRY / (size_of::<(u64, i64)>() * 3 / 2);
 
-/// What a second sighting is.
+/// The result of looking up a packet of the second tap.
 pub(crate) enum Found {
-    /// Of this packet, by its number.
+    /// An open packet, by its number.
     Open(u64),
-    /// Of packets that have all been seen before.
+    /// Equal packets exist, but all are matched already.
     Taken,
-    /// Of none.
+    /// No such packet.
     Nothing,
 }
 
@@ -93,7 +94,7 @@ impl Table {
         self.ring.len()
     }
 
-    /// Returns how many packets would take as much memory as it does.
+    /// Return the memory used, in packets.
     #[inline]
     pub fn weight(&self) -> usize {
         self.ring.len() + self.behind.len().div_ceil(BEHIND_PER_ENTRY)
@@ -104,7 +105,7 @@ impl Table {
         self.base
     }
 
-    /// Returns from when on the oldest packet counts.
+    /// Return the ordering time of the oldest packet.
     #[inline]
     pub fn oldest(&self) -> Option<i64> {
         self.front().map(|(_, at)| at)
@@ -120,7 +121,7 @@ impl Table {
         self.ring.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    /// Appends a packet, and marks it and those of its chain as ambiguous where there are any.
+    /// Append a packet; if its chain is not empty, mark it and the others as ambiguous.
     pub fn append(&mut self, seen: &Observed) {
         let Observed { at, time, digest, length, note } = *seen;
         let number = self.base + self.ring.len() as u64;
@@ -164,7 +165,7 @@ impl Table {
         }
     }
 
-    /// Finds the oldest open packet with this digest, one that the first tap saw until then, and takes it.
+    /// Take the oldest open packet with this digest that the first tap saw until `until`.
     pub fn take(&mut self, digest: u64, until: i64) -> Found {
         let Ok(slot) = self.find(digest) else { return Found::Nothing };
         let head = self.place(self.slots[slot].head);
@@ -181,17 +182,17 @@ impl Table {
         Found::Open(self.base + place as u64)
     }
 
-    /// Returns the oldest packet, its chain's head, and from when on it counts.
+    /// Return the oldest packet, which heads its chain, and its ordering time.
     #[inline]
     pub fn front(&self) -> Option<(&Entry, i64)> {
         self.ring.front().map(|entry| (entry, entry.time.saturating_add(self.oldest_behind())))
     }
 
-    /// Takes out the oldest packet.
+    /// Remove the oldest packet.
     pub fn evict(&mut self) {
         let Some(entry) = self.ring.front() else { return };
         let (digest, next, last, open) = (entry.digest, entry.next, entry.last, entry.open);
-        // The slot of a packet that will be the oldest soon is fetched meanwhile: it is in no cache any more.
+        // Prefetch the slot of a packet that will soon be the oldest: it is no longer in the cache.
         if let Some(soon) = self.ring.get(FETCHED_AHEAD) {
             std::hint::black_box(self.slots[self.home(soon.digest as u32)].tag);
         }
@@ -220,13 +221,13 @@ impl Table {
         tag as usize & (self.slots.len() - 1)
     }
 
-    /// Returns the place in the ring of a head.
+    /// Return the index of a head in the ring.
     #[inline]
     fn place(&self, head: u32) -> usize {
         ((head - 1).wrapping_sub(self.base as u32) & NUMBER_BITS) as usize
     }
 
-    /// Returns the slot of a digest, or the free one where it would be.
+    /// Return the slot of a digest, or the free slot where it would be inserted.
     fn find(&self, digest: u64) -> Result<usize, usize> {
         let (tag, mask) = (digest as u32, self.slots.len() - 1);
         let mut at = self.home(tag);
@@ -242,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Frees a slot, and moves up those behind it that were pushed on by it.
+    /// Free a slot, and move back the entries that it had displaced.
     fn free(&mut self, slot: usize) {
         let mask = self.slots.len() - 1;
         let (mut hole, mut at) = (slot, slot);

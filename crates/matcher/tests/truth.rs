@@ -1,5 +1,5 @@
-//! Simulated boxes whose every delay, loss and copy is known: each match is the true one or is called ambiguous, and the counts
-//! add up whatever comes.
+//! Simulated boxes with known delay, loss and duplication: each match is true or marked as ambiguous, and the counts
+//! add up for any input.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,18 +11,18 @@ use sojourn_matcher::{Counts, Ends, Limits, Matcher, Observed, Outcome, Reorderi
 const US: i64 = 1_000;
 const MS: i64 = 1_000_000;
 
-/// What a simulated box does.
+/// The behaviour of a simulated box.
 #[derive(Clone, Debug)]
 struct Scenario {
     packets: u64,
     interval: i64,
-    /// Digests repeat after so many packets; 0: never.
+    /// Digests repeat after this many packets; 0: never.
     alike_after: u64,
     delay: (i64, i64),
     loss: f64,
     duplication: f64,
     unexpected: f64,
-    /// The second clock: how far ahead, and how many ppm faster.
+    /// The second clock: its offset, and its rate in ppm.
     offset: i64,
     skew_ppm: f64,
     limits: Limits,
@@ -43,7 +43,7 @@ const PLAIN: Scenario = Scenario {
     seed: 1,
 };
 
-/// What became of the packets, in truth and as matched.
+/// The outcome of the packets, true and as matched.
 struct Told {
     counts: Counts,
     lost: u64,
@@ -51,12 +51,12 @@ struct Told {
     foreign: u64,
     reordered: u64,
     extent_max: u32,
-    /// Matches whose delay is not the true one, those that are called ambiguous left out.
+    /// Matches with a wrong delay that are not marked as ambiguous.
     wrong: u64,
     wrong_but_ambiguous: u64,
 }
 
-/// Runs a scenario; the truth of each match is looked up by when the first tap saw the packet.
+/// Run a scenario; the truth of a match is looked up by the first tap's timestamp.
 fn run(scenario: &Scenario) -> Told {
     let mut random = StdRng::seed_from_u64(scenario.seed);
     let clock = |time: i64| time + scenario.offset + (time as f64 * scenario.skew_ppm * 1e-6) as i64;
@@ -97,7 +97,7 @@ fn run(scenario: &Scenario) -> Told {
     arrivals.sort_unstable();
     let (mut reordered, mut extent_max) = (0, 0);
     for (place, (_, number)) in arrivals.iter().enumerate() {
-        // From the definition: the earliest arrival that was sent later.
+        // By definition: the earliest arrival that was sent later.
         let from = place.saturating_sub(2_000);
         if let Some(before) = arrivals[from..place].iter().position(|(_, other)| other > number) {
             reordered += 1;
@@ -115,7 +115,7 @@ fn run(scenario: &Scenario) -> Told {
     Told { counts, lost, copies, foreign, reordered, extent_max, wrong, wrong_but_ambiguous }
 }
 
-/// Feeds both taps in the order of their times.
+/// Push the packets of both taps in order of time.
 fn matched(first: &[Observed], second: &[Observed], limits: Limits, mut each: impl FnMut(Outcome)) -> Counts {
     let mut matcher = Matcher::new(limits, 1);
     let (mut first, mut second): (VecDeque<_>, VecDeque<_>) =
@@ -151,7 +151,7 @@ fn packets_that_differ_are_matched_exactly() {
 fn losses_copies_and_strangers_are_counted_exactly() {
     let told = run(&Scenario { loss: 0.03, duplication: 0.02, unexpected: 0.01, delay: (5 * US, 900 * US), ..PLAIN });
     assert!(told.lost > 400 && told.copies > 200 && told.foreign > 100);
-    // Of the last ones nobody can tell yet.
+    // The outcome of the last ones is still open.
     assert_eq!(told.counts.lost + told.counts.pending, told.lost);
     assert_eq!((told.counts.duplicated, told.counts.unexpected), (told.copies, told.foreign));
     assert_eq!((told.wrong, told.counts.ambiguous), (0, 0));
@@ -167,7 +167,7 @@ fn reordering_is_that_of_its_definition() {
     }
 }
 
-/// Trains of pure acknowledgements, wrapped identifiers, payloads that repeat.
+/// Trains of pure acknowledgements, wrapped identifiers, repeated payloads.
 #[test]
 fn packets_that_are_alike_are_matched_truly_or_called_ambiguous() {
     let mut wrong_but_ambiguous = 0;
@@ -186,7 +186,7 @@ fn packets_that_are_alike_are_matched_truly_or_called_ambiguous() {
     assert_eq!((told.wrong, told.counts.ambiguous, told.counts.lost + told.counts.pending), (0, 0, told.lost));
 }
 
-/// In order and without loss even equal packets have their true delays.
+/// In order and without loss, equal packets too have their true delays.
 #[test]
 fn equal_packets_in_order_are_matched_in_order() {
     let told = run(&Scenario { alike_after: 1, ..PLAIN });
@@ -245,7 +245,7 @@ fn both_directions_are_apart() {
     matcher.push(Tap::Second, Way::Backward, &at(1), &mut sink);
     matcher.push(Tap::Second, Way::Forward, &at(5), &mut sink);
     matcher.push(Tap::First, Way::Backward, &at(9), &mut sink);
-    // Time passes for both.
+    // Time advances in both directions.
     matcher.push(Tap::First, Way::Forward, &at(3 * MS), &mut sink);
     assert_eq!(told.len(), 2);
     for (way, from, until) in [(Way::Forward, 0, 5), (Way::Backward, 1, 9)] {
@@ -259,7 +259,7 @@ fn both_directions_are_apart() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order of time, no packet is counted twice or not at all, and each is reported once.
+    /// For any input in any order of time, each packet is counted and reported exactly once.
     #[test]
     fn counts_add_up(
         records in prop::collection::vec((any::<bool>(), any::<bool>(), 0_i64..5_000, 0_u64..12), 0..400),
@@ -304,7 +304,7 @@ proptest! {
         }
     }
 
-    /// Packets that differ, in order of time: a model that remembers everything says the same.
+    /// For distinct packets in order of time, a simple model with unlimited memory gives the same result.
     #[test]
     fn a_simple_model_agrees(
         packets in prop::collection::vec((0_i64..50, 0_i64..200, any::<bool>()), 1..200), window in 1_i64..150,
@@ -325,13 +325,14 @@ proptest! {
         prop_assert_eq!(counts.unexpected, second.len() as u64 - within);
     }
 
-    /// All packets of some digests, matched without the others: each is reported as among all, in every direction, with any clocks.
+    /// The packets of some digests, matched separately, have the same results as among all, in every direction, with
+    /// any clocks.
     #[test]
     fn slices_agree_with_the_whole(
         records in prop::collection::vec((any::<bool>(), prop::bool::weighted(0.8), 0_i64..60, 0_i64..40, 0_u64..30), 0..400),
         window in 0_i64..900, ahead in prop::sample::select(vec![0_i64, 1, 300, 5_000]), slices in 1_u64..6,
     ) {
-        // Times go on by gaps; a stamp may be earlier than those before it at its tap.
+        // Times increase by gaps; a timestamp may be earlier than those before it at its tap.
         let (mut time, mut latest) = (0, [0_i64; 2]);
         let mut events = Vec::new();
         for (is_first, is_forward, gap, back, digest) in records {
@@ -390,7 +391,7 @@ proptest! {
                 found.push((way == Way::Forward, outcome));
             }
         }
-        // Reordering, of the arrivals of all slices in their order.
+        // Reordering, from the arrivals of all slices in order.
         let mut extents = HashMap::new();
         for (place, arrivals) in arrivals.iter_mut().enumerate() {
             arrivals.sort_unstable_by_key(|one| one.rank);

@@ -1,11 +1,9 @@
-/* All frames of an interface go to an AF_XDP socket, each with the time of its arrival before its first byte: a bridge in
- * user space. None goes on to the stack; a frame of a queue that has no socket is lost. Those that the bridge need not see
- * may go straight to its other port.
- *
- * What stands before a frame is struct arrival, in its metadata, which the kernel copies along with it. A VLAN tag that the
- * device or a neighbour's stack keeps beside the frame is stored there too; the driver knows it, so the program that asks for
- * it is bound to its device. Where the driver has no metadata, the frame goes without all this.
- */
+/* Redirects all frames of an interface to an AF_XDP socket, each preceded by the time of its arrival, for a bridge in
+ * user space. No frame reaches the stack; a frame of a queue without a socket is lost. Frames that the bridge need not
+ * see may be redirected to its other port. The metadata before a frame is struct arrival, which the kernel copies with
+ * the frame. It also holds a VLAN tag that the device or a neighbour's stack keeps outside the frame. Only the driver
+ * knows that tag, so the program that reads it is bound to its device. Where the driver does not support metadata, the
+ * frame has none. */
 
 #include "stream.h"
 
@@ -19,12 +17,12 @@
 #define IPV4 0x0800
 #define IPV6 0x86DD
 
-/* crates/port/src/bridge/xdp.rs has the same order. */
+/* In the same order as in crates/port/src/bridge/xdp.rs. */
 struct arrival {
 	__u32 mark;
-	__be16 tag_type; /* 0: there is no tag beside the frame */
+	__be16 tag_type; /* 0: no tag outside the frame */
 	__be16 tag_control;
-	__u64 at; /* ns, CLOCK_MONOTONIC: nobody sets it */
+	__u64 at; /* ns, CLOCK_MONOTONIC: never stepped */
 };
 
 struct {
@@ -34,7 +32,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* What the bridge wants to see: frames of these EtherTypes, as many as `wanted` says. */
+/* The EtherTypes that the bridge must see; `wanted` is their number. */
 const volatile struct {
 	__u32 wanted;
 	__u16 ethertypes[MOST_WANTED];
@@ -48,7 +46,7 @@ struct {
 	__type(value, __u32);
 } other SEC(".maps");
 
-/* Whether what is not wanted goes straight to the other port. */
+/* Whether frames that are not wanted are redirected to the other port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -56,7 +54,7 @@ struct {
 	__type(value, __u64);
 } redirects SEC(".maps");
 
-/* Frames that went straight there. */
+/* The number of frames redirected to the other port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -64,7 +62,7 @@ struct {
 	__type(value, __u64);
 } redirected SEC(".maps");
 
-/* Linux 6.8. Weak: without it the other program can be had. */
+/* Linux 6.8. Weak: without it the other program can still be loaded. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *protocol, __u16 *control) __ksym __weak;
 
 static __always_inline __u32 folded(__u32 sum)
@@ -73,7 +71,7 @@ static __always_inline __u32 folded(__u32 sum)
 	return (sum & 0xFFFF) + (sum >> 16);
 }
 
-/* Whether the checksum of a transport header is no mere sum of its pseudo-header, `sum`: nothing was left to do. */
+/* Whether the checksum of a transport header differs from the sum of its pseudo-header, `sum`: then it is complete. */
 static __always_inline int is_finished(void *header, void *end, __u8 protocol, __u16 length, __u32 sum)
 {
 	__be16 *field = header + (protocol == IPPROTO_TCP ? 16 : 6);
@@ -120,7 +118,7 @@ static __always_inline int is_tag(__be16 type)
 	return type == bpf_htons(CUSTOMER_TAG) || type == bpf_htons(SERVICE_TAG) || type == bpf_htons(OLD_SERVICE_TAG);
 }
 
-/* Whether a frame can go on as it is: nobody wants to see it, and nothing of it was left undone. */
+/* Whether a frame can be redirected as it is: the bridge need not see it, and its checksum is complete. */
 static __always_inline int goes_on(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;

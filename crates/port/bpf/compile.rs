@@ -1,10 +1,10 @@
-//! Compiles programs of a crate's `bpf/` with clang, for its build script.
+//! Compiles the BPF programs of a crate's `bpf/` with clang, for its build script.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles these programs into the folder of the build's results, or ends the build and says why.
+/// Compiles these programs into `OUT_DIR`, or fails the build with the reason.
 pub fn compile_all(programs: &[&str]) {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
@@ -12,7 +12,7 @@ pub fn compile_all(programs: &[&str]) {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     for program in programs {
         if let Err(why) = compile(program, &out) {
-            // One line: cargo shows it as it is.
+            // One line, because cargo prints it unchanged.
             let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
             eprintln!("{package}: bpf/{program}.bpf.c was not compiled: {why}");
             std::process::exit(1);
@@ -36,8 +36,8 @@ fn compile(program: &str, out: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Where the headers are: `stream.h` beside the programs of `port`, libbpf's own, which libbpf-sys brings, and those of the
-/// kernel's interface, of which Debian keeps a part by architecture. Those of another architecture lie below `SOJOURN_SYSROOT`.
+/// The include folders: `stream.h` beside the programs of `port`; libbpf's headers, from libbpf-sys; and the kernel's
+/// UAPI headers, part of which Debian keeps by architecture. Those of another architecture are below `SOJOURN_SYSROOT`.
 fn includes() -> Vec<OsString> {
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let root = std::env::var("SOJOURN_SYSROOT").unwrap_or_default();

@@ -1,7 +1,6 @@
-/* Frames of one interface take a way over others, and come back to where they were: what its host sends leaves by the first of
- * them, and what comes in by the second; what comes in by these goes on as if it had never been away. A mark tells who has been
- * there. All in the kernel's own packets: checksums, tags and super-frames go on as they came.
- */
+/* Detours the frames of one interface over two others: its egress frames leave by the first, its ingress frames by the
+ * second. Frames received on either continue where they left off. A mark identifies frames that have been over the
+ * detour. All programs work on skbs: checksums, tags and super-frames are unchanged. */
 
 #include "stream.h"
 
@@ -9,13 +8,13 @@
 
 #define BEEN_THERE 0x534a4452 /* "SJDR" */
 
-/* crates/port/src/bridge/detour.rs has the same order. */
+/* In the same order as in crates/port/src/bridge/detour.rs. */
 const volatile struct {
 	__u32 to;
 	__u32 flags;
 } asked = {};
 
-/* At both ends of the interface. */
+/* Attached to egress and ingress of the interface. */
 SEC("tc")
 int leave(struct __sk_buff *skb)
 {
@@ -26,7 +25,7 @@ int leave(struct __sk_buff *skb)
 	return bpf_redirect(asked.to, 0);
 }
 
-/* Where they come back. */
+/* Attached to ingress of the two others, where frames return. */
 SEC("tc")
 int come_back(struct __sk_buff *skb)
 {

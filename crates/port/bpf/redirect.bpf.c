@@ -1,8 +1,6 @@
-/* Frames of one EtherType go to an AF_XDP socket, each with the time of its arrival before its first byte; all others pass.
- *
- * The time stands in the frame's metadata, which the kernel copies along with the frame: struct arrival. Where the driver has
- * no metadata, the frame goes without it.
- */
+/* Redirects the frames of one EtherType to an AF_XDP socket, each preceded by the time of its arrival; passes all
+ * others. The time is in the frame's metadata, struct arrival, which the kernel copies with the frame. Where the driver
+ * does not support metadata, the frame has none. */
 
 #include "stream.h"
 

@@ -1,14 +1,13 @@
-/* Frames that nobody wants to see go from one interface to another: a bridge within the kernel, with an account of its own. One
- * program hangs where frames come in, another where they leave by the other interface: what came in and got no further is lost,
- * for it is too long for that interface. What that interface drops, it counts itself. A frame here may stand for several (GSO):
- * each is counted.
- */
+/* Forwards frames from one interface to another, for a bridge that needs to see none, and counts them. One program is
+ * attached to ingress, the other to egress of the other interface: a frame that is counted only at ingress is lost,
+ * because it exceeds that interface's MTU. That interface counts its own drops. One skb may stand for several frames
+ * (GSO); each is counted. */
 
 #include "stream.h"
 
 #include <linux/pkt_cls.h>
 
-/* crates/port/src/bridge/straight.rs has the same order. */
+/* In the same order as in crates/port/src/bridge/straight.rs. */
 const volatile struct {
 	__u32 from;
 	__u32 to;
@@ -30,21 +29,21 @@ static __always_inline void count(struct __sk_buff *skb)
 		__sync_fetch_and_add(counted, skb->gso_segs ? skb->gso_segs : 1);
 }
 
-/* Where frames come in. */
+/* Attached to ingress. */
 SEC("tc")
 int pass_on(struct __sk_buff *skb)
 {
 	__u32 longest = 0;
 
 	count(skb);
-	/* Of a super-frame each segment is looked at. A tag that stands in the frame is not of its length. */
+	/* Checks each segment of a super-frame. The MTU does not include a tag that is in the frame. */
 	if (skb->gso_segs ? bpf_check_mtu(skb, asked.to, &longest, 0, BPF_MTU_CHK_SEGS) > 0
 			  : bpf_check_mtu(skb, asked.to, &longest, -(int)sizeof(struct tag), 0) > 0)
 		return TC_ACT_SHOT;
 	return bpf_redirect(asked.to, 0);
 }
 
-/* Where they leave: what this host sends there itself came in nowhere. */
+/* Attached to egress: does not count what this host itself sends there. */
 SEC("tc")
 int passed_on(struct __sk_buff *skb)
 {

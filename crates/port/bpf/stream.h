@@ -1,4 +1,5 @@
-/* What the programs of this folder know of frames: Ethernet, one VLAN tag, the stream header (crates/wire/src/stream.rs). */
+/* The frame formats that the programs of this folder parse: Ethernet, one VLAN tag, the stream header
+ * (crates/wire/src/stream.rs). */
 
 #ifndef SOJOURN_STREAM_H
 #define SOJOURN_STREAM_H
@@ -34,7 +35,7 @@ struct stream_header {
 	__be64 intended;
 	__be64 sent;
 	__be32 check;
-} __attribute__((packed, aligned(2))); /* behind an Ethernet header it is at an even place */
+} __attribute__((packed, aligned(2))); /* after an Ethernet header it is at an even offset */
 
 #define STREAM_MAGIC 0x534F4A33 /* "SOJ3" */
 
@@ -49,7 +50,7 @@ static __always_inline __u64 seq_of(struct stream_header *header)
 	return (__u64)bpf_ntohs(header->seq_high) << 32 | bpf_ntohl(header->seq_low);
 }
 
-/* The check of a header of the kind KIND_LIVE: the exclusive or of its words. */
+/* The checksum of a header of the kind KIND_LIVE: the exclusive or of its words. */
 static __always_inline __u32 parity(struct stream_header *header)
 {
 	__u64 words = bpf_be64_to_cpu(header->key) ^ seq_of(header) ^ bpf_be64_to_cpu(header->intended) ^
@@ -59,7 +60,7 @@ static __always_inline __u32 parity(struct stream_header *header)
 	       ((__u32)header->kind << 24 | (__u32)header->node << 16 | bpf_ntohs(header->flow));
 }
 
-/* The user data of a frame of this EtherType, with or without a tag; NULL for any other. */
+/* The payload of a frame of this EtherType, with or without a tag; NULL for any other. */
 static __always_inline void *user_data(struct xdp_md *ctx, __u16 ethertype)
 {
 	void *end = (void *)(long)ctx->data_end;

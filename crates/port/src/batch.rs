@@ -1,21 +1,22 @@
-//! Many frames in one call: what a stream at a high rate needs beside [`Port`].
+//! Sends and receives many frames with one call, for streams at a high rate.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 
 use crate::{Port, PortError, Received, Sent};
 
-/// The most frames that one call of [`Batch::receive_batch`] hands over, so that its caller can look at the clock.
+/// The most frames that one call of [`Batch::receive_batch`] returns, so that its caller can read the clock between
+/// calls.
 pub const MOST_AT_ONCE: usize = 64;
 
 /// A port that moves many frames with one call. The default methods move them one by one.
 pub trait Batch: Port {
-    /// Sends the frames of `frame_bytes` bytes each that lie back to back in `frames`; a rest that is shorter is not sent.
-    /// Returns how many the kernel took: fewer when there was no room for the others in a queue. They have consecutive
-    /// numbers, which go on from those of [`Port::transmit`]; one that was not taken has none.
+    /// Sends the frames of `frame_bytes` bytes each that lie back to back in `frames`; a shorter remainder is not sent.
+    /// Returns how many the kernel accepted: fewer when a queue was full. Accepted frames have consecutive numbers that
+    /// continue those of [`Port::transmit`]; a frame that was not accepted has none.
     ///
     /// # Errors
-    /// When the kernel refuses the first one for another reason than a full queue.
+    /// When the kernel refuses the first frame, unless a queue is full.
     fn transmit_batch(&mut self, frames: &[u8], frame_bytes: usize) -> Result<usize, PortError> {
         let mut taken = 0;
         for frame in frames.chunks_exact(frame_bytes.max(1)) {
@@ -29,7 +30,7 @@ pub trait Batch: Port {
         Ok(taken)
     }
 
-    /// Hands over the frames that are there, oldest first, [`MOST_AT_ONCE`] at most, and returns how many. Never blocks.
+    /// Passes each waiting frame to `each`, oldest first, at most [`MOST_AT_ONCE`], and returns how many. Never blocks.
     ///
     /// # Errors
     /// When the kernel refuses, not when there is nothing to take.
@@ -52,8 +53,8 @@ pub trait Batch: Port {
         ended.map(|()| count)
     }
 
-    /// Sends a frame to whom the `nth` frame (from 0) of the last [`Batch::receive_batch`] came from. Where frames carry their
-    /// addresses themselves, this is [`Port::transmit`].
+    /// Sends a frame to the sender of the `nth` frame (from 0) of the last [`Batch::receive_batch`]. Where frames carry
+    /// their addresses, this is [`Port::transmit`].
     ///
     /// # Errors
     /// As [`Port::transmit`].
@@ -62,26 +63,26 @@ pub trait Batch: Port {
         self.transmit(frame)
     }
 
-    /// Says by what means of the kernel frames are sent, for the record: "`AF_PACKET` sendmmsg, qdisc bypassed".
+    /// Names the I/O backend that sends frames, for the record: "`AF_PACKET` sendmmsg, qdisc bypassed".
     fn engine(&self) -> &str;
 
-    /// The same of the frames that are received: "`AF_PACKET` recvmmsg".
+    /// Names the I/O backend that receives frames: "`AF_PACKET` recvmmsg".
     fn receive_engine(&self) -> &str {
         self.engine()
     }
 
-    /// Whether a program that it needs still hangs on its interface; so, where it needs none.
+    /// Whether the BPF program that it needs is still attached to its interface; `true` where it needs none.
     fn is_attached(&self) -> bool {
         true
     }
 
-    /// The descriptor that becomes readable when a frame can be received, for those who wait for several ports at once.
+    /// The descriptor that becomes readable when a frame can be received, for callers that poll several ports.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
 thread_local! {
-    /// Where the default of [`Batch::receive_batch`] puts a frame.
+    /// The buffer of the default [`Batch::receive_batch`].
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }

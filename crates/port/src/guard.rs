@@ -1,7 +1,8 @@
-//! Who is answered, with how much, and how often. Pure: addresses, lengths and times in, a judgement out; counts of all.
+//! Decides which requests are answered, with how many bytes, and how often. Pure: addresses, lengths and times in,
+//! decisions and counts out.
 //!
-//! Who sends a request is what the request says of itself. So an answer may go to somebody who never asked: it must not be
-//! longer than what was received, must not set off another answer, and must be bounded in number.
+//! A request's source address may be forged, so an answer may reach a host that never asked. Therefore an answer must
+//! not be longer than its request, must not cause another answer, and must be limited in rate.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,33 +12,33 @@ use sojourn_wire::{PeerAddress, Peers};
 
 use crate::Route;
 
-/// Above 1023: services that answer whatever comes over UDP. Below, nobody asks from.
+/// UDP services above port 1023 that answer any datagram. No request comes from a port below 1024.
 const REFLECTORS: [u16; 6] = [1_900, 3_478, 3_702, 5_353, 5_683, 11_211];
 const FIRST_PORT_TO_ASK_FROM: u16 = 1_024;
 
-/// The longest answer to a shorter request: the largest frames in use (jumbo) and some room.
+/// The longest answer to a shorter request: the largest frames in use (jumbo), with some margin.
 const LONGEST_AMPLIFIED_BYTES: usize = 9_216;
 
-/// Of how many peers the rates are watched: so many sets of so many.
+/// The table of per-peer rates: this many sets, each of `WAYS` peers.
 const SETS: usize = 1_024;
 const WAYS: usize = 4;
 
-/// How long a peer may go on faster than its rate, after it was quiet.
+/// How long a peer that was quiet may exceed its rate.
 const BURST: Nanos = Nanos::millis(100);
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Who may be answered, with how much, and how often.
+/// Which peers are answered, with how many bytes, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// These alone are answered.
+    /// The peers that are answered; no others are.
     pub allowed: Vec<Peers>,
-    /// These may be given answers that are longer than their requests.
+    /// The peers that may get answers longer than their requests.
     pub amplified: Vec<Peers>,
-    /// The UDP ports that answers leave from: from there nobody asks.
+    /// The UDP source ports of our answers: no request comes from them.
     pub own_ports: Vec<u16>,
-    /// The most requests a second of each peer that are answered; 0: no limit.
+    /// The most requests per second and peer that are answered; 0: no limit.
     pub peer_rate: u32,
-    /// The most requests a second that are answered; 0: no limit.
+    /// The most requests per second of all peers that are answered; 0: no limit.
     pub rate: u32,
 }
 
@@ -48,37 +49,37 @@ impl Default for Policy {
     }
 }
 
-/// Why something that came in was not answered.
+/// Why a received frame was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// It came to a broadcast or multicast address.
+    /// It was sent to a broadcast or multicast address.
     Group,
-    /// It came from an address that no host has, or from our own port.
+    /// Its source is an address that no host has.
     Source,
-    /// It came from port 0, or from one where somebody answers himself.
+    /// Its source port is below 1024, that of a service that answers, or our own.
     Port,
-    /// Its peer is none of those that are answered.
+    /// Its peer is not among those that are answered.
     NotAllowed,
-    /// It is no request, or a damaged one.
+    /// It is no valid request.
     Unexpected,
-    /// It is not authenticated by the key.
+    /// It is not authentic: its tag does not match the key.
     Unauthenticated,
-    /// It is authenticated, and came before.
+    /// It is authenticated, but was received before.
     Replayed,
-    /// It can be an answer: two who answer answers never end.
+    /// It may be an answer: two responders that answer answers never stop.
     Reflected,
-    /// It would begin one session more than are remembered.
+    /// It would start a session, but the session table, or its peer's share of it, is full.
     Sessions,
-    /// It asks for a longer answer than it is itself.
+    /// It requests an answer longer than itself.
     TooLong,
-    /// Its peer asks more often than is answered.
+    /// Its peer exceeds the rate per peer.
     PeerRate,
-    /// All peers together ask more often than is answered.
+    /// All peers together exceed the total rate.
     Rate,
 }
 
 impl Refusal {
-    /// Each of them.
+    /// Every refusal.
     pub const ALL: [Self; 12] = [
         Self::Group,
         Self::Source,
@@ -94,7 +95,7 @@ impl Refusal {
         Self::Rate,
     ];
 
-    /// Returns its name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Group => "to_group",
@@ -112,12 +113,12 @@ impl Refusal {
         }
     }
 
-    /// Returns what it says to a person.
+    /// Returns the description that a person reads.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Group => "to a broadcast or multicast address",
-            Self::Source => "from an address that no host has, or our own port",
-            Self::Port => "from port 0 or a port where somebody answers",
+            Self::Source => "from an address that no host has",
+            Self::Port => "from our own port, a port below 1024, or that of a service that answers",
             Self::NotAllowed => "from peers that --allow does not name",
             Self::Unexpected => "unexpected",
             Self::Unauthenticated => "not authenticated by the key",
@@ -131,25 +132,25 @@ impl Refusal {
     }
 }
 
-/// What a frame that came in is about.
+/// What a decision about a received frame depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Who sent it.
+    /// The sender.
     pub peer: PeerAddress,
-    /// Whether it was sent to others as well.
+    /// Whether other hosts received it too.
     pub to_group: bool,
-    /// When it is judged.
+    /// The time of the decision.
     pub now: Time,
 }
 
 impl Case {
-    /// Returns the case of a datagram.
+    /// Returns the case of a datagram that was received by `route`.
     pub fn datagram(route: Route, now: Time) -> Self {
         Self { peer: PeerAddress::Internet(route.from), to_group: route.to_group, now }
     }
 
-    /// Who asks, as far as bounds on a peer go: an IPv4 host, an IPv6 network of 64 bits (a host can have all of its addresses), a
-    /// MAC address.
+    /// Returns the key that per-peer limits use: an IPv4 host, an IPv6 /64 network (one host may own all of its
+    /// addresses), or a MAC address.
     pub fn identity(&self) -> u128 {
         let tagged = |tag: u128, bits: u128| tag << 64 | bits;
         match self.peer {
@@ -162,16 +163,16 @@ impl Case {
     }
 }
 
-/// How many bytes come in and go out.
+/// The lengths of a request and of its answer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Of the request.
+    /// Length of the request.
     pub request: usize,
-    /// Of its answer.
+    /// Length of its answer.
     pub answer: usize,
 }
 
-/// Judges what comes in, and counts.
+/// Decides on received requests, and counts the decisions.
 #[derive(Debug)]
 pub struct Guard {
     policy: Policy,
@@ -190,15 +191,15 @@ struct Bucket {
 }
 
 impl Guard {
-    /// Begins with nothing counted. `seed` is random, so that nobody can choose peers that are watched in one place.
+    /// Starts with all counts at 0. `seed` is random, so that nobody can choose peers that share a set of the table.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let unused = Bucket { peer: 0, full_at: Time(i64::MIN) };
         Self { policy, seed, peers: vec![[unused; WAYS]; SETS], all: unused, answered: 0, refused: BTreeMap::new() }
     }
 
-    /// Returns what to answer; counts it. Where its sender may be answered, `accepts` reads the request, and says how many bytes it
-    /// has and how many its answer will have, or why there is none. What is refused so far leaves no trace but its count:
-    /// `takes` alone, called last, remembers the request, and returns what the answer needs.
+    /// Decides whether a request is answered and counts the decision. If its sender may be answered, `accepts` parses
+    /// the request and returns its length and that of the answer, or why there is none. Until then nothing but the
+    /// counts changes. `takes`, called last, is the only one to remember the request; it returns what the answer needs.
     pub fn admits<A, T>(
         &mut self,
         case: &Case,
@@ -213,22 +214,22 @@ impl Guard {
         judged.ok()
     }
 
-    /// Says that answers leave from this UDP port, too.
+    /// Adds a UDP port that answers are sent from.
     pub fn add_own_port(&mut self, port: u16) {
         self.policy.own_ports.push(port);
     }
 
-    /// Returns who may be answered.
+    /// Returns the policy.
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Returns how many were answered.
+    /// Returns the number of answered requests.
     pub const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Returns how many were not, for that reason.
+    /// Returns the number of requests that were refused for this reason.
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused.get(&refusal).copied().unwrap_or_default()
     }
@@ -292,7 +293,7 @@ impl Guard {
         self.all.take(rate, case.now);
     }
 
-    /// The bucket of a peer: of the few that share its place, its own or that of the one who was longest quiet, whose is full.
+    /// The bucket of a peer: its own in its set, or else the one that is full the longest, which it replaces.
     fn bucket(&mut self, peer: u128) -> &mut Bucket {
         let set = &mut self.peers[mixed(peer, self.seed) as usize % SETS];
         let nth = set.iter().position(|bucket| bucket.peer == peer).unwrap_or_else(|| {
@@ -305,7 +306,7 @@ impl Guard {
 }
 
 impl Bucket {
-    /// Whether a token is left; always, where there is no limit. A clock that was set back fills the bucket.
+    /// Whether a token is left; always `true` without a limit. A clock that was set back refills the bucket.
     fn has_room(&mut self, rate: u32, now: Time) -> bool {
         if rate == 0 {
             return true;
@@ -325,7 +326,7 @@ impl Bucket {
     }
 }
 
-/// The time in which a token comes.
+/// The time between two tokens.
 fn period(rate: u32) -> Nanos {
     Nanos(SECOND_NS / i64::from(rate))
 }
@@ -444,12 +445,12 @@ mod tests {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 1);
         let mut ask =
             |from: &str, at: i64| guard.admits_bytes(&Case { now: Time(SECOND_NS + at), ..case(from) }, ALIKE);
-        // Ten times too fast, for 10 s: the rate, and once what comes in 100 ms.
+        // Ten times the rate, for 10 s: admits the rate, plus one burst of 100 ms.
         let taken = (0..100_000).filter(|nth| ask("10.0.0.1:40000", nth * 100_000)).count();
         assert!((10_000..=10_102).contains(&taken), "{taken}");
         assert!(ask("10.0.0.2:40000", 10 * SECOND_NS));
         assert!(!ask("10.0.0.1:40001", 10 * SECOND_NS - 100_000), "another port is the same peer");
-        // At its rate it is always answered.
+        // A peer at its rate is always answered.
         assert_eq!((0..5_000).filter(|nth| ask("10.0.0.3:40000", nth * 1_000_000)).count(), 5_000);
         assert_eq!(guard.refused(Refusal::PeerRate) + guard.answered(), 105_002);
     }
@@ -491,7 +492,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, each is in one count, and no answer is longer than its request.
+        /// Each request is in exactly one count, and no answer is longer than its request.
         #[test]
         fn each_is_in_one_count(
             cases in prop::collection::vec((any::<[u8; 4]>(), any::<u16>(), any::<bool>(), any::<Option<(u8, u8)>>(), 0..2_i64 * SECOND_NS), 0..200),

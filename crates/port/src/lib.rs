@@ -1,12 +1,11 @@
-//! Where frames enter and leave.
+//! Sends and receives frames.
 //!
-//! [`Port`] is the one seam between an engine's world and the outside. A backend is chosen once, by the program; the
-//! driver's loop is generic over it. What a "frame" is depends on the backend and is said by
-//! [`Capabilities::framing`]: a whole Ethernet frame without FCS (`packet`, `xdp`), an ICMP message (`icmp`), or a
-//! UDP payload (`udp`); `sim` carries whichever it is asked to.
+//! [`Port`] is the one interface between the engines and the outside. A program chooses its backend once; the driver's
+//! loop is generic over it. [`Capabilities::framing`] says what a frame of a backend is: a whole Ethernet frame without
+//! FCS (`packet`, `xdp`), an ICMP message (`icmp`) or a UDP payload (`udp`); `sim` carries any of them.
 //!
-//! Who may be answered is judged here too ([`guard`]), for whatever is asked. Nothing here knows what a probe is. What needs programs in the kernel (`xdp`, and the ports of a bridge) is behind the
-//! feature `bpf`, so that who has no need of them builds no libbpf.
+//! [`guard`] decides which requests may be answered. This crate does not know the format of a probe. The backends that
+//! need BPF programs (`xdp`, and the ports of a bridge) are behind the feature `bpf`; without it, libbpf is not built.
 
 mod batch;
 #[cfg(feature = "bpf")]
@@ -32,90 +31,90 @@ use std::net::SocketAddr;
 
 use sojourn_time::{Stamp, Time};
 
-/// A place where frames enter and leave.
+/// Sends and receives frames.
 pub trait Port {
-    /// Sends one frame. Returns the number under which its late TX timestamp will come, counted from 0.
+    /// Sends one frame. Returns the number that its late TX timestamp will have, counted from 0.
     ///
     /// # Errors
     /// When the kernel refuses the frame; the frame then has no number.
     fn transmit(&mut self, frame: &[u8]) -> Result<Sent, PortError>;
 
-    /// Takes the next received frame, if one is there, into `buffer`. Never blocks.
+    /// Copies the next received frame, if there is one, into `buffer`. Never blocks.
     ///
     /// # Errors
     /// When the kernel refuses, not when there is nothing to take.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError>;
 
-    /// Takes the next late TX timestamp, if one is there. Never blocks.
+    /// Returns the next late TX timestamp, if there is one. Never blocks.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError>;
 
-    /// Sleeps until a frame can be received or `deadline` has come, whichever is first; may return early.
+    /// Sleeps until a frame can be received or until `deadline`, whichever is first; may return early.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
     fn wait(&mut self, deadline: Time) -> Result<(), PortError>;
 
-    /// Says what this port can do.
+    /// Returns what this port can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Counts the frames that our own socket or ring dropped since the port was opened.
+    /// Counts the frames that the tester's own socket or ring dropped since the port was opened.
     fn local_drops(&mut self) -> u64;
 }
 
-/// One frame on its way.
+/// A transmitted frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The number of this transmission on its port; [`TxTimestamp::number`] repeats it.
     pub number: u32,
-    /// When the program called, just before the call.
+    /// When the program made the call: read just before it.
     pub called: Time,
 }
 
 /// One received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// How many bytes of the buffer it fills. A frame longer than the buffer is cut.
+    /// The frame's length in the buffer, in bytes. A frame longer than the buffer is truncated.
     pub length: usize,
-    /// When it arrived, by the best source that the port has for this frame.
+    /// The RX timestamp, from the best source that the port has for this frame.
     pub arrived: Stamp,
-    /// When the program had it in hand, just after the call.
+    /// When the call returned: read just after it.
     pub returned: Time,
-    /// Who sent it, where the kernel tells: over UDP. Ethernet frames say it themselves.
+    /// The sender's address where the kernel reports it (UDP). Ethernet frames carry it themselves.
     pub from: Option<SocketAddr>,
 }
 
-/// When a frame left, told afterwards.
+/// A late TX timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxTimestamp {
     /// The number that [`Port::transmit`] gave.
     pub number: u32,
-    /// When it came there, by the best source that the port has.
+    /// The timestamp, from the best source that the port has.
     pub left: Stamp,
-    /// Where that was.
+    /// Where the frame was at that time.
     pub kind: StampKind,
 }
 
-/// Which place on its way out a frame had come to when it was stamped.
+/// The point of the transmit path at which a frame was timestamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StampKind {
-    /// The queueing discipline took it. Only told where it was asked for ([`Stamps::All`]).
+    /// The queueing discipline accepted it. Reported only on request ([`Stamps::All`]).
     Scheduled,
     /// The driver sent it.
     Left,
 }
 
-/// Which late TX timestamps a port is to take. Each costs a message on the socket's error queue.
+/// Which late TX timestamps a port requests. Each costs a message on the socket's error queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// None.
     None,
-    /// As it leaves.
+    /// When the driver sends the frame.
     #[default]
     Departure,
-    /// As it leaves, and as it enters the queueing discipline.
+    /// When the driver sends the frame, and when the queueing discipline accepts it.
     All,
 }
 
@@ -144,50 +143,50 @@ pub struct Capabilities {
 }
 
 impl PortError {
-    /// Whether a queue on the way out had no room: the frame may be sent again later.
+    /// Whether a transmit queue was full: the frame may be transmitted again later.
     pub fn is_full_queue(&self) -> bool {
         let Self::System { source, .. } = self else { return false };
         source.kind() == std::io::ErrorKind::WouldBlock || source.raw_os_error() == Some(libc::ENOBUFS)
     }
 }
 
-/// Why a port could not do what was asked. The message names operation and object and says what would fix it.
+/// An error of a port. Its message names operation and object, and says what would fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// A system call failed.
     #[error("{operation} {object}: {source}")]
     System {
-        /// What was tried, as a verb: "bind", "send on".
+        /// The operation, as a verb: "bind", "send on".
         operation: &'static str,
-        /// To what: an interface, an address.
+        /// The object: an interface, an address.
         object: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The right to do it is missing.
+    /// The process lacks the capability.
     #[error("{operation} {object} needs {right}: {fix}")]
     Denied {
-        /// What was tried.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// To what.
+        /// The object of the operation.
         object: String,
-        /// The capability that is missing: "CAP_NET_RAW".
+        /// The missing capability: "CAP_NET_RAW".
         right: &'static str,
         /// What would fix it.
         fix: String,
     },
-    /// The request names what is not there, or asks for more than it holds: no command here fixes that.
+    /// The request names an object that does not exist, or exceeds its limits: only another request helps.
     #[error("{object}: {problem}")]
     Wrong {
         /// The interface or address.
         object: String,
-        /// What is wrong with what was asked, and what could be asked instead.
+        /// What is wrong with the request, and what could be requested instead.
         problem: String,
     },
-    /// The peer's host answers, and says that nobody listens at that port.
+    /// The peer's host reports that no socket listens at that port.
     #[error("{0}: nobody listens there; start `sojourn probe respond` on it")]
     Refused(String),
-    /// The interface is down, the route is missing, the port is taken: it cannot be used until that is fixed.
+    /// The interface is down, the route is missing or the port is taken: unusable until that is fixed.
     #[error("{object}: {problem}")]
     Unusable {
         /// The interface or address.
@@ -195,12 +194,12 @@ pub enum PortError {
         /// What is wrong with it, and what would fix it.
         problem: String,
     },
-    /// Somebody has taken away what it used: what went through it is not to be trusted to the end.
+    /// Somebody removed something that the port needs, such as its XDP program: its counts are incomplete.
     #[error("{object}: {problem}")]
     TakenAway {
         /// The interface.
         object: String,
-        /// What was taken, and by what.
+        /// What was removed, and by what.
         problem: String,
     },
 }

@@ -1,29 +1,29 @@
-//! Where requests come in from peers that are not known beforehand.
+//! Receives requests from peers that are not known beforehand.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use crate::{Framing, PortError, Received};
 
-/// How a datagram came: what its headers say that are not handed over with its bytes.
+/// The addresses of a received datagram, from the headers that its payload does not include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Who sent it, by what it says itself.
+    /// The source address, as the datagram states it.
     pub from: SocketAddr,
-    /// The address of this host that it came to, where the kernel tells.
+    /// The destination address, where the kernel reports it.
     pub to: Option<IpAddr>,
-    /// Whether it was sent to a broadcast or multicast address, and so to others as well.
+    /// Whether the destination was a broadcast or multicast address, so that other hosts received it too.
     pub to_group: bool,
-    /// Its TTL or hop limit as it came in, where that was asked for.
+    /// The TTL or hop limit on receipt, where it was requested.
     pub hop_limit: Option<u8>,
 }
 
-/// A place where requests come in, each to be answered to whom it came from. Waited for by its descriptor.
+/// Receives requests, each of which is answered to its sender. Callers poll its descriptor.
 pub trait Listener: AsFd {
-    /// Whom to answer, and from where.
+    /// The peer to answer, and the local address to answer from.
     type Peer;
 
-    /// Takes the next request, if one is there, into `buffer`. Never blocks.
+    /// Copies the next request, if there is one, into `buffer`. Never blocks.
     ///
     /// # Errors
     /// When the kernel refuses, not when there is nothing to take.
@@ -35,12 +35,12 @@ pub trait Listener: AsFd {
     /// When the kernel refuses the frame.
     fn answer(&mut self, peer: &Self::Peer, frame: &[u8]) -> Result<(), PortError>;
 
-    /// Says how the request of `peer` came; `None` where its frame has all of that itself.
+    /// Returns the addresses of `peer`'s request; `None` where the frame itself carries all of them.
     fn route(&self, peer: &Self::Peer) -> Option<Route>;
 
-    /// Says what its frames consist of.
+    /// Returns what its frames consist of.
     fn framing(&self) -> Framing;
 
-    /// Counts the requests that our own socket dropped since it was opened.
+    /// Counts the requests that the tester's own socket dropped since it was opened.
     fn local_drops(&mut self) -> u64;
 }

@@ -1,7 +1,7 @@
-//! Captures: pcap files are read and written, pcapng files too, also compressed ones.
+//! Reads and writes captures: pcap and pcapng files, compressed ones too.
 //!
-//! [`Capture`] takes Ethernet captures alone and stops at what is wrong with them; [`Frames`] reads what can be read. Timestamps are
-//! `CLOCK_REALTIME`.
+//! [`Capture`] takes Ethernet captures only and stops at the first error; [`Frames`] reads as much as is readable.
+//! Timestamps are `CLOCK_REALTIME`.
 
 mod format;
 mod frames;

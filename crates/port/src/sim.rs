@@ -1,7 +1,8 @@
-//! A simulated line: requests go through it in simulated time to an answering peer, and the replies come back.
+//! A simulated link: requests cross it in simulated time to an answering peer, and the replies come back.
 //!
-//! Exact and repeatable: the draws of a block depend on the line's seed and the block's number alone. Frames do not queue
-//! behind each other (delays are independent), but what a stall held leaves in order. There is no bandwidth and no MTU.
+//! Exact and repeatable: the random draws of a block depend only on the link's seed and the block's number. Frames do
+//! not queue behind each other (delays are independent), but frames held by a stall leave in order. There is no
+//! bandwidth and no MTU.
 
 mod clock;
 mod draw;
@@ -20,13 +21,13 @@ use sojourn_wire::{Carrier, ProbeHeader, ethernet, icmp, probe};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, StampKind, TxTimestamp};
 use draw::Draw;
 
-/// The longest frame that goes through.
+/// The longest frame that it carries.
 pub const MAX_FRAME_BYTES: usize = 65_549;
 
-/// How long after the first reply its duplicate comes.
+/// The delay of a duplicate after the first reply.
 const DUPLICATE_AFTER: Nanos = Nanos::micros(1);
 
-/// A port at one end of a simulated line.
+/// A port at one end of a simulated link.
 #[derive(Debug)]
 pub struct Sim {
     clock: ProberClock,
@@ -36,11 +37,11 @@ pub struct Sim {
     arrivals: BinaryHeap<Reverse<Arrival>>,
     stamps: VecDeque<TxTimestamp>,
     sent: u32,
-    /// Orders arrivals at the same time, in the order in which they were put there.
+    /// Orders arrivals of equal time: first queued, first received.
     order: u64,
 }
 
-/// A frame on its way back. Ordered by time, then by when it was put there.
+/// A reply in flight. Ordered by arrival time, then by the order of queueing.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Arrival {
     at: Time,
@@ -49,10 +50,10 @@ struct Arrival {
 }
 
 impl Sim {
-    /// Returns a port over `line` that carries frames as `carrier` does, in the time of `clock`.
+    /// Returns a port over `line` that carries frames of `carrier`, in the simulated time of `clock`.
     ///
     /// # Errors
-    /// When the line cannot be simulated.
+    /// When the link cannot be simulated.
     pub fn new(clock: &SimulatedClock, line: &Line, carrier: Carrier) -> Result<Self, LineError> {
         line.check()?;
         Ok(Self {
@@ -67,17 +68,17 @@ impl Sim {
         })
     }
 
-    /// Begins a block: seeds the draws anew and draws what is drawn once in a block.
+    /// Starts a block: reseeds the draws, and draws the values that are constant within a block.
     pub fn begin_block(&mut self, block: u32) {
         self.draw.begin_block(block);
     }
 
-    /// Returns the clock that the prober reads, with the step that the line asks for.
+    /// Returns the clock that the prober reads, with the clock step of the link's model.
     pub fn clock(&self) -> ProberClock {
         self.clock.clone()
     }
 
-    /// Puts the replies to `frame` on their way. A frame that asks nothing of the peer is swallowed.
+    /// Queues the replies to `frame`. A frame that is no request is dropped.
     fn carry(&mut self, frame: &[u8]) {
         let departed = self.clock.true_time();
         let Some(reached) = self.draw.forward(departed, self.frame_bytes(frame)) else { return };
@@ -164,7 +165,7 @@ impl Batch for Sim {
     }
 }
 
-/// Returns how much of a frame, as the port carries it, comes before the user data.
+/// Returns the number of header bytes before the user data in a frame of this carrier.
 const fn header_bytes(carrier: Carrier) -> usize {
     match carrier {
         Carrier::Icmp4 | Carrier::Icmp6 => icmp::HEADER_BYTES,
@@ -173,7 +174,7 @@ const fn header_bytes(carrier: Carrier) -> usize {
     }
 }
 
-/// Returns what the peer makes of `frame`: for ICMP its kernel echoes, for the others a responder of ours answers.
+/// Returns the peer's reply to `frame`: an echo reply of its kernel for ICMP, an answer of our responder otherwise.
 fn answer(carrier: Carrier, frame: &[u8], (arrival, departure): (Time, Time)) -> Option<Vec<u8>> {
     match carrier {
         Carrier::Icmp4 => echo(icmp::Version::V4, frame),

@@ -1,5 +1,5 @@
-//! Bridge ports: the suite over veth cables by each way in which the kernel moves frames;
-//! how they are opened, and that they go with their process.
+//! Bridge ports: runs the suite over veth cables with each I/O backend; tests how ports are opened, and that they end
+//! with their process.
 
 mod cables;
 mod namespace;
@@ -26,7 +26,7 @@ fn kernel_ports_pass_the_suite() {
         for (means, engine) in MEANS {
             kernel_twin(means, engine);
         }
-        // What is too large for a program in the driver leaves the general path.
+        // An MTU too large for native XDP leaves only generic XDP.
         for station in ["west", "east"] {
             ip(&format!("-n stations link set dev {station} mtu 9000"));
         }
@@ -96,7 +96,7 @@ fn what_cannot_be_bridged_is_said_in_a_sentence() {
             "right: the interface is down; switch it on with `ip link set dev right up`"
         );
         ip("link set dev right up");
-        // Another emulator, whatever moves its frames.
+        // Another emulator with any backend.
         for (has, _) in MEANS {
             let _first = Bridge::open(has);
             for (wants, _) in MEANS {
@@ -107,7 +107,7 @@ fn what_cannot_be_bridged_is_said_in_a_sentence() {
                 assert_eq!(error, expected);
             }
         }
-        // Somebody else's program.
+        // An XDP program of another process.
         let foreign = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
         for means in [Means::Auto, Means::Xdp] {
             assert_eq!(
@@ -118,7 +118,7 @@ fn what_cannot_be_bridged_is_said_in_a_sentence() {
         drop(foreign);
         assert!(!ip_says("link show").contains("xdp"), "nothing is left attached");
         ip("-n east link set dev east down");
-        // The kernel tells of it some time after.
+        // The kernel reports it with a delay.
         until(|| !Interface::named("right").expect("is there").running, "it still has its carrier");
         let bridge = Bridge::open(Means::Auto);
         assert_eq!(bridge.said, ["right has no carrier: frames flow when its other end is there"]);

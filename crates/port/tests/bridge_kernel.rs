@@ -1,7 +1,7 @@
-//! Bridge ports over veth cables, with what real hosts send: TCP and UDP with all that they leave to their interfaces, tags
-//! beside frames, jumbo frames; and with what happens to interfaces while they are bridged.
+//! Bridge ports over veth cables, with traffic of real hosts: TCP and UDP with all offloads, tags in metadata, jumbo
+//! frames; and with changes to interfaces while they are bridged.
 //!
-//! Programs in the kernel need root: else these tests are skipped and say why; with `CI` set that is a failure.
+//! BPF programs need root: otherwise these tests are skipped with a message; with `CI` set that is a failure.
 
 mod cables;
 mod namespace;
@@ -30,7 +30,7 @@ fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {
             assert_eq!((bridge.left.engine(), bridge.right.engine()), (engine, engine), "{:?}", bridge.said);
             let features = run("ip", "netns exec west ethtool -k west");
             assert!(features.contains("tx-checksum-ip-generic: on"), "{features}");
-            // The kernel takes super-frames from a neighbour of XDP by itself.
+            // The kernel disables segmentation offload at the peer of an interface with native XDP.
             let segments = format!("tcp-segmentation-offload: {}", if means == Means::Auto { "off" } else { "on" });
             assert!(features.contains(&segments), "{features}");
             for addresses in [FOUR, SIX] {
@@ -79,7 +79,7 @@ fn datagrams_that_were_sent_together_are_split() {
     });
 }
 
-/// A kernel's bridge takes tags off frames and keeps them beside: one behind `west`, whose other port's far end is `outer`.
+/// Builds a kernel bridge, which strips tags into metadata: behind `west`, with `outer` as the peer of its other port.
 fn bridge_behind_west() {
     ip("-n west link add name outer type veth peer name inner");
     ip("-n west link add name switch type bridge");
@@ -170,7 +170,7 @@ fn a_changed_mtu_is_followed() {
             let mut bridge = Bridge::open(means);
             udp(&mut bridge, FOUR, &[1472]);
             mtus(bytes);
-            // Nor does it help that nothing came for a while.
+            // A pause without frames makes no difference.
             let then = HostClock.now() + Nanos::millis(250);
             bridge.run_until(|| HostClock.now() >= then);
             udp(&mut bridge, FOUR, &[bytes - 28]);
@@ -216,7 +216,7 @@ fn an_interface_may_go_down_and_come_back() {
                 for host in ["west", "east"] {
                     ip(&format!("-n {host} neighbor flush dev {host}"));
                 }
-                // IPv6 addresses go with the link.
+                // IPv6 addresses are removed with the link.
                 tcp(&mut bridge, FOUR, 100_000);
             }
         }
@@ -254,7 +254,7 @@ fn an_interface_that_vanishes_is_an_error() {
     });
 }
 
-/// A bridge that wants to see frames of our probes alone.
+/// A bridge that must see only probe frames.
 fn redirecting() -> Bridge {
     let wanted = [PROBE_ETHERTYPE; 2].map(|ethertype| Wanted::Ethertypes(vec![ethertype]));
     let (left, right, said) =
@@ -276,9 +276,9 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         run("ip", "netns exec west ping -c 5 -i 0.01 -W 5 fd77:2::2");
         pause(Nanos::millis(20));
         bridge.turn();
-        // Only reports of multicast groups, whose extension header the program does not read.
+        // It sees only multicast reports, whose extension header the program does not parse.
         assert!(bridge.longest_seen < 98, "{}", bridge.longest_seen);
-        // Unfinished checksums are its business.
+        // It must complete incomplete checksums.
         for addresses in [FOUR, SIX] {
             tcp(&mut bridge, addresses, 1_000_000);
             udp(&mut bridge, addresses, &[1, 20, 1400, 3000]);
@@ -289,7 +289,7 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
         let give_up = HostClock.now() + ENOUGH;
         let mut seen = Vec::new();
         while seen.is_empty() && HostClock.now() < give_up {
-            // The kernel's reports of multicast groups may still come.
+            // Multicast reports of the kernel may still arrive.
             let mut keep = |frame: &[u8]| {
                 if frame[12..14] == PROBE_ETHERTYPE.to_be_bytes() {
                     seen.push(frame.to_vec());
@@ -321,7 +321,7 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
             udp(&mut bridge, addresses, &[0, 1, 20, 1400, 1452, 3000, 20_000]);
         }
         let before = [bridge.left.passed(), bridge.right.passed()];
-        // Each segment of a super-frame is counted: 4 MB are more than 2,700 of them, of each family.
+        // Each segment of a super-frame is counted: 4 MB are more than 2,700 of them, per address family.
         assert!(before[0].received > 5_400 && before.iter().all(|passed| passed.lost() == 0), "{before:?}");
         let mut west =
             at("west", || PacketPort::open_for("west", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
@@ -337,16 +337,16 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
         }
         let passed = bridge.left.passed();
         assert_eq!((came, passed.received - before[0].received, passed.lost()), (20, 20, 0));
-        // What the other port does not take is lost, and counted: it is down.
+        // A frame that the other port does not accept, because it is down, is lost and counted.
         ip("link set dev right down");
         for _ in 0..7 {
             west.transmit(&[&head[..], &[0; 46]].concat()).expect("sends");
         }
-        // The kernel of the host may send a frame of its own meanwhile (IPv6's neighbours): it is lost, and counted, too.
+        // The host's kernel may send frames of its own (IPv6 neighbour discovery): these are lost and counted too.
         let passed = bridge.left.passed();
         assert!(passed.lost() >= 7, "{passed:?}");
         assert_eq!(passed.received - before[0].received, 20 + passed.lost());
-        // The account goes on under another name.
+        // The counters continue under another name.
         ip("link set dev right name moved");
         assert!(bridge.left.passed().lost() >= passed.lost());
         ip("link set dev moved up");
@@ -369,7 +369,7 @@ fn frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_
             let opened = bridge::open("left", "right", &how(Means::Packet)).expect("opens");
             assert!(opened.0.engine().starts_with("AF_PACKET") && opened.0.shows_frames());
             drop(opened);
-            // Somebody else's program, which ends with its own port.
+            // Another process's program, which ends with its own port.
             let other = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
             let refused = bridge::open("left", "right", &how(Means::Auto)).map(drop).unwrap_err().to_string();
             assert!(refused.contains("an XDP program hangs on it already"), "{refused}");
@@ -378,7 +378,7 @@ fn frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_
     );
 }
 
-/// How many ask that an interface takes frames to any MAC address.
+/// Returns how many requests for promiscuous mode an interface has.
 fn promiscuity(device: &str) -> u32 {
     let shown = run("ip", &format!("-d link show dev {device}"));
     let count = shown.split_once("promiscuity ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());

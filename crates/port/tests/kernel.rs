@@ -1,4 +1,5 @@
-//! The suite over the kernel's ports, each across a veth link between two namespaces, and what each promises beyond it.
+//! Runs the suite over the kernel's ports, across a veth link between two namespaces, and tests what each port promises
+//! in addition.
 
 mod namespace;
 mod suite;
@@ -101,7 +102,7 @@ fn transmit_numbers_survive_a_link_that_goes_down() {
             assert!(refused.contains("interface is down"), "{refused}");
         }
         ip("link set dev near up");
-        // Until the kernel has told the other end of its carrier, that one's queue takes no answer.
+        // Until the kernel has detected the carrier, the far end's queue accepts no answer.
         at_far_end(|| Interface::usable("far")).expect("has its carrier again");
         let (after, _) = bench.exchange_stamp(3, 60);
         assert_eq!(after.number, before.number + 1);
@@ -121,7 +122,7 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
             "nosuch: there is no such interface here; `ip link` lists those there are"
         );
         ip("-n peer link set dev far down");
-        // The kernel tells of it up to a second later.
+        // The kernel reports it with a delay of up to a second.
         let give_up = HostClock.now() + Nanos::seconds(5);
         let refused = loop {
             match PacketPort::open("near", true) {
@@ -195,7 +196,7 @@ fn frames_that_do_not_fit_our_buffer_are_our_local_drops() {
 }
 
 const STREAM: u16 = 0x88B6;
-/// The number of the protocol in an IP header.
+/// The protocol number of UDP.
 const UDP: u8 = 17;
 
 #[test]
@@ -239,12 +240,12 @@ fn a_flood_is_kept_or_counted_as_dropped() {
         let mut sent = 0;
         for length in [60, 1514, 1000] {
             let frame = [&frames::FAR.0[..], &frames::NEAR.0, &STREAM.to_be_bytes(), &vec![7; length - 14]].concat();
-            // More than the ring holds, and a piece of one more.
+            // More than the ring holds, and one incomplete frame.
             let mut frames = frame.repeat(700);
             frames.push(0);
             assert_eq!(near.transmit_batch(&frames, length).expect("transmits"), 700);
             sent += 700;
-            // One by one goes another way, and after those that went before.
+            // Single frames use another path and follow the earlier ones.
             near.transmit(&[&frame[..length - 1], &[9]].concat()).expect("transmits");
             sent += 1;
         }
@@ -412,7 +413,7 @@ fn an_answer_carries_the_code_point_of_its_request() {
                 far.answer(&caller, &frame[..received.length]).expect("answers");
                 soon(&mut seen, &mut frame).expect("receives");
                 while frame[protocol] != UDP {
-                    soon(&mut seen, &mut frame).expect("receives"); // neighbours are asked for at any time
+                    soon(&mut seen, &mut frame).expect("receives"); // neighbour discovery may occur at any time
                 }
                 let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
                 assert_eq!(traffic_class, dscp << 2);
@@ -426,7 +427,7 @@ fn an_answer_carries_the_code_point_of_its_request() {
 fn stamps_are_taken_where_they_are_asked_for() {
     within("stamps_are_taken_where_they_are_asked_for", || {
         link();
-        // Without a queueing discipline nothing schedules.
+        // Without a queueing discipline there is no scheduling timestamp.
         ip("link set dev near txqueuelen 1000");
         tc("qdisc replace dev near root pfifo");
         let frame = (frames::ETHERNET.request)(0, 60);
@@ -449,12 +450,12 @@ fn stamps_are_taken_where_they_are_asked_for() {
     });
 }
 
-/// Gives the kernel time for what is still on its way: others may keep it busy.
+/// Gives the kernel time to deliver outstanding frames, even on a busy host.
 fn wait_for_delivery() {
     HostClock.wait_until(HostClock.now() + Nanos::millis(200), Nanos::ZERO);
 }
 
-/// Takes the next frame, which must come.
+/// Receives the next frame; fails if none arrives.
 fn soon(port: &mut impl Port, buffer: &mut [u8]) -> Result<Received, PortError> {
     let give_up = HostClock.now() + Nanos::seconds(10);
     loop {
@@ -470,7 +471,7 @@ fn bench<P: Batch>(port: P, Frames { request, sequence, lengths }: Frames, answe
     Bench { port, clock: Box::new(HostClock), request, sequence, lengths, answer, source: Source::Kernel }
 }
 
-/// Answers all that has come in at the far end.
+/// Answers all requests that have arrived at the far end.
 fn answering<L: Listener + 'static>(mut far: L) -> Box<dyn FnMut()> {
     let mut request = vec![0; 2000];
     let mut reply = vec![0; 2000];

@@ -1,6 +1,7 @@
-//! The port that needs a program in the kernel: the suite over AF_XDP, across a veth link between two namespaces.
+//! Runs the suite over AF_XDP, the port that needs a BPF program, across a veth link between two namespaces.
 //!
-//! A user namespace does not grant such programs: there these tests are skipped and say why; with `CI` set that is a failure.
+//! A user namespace does not permit such programs: there these tests are skipped with a message; with `CI` set that is
+//! a failure.
 
 mod namespace;
 mod suite;
@@ -108,7 +109,7 @@ fn without_the_right_it_is_said_which_one() {
     });
 }
 
-/// Answers all that has come in at the far end.
+/// Answers all requests that have arrived at the far end.
 fn answering(mut far: PacketListener) -> Box<dyn FnMut()> {
     let mut request = vec![0; 2000];
     let mut reply = vec![0; 2000];

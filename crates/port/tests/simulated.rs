@@ -1,4 +1,4 @@
-//! The suite over the simulated line.
+//! Runs the suite over the simulated link.
 
 mod suite;
 

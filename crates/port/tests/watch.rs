@@ -1,7 +1,7 @@
-//! What becomes of interfaces while they are bridged: programs detached or replaced, changes of links, addresses and bridges;
-//! and who is refused a port to begin with.
+//! Tests changes to interfaces while they are bridged: programs detached or replaced, changes of links, addresses and
+//! bridges; and which ports are refused at the start.
 //!
-//! Programs in the kernel need root: else these tests are skipped and say why; with `CI` set that is a failure.
+//! BPF programs need root: otherwise these tests are skipped with a message; with `CI` set that is a failure.
 
 mod cables;
 mod links;
@@ -19,14 +19,14 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use cables::{Bridge, FOUR, MEANS, cables, hosts, udp};
 use namespace::{ip, ip_says, within_permitted};
 
-/// Within which everything is to be said.
+/// The longest delay of a report.
 const SOON: Nanos = Nanos::seconds(1);
 
 fn index(name: &str) -> u64 {
     Interface::named(name).expect("is there").index.into()
 }
 
-/// Does something, and returns what is said of it, in time.
+/// Makes a change, and returns its report, which must arrive in time.
 fn soon(bridge: &mut Bridge, act: impl FnOnce()) -> Result<String, PortError> {
     act();
     let start = HostClock.now();
@@ -64,7 +64,7 @@ fn a_program_is_attached_again_without_any_right() {
         hosts();
         let (left, right, said) = bridge::open("left", "right", &How::default()).expect("opens");
         let number = index("left");
-        // Another thread keeps its rights, to detach.
+        // Another thread keeps its capabilities, to detach the program.
         let (begin, begun) = std::sync::mpsc::channel::<()>();
         let detach =
             std::thread::spawn(move || begun.recv().map(|()| links::detach(std::process::id(), "xdp", number)));
@@ -96,7 +96,7 @@ fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it() {
         let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
         let how = How { wanted, ..How::default() };
         let itself = std::process::id();
-        // "tcx-in" of left and "tcx-out" of right are left's, the other two right's.
+        // "tcx-in" of left and "tcx-out" of right belong to left, the other two to right.
         for (port, end) in [("left", "tcx-in"), ("left", "tcx-out"), ("right", "tcx-in"), ("right", "tcx-out")] {
             let number = index(port);
             for (does, becomes) in [
@@ -180,7 +180,7 @@ fn ports_that_this_host_uses_are_refused_unless_they_are_taken_over() {
             let how = How { means, take_over, ..How::default() };
             bridge::open("left", "right", &how).map(|(_, _, said)| said).map_err(|error| error.to_string())
         };
-        // An address that IPv6 gives by itself is nobody's.
+        // An automatic IPv6 address does not count as use.
         namespace::run("sysctl", "-qw net.ipv6.conf.left.disable_ipv6=0");
         ip("link set dev left down");
         ip("link set dev left up");
@@ -232,7 +232,7 @@ fn ports_that_this_host_uses_are_refused_unless_they_are_taken_over() {
 fn nobody_else_can_take_the_place_of_an_emulator() {
     within_permitted("nobody_else_can_take_the_place_of_an_emulator", || {
         cables("west", "east");
-        // As an earlier version claimed them, in a name space that anybody may use.
+        // The claim of an earlier version, in a namespace open to every user.
         let squatted = format!("sojourn-emulate/{}", index("left"));
         let name = SocketAddr::from_abstract_name(squatted).expect("a name");
         let _squatter = UnixDatagram::bind_addr(&name).expect("binds");
@@ -248,7 +248,7 @@ fn nobody_else_can_take_the_place_of_an_emulator() {
     });
 }
 
-/// A user who has a folder of locks of its own.
+/// A user with a lock folder of its own.
 const ANOTHER: u32 = 64_001;
 /// Set where this program is started again as that user.
 const AS_ANOTHER: &str = "SOJOURN_BRIDGES_AS_ANOTHER";
@@ -261,7 +261,7 @@ fn emulators_of_two_users_are_kept_apart_at_a_port() {
     if std::env::var_os(AS_ANOTHER).is_some() {
         let opened = bridge::open("left", "right", &packet());
         println!("told: {}", opened.as_ref().map_or_else(ToString::to_string, |_| "opened".to_owned()));
-        // Until whoever started it has seen that.
+        // Until the parent has read that.
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
@@ -279,7 +279,7 @@ fn emulators_of_two_users_are_kept_apart_at_a_port() {
         let taken = |process: u32| {
             format!("left: another emulator (process {process}) bridges it already; ending that frees it")
         };
-        // Only root sees which process it is.
+        // Only root sees the process.
         assert_eq!(another.told(), "left: another emulator (user 0) bridges it already; ending that frees it");
         drop((first, another));
         let mut another = Another::start("+net_raw,+net_admin");
@@ -287,7 +287,7 @@ fn emulators_of_two_users_are_kept_apart_at_a_port() {
         let told = bridge::open("left", "right", &packet()).map(drop).expect_err("is taken").to_string();
         assert_eq!(told, taken(another.0.id()));
         drop(another);
-        // Who may not bridge a port has nothing with which to keep an emulator from it.
+        // A user who may not bridge a port cannot exclude an emulator from it.
         let mut without = Another::start("");
         let told = without.told();
         assert!(told.contains("CAP_NET_RAW"), "{told}");
@@ -295,11 +295,11 @@ fn emulators_of_two_users_are_kept_apart_at_a_port() {
     });
 }
 
-/// This test as another user, until it is dropped.
+/// This test run as another user, until it is dropped.
 struct Another(std::process::Child);
 
 impl Another {
-    /// Says why nobody can be another user here.
+    /// Checks that another user can be assumed here.
     fn can_be() -> Result<(), String> {
         let tried = std::process::Command::new("setpriv").args(Self::words("")).arg("true").output();
         let tried = tried.map_err(|error| error.to_string())?;
@@ -315,7 +315,7 @@ impl Another {
     }
 
     fn start(rights: &str) -> Self {
-        // Where that user can reach it, whoever's the build folder is.
+        // A place that this user can read, whoever owns the build folder.
         let program = std::path::Path::new("/run/another");
         std::fs::copy(std::env::current_exe().expect("its path"), program).expect("copies");
         let started = std::process::Command::new("setpriv")
@@ -330,7 +330,7 @@ impl Another {
         Self(started.expect("setpriv starts"))
     }
 
-    /// What it says of the ports.
+    /// Returns the child's report about the ports.
     fn told(&mut self) -> String {
         let output = self.0.stdout.take().expect("its output");
         let mut lines = std::io::BufReader::new(output).lines().map_while(Result::ok);

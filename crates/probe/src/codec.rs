@@ -1,7 +1,7 @@
-//! Probes into frames, and frames into what they answer.
+//! Encodes probes into frames, and decodes replies.
 //!
-//! A reply is known by its sequence number, by its session's key and by what else it repeats of the request. The ICMP identifier is the
-//! port's: it writes its own, and hands over no reply with another.
+//! A reply is matched by its sequence number, its session's key and the other fields that it copies from the request.
+//! The ICMP identifier belongs to the port, which writes its own and delivers only replies with it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::driver::Host;
 use crate::respond::ClockState;
 use crate::{Kind, Request, To};
 
-/// Writes the requests of one block and reads their replies.
+/// Encodes the requests of one block and decodes their replies.
 #[derive(Clone, Debug)]
 pub struct Codec {
     framing: Framing,
@@ -24,37 +24,37 @@ pub struct Codec {
     request_bytes: usize,
     response_bytes: usize,
     addresses: (MacAddress, MacAddress),
-    /// The ICMP sequence number of the first probe. Blocks begin at different ones, so that a straggler of the block
-    /// before is not taken for a reply of this one.
+    /// The ICMP sequence number of the first probe. It differs between blocks, so that a late reply to the previous
+    /// block does not match this one.
     first_sequence: u16,
 }
 
-/// What a reply says.
+/// The contents of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The probe that it answers.
     pub seq: u32,
-    /// The responder's arrival and departure, where it says them.
+    /// The request's arrival at the responder and the reply's departure, where the reply has them.
     pub responder: Option<(Time, Time)>,
-    /// What else it says, where it speaks STAMP.
+    /// The other contents of a STAMP reply.
     pub far: Option<Far>,
 }
 
-/// What a STAMP session-reflector says beside its times.
+/// The contents of a STAMP reply besides its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Far {
-    /// Its own number of the packet; the sender's where it keeps no state.
+    /// The reflector's sequence number; the sender's where the reflector is stateless.
     pub seq: u32,
-    /// How far its clock may be wrong, and whether it is synchronised.
+    /// The error estimate of the reflector's clock, and whether it is synchronised.
     pub error: ErrorEstimate,
-    /// The TTL or hop limit that the probe had there.
+    /// The TTL or hop limit of the probe at the reflector.
     pub ttl: u8,
 }
 
-/// What the frames say.
+/// The protocol of the frames.
 #[derive(Clone, Debug)]
 enum Speech {
-    /// Our own header.
+    /// This tool's own header.
     Probe { session: u64, key: Option<Arc<Key>> },
     /// STAMP.
     Stamp(Sender),
@@ -66,13 +66,13 @@ struct Sender {
     ssid: u16,
     clock: ClockState,
     key: Option<Arc<Key>>,
-    /// What each packet said of when it left: a reply repeats it, and who has not seen the packet does not know it.
+    /// The departure timestamp of each packet. A reply copies it, and a host off the path does not know it.
     sent: Vec<u64>,
 }
 
 impl Sender {
     fn new(request: &Request, host: &Host) -> Self {
-        // Zero would say that there is none.
+        // 0 means "no session identifier".
         let ssid = request.stamp.ssid.unwrap_or_else(|| (host.session as u16).max(1));
         let scale = host.clock.scale.with(request.stamp.timestamps.into());
         let clock = ClockState::new(scale, host.clock.error.is_synchronised(), host.clock.error.error());
@@ -81,7 +81,7 @@ impl Sender {
 
     fn write(&mut self, seq: u32, now: Time, payload: &mut [u8]) {
         let timestamp = self.clock.scale.write(now);
-        // A packet that our own queue refused is written again.
+        // A packet that a local queue refused is written again.
         self.sent.truncate(seq as usize);
         self.sent.push(timestamp);
         stamp::Sent { seq, timestamp, error: self.clock.error, ssid: self.ssid }.write(payload, self.key.as_deref());
@@ -91,7 +91,7 @@ impl Sender {
         let reflected = Reflected::read(payload, self.key.as_deref()).ok()?;
         let seq = reflected.sender.seq;
         let is_ours = self.sent.get(seq as usize) == Some(&reflected.sender.timestamp);
-        // A reflector that knows no identifiers sends zeros.
+        // A reflector without session identifiers sends zeros.
         if !is_ours || (reflected.ssid != self.ssid && reflected.ssid != 0) {
             return None;
         }
@@ -103,7 +103,7 @@ impl Sender {
 }
 
 impl Codec {
-    /// Returns the codec of a checked request over a port of that framing on that host.
+    /// Returns the codec of a checked request, for a port of this framing on this host.
     pub fn new(request: &Request, framing: Framing, host: &Host) -> Self {
         let mac = host.mac;
         let speech = match request.kind {
@@ -124,29 +124,29 @@ impl Codec {
         }
     }
 
-    /// Returns how long each request's frame is.
+    /// Returns the length of a request's frame.
     pub fn frame_bytes(&self) -> usize {
         self.header_bytes() + self.request_bytes
     }
 
-    /// Returns how long the longest frame is that can come back.
+    /// Returns the length of the longest expected reply frame.
     pub fn reply_frame_bytes(&self) -> usize {
         self.header_bytes() + self.response_bytes
     }
 
-    /// Returns whether its frames say when they left: [`Self::stamp`] must then follow [`Self::write`].
+    /// Returns whether its frames carry their departure time: [`Self::stamp`] must then follow [`Self::write`].
     pub const fn says_when(&self) -> bool {
         matches!(self.speech, Speech::Stamp(_))
     }
 
-    /// Completes a written frame with the time when it leaves.
+    /// Writes the departure time into an encoded frame.
     pub fn stamp(&mut self, seq: u32, now: Time, frame: &mut [u8]) {
         if let Speech::Stamp(sender) = &mut self.speech {
             sender.write(seq, now, frame);
         }
     }
 
-    /// Writes the request with number `seq` over the whole of `frame`, which is [`Self::frame_bytes`] long.
+    /// Encodes the request with number `seq` into the whole of `frame`, which is [`Self::frame_bytes`] long.
     pub fn write(&self, seq: u32, frame: &mut [u8]) {
         let payload = &mut frame[self.header_bytes()..];
         if let Speech::Probe { session, key } = &self.speech {
@@ -167,7 +167,7 @@ impl Codec {
         }
     }
 
-    /// Reads a frame that came at about `now` as a reply to one of the first `sent` probes; `None` when it is not one.
+    /// Decodes a frame received at about `now` as a reply to one of the first `sent` probes; `None` when it is not one.
     pub fn read(&self, frame: &[u8], sent: u32, now: Time) -> Option<Answer> {
         match self.framing {
             Framing::Udp => self.read_answer(frame, now),
@@ -196,8 +196,8 @@ impl Codec {
         is_ours.then_some(Answer { seq: header.seq, responder: Some(times), far: None })
     }
 
-    /// An echo repeats the request's user data. Where that has room for the probe header the header tells the number;
-    /// where it has not, the 16-bit sequence number means the latest probe that had it.
+    /// An echo reply copies the request's user data. If the probe header fits, its sequence number identifies the
+    /// probe; else the 16-bit ICMP sequence number denotes the latest probe that had it.
     fn read_echo(&self, version: Version, message: &[u8], sent: u32) -> Option<Answer> {
         let (echo, payload) = Echo::split(version, message)?;
         let Speech::Probe { session, .. } = self.speech else { return None };

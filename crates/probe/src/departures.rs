@@ -1,4 +1,4 @@
-//! When probes are to leave. Pure: the seed is an argument, and time comes in.
+//! The intended departures of probes. Pure: the caller passes the seed and the times.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -7,34 +7,34 @@ use sojourn_time::{Nanos, Time};
 
 use crate::Schedule;
 
-/// The intended departures of one block, one after the other.
+/// The intended departures of one block, in order.
 #[derive(Debug)]
 pub struct Departures {
     schedule: Schedule,
     interval: Nanos,
     random: StdRng,
     next: Time,
-    /// What rounding Poisson gaps to whole nanoseconds left over.
+    /// The accumulated rounding error of Poisson intervals, in ns.
     remainder_ns: f64,
 }
 
 impl Departures {
-    /// Returns departures that have yet to begin.
+    /// Returns departures that have not begun.
     pub fn new(schedule: Schedule, interval: Nanos, seed: u64) -> Self {
         Self { schedule, interval, random: StdRng::seed_from_u64(seed), next: Time::NEVER, remainder_ns: 0.0 }
     }
 
-    /// Lets the first probe leave at `start`.
+    /// Schedules the first probe for `start`.
     pub fn begin(&mut self, start: Time) {
         self.next = start;
     }
 
-    /// Returns when the next probe is to leave, as far as the schedule goes.
+    /// Returns the intended departure of the next probe.
     pub fn next(&self) -> Time {
         self.next
     }
 
-    /// Goes on to the one after: a probe left that was to leave at `intended`.
+    /// Schedules the probe after the one that was intended for `intended`.
     pub fn advance(&mut self, intended: Time) {
         match self.schedule {
             Schedule::Regular => self.next = self.next + self.interval,

@@ -1,6 +1,6 @@
-//! The loop over a port and a clock that carries one block of probes out.
+//! Runs one block of probes over a port and a clock.
 //!
-//! It sleeps in the port until shortly before a departure, polls, and spins on the clock alone for the last few
+//! It sleeps in the port until shortly before a departure, then polls, and only spins on the clock for the last few
 //! microseconds ([`Pacer`]). It allocates nothing between the first probe and the last.
 
 use std::sync::Arc;
@@ -17,44 +17,44 @@ use crate::far::FarEnd;
 use crate::respond::ClockState;
 use crate::{Request, Schedule};
 
-/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take.
+/// How long before a departure the driver only reads the clock: the longest that one check for frames takes.
 const QUIET: Nanos = Nanos::micros(10);
 
-/// How long after a departure to poll for the reply before sleeping: over a short path it comes sooner than a sleeper
-/// wakes.
+/// How long after a departure to poll for the reply before sleeping: over a short path it arrives before a sleeping
+/// thread would wake.
 const BRIEF: Nanos = Nanos::micros(50);
 
-/// How many frames to take before it is asked whether a probe is due: a burst of them must not make it late.
+/// The most frames processed before the next departure is checked: a burst must not delay a probe.
 const FRAMES_AT_ONCE: usize = 8;
 
-/// More than a socket holds.
+/// More frames than a socket holds.
 const ALL_FRAMES: usize = 1 << 16;
 
-/// The shortest interval that a closed loop is paced for: it is not late, whatever its interval.
+/// The minimum interval for pacing a closed loop: it is never late, whatever its interval.
 const SHORTEST_CLOSED: Nanos = Nanos::micros(200);
 
-/// When the first probe leaves, after the driver has begun.
+/// The time from the driver's start to the first departure.
 const LEAD: Nanos = Nanos::micros(300);
 
-/// What the driver knows of the host that it runs on.
+/// Properties of the host that the driver runs on.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// How it uses its processor.
+    /// Its scheduling settings.
     pub pace: Pace,
     /// The source address of its Ethernet frames.
     pub mac: MacAddress,
-    /// The key of the block's session, which replies repeat: random, where others could send.
+    /// The key of the block's session, which replies copy: random, where other hosts could send.
     pub session: u64,
-    /// The secret that it shares with the peer, where it does.
+    /// The key shared with the peer, if there is one.
     pub key: Option<Arc<Key>>,
-    /// What it knows of its clock: STAMP's packets say it.
+    /// The state of its clock, which STAMP packets carry.
     pub clock: ClockState,
 }
 
-/// Carries out a checked request. Ends early, cleanly, once `stop` is set.
+/// Runs a checked request. Ends early, but in order, once `stop` is set.
 ///
 /// # Errors
-/// When the port refuses for another reason than a full queue.
+/// When the port fails, unless a queue is full.
 pub fn run<P: Port, C: Clock>(
     request: &Request,
     port: &mut P,
@@ -75,12 +75,12 @@ pub fn run<P: Port, C: Clock>(
             ),
         });
     }
-    // One byte more than any reply, so that a longer frame shows as unexpected.
+    // One byte longer than any reply, so that a longer frame counts as unexpected.
     let mut buffer = vec![0; codec.reply_frame_bytes().max(needed) + 1];
     let mut engine = Engine::new(request, &capabilities, &host);
     drain(port, &mut buffer)?;
     let local_drops = port.local_drops();
-    // Not before: the memory of a large block is milliseconds in coming.
+    // Read only now: allocating a large block takes milliseconds.
     let now = clock.now();
     engine.begin(now + LEAD);
     let shape = &request.shape;
@@ -96,7 +96,7 @@ pub fn run<P: Port, C: Clock>(
     Ok(driver.engine.finish(local_drops))
 }
 
-/// Takes away what came between blocks: it answers nothing of this one.
+/// Discards frames received between blocks: they belong to none of this block's probes.
 fn drain<P: Port>(port: &mut P, buffer: &mut [u8]) -> Result<(), PortError> {
     for _ in 0..ALL_FRAMES {
         match port.receive(buffer) {
@@ -114,7 +114,7 @@ struct Driver<'a, P, C> {
     port: &'a mut P,
     clock: &'a C,
     pacer: Pacer,
-    /// Under `SCHED_FIFO`: how much of each interval is slept, if need be at the cost of not polling for the reply.
+    /// With `SCHED_FIFO`: the share of each interval to sleep, if need be at the expense of polling for the reply.
     share: Nanos,
     buffer: Vec<u8>,
 }
@@ -135,7 +135,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
                 Step::Depart(intended) => self.idle(now, intended - self.pacer.wake)?,
                 Step::Await(until) => self.idle(now, until)?,
                 Step::Done => {
-                    // What came while this thread was kept from looking is not lost.
+                    // Collect what arrived while this thread was not scheduled.
                     self.collect(ALL_FRAMES)?;
                     if self.engine.poll(self.clock.now()) == Step::Done {
                         return Ok(());
@@ -145,13 +145,13 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
     }
 
-    /// Takes the frames and the TX timestamps that are there, so many of each at most.
+    /// Processes waiting frames and TX timestamps, at most `most` of each.
     fn collect(&mut self, most: usize) -> Result<(), PortError> {
         for _ in 0..most {
             match self.port.receive(&mut self.buffer) {
                 Ok(Some(received)) => self.engine.on_frame(&self.buffer[..received.length], &received),
                 Ok(None) => break,
-                // A peer that has answered and no longer does loses probes; the others stay measured.
+                // After the first reply, a refusal only loses probes; the measured ones remain.
                 Err(PortError::Refused(_)) if self.engine.has_answers() => {}
                 Err(error) => return Err(error),
             }
@@ -168,7 +168,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         self.engine.stamp(self.clock);
         let mut result = self.port.transmit(self.engine.frame());
         while matches!(result, Err(PortError::Refused(_))) && self.engine.has_answers() {
-            // The kernel told of an earlier probe, and sent nothing.
+            // The kernel reported an error of an earlier probe, and sent nothing.
             result = self.port.transmit(self.engine.frame());
         }
         match result {
@@ -176,14 +176,15 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             Err(error) if error.is_full_queue() => self.engine.refused(intended),
             Err(error) => return Err(error),
         }
-        // A closed loop moves its next probe; an open one is late by the rest, as the kernel's throttle would make it, and later.
+        // A closed loop postpones its next probe; an open one becomes late, as real-time throttling would also make it,
+        // but later.
         if let Some(until) = self.pacer.rest_if_due(self.clock) {
             self.engine.rest_until(until);
         }
         Ok(())
     }
 
-    /// Sleeps until a frame comes or `until` does; not at all while a reply may come any moment.
+    /// Sleeps until a frame arrives or until `until`; does not sleep while a reply is imminent.
     fn idle(&mut self, now: Time, until: Time) -> Result<(), PortError> {
         match self.pacer.sleep(now, until) {
             Some(woken) if !self.polls(now, until) => self.port.wait(woken),
@@ -191,7 +192,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
     }
 
-    /// Whether a reply may come before a sleeper wakes.
+    /// Whether a reply may arrive before a sleeping thread would wake.
     fn polls(&self, now: Time, until: Time) -> bool {
         let pace = self.pacer.pace();
         let has_time = pace.wait != Wait::Sleep && !(pace.is_real_time && now >= until - self.share);

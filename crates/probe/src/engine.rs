@@ -1,7 +1,7 @@
-//! One block of probes: when each leaves, and what becomes of it. Pure: frames and times in, frames and records out.
+//! One block of probes: when each departs, and its outcome. Pure: frames and times in, frames and records out.
 //!
-//! Open loop never waits for an answer, so a stall of the path shows in every probe that was due in it; closed loop waits,
-//! and is named as what it is. Every probe sent is in exactly one of `received` and `lost`.
+//! An open loop never waits for an answer, so a stall of the path affects every probe scheduled during it. A closed
+//! loop waits, and is labelled as such. Every sent probe is in exactly one of `received` and `lost`.
 
 use sojourn_port::{Capabilities, Received, Sent, TxTimestamp};
 use sojourn_record::{Counts, Probe, Reply};
@@ -13,24 +13,24 @@ use crate::driver::Host;
 use crate::far::FarEnd;
 use crate::{Request, Schedule};
 
-/// How long to wait at a block's end for TX timestamps that are still out.
+/// How long to wait at a block's end for outstanding TX timestamps.
 const STAMP_PATIENCE: Nanos = Nanos::millis(20);
 
-/// How long to wait for outstanding replies after being stopped, at most.
+/// The longest wait for outstanding replies after a stop.
 const STOP_PATIENCE: Nanos = Nanos::millis(200);
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send the frame of the next probe at that time, or at once when it has passed.
+    /// Send the next probe's frame at this time, or at once if it has passed.
     Depart(Time),
-    /// Nothing to send until a frame comes or that time does.
+    /// Wait for a frame until this time; nothing to send.
     Await(Time),
     /// The block is over.
     Done,
 }
 
-/// One block of probes on its way.
+/// A running block of probes.
 #[derive(Debug)]
 pub struct Engine {
     codec: Codec,
@@ -43,26 +43,25 @@ pub struct Engine {
     frame: Vec<u8>,
     rows: Vec<Probe>,
     counts: Counts,
-    /// The number that the port gave the first probe.
+    /// The port's number of the first probe.
     first_number: Option<u32>,
-    /// How many TX timestamps are still to come; `None` when the port gives none.
+    /// The number of outstanding TX timestamps; `None` when the port provides none.
     stamps_due: Option<u64>,
     /// The sequence number after the highest that was answered: `NextExp` of RFC 4737.
     next_expected: u32,
     last_departure: Time,
-    /// When the last reply came that was the first one to its probe.
+    /// When the last first reply to any probe arrived.
     last_first_reply: Time,
     largest_rtt: Nanos,
-    /// Closed loop: from when on the next probe may leave.
+    /// Closed loop: the earliest departure of the next probe.
     free_at: Option<Time>,
     is_stopped: bool,
-    /// What a STAMP session-reflector says of itself.
+    /// The properties of a STAMP session-reflector.
     far: Option<FarEnd>,
 }
 
 impl Engine {
-    /// Prepares a checked request. All memory that the block needs is taken here; [`Self::begin`] then says when it
-    /// begins.
+    /// Prepares a checked request. Allocates all memory of the block; [`Self::begin`] then sets its start.
     pub fn new(request: &Request, port: &Capabilities, host: &Host) -> Self {
         let codec = Codec::new(request, port.framing, host);
         let shape = &request.shape;
@@ -90,7 +89,7 @@ impl Engine {
         engine
     }
 
-    /// Lets the first probe leave at `start`.
+    /// Schedules the first probe for `start`.
     pub fn begin(&mut self, start: Time) {
         self.departures.begin(start);
         self.last_departure = start;
@@ -98,7 +97,7 @@ impl Engine {
         self.free_at = Some(start);
     }
 
-    /// Says what is to be done next.
+    /// Returns the next action.
     pub fn poll(&mut self, now: Time) -> Step {
         if self.is_stopped || self.sent() + self.counts.local_drops >= u64::from(self.count) {
             return self.poll_end(now);
@@ -121,14 +120,14 @@ impl Engine {
         &self.frame
     }
 
-    /// Writes into the next probe's frame when it leaves, where it is to say that.
+    /// Writes the departure time into the next probe's frame, where the protocol carries it.
     pub fn stamp(&mut self, clock: &impl Clock) {
         if self.codec.says_when() {
             self.codec.stamp(self.rows.len() as u32, clock.now(), &mut self.frame);
         }
     }
 
-    /// Notes that the next probe, which was to leave at `intended`, was handed to the port.
+    /// Records that the next probe, intended for `intended`, was passed to the port.
     pub fn departed(&mut self, intended: Time, sent: Sent) {
         let seq = self.rows.len() as u32;
         self.rows.push(Probe::new(seq, seq < self.warmup, intended, sent.called));
@@ -142,14 +141,14 @@ impl Engine {
         self.write_frame();
     }
 
-    /// Notes that our own machine refused the next probe, which was to leave at `intended`. It is an own drop, not sent
-    /// and not lost.
+    /// Records that the local machine refused the next probe, intended for `intended`. It is a local drop, neither sent
+    /// nor lost.
     pub fn refused(&mut self, intended: Time) {
         self.counts.local_drops += 1;
         self.departures.advance(intended);
     }
 
-    /// Takes a frame that was received.
+    /// Processes a received frame.
     pub fn on_frame(&mut self, frame: &[u8], received: &Received) {
         let sent = self.rows.len() as u32;
         let Some(answer) = self.codec.read(frame, sent, received.returned) else {
@@ -178,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Takes a TX timestamp that came late. The better of two stays.
+    /// Processes a late TX timestamp. The better of two is kept.
     pub fn on_stamp(&mut self, stamp: &TxTimestamp) {
         let Some(first) = self.first_number else { return };
         let Some(row) = self.rows.get_mut(stamp.number.wrapping_sub(first) as usize) else { return };
@@ -191,32 +190,33 @@ impl Engine {
         }
     }
 
-    /// Lets no more probes leave; those that are out may still be answered.
+    /// Sends no more probes; outstanding ones may still be answered.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// Closed loop: puts the next probe off until `time`, as though it had been answered then. Open loops never wait.
+    /// Closed loop: postpones the next probe to `time` at the earliest. Open loops never wait.
     pub fn rest_until(&mut self, time: Time) {
         self.free_at = self.free_at.map(|free_at| free_at.max(time));
     }
 
-    /// Returns whether a probe is out whose reply may come any moment.
+    /// Returns whether a reply is outstanding.
     pub fn is_awaiting_reply(&self) -> bool {
         self.sent() > self.counts.received
     }
 
-    /// Returns whether the peer has answered at all.
+    /// Returns whether any reply has arrived.
     pub fn has_answers(&self) -> bool {
         self.counts.received > 0
     }
 
-    /// Returns when the last probe left.
+    /// Returns when the last probe was sent.
     pub fn last_departure(&self) -> Time {
         self.last_departure
     }
 
-    /// Returns what became of each probe, and of all, and what a STAMP session-reflector says. `local_drops` are what the port counted meanwhile.
+    /// Returns the record of each probe, the counts, and the properties of a STAMP session-reflector. `local_drops` is
+    /// the port's count.
     pub fn finish(mut self, local_drops: u64) -> (Vec<Probe>, Counts, Option<FarEnd>) {
         for row in &mut self.rows {
             row.is_late = row.rtt().is_some_and(|rtt| rtt > self.timeout);
@@ -228,8 +228,8 @@ impl Engine {
         (self.rows, self.counts, self.far)
     }
 
-    /// All have left: waits for replies until the timeout, then for their duplicates as long as a reply took, then for
-    /// TX timestamps.
+    /// After the last departure: waits for replies until the timeout, then for duplicates as long as the slowest reply
+    /// took, then for TX timestamps.
     fn poll_end(&self, now: Time) -> Step {
         let until = if self.is_awaiting_reply() {
             let patience = if self.is_stopped { self.timeout.min(STOP_PATIENCE) } else { self.timeout };
@@ -253,7 +253,7 @@ impl Engine {
     }
 }
 
-/// Returns an empty vector whose memory is there already: no page of it is missing when a probe is noted.
+/// Returns an empty vector whose pages are already mapped, so that recording a probe causes no page fault.
 fn touched(capacity: usize) -> Vec<Probe> {
     let mut rows = vec![Probe::new(0, false, Time(0), Time(0)); capacity];
     rows.clear();

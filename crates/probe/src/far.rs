@@ -1,35 +1,35 @@
-//! What a STAMP session-reflector says of itself: how good its clock is, how far away it is, and what its own numbers say of losses.
+//! Properties of a STAMP session-reflector, from its replies: clock error, distance in hops, and loss by direction.
 
 use sojourn_time::Nanos;
 use sojourn_wire::stamp::Format;
 
 use crate::codec::Far;
 
-/// What all replies of a block say of the reflector.
+/// The properties of the reflector, from all replies of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarEnd {
-    /// The most that its clock may be wrong.
+    /// The maximum error of its clock.
     pub error: Nanos,
-    /// Whether it said in every reply that its clock is synchronised to UTC by something outside.
+    /// Whether every reply stated that its clock is synchronised to UTC by an external source.
     pub is_synchronised: bool,
-    /// Whether it wrote any of its times in PTP's format, which is TAI.
+    /// Whether any of its timestamps was in PTP format, which is TAI.
     pub is_ptp: bool,
-    /// The least and the greatest TTL or hop limit that probes had there.
+    /// The minimum and maximum TTL or hop limit of probes at the reflector.
     pub ttl: (u8, u8),
-    /// The reply with the reflector's highest number: the sender's number of it, and the reflector's.
+    /// The reply with the reflector's highest sequence number: the sender's number, and the reflector's.
     last: (u32, u32),
-    /// Whether the reflector's numbers were ever others than the sender's: then it counts for itself.
+    /// Whether the reflector's numbers ever differed from the sender's: then it is stateful.
     counts: bool,
 }
 
-/// In which direction probes were lost. Only a reflector that counts for itself tells.
+/// Loss by direction. Only a stateful reflector reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectionalLoss {
-    /// Probes that did not reach the reflector.
+    /// Probes lost before the reflector.
     pub there: u64,
-    /// Answers that did not come back.
+    /// Replies lost on the way back.
     pub back: u64,
-    /// Probes after the last that was answered: nobody knows.
+    /// Probes after the last answered one, lost in an unknown direction.
     pub unknown: u64,
 }
 
@@ -47,7 +47,7 @@ impl Default for FarEnd {
 }
 
 impl FarEnd {
-    /// Takes what the first reply to a probe says.
+    /// Processes the first reply to a probe.
     pub fn take(&mut self, seq: u32, said: Far) {
         self.error = self.error.max(said.error.error());
         self.is_synchronised &= said.error.is_synchronised();
@@ -59,9 +59,9 @@ impl FarEnd {
         self.counts |= said.seq != seq;
     }
 
-    /// Returns where probes were lost, of which so many were sent and `answered` says which got an answer; `None` where the reflector
-    /// numbers as the sender does: then it keeps no state, or lost nothing there. A reflector that is known to count says so by
-    /// `is_stateful`.
+    /// Returns the loss by direction of `sent` probes; `answered` says whether a probe got a reply. `None` where the
+    /// reflector's numbers equal the sender's: then it is stateless, or no probe was lost before it. `is_stateful`
+    /// declares a reflector that is known to be stateful.
     pub fn loss(&self, sent: u64, answered: impl Fn(u32) -> bool, is_stateful: bool) -> Option<DirectionalLoss> {
         if !self.counts && !is_stateful {
             return None;
@@ -69,7 +69,7 @@ impl FarEnd {
         let (seq, number) = self.last;
         let (asked, reached) = (u64::from(seq) + 1, u64::from(number) + 1);
         let came_back = (0..=seq).filter(|seq| answered(*seq)).count() as u64;
-        // A path that duplicates probes lets the reflector count more than were sent.
+        // Where the path duplicates probes, the reflector counts more than were sent.
         let there = asked.saturating_sub(reached);
         Some(DirectionalLoss { there, back: (asked - there).saturating_sub(came_back), unknown: sent - asked })
     }

@@ -1,19 +1,19 @@
-//! What makes one block's figures doubtful, judged from its records alone.
+//! Finds what makes the results of one block doubtful, from its records alone.
 
 use sojourn_record::{Block, Finding, Probe};
 use sojourn_time::{Nanos, Source};
 
-/// A finding, with its figures in a sentence.
+/// A finding, with its values in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is.
+    /// The finding.
     pub finding: Finding,
-    /// What was seen.
+    /// The sentence with the observed values.
     pub sentence: String,
 }
 
-/// Returns what can be found in a block and its probes. With `by_calls` departures were asked to be the times of the calls: beside
-/// arrivals that the kernel stamped they are no mixture.
+/// Returns the findings about a block and its probes. With `by_calls`, departures are the times of the calls by
+/// request: together with kernel RX timestamps they are not reported as mixed sources.
 pub fn judge(block: &Block, probes: &[Probe], by_calls: bool) -> Vec<Found> {
     let mut found = Vec::new();
     let mut add = |finding, sentence: Option<String>| {
@@ -36,7 +36,8 @@ pub fn judge(block: &Block, probes: &[Probe], by_calls: bool) -> Vec<Found> {
     found
 }
 
-/// How far the two clocks may drift apart by slewing, which the kernel limits to 500 ppm, and by reading them.
+/// Compares the clock with the raw one. The limit allows for slewing, 500 ppm at most in the kernel, and for reading
+/// errors.
 fn clock_step(block: &Block) -> Option<String> {
     let elapsed = block.ended_raw - block.started_raw;
     let step = (block.ended - block.started) - elapsed;
@@ -44,11 +45,11 @@ fn clock_step(block: &Block) -> Option<String> {
     (step.0.abs() > limit.0).then(|| format!("the clock moved by {:.3} ms against the raw one", step.0 as f64 / 1e6))
 }
 
-/// More departures than this share behind the limit make the schedule a fiction.
+/// The largest share of late departures at which the schedule is still considered kept.
 pub const LATE_SHARE: f64 = 0.05;
 
-/// Returns how far behind its intended time a departure may be: a tenth of the interval, which moves no mean rate by more, and
-/// 10 µs at least, for less is what a timer's wake-up and the kernel's own work take on any host.
+/// Returns the largest lateness of a departure that still counts as punctual: a tenth of the interval, which changes no
+/// mean rate by more, and at least 10 µs, since a timer's wake-up and the kernel's own work take that long on any host.
 pub fn late_limit(interval: Nanos) -> Nanos {
     Nanos(interval.0 / 10).max(Nanos::micros(10))
 }
@@ -64,7 +65,7 @@ pub fn late_sentence(what: &str, share: f64, limit: Nanos) -> String {
     )
 }
 
-/// A closed loop has no schedule to be late for.
+/// A closed loop has no schedule, so it is never late.
 fn sender_late(block: &Block, probes: &[Probe]) -> Option<String> {
     if block.schedule == crate::Schedule::ClosedLoop.name() {
         return None;
@@ -116,7 +117,7 @@ mod tests {
         assert!(user_timestamps(&probes).is_some(), "the source stays disclosed");
     }
 
-    /// Departures that the analysis of studies (tests/unit/test_sender_late.py) and `stream send` judge alike.
+    /// Departures for which the analysis of studies (tests/unit/test_sender_late.py) and `stream send` must agree.
     const CASES: &str = include_str!("../../../tests/sender_late.json");
 
     #[test]

@@ -1,7 +1,7 @@
-//! Ask and answer: ICMP echo, request-response, ping-pong, STAMP.
+//! Request and reply: ICMP echo, request-response, ping-pong, STAMP.
 //!
-//! [`Engine`] is pure and decides; [`run`] is the loop that carries a [`Request`] out over a port. Nothing here opens a
-//! port, writes records or knows a device under test.
+//! [`Engine`] is pure and makes all decisions; [`run`] carries a [`Request`] out over a port. This crate does not open
+//! ports, write records or know devices under test.
 
 mod codec;
 mod departures;

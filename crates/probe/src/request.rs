@@ -1,5 +1,5 @@
-//! What is asked of one block of probes: one line of `probe blocks`, or one run of the others. What both say is declared once,
-//! as an option of the command line and a key of JSON.
+//! The request of one block of probes: one line of `probe blocks`, or one run of the other commands. Fields that both
+//! have are declared once, as an option of the command line and a key of JSON.
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;

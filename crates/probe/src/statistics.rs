@@ -1,14 +1,15 @@
-//! What a sample of times amounts to. Exact: from all values, by sorting.
+//! Summary statistics of a sample of times. Exact: from all values, by sorting.
 
 use serde::Serialize;
 use sojourn_time::Nanos;
 
-/// A sample's summary. Quantiles are nearest-rank; the two high ones are there when at least one value lies beyond them.
+/// A sample's summary. Quantiles are nearest-rank; the two highest are present when at least one value lies beyond
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many values.
+    /// The number of values.
     pub n: usize,
-    /// The least.
+    /// The minimum.
     pub min_ns: i64,
     /// The arithmetic mean.
     pub mean_ns: f64,
@@ -22,9 +23,9 @@ pub struct Summary {
     pub p99_9_ns: Option<i64>,
     /// 99.99th percentile.
     pub p99_99_ns: Option<i64>,
-    /// The greatest.
+    /// The maximum.
     pub max_ns: i64,
-    /// Sample standard deviation; 0 of a single value.
+    /// Sample standard deviation; 0 for a single value.
     pub sd_ns: f64,
 }
 
@@ -35,7 +36,7 @@ impl Summary {
         sorted.sort_unstable();
         let (min_ns, max_ns) = (*sorted.first()?, *sorted.last()?);
         let n = sorted.len();
-        // Relative to the least value, so that nothing is lost to the size of the times.
+        // Relative to the minimum, so that the magnitude of the times costs no precision.
         let mean_above_min = sorted.iter().map(|value| (value - min_ns) as f64).sum::<f64>() / n as f64;
         let squares: f64 = sorted.iter().map(|value| ((value - min_ns) as f64 - mean_above_min).powi(2)).sum();
         let beyond = |per_beyond: usize| (n >= per_beyond).then(|| rank(&sorted, per_beyond - 1, per_beyond));
@@ -54,7 +55,7 @@ impl Summary {
     }
 }
 
-/// Returns the least value that is not exceeded by `part` in `whole` of them.
+/// Returns the least value that at least `part` of `whole` of the values do not exceed.
 fn rank(sorted: &[i64], part: usize, whole: usize) -> i64 {
     let index = (sorted.len() * part).div_ceil(whole).saturating_sub(1);
     sorted[index.min(sorted.len() - 1)]

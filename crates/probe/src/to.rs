@@ -1,4 +1,4 @@
-//! Whom to probe, and through what: the `to` of a block request.
+//! The peer of a probe and the protocol to reach it: the `to` of a block request.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -85,7 +85,7 @@ pub struct Simulated {
     #[arg(long, value_name = "LINE", value_parser = line)]
     pub line: Box<Line>,
     /// What it carries
-    // Without it: ICMP for kind `icmp` and Ethernet frames for the others.
+    // Default: ICMP for kind `icmp` and Ethernet frames for the others.
     #[arg(long = "as", value_name = "WHAT", default_value = "icmp")]
     #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
     pub carries: Option<Carries>,

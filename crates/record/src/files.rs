@@ -1,5 +1,5 @@
-//! Where records go: files of a run folder, one for each table. What belongs together is written whole or not at all, so that a
-//! full disk or a crash leaves readable files behind.
+//! Write records to the files of a run folder, one for each table. Rows that belong together are written completely or
+//! not at all, so that a full disk or a crash leaves readable files.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,52 +25,52 @@ pub use folders::{PacketFile, ReadingFile, RunFolder, StreamFolder};
 pub use taps::{CrossingFolder, TapAbout, TapFolder};
 pub use tcp::TcpFolder;
 
-/// Who writes the records.
+/// The program that writes the records.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The instrument's version.
     pub instrument: String,
     /// How it was built: release or debug.
     pub profile: String,
-    /// Whether its times are simulated.
+    /// Whether timestamps are simulated.
     pub is_simulated: bool,
-    /// The clock that times are on, where it is not the one that the table declares: of captures, `CLOCK_REALTIME`.
+    /// The clock of the timestamps, if it differs from the table's declaration: of captures, `CLOCK_REALTIME`.
     pub clock: Option<&'static str>,
-    /// What else the files' metadata says.
+    /// Further metadata of the files.
     pub about: Vec<(&'static str, String)>,
 }
 
 /// Why records could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file is already there: records are written once.
+    /// The file exists already: records are written once.
     #[error("create {}: it exists already; records are written once: give another folder or --part", .0.display())]
     Exists(PathBuf),
     /// The disk is full.
     #[error("write {}: the disk is full; what was recorded before this block stays readable", .0.display())]
     Full(PathBuf),
-    /// It was to be no larger.
+    /// The size limit is reached.
     #[error("write {}: the limit of its size is reached", .0.display())]
     Limit(PathBuf),
     /// Another failure of the file system.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// Its object.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A count too large for its column, or a name that is not known.
+    /// A count is too large for its column, or a name is unknown.
     #[error("write {}: {} has no room for {}", path.display(), .unfit.column, value_of(.unfit))]
     Unfit {
-        /// Where it was to go.
+        /// The file.
         path: PathBuf,
-        /// What has no room.
+        /// The value and its column.
         unfit: Unfit,
     },
-    /// The rows do not fit the schema: a mistake of ours.
+    /// The rows do not match the schema: a bug.
     #[error("encode records: {0}")]
     Encode(#[from] ArrowError),
     /// An earlier write failed, so the stream cannot go on.
@@ -82,22 +82,22 @@ fn value_of(unfit: &Unfit) -> String {
     unfit.value.map_or_else(|| "a missing value".to_owned(), |value| value.to_string())
 }
 
-/// Files that are written together or not at all.
+/// Files whose batches are written together or not at all.
 pub(crate) struct Files {
     files: Vec<TableFile>,
-    /// Opened before: who has given up root's rights may not open a folder of somebody else's any more.
+    /// Opened in advance: without root's privileges, a folder of another user can no longer be opened.
     folder: File,
     is_broken: bool,
 }
 
-/// A batch, and the place of the file that it is for.
+/// The index of a file, and a batch for it.
 pub(crate) type Batch = (usize, RecordBatch);
 
 impl Files {
-    /// Creates the files of these tables, whose names end with `suffix`, in `folder`, and the folder where it is missing.
+    /// Create the files of these tables, whose names end in `suffix`, in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made; then none of them is left.
+    /// When a file exists already or cannot be created; then no created file remains.
     pub(crate) fn create(
         folder: &Path,
         tables: &[Table],
@@ -110,7 +110,7 @@ impl Files {
             let path = path_of(folder, table, suffix);
             let made = TableFile::create(path.clone(), table, (origin, compression)).inspect_err(|error| {
                 files.iter().for_each(|made| drop(fs::remove_file(&made.shape.path)));
-                // Begun, but not somebody else's.
+                // Created by this call, and not somebody else's.
                 if !matches!(error, RecordError::Exists(_)) {
                     let _ = fs::remove_file(path);
                 }
@@ -121,7 +121,7 @@ impl Files {
         Ok(Self { files, folder, is_broken: false })
     }
 
-    /// Returns the batch of these rows.
+    /// Return the batch of these rows.
     ///
     /// # Errors
     /// When a value does not fit its column.
@@ -131,7 +131,7 @@ impl Files {
         self.take(&mut made, pushed)
     }
 
-    /// Returns the batch of rows that were pushed.
+    /// Return the batch of rows that were pushed.
     ///
     /// # Errors
     /// When a value does not fit its column.
@@ -140,15 +140,15 @@ impl Files {
         self.files[at].shape.take(at, rows, pushed)
     }
 
-    /// What batches for the files are made by, in the files' order.
+    /// Return what is needed to make batches for the files, in the files' order.
     fn shapes(&self) -> Vec<Shape> {
         self.files.iter().map(|file| file.shape.clone()).collect()
     }
 
-    /// Writes all these batches, or none.
+    /// Write all these batches, or none.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable.
+    /// When writing fails; earlier batches stay readable.
     pub(crate) fn write(&mut self, batches: &[Batch]) -> Result<(), RecordError> {
         if self.is_broken {
             return Err(RecordError::Broken);
@@ -163,11 +163,11 @@ impl Files {
         })
     }
 
-    /// Ends the files; a failure leaves one without its end mark, which readers accept. When this returns, none of them is lost
-    /// with the power: what they were made of may be removed.
+    /// End the files. After a failure, a file may lack its end mark, which readers accept. On return, the files are on
+    /// the disk, so their source may be removed.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub(crate) fn finish(&mut self) -> Result<(), RecordError> {
         if std::mem::replace(&mut self.is_broken, true) {
             return Ok(());
@@ -176,7 +176,7 @@ impl Files {
         self.sync_names()
     }
 
-    /// Makes what was written outlive a loss of power, also of files that are broken.
+    /// Flush the files to the disk, including broken ones.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -190,43 +190,44 @@ impl Files {
         self.folder.sync_all().map_err(|source| failure("sync", path(), source))
     }
 
-    /// Returns how long the files are together.
+    /// Return the total size of the files.
     pub(crate) fn length(&self) -> u64 {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// Lets none of the files be longer than this.
+    /// Set a size limit for each of the files.
     pub(crate) fn limit_to(&mut self, bytes: u64) {
         self.files.iter_mut().for_each(|file| file.limit = bytes);
     }
 }
 
-/// Makes the names of a folder's files outlive a loss of power.
+/// Flush the names of a folder's files to the disk.
 ///
 /// # Errors
 /// When the file system refuses.
 pub fn sync_folder(folder: &Path) -> Result<(), RecordError> {
-    // The folder of a bare file name.
+    // The parent of a bare file name is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| failure("sync", folder, source))
 }
 
-/// Returns where the file of a table is.
+/// Return the path of a table's file.
 fn path_of(folder: &Path, table: &Table, suffix: &str) -> PathBuf {
     folder.join(format!("{}-{suffix}.arrow", table.name))
 }
 
-/// One Arrow IPC stream in a file. Encoded in memory and written whole, so that the file's length is always known.
+/// One Arrow IPC stream in a file. It is encoded in memory and written in one piece, so that the file's length is
+/// always known.
 struct TableFile {
     shape: Shape,
     file: File,
     length: u64,
-    /// The largest that it may be.
+    /// The size limit.
     limit: u64,
     encoder: StreamWriter<Vec<u8>>,
 }
 
-/// What a batch for a file is made by, wherever the file is.
+/// What is needed to make a batch for a file, independent of the file itself.
 #[derive(Clone)]
 struct Shape {
     table: &'static str,
@@ -235,7 +236,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Returns the batch of rows that were pushed, for the file at this place.
+    /// Return the batch of rows that were pushed, for the file with index `at`.
     fn take<R: Row>(&self, at: usize, rows: &mut Rows<R>, pushed: Result<(), Unfit>) -> Result<Batch, RecordError> {
         pushed.map_err(|unfit| RecordError::Unfit { path: self.path.clone(), unfit })?;
         Ok((at, rows.batch(&self.schema)?))
@@ -291,13 +292,13 @@ impl TableFile {
         Ok(())
     }
 
-    /// Takes back what was written beyond `length`. Best effort: a torn batch at the end is read as truncated.
+    /// Truncate the file to `length`. Best effort: readers treat a partial batch at the end as truncated.
     fn cut(&mut self, length: u64) {
         let _ = self.file.set_len(length);
     }
 }
 
-/// Returns the Arrow schema of a table, with what can be known of all its rows in the metadata.
+/// Return the Arrow schema of a table; its metadata holds what is common to all rows.
 pub(crate) fn schema_of(table: &Table, origin: &Origin) -> SchemaRef {
     let fields: Vec<Field> = (table.fields)().iter().map(|field| field_of(field, origin)).collect();
     let mut metadata = HashMap::from([

@@ -1,22 +1,22 @@
-//! Findings: what makes a measurement doubtful, by name. Who finds them is elsewhere.
+//! Findings: the named observations that make a measurement doubtful. They are detected elsewhere.
 
 use serde::Serialize;
 
-/// How grave a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Information.
     Note,
-    /// The figures may be wrong.
+    /// The results may be wrong.
     Doubtful,
-    /// The figures must not be used.
+    /// The results must not be used.
     Invalid,
 }
 
 macro_rules! findings {
     ($($variant:ident $name:literal $severity:ident $doc:literal,)*) => {
-        /// What can be found in a measurement.
+        /// A finding about a measurement.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Finding {
@@ -24,20 +24,20 @@ macro_rules! findings {
         }
 
         impl Finding {
-            /// All of them.
+            /// All findings.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// Returns the name that records and reports carry.
+            /// Return the name in records and reports.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Returns how grave it is.
+            /// Return the severity.
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// Returns what it says.
+            /// Return the description.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$variant => $doc,)* }
             }

@@ -1,8 +1,8 @@
-//! The waist: what instruments write and analysis reads.
+//! The records: the interface between the instruments, which write them, and the analysis, which reads them.
 //!
-//! Every column is declared once, in one line of [`tables`]: its field in the row, its name, type, unit and, for times, the clock
-//! and who took them. The rows, what is written, what is declared to Python and the reference page are made of it. Nothing here
-//! knows what a record means; [`Finding`] only names what can be said.
+//! Every column is declared once, in one line of [`tables`]: its field in the row, its name, type and unit and, for
+//! timestamps, their clock and source. The rows, the encoding, the declarations for Python and the reference page are
+//! generated from it. The crate does not interpret records; [`Finding`] only names findings.
 
 mod files;
 mod findings;

@@ -1,6 +1,6 @@
-//! Files and folders that only their owner reads: records hold addresses, payloads and command lines.
+//! Create files and folders that only their owner can read, because records hold addresses, payloads and command lines.
 //!
-//! What root makes for who called sudo belongs to that user.
+//! Files that root creates under sudo belong to the user that called it.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,28 +8,28 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, fchown};
 use std::path::Path;
 
-/// Creates a new file of mode 0600 to write to; a link that lies there is not followed.
+/// Create a new file of mode 0600 for writing; an existing link is not followed.
 ///
 /// # Errors
-/// When something is there, or it cannot be made.
+/// When the path exists, or the file cannot be created.
 pub fn create_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     if let Some((uid, gid)) = caller() {
-        // Who may not give files away has none to give.
+        // Only root may change the owner; any other user keeps the file.
         let _ = fchown(&file, Some(uid), Some(gid));
     }
     Ok(file)
 }
 
-/// Creates a folder, and those above it that are missing, of mode 0700; one that is there stays as it is. Names that are new are
-/// not lost with the power.
+/// Create a folder of mode 0700 with its missing parents; an existing one is unchanged. New names are flushed to the
+/// disk.
 ///
 /// # Errors
-/// When it cannot be made, or something else is there.
+/// When it cannot be created, or something else exists there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| fs::symlink_metadata(folder).is_err()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    // Who may not read the folder above has no way to sync it.
+    // A parent folder that cannot be opened is not flushed.
     missing.iter().filter_map(|folder| above(folder)).for_each(|folder| drop(folder.sync_all()));
     if let Some((uid, gid)) = caller() {
         missing.iter().filter(|folder| !folder.as_os_str().is_empty()).for_each(|folder| {
@@ -39,13 +39,13 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The folder that a name is in.
+/// Open the parent folder of a path.
 fn above(path: &Path) -> Option<File> {
     let folder = path.parent()?;
     File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok()
 }
 
-/// Who called sudo, user and group.
+/// Return the user and group ID of the caller of sudo.
 fn caller() -> Option<(u32, u32)> {
     let number = |name: &str| env::var(name).ok()?.parse().ok();
     Some((number("SUDO_UID")?, number("SUDO_GID")?))

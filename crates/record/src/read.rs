@@ -1,4 +1,4 @@
-//! Reads what an emulator logged, and what taps saw. Foreign bytes: whatever is wrong with them is reported, and nothing panics.
+//! Read the log of an emulator and the records of taps. Input is untrusted: any fault is reported, and nothing panics.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,33 +22,33 @@ use crate::tables::packets::{CAUSES, DIRECTIONS, DISPOSITIONS, Head, Packet};
 /// Why records could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system refused.
+    /// A call of the file system failed.
     #[error("open {}: {source}", path.display())]
     File {
-        /// What.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is no Arrow stream, or it is damaged.
+    /// The file is not an Arrow stream, or is damaged.
     #[error("read {}: {source}", path.display())]
     Damaged {
-        /// What.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: ArrowError,
     },
-    /// It is another table, or holds what cannot be.
+    /// The file holds another table, or an invalid value.
     #[error("read {}: {problem}", path.display())]
     Foreign {
-        /// What.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
 }
 
-/// Rows of an emulator's log, batch by batch.
+/// Reads the rows of an emulator's log, batch by batch.
 pub struct PacketReader {
     path: PathBuf,
     stream: StreamReader<BufReader<File>>,
@@ -57,27 +57,27 @@ pub struct PacketReader {
 }
 
 impl PacketReader {
-    /// Opens a log whose pipes are these.
+    /// Open a log of an emulator with these pipes.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not such a log.
     pub fn open(path: &Path, pipes: Vec<String>) -> Result<Self, ReadError> {
         Self::of((file(path)?, path), pipes)
     }
 
-    /// Takes the file of a log that is open already, and its name.
+    /// Read a log from an open file; `path` is used in messages.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not such a log.
     pub fn of((file, path): (File, &Path), pipes: Vec<String>) -> Result<Self, ReadError> {
         let (stream, version) = begin::<Packet>(file, path)?;
         Ok(Self { path: path.to_owned(), stream, pipes, version })
     }
 
-    /// Reads the next rows into `rows`, after what is there; `false` at the end.
+    /// Append the next rows to `rows`; return `false` at the end.
     ///
     /// # Errors
-    /// When the file is damaged or cut; the rows before stay good.
+    /// When the file is damaged or cut; earlier rows remain valid.
     pub fn next(&mut self, rows: &mut Vec<Packet>) -> Result<bool, ReadError> {
         match guarded(|| self.stream.next().transpose()) {
             Ok(None) => Ok(false),
@@ -101,11 +101,11 @@ fn file(path: &Path) -> Result<File, ReadError> {
     File::open(path).map_err(|source| ReadError::File { path: path.to_owned(), source })
 }
 
-/// Begins to read the file of a table, and says of which version it is.
+/// Start reading the file of a table; also return its version.
 fn begin<R: Row>(mut file: File, path: &Path) -> Result<(StreamReader<BufReader<File>>, u32), ReadError> {
     let failed = |source| ReadError::File { path: path.to_owned(), source };
     let foreign = |problem| ReadError::Foreign { path: path.to_owned(), problem };
-    // Of a pipe nobody knows how long it will be.
+    // The length of a pipe is unknown.
     let is_file = file.metadata().map_err(failed)?.is_file();
     if is_file && let Some(problem) = oversized(&mut file).map_err(failed)? {
         return Err(foreign(problem));
@@ -120,11 +120,11 @@ fn begin<R: Row>(mut file: File, path: &Path) -> Result<(StreamReader<BufReader<
     }
 }
 
-/// A message that a cut file lacks a part of may be as long as this; ours are a thirtieth of it.
+/// The maximum length of an incomplete message in a cut file; those of Sojourn have a thirtieth of it at most.
 const LONGEST_CUT: u64 = 64 << 20;
 
-/// Says what of a stream's messages asks for more memory than the file has bytes for: arrow-ipc gives it before it reads them. Leaves
-/// the file at its beginning.
+/// Return the problem if rows are compressed, or if a message requests more memory than the file has bytes, because
+/// arrow-ipc allocates it before reading. Leaves the file at its beginning.
 fn oversized(file: &mut File) -> io::Result<Option<String>> {
     let length = file.metadata()?.len();
     let mut reader = BufReader::new(&mut *file);
@@ -152,7 +152,7 @@ fn oversized(file: &mut File) -> io::Result<Option<String>> {
         let mut head = vec![0; usize::try_from(about).unwrap_or(0)];
         reader.read_exact(&mut head)?;
         at += about;
-        // Whoever reads it reports what is no message.
+        // An invalid message is reported when it is read.
         let Ok(message) = arrow_ipc::root_as_message(&head) else { break None };
         let batch = message.header_as_record_batch().or_else(|| message.header_as_dictionary_batch()?.data());
         if batch.is_some_and(|batch| batch.compression().is_some()) {
@@ -170,13 +170,13 @@ fn oversized(file: &mut File) -> io::Result<Option<String>> {
     Ok(problem)
 }
 
-/// Lets arrow-ipc read: it panics on some damaged lengths and offsets.
+/// Call arrow-ipc, which panics on some damaged lengths and offsets.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowError> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ArrowError::IpcError("its lengths cannot be".to_owned())))
 }
 
-/// The columns of a batch by their names, each with its declaration; those that came after the file's version are null.
+/// The columns of a batch by name, each with its declaration; columns newer than the file's version are null.
 struct Columns(HashMap<&'static str, (ArrayRef, Field)>);
 
 impl Columns {
@@ -297,7 +297,7 @@ fn count(column: &PrimitiveArray<Int32Type>, row: usize, title: &str) -> Result<
     u32::try_from(value).map_err(|_| format!("row {row}: {title} is {value}"))
 }
 
-/// Returns the place of a pipe; none where the packet went through none.
+/// Return the index of a pipe; `None` if the packet passed none.
 fn pipe(name: &str, pipes: &[String]) -> Result<Option<u16>, String> {
     if name.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What is declared of the tables, for other languages to generate their side from.
+//! The declarations of the tables, from which other languages generate their side.
 
 use serde::Serialize;
 
@@ -15,42 +15,43 @@ use crate::tables::tcp_readings::Reading;
 /// A table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its name: files are called `<name>-<part>.arrow`, or `<name>-<who>-<part>.arrow` where several write it at once.
+    /// The table's name. Files are named `<name>-<part>.arrow`, or `<name>-<who>-<part>.arrow` if several programs
+    /// write it at once.
     pub name: &'static str,
-    /// Whether the files carry the name of who wrote them.
+    /// Whether the file names include the writer.
     pub is_named: bool,
-    /// Returns its columns, in order.
+    /// The columns, in order.
     pub fields: fn() -> Vec<Field>,
 }
 
 /// A column.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Field {
-    /// Its name, ending in its unit where it has one.
+    /// The name, which ends in the unit if there is one.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The names that it may hold, where these are few.
+    /// The permitted names, if there are few.
     #[serde(skip)]
     pub names: &'static [&'static str],
     /// Whether values may be missing.
     pub nullable: bool,
-    /// Its unit; "1" for counts, names and truth values.
+    /// The unit; "1" for counts, names and truth values.
     pub unit: &'static str,
-    /// For instants: the clock that they are on.
+    /// For timestamps: their clock.
     pub clock: Option<&'static str>,
-    /// For instants: the column that tells the timestamp source of each, or the one source of all of them.
+    /// For timestamps: the column with the source of each, or the source of all.
     pub source: Option<&'static str>,
-    /// The version of the tables that it came with: files of an earlier one lack it.
+    /// The version of the tables that introduced it: files of earlier versions lack it.
     pub since: u32,
-    /// Its name in older files, where it was renamed.
+    /// Its name in older files, if it was renamed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub was: Option<&'static str>,
     /// The names in older files of some of the values that it holds, each with its name now.
     #[serde(skip_serializing_if = "is_empty")]
     pub renamed: &'static [(&'static str, &'static str)],
-    /// What it holds.
+    /// The description.
     pub doc: &'static str,
 }
 
@@ -111,23 +112,23 @@ pub const TABLES: [Table; 23] = [
 ];
 
 impl Table {
-    /// Returns the table of a row.
+    /// Return the table of a row type.
     pub(crate) const fn of<R: Row>() -> Self {
         Self { name: R::NAME, is_named: R::IS_NAMED, fields: fields_of::<R> }
     }
 }
 
-// Serde hands over a reference to the field.
+// Serde passes a reference to the field.
 fn is_empty(renamed: &&[(&str, &str)]) -> bool {
     renamed.is_empty()
 }
 
-/// Returns the version of all tables: that of the newest column.
+/// Return the version of all tables: that of the newest column.
 pub fn version() -> u32 {
     TABLES.iter().flat_map(|table| (table.fields)()).map(|field| field.since).max().unwrap_or(1)
 }
 
-/// Returns all tables and what instruments find as JSON.
+/// Return all tables and findings as JSON.
 pub fn to_json() -> serde_json::Value {
     let declaration = |table: &Table| serde_json::json!({ "named": table.is_named, "fields": (table.fields)() });
     let tables: serde_json::Map<_, _> =

@@ -1,4 +1,4 @@
-//! Rows in, columns out. [`table!`] declares a table: each line is a field of the row and the column that it becomes.
+//! Convert rows to columns. [`table!`] declares a table: each line is a field of the row and its column.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,18 +17,18 @@ use sojourn_time::{Nanos, Source, Time};
 
 use crate::schema::{self, Field};
 
-/// How many rows are turned at a time: a column of so few fits the cache that the rows are in.
+/// How many rows are converted at a time: one column of them fits into the cache together with the rows.
 const CHUNK: usize = 128;
 
-/// Something whose fields are columns.
+/// A type whose fields are columns.
 pub trait Columns {
-    /// What else its columns are made of: the block's number, the names of pipes.
+    /// Further input for the columns: the block's number, the names of pipes.
     type Context: ?Sized;
 
-    /// Appends what is declared of its columns.
+    /// Append the declarations of the columns.
     fn declare(to: &mut Vec<Field>);
 
-    /// Appends the values of rows to their columns, one column after the other; none where `of` gives none.
+    /// Append the values of rows column by column; null if `of` returns `None`.
     fn fill<R>(rows: &[R], of: impl Fn(&R) -> Option<&Self> + Copy, context: &Self::Context, to: &mut Filling<'_>);
 }
 
@@ -36,67 +36,67 @@ pub trait Columns {
 pub trait Row: Columns {
     /// The table's name.
     const NAME: &'static str;
-    /// Whether its files carry the name of who wrote them.
+    /// Whether the file names include the writer.
     const IS_NAMED: bool;
 }
 
-/// Columns that stand together in several rows, or that a row may lack together.
+/// Columns that occur together in several tables, or that may be absent together.
 pub trait Group {
-    /// What has the columns.
+    /// The type that holds the columns.
     type Columns: Columns<Context = ()>;
-    /// Whether all of them may be null.
+    /// Whether all of the columns may be null.
     const IS_NULLABLE: bool;
 
-    /// Returns it where it is there.
+    /// Return the columns if they are present.
     fn columns(&self) -> Option<&Self::Columns>;
 }
 
-/// A number as a column holds it.
+/// A number in a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<V> {
     /// A value.
     Value(V),
-    /// None.
+    /// No value.
     Null,
-    /// One that the column's type has no room for.
+    /// A value that does not fit the column's type.
     Unfit(i128),
 }
 
-/// Something that can stand in a column of numbers of kind `K`.
+/// A type that can be stored in a column of numbers of kind `K`.
 pub trait Value<K: Number> {
-    /// Returns what the column holds of it; of a name, its place among `names`.
+    /// Return the stored number; for a name, its index in `names`.
     fn cell(&self, names: &[&str]) -> Cell<K::Value>;
 }
 
-/// Something that can stand in a column of texts.
+/// A type that can be stored in a column of text.
 pub trait Text {
-    /// Returns the text where there is one.
+    /// Return the text, if there is one.
     fn text(&self) -> Option<Cow<'_, str>>;
 }
 
-/// Something that can stand in a column of bytes.
+/// A type that can be stored in a column of bytes.
 pub trait Octets {
-    /// Returns the bytes where there are some.
+    /// Return the bytes, if there are any.
     fn octets(&self) -> Option<&[u8]>;
 }
 
 /// A kind of column.
 pub trait Typed {
-    /// Its type in files.
+    /// The type in files.
     const KIND: schema::Kind;
 }
 
 /// A kind of column of numbers.
 pub trait Number: Typed {
-    /// What it holds.
+    /// The type of the stored numbers.
     type Value: Copy + Default;
 
-    /// Returns the values of such a column.
+    /// Return the values of such a column; `None` if the kind differs.
     fn values(of: &mut Values) -> Option<&mut Vec<Self::Value>>;
 }
 
-/// The kinds of columns that [`table!`] knows. `Bits32` and `Bits64` hold the bits of an unsigned number: large ones read as
-/// negative. `Name` holds one of a few names.
+/// The kinds of columns for [`table!`]. `Bits32` and `Bits64` store the bits of an unsigned number: large ones read as
+/// negative. `Name` stores one of a few names.
 pub mod kind {
     use super::{Number, Typed, Values};
     use crate::schema::Kind;
@@ -167,7 +167,7 @@ impl<K: Number, V: Value<K>> Value<K> for Option<V> {
     }
 }
 
-/// Its place among the names.
+/// The index of a name.
 impl Value<kind::Name> for u8 {
     fn cell(&self, names: &[&str]) -> Cell<i8> {
         if usize::from(*self) < names.len() { Cell::Value(self.cast_signed()) } else { Cell::Unfit((*self).into()) }
@@ -217,24 +217,24 @@ impl Octets for Option<&[u8]> {
     }
 }
 
-/// A value that its column has no room for.
+/// A value that does not fit its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The column.
     pub column: &'static str,
-    /// The number; none where a value is missing that must not be.
+    /// The number; `None` if a required value is missing.
     pub value: Option<i128>,
 }
 
-/// Columns that rows are appended to, in their order.
+/// The columns to which rows are appended, in order.
 pub struct Filling<'a> {
     columns: std::slice::IterMut<'a, Column>,
     unfit: &'a mut Option<Unfit>,
 }
 
 impl Filling<'_> {
-    /// Appends to the next column, which is of numbers. Called for many rows at a time: a loop by itself, whose cells are made where
-    /// they are stored.
+    /// Append to the next column, which holds numbers. Called for many rows at a time: a separate loop that computes
+    /// values where they are stored.
     #[inline]
     pub fn numbers<K: Number>(&mut self, cells: impl Iterator<Item = Cell<K::Value>> + Clone) {
         let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
@@ -260,14 +260,14 @@ impl Filling<'_> {
         }
     }
 
-    /// Appends to the next column, which is of texts or of bytes.
+    /// Append to the next column, which holds text or bytes.
     pub fn each<R>(&mut self, rows: &[R], append: impl Fn(&R, &mut Values)) {
         let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
         rows.iter().for_each(|row| append(row, &mut column.values));
     }
 }
 
-/// A column as it grows. `valid` is empty as long as no value is missing.
+/// A growing column. `valid` is empty as long as no value is missing.
 struct Column {
     name: &'static str,
     is_nullable: bool,
@@ -277,21 +277,21 @@ struct Column {
     valid: Vec<bool>,
 }
 
-/// The values of a column; 0 where there is none.
+/// The values of a column; 0 where a value is missing.
 pub enum Values {
-    /// Of booleans.
+    /// Booleans.
     Bool(Vec<bool>),
-    /// Of 32-bit numbers.
+    /// 32-bit integers.
     Int32(Vec<i32>),
-    /// Of 64-bit numbers.
+    /// 64-bit integers.
     Int64(Vec<i64>),
-    /// Of floating-point numbers.
+    /// Floating-point numbers.
     Float64(Vec<f64>),
-    /// Places of names.
+    /// Indices of names.
     Name(Vec<i8>),
-    /// Of texts.
+    /// Text.
     Utf8(StringBuilder),
-    /// Of bytes.
+    /// Bytes.
     Binary(BinaryBuilder),
 }
 
@@ -308,14 +308,14 @@ impl Values {
         }
     }
 
-    /// Appends a text, or that there is none.
+    /// Append a text or null.
     pub fn text(&mut self, text: &impl Text) {
         if let Self::Utf8(texts) = self {
             texts.append_option(text.text());
         }
     }
 
-    /// Appends bytes, or that there are none.
+    /// Append bytes or null.
     pub fn octets(&mut self, octets: &impl Octets) {
         if let Self::Binary(all) = self {
             all.append_option(octets.octets());
@@ -331,7 +331,7 @@ impl Column {
             (!self.valid.is_empty()).then(|| self.valid.as_slice().into())
         };
         self.valid.clear();
-        // What an absent column would hold is nothing: zeros, which compress to nothing.
+        // An absent column is filled with zeros, which compress to almost nothing.
         macro_rules! array {
             ($kind:ty, $values:expr) => {{
                 let capacity = $values.capacity();
@@ -349,7 +349,7 @@ impl Column {
             Values::Int32(values) => Arc::new(array!(Int32Array, values)),
             Values::Int64(values) => Arc::new(array!(Int64Array, values)),
             Values::Float64(values) => Arc::new(array!(Float64Array, values)),
-            // The dictionary is always whole, so it goes into a stream once.
+            // The dictionary is always complete, so a stream contains it once.
             Values::Name(values) => {
                 let names = Arc::new(StringArray::from_iter_values(self.names));
                 Arc::new(DictionaryArray::<Int8Type>::try_new(array!(Int8Array, values), names)?)
@@ -359,7 +359,7 @@ impl Column {
         })
     }
 
-    /// Returns the value of a row; `None` where it has none.
+    /// Return the value of a row; `None` if it is missing.
     fn json(&self, row: usize) -> Option<serde_json::Value> {
         if self.is_absent || self.valid.get(row) == Some(&false) {
             return None;
@@ -382,7 +382,7 @@ impl Column {
     }
 }
 
-/// Rows on their way to a batch.
+/// Rows that will become a batch.
 pub struct Rows<R> {
     columns: Vec<Column>,
     rows: usize,
@@ -390,7 +390,7 @@ pub struct Rows<R> {
 }
 
 impl<R: Row> Rows<R> {
-    /// Makes it without rows. The columns named in `absent` that may be null are null in all of them.
+    /// Create it without rows. The columns named in `absent` are null in all rows, if they are nullable.
     pub fn new(absent: &HashSet<String>) -> Self {
         let column = |field: Field| Column {
             name: field.name,
@@ -403,26 +403,26 @@ impl<R: Row> Rows<R> {
         Self { columns: fields_of::<R>().into_iter().map(column).collect(), rows: 0, of: std::marker::PhantomData }
     }
 
-    /// How many there are.
+    /// Return the number of rows.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Return whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Appends rows.
+    /// Append rows.
     ///
     /// # Errors
-    /// When a value does not fit its column; what it holds is then of no use.
+    /// When a value does not fit its column; the content is then unusable.
     pub fn push(&mut self, rows: &[R], context: &R::Context) -> Result<(), Unfit> {
         rows.chunks(CHUNK)
             .try_for_each(|rows| self.push_by(rows.len(), |filling| R::fill(rows, |row| Some(row), context, filling)))
     }
 
-    /// Appends so many rows, that are there in another form: `fill` appends to every column, in their order.
+    /// Append `rows` rows from another representation: `fill` appends to every column, in order.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -433,35 +433,35 @@ impl<R: Row> Rows<R> {
         unfit.map_or(Ok(()), Err)
     }
 
-    /// Takes all rows out.
+    /// Take all rows as a batch.
     pub fn batch(&mut self, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
         let rows = std::mem::take(&mut self.rows);
         let columns = self.columns.iter_mut().map(|column| column.take(rows)).collect::<Result<_, _>>()?;
         RecordBatch::try_new(Arc::clone(schema), columns)
     }
 
-    /// Returns a row's values by the names of their columns, those that are missing left out.
+    /// Return a row's values by column name, without missing ones.
     pub fn json(&self, row: usize) -> serde_json::Map<String, serde_json::Value> {
         let values = self.columns.iter().filter_map(|column| Some((column.name.to_owned(), column.json(row)?)));
         values.collect()
     }
 }
 
-/// Returns a table's columns.
+/// Return a table's columns.
 pub fn fields_of<R: Columns>() -> Vec<Field> {
     let mut fields = Vec::new();
     R::declare(&mut fields);
     fields
 }
 
-/// The first of some expressions.
+/// Return the first of several expressions.
 macro_rules! first {
     ($first:expr $(, $rest:expr)*) => {
         $first
     };
 }
 
-/// The value of a column in a row: the row's field, or what is said.
+/// Evaluate the value of a column in a row: the row's field, or the given expression.
 macro_rules! with_value {
     ($row:ident, $context:ident, { $field:ident } {}, |$value:ident| $do:expr) => {{
         let $value = &$row.$field;
@@ -474,7 +474,7 @@ macro_rules! with_value {
     }};
 }
 
-/// Appends the values of one column.
+/// Append the values of one column.
 macro_rules! fill_column {
     (Utf8, $names:expr, $rows:ident, $of:ident, $context:ident, $to:ident, $from:tt $made:tt) => {
         $to.each($rows, |row, to| match $of(row) {
@@ -498,7 +498,7 @@ macro_rules! fill_column {
     };
 }
 
-/// Declares what a column is.
+/// Construct the declaration of a column.
 macro_rules! field {
     (
         $column:ident: $kind:ident $(of $names:ident)? ($unit:literal $(, $clock:ident, $source:literal)?)
@@ -521,16 +521,16 @@ macro_rules! field {
     };
 }
 
-/// Declares fields that are columns, in blocks; between them groups of columns that are declared by themselves. A line is
+/// Declare fields and their columns, in blocks; groups of columns, declared separately, stand between them. A line is
 ///
 /// ```text
 /// field: Type => column: Kind of NAMES ("unit", CLOCK, "source") or null since 2 was "old_name" with "old" as "new"
 ///     "What it holds." = |row, context| value;
 /// ```
 ///
-/// Of it may be missing: the field, where the value is made of something else; the names, of kinds other than `Name`; clock and
-/// source, but for instants; `or null`; `since`, for 1; `was`, the column's name in older files; `with`, the names of values
-/// in older files; the value, where it is the field.
+/// Optional are: the field, if the value is computed from something else; the names, for kinds other than `Name`; clock
+/// and source, except for timestamps; `or null`; `since`, default 1; `was`, the column's name in older files; `with`,
+/// the names of values in older files; the value, default the field.
 macro_rules! columns {
     (
         $(#[$meta:meta])*
@@ -596,7 +596,7 @@ macro_rules! columns {
     };
 }
 
-/// Declares a table and its row; what `in` names is what the columns are made of beside the row.
+/// Declare a table and its row; `in` names the context from which columns are made besides the row.
 macro_rules! table {
     ($(#[$meta:meta])* $(($named:ident))? $name:literal: $row:ident in $context:ty; $($body:tt)+) => {
         $crate::table::columns! { $(#[$meta])* $row in $context; $($body)+ }
@@ -608,7 +608,7 @@ macro_rules! table {
     };
 }
 
-/// Declares columns that stand together in a row of a table, there always or not; `(nullable)`: each may be null.
+/// Declare columns that occur together in a row of a table, always or optionally; `(nullable)`: each may be null.
 macro_rules! group {
     ($(#[$meta:meta])* $(($nullable:ident))? $row:ident; $($body:tt)+) => {
         $crate::table::columns! { $(#[$meta])* $row in (); $($body)+ }
@@ -633,7 +633,7 @@ macro_rules! group {
     };
 }
 
-/// Declares a table that Python's programs write: there is no row of it here.
+/// Declare a table that Python programs write and that has no row type here.
 macro_rules! written_by_python {
     ($(#[$meta:meta])* $constant:ident = $name:literal; {$(
         => $column:ident: $kind:ident ($unit:literal $(, $clock:ident, $source:literal)?) $(or $null:ident)?

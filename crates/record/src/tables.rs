@@ -1,4 +1,4 @@
-//! The tables, a line for each column: the one place where names, types, units, clocks and sources are said.
+//! The tables, one line for each column: the only declaration of names, types, units, clocks and sources.
 
 use sojourn_time::Source;
 

@@ -1,35 +1,36 @@
-//! Which system calls a command may make once it is set up: an allow list, and a few that nothing of ours ever makes.
+//! The system calls that a command may make after its set-up: an allow list, and a list of calls that no command ever
+//! makes.
 //!
-//! A call that is on neither list fails with ENOSYS, as on an older kernel: libraries have a fallback for that, so that another
-//! libc does not end a measurement. In a debug build, which the tests run, it kills, so that a list that lacks a call is seen. A
-//! call of the second list kills in every build: it is made by nobody but who has taken over the program.
+//! A call on neither list fails with ENOSYS, as on an older kernel: libraries have a fallback for that, so another libc
+//! does not end a measurement. In a debug build, which the tests run, it kills the process, so that a missing entry is
+//! noticed. A call on the second list kills in every build: only an attacker in control of the program makes it.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-/// System calls for one purpose.
+/// System calls by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Memory, time, threads, what is open, and giving up more rights.
+    /// Memory, time, threads, open files, and dropping privileges.
     Basic,
-    /// Sockets: made, set, read and written.
+    /// Create, configure, read and write sockets.
     Sockets,
-    /// Programs in the kernel and their maps.
+    /// BPF programs and maps.
     Programs,
-    /// Files and folders made, renamed and removed.
+    /// Create, rename and remove files and folders.
     Files,
-    /// One's own scheduling.
+    /// Change the scheduling of the own process.
     Priority,
-    /// The network namespace that a filter names.
+    /// Enter the network namespace of a filter.
     Namespaces,
-    /// A process that was started before: waited for, told to end.
+    /// Wait for, and terminate, a process started earlier.
     Companion,
 }
 
 impl Calls {
-    /// Returns what it is for.
+    /// Return a description of the purpose.
     pub const fn purpose(self) -> &'static str {
         match self {
             Self::Basic => "memory, time, threads, reading files, what is open",
@@ -46,7 +47,7 @@ impl Calls {
         match self {
             Self::Basic => BASIC,
             Self::Sockets => SOCKETS,
-            // libbpf holds places for maps with files in memory.
+            // libbpf reserves file descriptors for maps with memfd_create.
             Self::Programs => &[libc::SYS_bpf, libc::SYS_memfd_create],
             Self::Files => FILES,
             Self::Priority => &[
@@ -140,10 +141,10 @@ const BASIC: &[i64] = &[
     libc::SYS_uname,
     libc::SYS_write,
     libc::SYS_writev,
-    // What the kernel says of its clock. To change it takes CAP_SYS_TIME.
+    // Read the state of the kernel's clock. Changing it requires CAP_SYS_TIME.
     libc::SYS_adjtimex,
     libc::SYS_clock_adjtime,
-    // Best-effort cutting of a record that a full disk tore, and what makes one last.
+    // Truncate a record that a full disk cut short (best effort), and flush files to the disk.
     libc::SYS_fdatasync,
     libc::SYS_fsync,
     libc::SYS_ftruncate,
@@ -211,7 +212,8 @@ const FILES: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Other programs, other processes' memory, other roots, modules of the kernel, keys, and ways around a filter.
+/// Executing programs, access to other processes' memory, changing the root, kernel modules, keys, and ways to bypass a
+/// filter.
 const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_chroot,
@@ -236,7 +238,7 @@ const NEVER: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Allows this thread, and those that it starts, these system calls alone.
+/// Restrict this thread, and threads started later, to these system calls.
 pub(crate) fn allow_only(calls: &[Calls]) -> io::Result<()> {
     let allowed = calls.iter().flat_map(|calls| calls.numbers());
     install(allowed, SeccompAction::Allow, otherwise())?;
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn each_call_that_is_not_of_x86_alone_is_known_on_aarch64_too() {
-        // Calls after `cfg(x86_64)` are left out when this file is compiled elsewhere.
+        // Calls after `cfg(x86_64)` do not exist on other architectures.
         let own = include_str!("calls.rs").split("#[cfg(test)]").next().unwrap_or_default();
         let named = |line: &'static str| line.split("libc::SYS_").skip(1).map(|rest| rest.split([',', ']']).next());
         let lines: Vec<_> = own.lines().collect();
@@ -282,7 +284,7 @@ mod tests {
             .flat_map(|(at, line)| named(line).flatten().map(move |name| (at, name)))
             .partition(|(at, _)| lines[at - 1].trim() == r#"#[cfg(target_arch = "x86_64")]"#);
         assert!(x86.len() > 5 && both.len() > 100, "{} and {}", x86.len(), both.len());
-        // The table of machines that came late, aarch64 among them.
+        // The generic system call table, which aarch64 uses.
         let Ok(table) = std::fs::read_to_string("/usr/include/asm-generic/unistd.h") else {
             assert!(std::env::var_os("CI").is_none(), "CI has the kernel's headers");
             eprintln!("skipped: /usr/include/asm-generic/unistd.h is not there: apt-get install linux-libc-dev");
@@ -300,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Set in the process that a test starts of itself.
+    /// Set in the child process that a test starts of itself.
     const INSIDE: &str = "SOJOURN_TEST_CONFINED";
 
     #[test]

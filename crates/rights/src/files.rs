@@ -1,4 +1,4 @@
-//! Landlock: which folders a thread may still change.
+//! Landlock: restrict the folders that a thread may still modify.
 
 use std::io;
 use std::path::Path;
@@ -8,31 +8,31 @@ use landlock::{
     RulesetStatus,
 };
 
-/// The interface whose rules are asked for; a kernel with an earlier one enforces what it knows. The next but one would also keep
-/// terminals from being asked whose they are.
+/// The requested Landlock ABI; an older kernel enforces the rules that it supports. ABI 5 would also deny ioctls on
+/// devices, which queries of a terminal need.
 const NEWEST: ABI = ABI::V3;
 
-/// How much of it the kernel enforces.
+/// How much of the ruleset the kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landlock {
-    /// All that is asked for.
+    /// All of it.
     Whole,
-    /// What this kernel knows.
+    /// The part that this kernel supports.
     Partly,
-    /// Nothing: Linux before 5.13, or Landlock is switched off (`lsm=`).
+    /// Nothing: Linux before 5.13, or Landlock is disabled (`lsm=`).
     Absent,
 }
 
-/// Folders that are to stay writable. To be opened before rights are given up: without them a folder of another user, or one below
-/// it, may be out of reach.
+/// Folders that remain writable. Open them before privileges are dropped: afterwards a folder of another user, or one
+/// below it, may be inaccessible.
 #[derive(Debug, Default)]
 pub struct Folders(Vec<PathFd>);
 
 impl Folders {
-    /// Opens them.
+    /// Open the folders.
     ///
     /// # Errors
-    /// When one is not there, or out of reach.
+    /// When one does not exist or is inaccessible.
     pub fn open<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> io::Result<Self> {
         let open = |path: P| {
             let path = path.as_ref();
@@ -43,8 +43,8 @@ impl Folders {
     }
 }
 
-/// Takes from this thread the right to create, write, rename and remove anything that is not below one of `folders`; what is
-/// open stays open, and everything can be read.
+/// Deny this thread to create, write, rename and remove anything outside `folders`. Open files stay open, and
+/// everything can still be read.
 pub(crate) fn write_only_below(folders: Folders) -> io::Result<Landlock> {
     let writing = AccessFs::from_write(NEWEST);
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(writing);

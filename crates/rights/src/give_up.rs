@@ -1,4 +1,4 @@
-//! Capabilities given up for good, in every set that could bring one back.
+//! Drop capabilities permanently, from every set that could restore one.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use rustix::thread::{
 
 use crate::Right;
 
-/// The number of capabilities that a mask has room for.
+/// The number of bits in a capability mask.
 const MOST: u32 = 64;
 
-/// Gives up every right of this thread but those in `kept`, for good: no program that it starts has any, not even one of root's
-/// or one with file capabilities. A right that is not held is not gained.
+/// Drop all capabilities of this thread except those in `kept`, permanently: no program that it executes has any, not
+/// even a setuid root program or one with file capabilities. Capabilities that are not held are not gained.
 ///
-/// Root then writes only to files that are its own: open those of others first.
+/// Afterwards root can write only to its own files: open those of others first.
 ///
-/// Threads started afterwards have no more; threads that run already keep theirs, so call it before there are any.
+/// Threads started later inherit the restriction; running threads are not affected, so call it before there are any.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -26,10 +26,10 @@ pub fn keep_only(kept: &[Right]) -> io::Result<()> {
     let held = capabilities(None)?;
     set_no_new_privs(true)?;
     clear_ambient_capability_set()?;
-    // Without CAP_SETPCAP the bounding set stays: then `no new privileges` alone keeps what it holds out of reach.
+    // Without CAP_SETPCAP the bounding set cannot be changed; `no_new_privs` alone makes its contents unreachable then.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
-        // What is set stays: some of it may be locked.
+        // Bits that are set stay set: some may be locked.
         set_capabilities_secure_bits(capabilities_secure_bits()? | locked())?;
     }
     let wanted = kept.iter().fold(CapabilitySet::empty(), |set, right| set | right.set());
@@ -44,14 +44,15 @@ fn empty_bounding_set() -> io::Result<()> {
         match capability_is_in_bounding_set(capability) {
             Ok(true) => remove_capability_from_bounding_set(capability)?,
             Ok(false) => {}
-            // Beyond the last that this kernel knows.
+            // Beyond the last capability that this kernel knows.
             Err(_) => break,
         }
     }
     Ok(())
 }
 
-/// Being root stands for nothing: neither a program that root starts nor a change of user brings a capability back.
+/// The user ID 0 has no special meaning: neither executing a program as root nor changing the user restores a
+/// capability.
 fn locked() -> CapabilitiesSecureBits {
     CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -68,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_right_given_up_is_gone() {
-        // In a thread of its own: rights belong to threads, and other tests need theirs.
+        // In a thread of its own: capabilities belong to threads, and other tests need theirs.
         let held = std::thread::spawn(|| {
             let could = Right::NetRaw.is_held();
             keep_only(&[Right::NetRaw]).expect("giving up is always permitted");

@@ -1,4 +1,4 @@
-//! Who a program runs as: the user that called it through sudo, another that was named, or nobody.
+//! The user that a program runs as: the caller of sudo, a named user, or nobody.
 
 use std::env;
 use std::ffi::CString;
@@ -16,19 +16,19 @@ use rustix::thread::{
 /// The kernel's overflow user and group, which own nothing: `nobody` and `nogroup`.
 const NOBODY: u32 = 65_534;
 
-/// A user with the groups that a login gives it.
+/// A user with its login groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user's number.
+    /// The user ID.
     pub uid: u32,
-    /// The number of its own group.
+    /// The primary group ID.
     pub gid: u32,
-    /// Its name, home and shell; `None` for a number without an entry in the user database.
+    /// The entry in the user database, if there is one.
     pub account: Option<Account>,
     groups: Vec<u32>,
 }
 
-/// What the user database says of a user.
+/// A user's entry in the user database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// The login name.
@@ -42,39 +42,40 @@ pub struct Account {
 /// Why a program cannot run as a user.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// There is none of that name or number.
+    /// There is no user with this name or ID.
     #[error("{0}: no such user")]
     Unknown(String),
-    /// The kernel refuses.
+    /// The kernel refused.
     #[error("run as user {0}")]
     Refused(u32, #[source] std::io::Error),
 }
 
 impl Identity {
-    /// Returns who called root by sudo; `None` where nobody did, it was root, or it does not exist in this user namespace.
+    /// Return the user that ran sudo; `None` without sudo, if it was root, or if it does not exist in this user
+    /// namespace.
     pub fn caller() -> Option<Self> {
         let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
         let (uid, gid) = (number("SUDO_UID")?, number("SUDO_GID")?);
         (geteuid().is_root() && uid != 0 && is_mapped(uid)).then(|| Self::of(uid, gid))
     }
 
-    /// Returns who a program of root's becomes that needs no files any more: the caller, else nobody; `None` where it is not
-    /// root's, or may not change who it is.
+    /// Return the user for a program started by root that needs no more files: the caller of sudo, otherwise nobody.
+    /// `None` if the program does not run as root, or may not change its user.
     pub fn unprivileged() -> Option<Self> {
         let nobody = || Self { uid: NOBODY, gid: NOBODY, account: None, groups: Vec::new() };
         let is_there = geteuid().is_root() && may_change() && is_mapped(NOBODY);
         is_there.then(|| Self::caller().unwrap_or_else(nobody))
     }
 
-    /// Returns whose a file or a folder is, for a program of root's; `None` where it is root's, or nobody's in this user namespace,
-    /// or the program is not root's.
+    /// Return the owner of a file or folder, for a program that runs as root. `None` if the owner is root or has no
+    /// mapping in this user namespace, or if the program does not run as root.
     pub fn owner(path: &Path) -> Option<Self> {
         let about = fs::metadata(path).ok()?;
         let is_another = geteuid().is_root() && about.uid() != 0 && is_mapped(about.uid());
         is_another.then(|| Self::of(about.uid(), about.gid()))
     }
 
-    /// Returns the user of a name or a number.
+    /// Return the user with a name or ID.
     ///
     /// # Errors
     /// When there is none.
@@ -98,7 +99,7 @@ impl Identity {
         Self { uid, gid, account, groups }
     }
 
-    /// Makes this thread that user's, without any capability: for what is started on the user's behalf.
+    /// Make this thread run as this user without capabilities, to start something on the user's behalf.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -106,11 +107,11 @@ impl Identity {
         self.change().map_err(|error| IdentityError::Refused(self.uid, error))
     }
 
-    /// Makes this thread that user's with the capabilities that it holds, and has it die with its parent still where that was
-    /// asked for: the kernel forgets it when the user changes.
+    /// Make this thread run as this user with its present capabilities. If a parent-death signal was set, set it again:
+    /// the kernel clears it when the user changes.
     ///
     /// # Errors
-    /// When the kernel refuses, or the parent has died.
+    /// When the kernel refuses, or the parent has exited.
     pub fn assume_with_rights(&self) -> Result<(), IdentityError> {
         let change = || {
             let (before, parent) = (capabilities_secure_bits()?, getppid());
@@ -138,13 +139,13 @@ impl Identity {
     }
 }
 
-/// Whether this thread may become another user and keep its capabilities.
+/// Return whether this thread may change its user and keep its capabilities.
 pub fn may_change() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::SETPCAP;
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Whether a user's number means anybody in this user namespace.
+/// Return whether a user ID is mapped in this user namespace.
 fn is_mapped(uid: u32) -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().any(|line| {

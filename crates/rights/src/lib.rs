@@ -1,8 +1,8 @@
-//! What each command may do on its machine: the capabilities, the user, the system calls and the folders that it keeps once it
-//! is set up, and how it gives up the rest.
+//! The privileges of each command: the capabilities, the user, the system calls and the writable folders that it keeps
+//! after its set-up, and how it drops the rest.
 //!
-//! One table says all of it ([`table`]); the reference page and the tests are made from that. Everything here concerns the
-//! calling thread and the threads that it starts afterwards; a thread that runs already has to do the same.
+//! They are declared in one table ([`table`]), from which the reference page and the tests are derived. All functions
+//! apply to the calling thread and the threads that it starts later; a running thread must call them itself.
 
 mod calls;
 mod files;
@@ -17,7 +17,7 @@ pub use give_up::keep_only;
 pub use identity::{Identity, IdentityError, may_change};
 pub use table::Needs;
 
-/// A right that an instrument may need.
+/// A capability that an instrument may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// CAP_NET_RAW: raw and packet sockets.
@@ -28,11 +28,11 @@ pub enum Right {
     SysNice,
     /// CAP_IPC_LOCK: more locked memory than the limit.
     IpcLock,
-    /// CAP_BPF: programs in the kernel.
+    /// CAP_BPF: BPF programs.
     Bpf,
-    /// CAP_PERFMON: programs that go to places in a map which they themselves have computed.
+    /// CAP_PERFMON: BPF programs that compute offsets into map values.
     Perfmon,
-    /// CAP_SYS_ADMIN: new namespaces, and much else.
+    /// CAP_SYS_ADMIN: new namespaces and many other operations.
     SysAdmin,
     /// CAP_DAC_OVERRIDE: files and folders of every user.
     DacOverride,
@@ -41,7 +41,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 9] = [
         Self::NetRaw,
         Self::NetAdmin,
@@ -54,7 +54,7 @@ impl Right {
         Self::NetBindService,
     ];
 
-    /// Returns its name, as `capabilities(7)` spells it.
+    /// Return the name as in `capabilities(7)`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetRaw => "CAP_NET_RAW",
@@ -69,12 +69,12 @@ impl Right {
         }
     }
 
-    /// Returns whether this thread holds it now.
+    /// Return whether this thread has the capability in its effective set.
     pub fn is_held(self) -> bool {
         capabilities(None).is_ok_and(|sets| sets.effective.contains(self.set()))
     }
 
-    /// Returns its bit in the masks of `/proc/PID/status`.
+    /// Return the bit in the masks of `/proc/PID/status`.
     pub const fn bit(self) -> u64 {
         self.set().bits()
     }
@@ -94,11 +94,11 @@ impl Right {
     }
 }
 
-/// The group whose members may run a copy of the program that has rights.
+/// The group whose members may run a copy of the program that has file capabilities.
 pub const GROUP: &str = "sojourn";
 
-/// The commands that let a group, and nobody else, run a copy of this program with these rights, as dumpcap is installed: on a
-/// program that everybody may run, file capabilities would be everybody's.
+/// Return the commands that let only the members of a group run a copy of this program with these capabilities, as
+/// dumpcap is installed. File capabilities on a program that everybody may execute would apply to everybody.
 pub fn for_a_group(rights: &[Right]) -> String {
     let program =
         std::env::current_exe().map_or_else(|_| "sojourn-instrument".to_owned(), |path| path.display().to_string());

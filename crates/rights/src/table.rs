@@ -1,5 +1,5 @@
-//! What each command keeps once it is set up: the one declaration. `docs/reference/rights.md` is made from it, and the tests hold
-//! it against `/proc/PID/status` of the commands as they run.
+//! The privileges that each command keeps after its set-up. `docs/reference/rights.md` is generated from this
+//! declaration, and the tests compare it with `/proc/PID/status` of running commands.
 
 use std::io;
 
@@ -8,50 +8,52 @@ use crate::files::{self, Folders, Landlock};
 use crate::identity::Identity;
 use crate::{Right, keep_only};
 
-/// What a command needs once it is set up, and until when.
+/// The privileges that a command needs after its set-up, and until when.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// The command, without the program's name.
     pub command: &'static str,
-    /// What it does before, with all that it was started with.
+    /// What it does during set-up, with all privileges that it was started with.
     pub set_up: &'static str,
     /// The capabilities that it keeps.
     pub kept: &'static [Kept],
-    /// Who it is afterwards, where root started it.
+    /// The user that it becomes, if root started it.
     pub user: Who,
-    /// Groups of system calls that it may make.
+    /// The groups of system calls that it may make.
     pub calls: &'static [Calls],
-    /// What it may still create, write by name and remove.
+    /// What it may still create, open for writing and remove.
     pub writes: &'static str,
 }
 
 /// A capability that a command keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Which.
+    /// The capability.
     pub right: Right,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: &'static str,
     /// Until when it is kept.
     pub until: &'static str,
 }
 
-/// Who a command is once it is set up, where root started it.
+/// The user that a command becomes after its set-up, if root started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// The user that called sudo, else nobody.
+    /// The user that ran sudo, otherwise nobody.
     Unprivileged,
-    /// The user that called sudo where its files can be that user's, else root without capabilities; why.
+    /// The user that ran sudo if the command's files can belong to it, otherwise root without capabilities; with the
+    /// reason.
     Caller(&'static str),
-    /// The owner of a folder where that user can write in it, else root without capabilities; whose, and why.
+    /// The owner of a folder if it can write in it, otherwise root without capabilities; with the folder and the
+    /// reason.
     Owner(&'static str),
-    /// Whoever started it; why.
+    /// The user that started it; with the reason.
     Unchanged(&'static str),
 }
 
 impl Needs {
-    /// Gives up what set-up alone needed, of this thread and those that it starts: the user, the capabilities in every set, and
-    /// new privileges by whatever is executed. Call it again in each thread that runs already.
+    /// Drop what only the set-up needed, for this thread and those that it starts later: the user, the capabilities in
+    /// every set, and new privileges through exec. Running threads must call it too.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -59,7 +61,7 @@ impl Needs {
         self.drop_privileges_keeping(&[])
     }
 
-    /// As [`Self::drop_privileges`], but keeps `more` for now.
+    /// Like [`Self::drop_privileges`], but also keep `more` for now.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -71,13 +73,13 @@ impl Needs {
         keep_only(&kept)
     }
 
-    /// Returns who it becomes that needs no file of its user's any more; `None`: it stays who it is.
+    /// Return the user for a command that needs no more files of its present user; `None`: the user is unchanged.
     pub fn becomes(&self) -> Option<Identity> {
         Identity::unprivileged().filter(|_| self.user == Who::Unprivileged)
     }
 
-    /// Shuts this thread and those that it starts out of every folder but those in `writable`: what is open stays open, and all
-    /// can be read. Says what the kernel has of that.
+    /// Make only the folders in `writable` writable for this thread and those that it starts. Open files stay open, and
+    /// everything can still be read. Return how much of this the kernel enforces.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -85,7 +87,7 @@ impl Needs {
         files::write_only_below(writable)
     }
 
-    /// Allows this thread and those that it starts the system calls of this command alone.
+    /// Restrict this thread and those that it starts to the system calls of this command.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -93,7 +95,7 @@ impl Needs {
         calls::allow_only(self.calls)
     }
 
-    /// All of it, for a command that writes no file by name.
+    /// Apply all restrictions, for a command that opens no more files for writing.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -103,7 +105,7 @@ impl Needs {
         self.restrict_calls()
     }
 
-    /// Returns its capabilities as the masks of `/proc/PID/status` have them.
+    /// Return the capabilities as a mask of `/proc/PID/status`.
     pub fn mask(&self) -> u64 {
         self.kept.iter().fold(0, |mask, kept| mask | kept.right.bit())
     }
@@ -138,7 +140,7 @@ const COMPUTE: Kept = Kept {
 };
 const NO_FILE: &str = "nothing: its records are open";
 
-/// Measures one block by hand, or blocks for a study.
+/// Measure one block started by hand, or the blocks of a study.
 pub const PROBE: Needs = Needs {
     command: "probe icmp, udp, raw, blocks; stamp send",
     set_up: "priority, locked memory, records, clocks of interfaces",
@@ -148,7 +150,7 @@ pub const PROBE: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Answers probes of others.
+/// Answer probes of other hosts.
 pub const RESPOND: Needs = Needs {
     command: "probe respond, stamp reflect",
     set_up: "priority, locked memory, sockets",
@@ -158,7 +160,7 @@ pub const RESPOND: Needs = Needs {
     writes: "nothing",
 };
 
-/// Watches other hosts' clocks.
+/// Measure other hosts' clocks.
 pub const CLOCK: Needs = Needs {
     command: "clock",
     set_up: "priority, locked memory, a socket for each peer, records",
@@ -168,7 +170,7 @@ pub const CLOCK: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Reads captures of anyone's making.
+/// Read captures from any source.
 pub const MATCH: Needs = Needs {
     command: "match, match-slice",
     set_up: "captures and records to read, records to write",
@@ -178,7 +180,7 @@ pub const MATCH: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Matches what its own taps see.
+/// Match the packets that its own taps capture.
 pub const MATCH_LIVE: Needs = Needs {
     command: "match --live",
     set_up: "priority, a packet socket and a ring for each interface, filters, clocks of interfaces, records to write",
@@ -188,7 +190,7 @@ pub const MATCH_LIVE: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Sends or receives over TCP.
+/// Send or receive over TCP.
 pub const TCP: Needs = Needs {
     command: "tcp send, receive, serve",
     set_up: "the record",
@@ -205,7 +207,7 @@ pub const TCP: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Passes requests to a running emulator.
+/// Pass requests to a running emulator.
 pub const EMULATE_ASK: Needs = Needs {
     command: "emulate ask",
     set_up: "the emulator's control socket",
@@ -215,7 +217,7 @@ pub const EMULATE_ASK: Needs = Needs {
     writes: "nothing",
 };
 
-/// Reads logs of an emulator that may be of anyone's making.
+/// Read logs of an emulator from any source.
 pub const EMULATE_REPLAY: Needs = Needs {
     command: "emulate replay",
     set_up: "the logs to read",
@@ -225,7 +227,7 @@ pub const EMULATE_REPLAY: Needs = Needs {
     writes: "nothing",
 };
 
-/// Writes whole files of logs that were cut.
+/// Write complete files from logs that were cut.
 pub const EMULATE_RECOVER: Needs = Needs {
     command: "emulate recover",
     set_up: "the logs to read, the folder to write to",
@@ -235,7 +237,7 @@ pub const EMULATE_RECOVER: Needs = Needs {
     writes: "the folder that was named for it",
 };
 
-/// Lets the frames of a capture through the emulator.
+/// Run the frames of a capture through the emulator.
 pub const EMULATE_OFFLINE: Needs = Needs {
     command: "emulate offline",
     set_up: "the configuration, the capture to read, the one to write",
@@ -245,7 +247,7 @@ pub const EMULATE_OFFLINE: Needs = Needs {
     writes: "the folder of its output",
 };
 
-/// Makes records of what a killed log of TCP left.
+/// Convert the TCP log that a killed process left.
 pub const TCPLOG_RECOVER: Needs = Needs {
     command: "tcplog recover",
     set_up: "the folder of the log",
@@ -255,7 +257,7 @@ pub const TCPLOG_RECOVER: Needs = Needs {
     writes: "the folder of the log",
 };
 
-/// Receives a log of TCP from another host.
+/// Receive a TCP log from another host.
 pub const TCPLOG_RECEIVE: Needs = Needs {
     command: "tcplog receive",
     set_up: "a socket that listens, the folder of the log",
@@ -265,7 +267,7 @@ pub const TCPLOG_RECEIVE: Needs = Needs {
     writes: "the folder of the log",
 };
 
-/// Prints what a running log of TCP says.
+/// Print the output of a running TCP log.
 pub const TCPLOG_CLIENT: Needs = Needs {
     command: "tcplog watch of a running log",
     set_up: "the log's control socket",
@@ -275,7 +277,7 @@ pub const TCPLOG_CLIENT: Needs = Needs {
     writes: "nothing",
 };
 
-/// Sends or receives one stream by hand: all it needs is open.
+/// Send or receive one stream started by hand; everything it needs is opened during set-up.
 pub const STREAM: Needs = Needs {
     command: "stream send, recv",
     set_up: "priority, locked memory, records, sockets, programs in the kernel, clocks of interfaces",
@@ -285,7 +287,7 @@ pub const STREAM: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Sends and receives streams for a study.
+/// Send and receive streams for a study.
 pub const STREAM_SERVE: Needs = Needs {
     command: "stream serve",
     user: Who::Unchanged(
@@ -296,7 +298,7 @@ pub const STREAM_SERVE: Needs = Needs {
     ..STREAM
 };
 
-/// Captures what passes interfaces, by hand: all it needs is open.
+/// Capture the packets of interfaces, started by hand; everything it needs is opened during set-up.
 pub const CAPTURE: Needs = Needs {
     command: "capture",
     set_up: "priority, a packet socket and a ring or, with --tap bpf, programs for each interface, filters, clocks of interfaces, the folder",
@@ -306,7 +308,7 @@ pub const CAPTURE: Needs = Needs {
     writes: "the folder of the capture",
 };
 
-/// Captures what passes interfaces, trial by trial for a study.
+/// Capture the packets of interfaces, trial by trial for a study.
 pub const CAPTURE_SERVE: Needs = Needs {
     command: "capture serve",
     set_up: "priority, clocks of interfaces, the library of filters",
@@ -326,7 +328,7 @@ pub const CAPTURE_SERVE: Needs = Needs {
     writes: "all that its user may: requests name the folders",
 };
 
-/// Stands in the path.
+/// Emulate a network path between two ports.
 pub const EMULATE: Needs = Needs {
     command: "emulate run",
     set_up: "priority, locked memory, idle processors, both ports and their programs in the kernel, control socket, log",
@@ -341,7 +343,7 @@ pub const EMULATE: Needs = Needs {
              that socket",
 };
 
-/// Removes the control socket of an emulator that root started.
+/// Remove the control socket of an emulator that root started.
 pub const EMULATE_REMOVE: Needs = Needs {
     command: "what removes the control socket of emulate run",
     set_up: "the socket's folder",
@@ -353,7 +355,7 @@ pub const EMULATE_REMOVE: Needs = Needs {
     writes: "that folder",
 };
 
-/// Logs TCP's state.
+/// Log TCP's state.
 pub const TCPLOG: Needs = Needs {
     command: "tcplog run, watch",
     set_up: "programs in the kernel, COMMAND's user, the priority of the thread that drains (CAP_SYS_NICE)",
@@ -375,7 +377,7 @@ pub const TCPLOG: Needs = Needs {
     writes: "the folder of the log",
 };
 
-/// Logs TCP's state block by block for a study.
+/// Log TCP's state block by block for a study.
 pub const TCPLOG_SERVE: Needs = Needs {
     command: "tcplog serve",
     set_up: "nothing: programs are loaded for each block",
@@ -399,7 +401,7 @@ pub const TCPLOG_SERVE: Needs = Needs {
     writes: "all that its user may: requests name the folders",
 };
 
-/// All of them.
+/// All commands.
 pub const ALL: [&Needs; 21] = [
     &PROBE,
     &RESPOND,

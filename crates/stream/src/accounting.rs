@@ -1,4 +1,4 @@
-//! Puts each arriving frame of some streams in exactly one count. Pure; takes all its memory at the start.
+//! Counts each arriving frame of the streams in exactly one place. Pure; allocates all memory at the start.
 
 use sojourn_port::Received;
 use sojourn_time::{Nanos, Time};
@@ -10,17 +10,17 @@ use crate::outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCo
 use crate::request::Keep;
 use crate::tally::{Tally, Told};
 
-/// The least room for what answers, in answering nodes of each flow, that is there from the start.
+/// Initial room for answers, in answering nodes per flow.
 const NODES_AT_FIRST: usize = 8;
 
-/// What is counted, and how.
+/// How packets are counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting {
-    /// What to keep of each packet.
+    /// Which data to keep of each packet.
     pub keep: Keep,
-    /// After how long a packet is late.
+    /// The delay above which a packet counts as late.
     pub late_after: Nanos,
-    /// Taken off each delay.
+    /// The clock offset subtracted from each delay.
     pub clock_offset: Nanos,
 }
 
@@ -29,22 +29,22 @@ pub struct Counting {
 pub enum Whose {
     /// There is no such flow.
     NotCounted,
-    /// Nobody's yet.
+    /// No sender's yet.
     Nobody,
     /// Those of the sender with this key.
     Of(SessionKey),
 }
 
-/// The accounts of all streams at all ports.
+/// The counters of all streams at all ports.
 #[derive(Debug)]
 pub struct Accounting {
     counting: Counting,
-    /// The place of each flow in `flows`, by its number; `NOWHERE` for those that are none of ours.
+    /// Index into `flows` by flow number; `NOWHERE` for unknown flows.
     places: Box<[u16]>,
     flows: Vec<u16>,
-    /// The key of each flow, in that order; frames with another are unexpected.
+    /// The key of each flow, in the order of `flows`; frames with another key are unexpected.
     keys: Vec<Option<SessionKey>>,
-    /// For each port and flow, in that order; behind them those of nodes that answered.
+    /// By port and flow, in that order; followed by those of further answering nodes.
     tallies: Vec<Tally>,
     ports: Vec<PortReceived>,
     rows: Vec<Arrival>,
@@ -56,7 +56,7 @@ pub struct Accounting {
 const NOWHERE: u16 = u16::MAX;
 
 impl Accounting {
-    /// Opens accounts for these flows at so many ports: for frames of this key, or of none yet.
+    /// Creates counters for flows at a number of ports; `key`: the key of their frames, if known.
     pub fn new(counting: Counting, flows: &[u16], ports: usize, key: Option<SessionKey>) -> Self {
         let mut places = vec![NOWHERE; usize::from(u16::MAX) + 1].into_boxed_slice();
         for (place, flow) in flows.iter().enumerate().take(usize::from(NOWHERE)) {
@@ -83,19 +83,19 @@ impl Accounting {
         }
     }
 
-    /// Counts frames of this key as those of a flow from now on.
+    /// Sets the key of a flow from now on.
     pub fn set_key(&mut self, flow: u16, key: SessionKey) {
         if let Some(of_flow) = self.keys.get_mut(usize::from(self.places[usize::from(flow)])) {
             *of_flow = Some(key);
         }
     }
 
-    /// Tells whether a frame is of one of the streams.
+    /// Returns whether a frame belongs to one of the streams.
     pub fn is_ours(&self, header: &StreamHeader) -> bool {
         self.whose(header.flow) == Whose::Of(header.key)
     }
 
-    /// Takes one of the streams' packets. Returns whether it arrived whole and for the first time.
+    /// Counts a packet. Returns whether it arrived undamaged and for the first time.
     pub fn on_packet(&mut self, port: usize, header: &StreamHeader, payload: &[u8], received: &Received) -> bool {
         let Some(place) = self.place(port, header) else {
             self.on_unexpected(port, Some(header.kind));
@@ -114,24 +114,24 @@ impl Accounting {
         is_first
     }
 
-    /// Takes a frame that is none of ours; of which kind it seems to be, if of any.
+    /// Counts an unexpected frame, by its apparent kind.
     pub fn on_unexpected(&mut self, port: usize, kind: Option<Kind>) {
         let counted = &mut self.ports[port];
         counted.frames += 1;
         counted.unexpected.note(kind);
     }
 
-    /// Takes a frame that belongs to a stream, but is none of its packets.
+    /// Counts a frame that belongs to a stream but is not one of its packets.
     pub fn on_control(&mut self, port: usize) {
         self.ports[port].frames += 1;
         self.ports[port].control += 1;
     }
 
-    /// Takes a frame whose header cannot be read.
+    /// Counts a frame whose header cannot be read.
     pub fn on_unread(&mut self, port: usize, unread: Unread) {
         let Unread::Damaged { flow, key } = unread else { return self.on_unexpected(port, None) };
         let is_of = |place: usize| self.keys.get(place).is_some_and(|own| own.is_some_and(|own| own.is_near(key)));
-        // The number of its flow may be what is damaged: then it is the first one's that has the key.
+        // The flow number may be the damaged part: then the frame belongs to the first flow with this key.
         let told = Some(usize::from(self.places[usize::from(flow)])).filter(|place| is_of(*place));
         let Some(place) = told.or_else(|| (0..self.keys.len()).find(|place| is_of(*place))) else {
             return self.on_unexpected(port, None);
@@ -145,14 +145,14 @@ impl Accounting {
         (self.arrived, self.last_arrival)
     }
 
-    /// Accounts for what did not arrive. A flow of which `sent` does not say how many there were has lost none beyond
+    /// Counts what did not arrive. A flow whose number of sent packets is not in `sent` has no losses beyond
     /// the highest number that arrived.
     pub fn finish(mut self, sent: &[SentCount], local_drops: &[u64]) -> ReceiveOutcome {
         let mut flows: Vec<FlowReceived> = Vec::with_capacity(self.tallies.len());
         for tally in self.tallies.drain(..) {
             let count =
                 sent.iter().find(|count| count.flow == tally.flow() && count.port.is_none_or(|p| p == tally.port()));
-            // A flow that was sent to other ports than this one has not lost anything here.
+            // A flow that was sent only to other ports has no losses here.
             let elsewhere = sent.iter().any(|count| count.flow == tally.flow());
             flows.push(tally.finish(match count {
                 Some(count) => Told::Sent { sent: count.sent, next: count.next.unwrap_or(count.sent) },
@@ -180,7 +180,7 @@ impl Accounting {
         if header.kind != Kind::Answer {
             return Some(place);
         }
-        // The first node that answers takes the place that is there; the others come behind.
+        // The first node that answers uses the preallocated entry; others are appended.
         let tally = &mut self.tallies[place];
         if tally.node() == header.node || tally.is_empty() {
             tally.set_node(header.node);
@@ -197,7 +197,7 @@ impl Accounting {
     }
 }
 
-/// Shares the frames that a socket dropped out among the flows that miss some, in proportion to how many they miss.
+/// Distributes a socket's drops over the flows with missing packets, in proportion to these.
 fn share_drops(drops: u64, mut flows: Vec<&mut FlowReceived>) {
     let mut missing: u64 = flows.iter().map(|flow| flow.counts.lost).sum();
     let mut left = drops.min(missing);

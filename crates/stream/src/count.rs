@@ -1,62 +1,61 @@
-//! What became of packets and frames, each in exactly one place.
+//! Counts of packets and frames, each in exactly one place.
 
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 use sojourn_wire::stream::Kind;
 
-/// What became of the packets that were asked for: `asked = sent + refused + unsent`.
+/// The requested packets by outcome: `asked = sent + refused + unsent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// How many were to leave.
+    /// Packets to be sent.
     pub asked: u64,
-    /// Handed to the kernel, which took them.
+    /// Accepted by the kernel.
     pub sent: u64,
-    /// Refused by our own kernel: its queue was full.
+    /// Refused by our own kernel, because its queue was full.
     pub refused: u64,
     /// Not tried: the stream was stopped, or its time was over.
     pub unsent: u64,
 }
 
-/// What became of the packets that were sent: `sent = first + corrupted + local_drops + lost`; and of the frames that
-/// arrived: `first + duplicated + corrupted + unexpected`, each once. `reordered` and `late` are some of `first`.
+/// The sent packets by outcome: `sent = first + corrupted + local_drops + lost`; and the received frames:
+/// `first + duplicated + corrupted + unexpected`, each once. `reordered` and `late` are parts of `first`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// Packets that arrived whole.
+    /// Packets that arrived undamaged.
     pub first: u64,
     /// Frames that repeat a packet that had arrived.
     pub duplicated: u64,
-    /// Packets that a later one had overtaken (RFC 4737, type-P-reordered).
+    /// Packets that arrived after one with a higher number (RFC 4737, type-P-reordered).
     pub reordered: u64,
-    /// Packets that took longer than asked for.
+    /// Packets with a delay above the limit.
     pub late: u64,
     /// Packets that arrived damaged.
     pub corrupted: u64,
-    /// Frames that are none of this stream's. They are counted with the first flow of their port.
+    /// Frames that do not belong to this stream. They are counted with the first flow of their port.
     pub unexpected: Unexpected,
-    /// Packets that reached this machine, and our own socket had no room. A socket does not say whose they were: where
-    /// several flows miss some, they are shared out in proportion.
+    /// Packets that reached this machine but were dropped by our own socket. A socket does not report whose they were:
+    /// if several flows miss packets, the drops are distributed in proportion.
     pub local_drops: u64,
-    /// Packets that were lost on the way.
+    /// Packets lost on the path.
     pub lost: u64,
-    /// By how many at least the packets that arrived, or their numbers, are more than the sender says that it sent: 0 unless one
-    /// of the two is wrong. They are in the other counts.
+    /// The minimum number by which arrivals, or their sequence numbers, exceed what the sender reported: 0 unless one
+    /// of them is wrong. The packets are also in the other counts.
     pub excess: u64,
 }
 
-/// Frames that are none of the streams', by what they seem to be. What they say is not believed.
+/// Unexpected frames, by their apparent kind. Their content is not trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unexpected {
-    /// No frames of a stream, or damaged ones of another key.
+    /// Frames that are not of a stream, and damaged ones with another key.
     pub foreign: u64,
-    /// Packets and answers of another key or flow.
+    /// Packets and answers with another key or flow.
     pub packets: u64,
-    /// Exchanges of times of another key or flow, and such as the other end receives.
+    /// Time exchanges with another key or flow, and messages meant for the other end.
     pub exchanges: u64,
-    /// Ends of another key or flow, and such as cannot be.
+    /// Ends with another key or flow, and impossible ones.
     pub ends: u64,
-    /// Greetings of a second sender to a flow that another one has, to flows that are not counted, and of senders that are not
-    /// allowed.
+    /// Greetings for a flow that has another sender, for flows that are not counted, and from peers that are not allowed.
     pub greetings: u64,
 }
 
@@ -75,7 +74,7 @@ impl Add for Unexpected {
 }
 
 impl Unexpected {
-    /// Counts a frame of this kind; `None`: one that is no stream's.
+    /// Counts a frame of this kind; `None`: not a frame of a stream.
     pub const fn note(&mut self, kind: Option<Kind>) {
         *match kind {
             None => &mut self.foreign,
@@ -86,19 +85,19 @@ impl Unexpected {
         } += 1;
     }
 
-    /// Returns all of them.
+    /// Returns their sum.
     pub const fn total(&self) -> u64 {
         self.foreign + self.packets + self.exchanges + self.ends + self.greetings
     }
 }
 
 impl Received {
-    /// Returns how many frames arrived.
+    /// Returns the number of frames received.
     pub const fn frames(&self) -> u64 {
         self.first + self.duplicated + self.corrupted + self.unexpected.total()
     }
 
-    /// Returns how many sent packets are accounted for.
+    /// Returns the number of sent packets that are accounted for.
     pub const fn packets(&self) -> u64 {
         self.first + self.corrupted + self.local_drops + self.lost
     }

@@ -1,4 +1,4 @@
-//! What left, packet by packet and all together.
+//! What was sent: packet by packet, and in total.
 
 use sojourn_time::{Stamp, Time};
 
@@ -9,77 +9,78 @@ use crate::{Cell, Exchange, Fit, ReceiveOutcome, SentCounts, Spread, Unexpected}
 pub struct Departure {
     /// The stream.
     pub flow: u16,
-    /// The packet's number.
+    /// The sequence number.
     pub seq: u64,
-    /// When it was to leave.
+    /// The intended departure.
     pub intended: Time,
-    /// When the program called to send it.
+    /// The program's call to send it.
     pub send_call: Time,
-    /// When the queueing discipline took it, where that was asked for and told.
+    /// When it entered the queueing discipline, if that timestamp was requested and received.
     pub scheduled: Option<Time>,
-    /// When it left, by the best stamp.
+    /// The departure, by the best timestamp.
     pub departure: Stamp,
 }
 
-/// What was sent of one stream.
+/// The packets sent of one stream.
 #[derive(Clone, Debug)]
 pub struct FlowSent {
     /// The stream.
     pub flow: u16,
     /// The index of its port.
     pub port: usize,
-    /// What became of its packets.
+    /// The counts of its packets.
     pub counts: SentCounts,
-    /// The number after the highest that was given: as many as were sent, or more where refused packets had numbers too.
+    /// The highest sequence number plus one: equal to the packets sent, or more if refused packets had numbers too.
     pub next: u64,
-    /// The rate that was asked for; 0 of a flood.
+    /// The requested rate; 0 for maximum rate.
     pub asked_pps: f64,
-    /// The rate of the intended departures of the packets that were sent; 0 below two, and of a flood.
+    /// The rate of the intended departures of the packets sent; 0 for fewer than two, and for maximum rate.
     pub intended_pps: f64,
-    /// The rate at which they left; 0 below two.
+    /// The rate of actual departures; 0 for fewer than two.
     pub achieved_pps: f64,
-    /// Whether departures are known by late stamps of the port; else by the calls to send.
+    /// Whether departures are TX timestamps of the port; otherwise they are the calls to send.
     pub is_by_stamps: bool,
-    /// When the first left.
+    /// The first departure.
     pub first: Option<Time>,
-    /// When the last left.
+    /// The last departure.
     pub last: Option<Time>,
-    /// Departure less intended departure: by late stamps where the port gives them, else by the calls. None of a flood.
+    /// The pacing error: actual minus intended departure, by TX timestamps if the port gives them, otherwise by the
+    /// calls. Empty for maximum rate.
     pub pacing_error: Spread,
-    /// Between departures.
+    /// Inter-departure times.
     pub inter_departure: Spread,
     /// The share of departures within 1 µs of the intended ones.
     pub within_1us: f64,
     /// The share within 10 µs.
     pub within_10us: f64,
-    /// How well a Poisson stream's gaps, as they really were, fit. Of at most 1,000 gaps, spread evenly over the
-    /// stream: with ever more, every real stream differs significantly from an ideal one.
+    /// Goodness of fit of a Poisson stream's actual gaps. At most 1,000 gaps, spread evenly over the stream, are
+    /// tested: with ever more, every real stream differs significantly from an ideal one.
     pub fit: Option<Fit>,
 }
 
-/// What was sent.
+/// Everything sent.
 #[derive(Clone, Debug)]
 pub struct SendOutcome {
-    /// When it began: the time of offset 0.
+    /// The start: the time of offset 0.
     pub started: Time,
-    /// When all was over.
+    /// The end of the block.
     pub ended: Time,
-    /// For each stream, in the order of the request.
+    /// By stream, in the order of the request.
     pub flows: Vec<FlowSent>,
-    /// Each packet, in the order of departure, as far as there was room.
+    /// The packets in the order of departure, as far as there was room.
     pub rows: Vec<Departure>,
-    /// Packets that no room was left for in `rows`; they are counted.
+    /// Packets for which `rows` had no room; they are counted.
     pub not_kept: u64,
-    /// The exchanges of synchronisation that were complete.
+    /// The complete time exchanges.
     pub exchanges: Vec<Exchange>,
-    /// What receivers answered.
+    /// The answers of receivers.
     pub answers: Option<ReceiveOutcome>,
     /// Replies with another key, as far as the sender listened.
     pub unexpected: Unexpected,
 }
 
 impl FlowSent {
-    /// Returns its histograms with the quantities that records name.
+    /// Returns its histograms, with quantity and unit as in records.
     pub fn histograms(&self) -> [(&'static str, &'static str, Vec<Cell>); 2] {
         [("pacing_error", "ns", self.pacing_error.cells()), ("inter_departure", "ns", self.inter_departure.cells())]
     }

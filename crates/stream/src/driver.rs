@@ -1,4 +1,4 @@
-//! The loops over ports and a clock that carry streams out.
+//! The loops that run streams over ports and a clock.
 
 mod conclude;
 mod greet;
@@ -10,11 +10,11 @@ pub use greet::{Greeted, Greeting, greet};
 pub use receive::{Observer, receive};
 pub use send::{exchange, send};
 
-/// How many calls are tried again whose error tells of an earlier frame, before it is believed to be of this one.
+/// Maximum number of retries after an error that belongs to an earlier frame.
 const MOST_REFUSALS: usize = 8;
 
-/// Sends a frame. A UDP socket tells at the next call that nobody listened for an earlier frame, and sends nothing
-/// then: for a stream that is a loss like others.
+/// Sends a frame. A UDP socket reports on the next call that an earlier frame was refused (nobody listened), and does
+/// not send then: the call is retried, because for a stream the earlier frame is an ordinary loss.
 fn transmit(port: &mut dyn sojourn_port::Batch, frame: &[u8]) -> Result<sojourn_port::Sent, sojourn_port::PortError> {
     let mut result = port.transmit(frame);
     for _ in 0..MOST_REFUSALS {

@@ -1,36 +1,35 @@
-//! What a sender tells a receiver at the end of a stream.
+//! The message that a sender sends to a receiver at the end of a stream.
 
 use serde::{Deserialize, Serialize};
 use sojourn_wire::stream::SEQ_LIMIT;
 
-/// How far apart clocks can be, and times from their origin: two thirds of a century.
+/// Limit on clock offsets and on times since their origin: about 63 years.
 const MOST_NS: i64 = 2_000_000_000_000_000_000;
 
-/// How much faster one clock can be than another: a tenth.
+/// Limit on the skew between two clocks: 10 %.
 const MOST_SKEW_PPB: f64 = 1e8;
 
-/// The end of a stream, as its sender tells it.
+/// The end of a stream, as reported by its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// How many packets were sent.
+    /// The number of packets sent.
     pub sent: u64,
-    /// The number after the highest that was given, where packets that our own machine refused had numbers too.
+    /// The highest sequence number plus one, if packets that the sender's own machine refused have numbers too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// How the receiver's clock stands to the sender's; `None` when it is not known.
+    /// The receiver's clock relative to the sender's; `None` if unknown.
     pub clock: Option<EndLine>,
-    /// The mean pacing error: how long after the intended time packets left, where the sender's kernel or interface stamped
-    /// nine in ten.
+    /// The mean pacing error (actual minus intended departure), if the sender's kernel or interface stamped at least nine in ten packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_error_ns: Option<f64>,
-    /// Whose clock that is, by its id, where several receivers hear it: the others wait for an end of their own.
+    /// The id of the clock that `clock` describes, if several receivers get this message: the others wait for their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<u64>,
 }
 
 impl End {
-    /// Tells whether it can be true: no more packets than numbers, clocks no further apart than times go, and one clock not apart
-    /// from itself. What is read from frames is computed with only where it can.
+    /// Returns whether the values are possible: no more packets than sequence numbers, offsets within the range of
+    /// times, and all zero for a shared clock. Values read from frames are used only if this holds.
     pub fn is_possible(&self) -> bool {
         let is_error = |ns: f64| ns.is_finite() && ns >= 0.0;
         let is_nothing = |line: &EndLine| {
@@ -53,20 +52,20 @@ impl End {
     }
 }
 
-/// A line that maps the receiver's clock to the sender's: sender's time = receiver's - (offset + skew · (receiver's -
-/// reference)).
+/// A linear segment that maps the receiver's clock to the sender's: sender's time = receiver's time − (offset + skew ·
+/// (receiver's time − reference)).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndLine {
-    /// Whether both are one clock: then all else is 0.
+    /// Whether both are the same clock: then all other values are 0, except the reference.
     pub shared: bool,
-    /// When, on the receiver's clock, the offset is as said.
+    /// The time on the receiver's clock at which the offset holds.
     pub reference_ns: i64,
-    /// By how much the receiver's clock is ahead.
+    /// Offset: the receiver's clock minus the sender's.
     pub offset_ns: f64,
-    /// By how much it gains, in parts in 10⁹.
+    /// Skew: the gain of the receiver's clock, in ppb.
     pub skew_ppb: f64,
-    /// The greatest error that can be.
+    /// The maximum error.
     pub bound_ns: f64,
-    /// The error that 95 % are within, where the least delays there and back are equal.
+    /// The 95 % error, which assumes equal minimum delays in both directions.
     pub error95_ns: f64,
 }

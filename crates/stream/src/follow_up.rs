@@ -1,5 +1,5 @@
-//! What a receiver says after its reply to a synchronisation: when that reply left by its driver, which is known only once it
-//! has left. Pure; as PTP's two-step clocks (IEEE 1588, `Follow_Up`).
+//! Follow-ups to time replies: they carry the departure of the reply by its driver, which is known only after
+//! it has left. Pure; as two-step clocks of PTP (IEEE 1588, `Follow_Up`).
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use sojourn_wire::stream::{Kind, SyncTail};
 
 use crate::Auth;
 
-/// How many replies may wait for their stamps; of more the oldest has no follow-up.
+/// Maximum number of replies that wait for their TX timestamps; beyond, the oldest gets no follow-up.
 const MOST_DUE: usize = 64;
 
-/// An Ethernet header with its VLAN tag, a reply and the tag of its authentication: 18 + 50 + 16 bytes.
+/// The maximum length of a reply: an Ethernet header with VLAN tag, a reply and its authentication tag: 18 + 50 + 16 bytes.
 const LONGEST_BYTES: usize = 84;
 
-/// Replies that promised a follow-up, until their stamps come.
+/// Replies that promised a follow-up and wait for their TX timestamps.
 #[derive(Debug)]
 pub(crate) struct FollowUps {
     due: VecDeque<Due>,
@@ -28,17 +28,17 @@ struct Due {
     number: u32,
     head_bytes: usize,
     length: usize,
-    /// The reply, which the follow-up repeats but for its kind and its departure.
+    /// The reply, which the follow-up repeats except for its kind and its departure.
     reply: [u8; LONGEST_BYTES],
 }
 
 impl FollowUps {
-    /// Awaits stamps of replies with such tags.
+    /// Creates an empty list for replies with tags of `auth`.
     pub fn new(auth: Auth) -> Self {
         Self { due: VecDeque::new(), auth }
     }
 
-    /// Awaits the stamp of a reply, where it promises a follow-up.
+    /// Adds a reply, if it promises a follow-up.
     pub fn promise(&mut self, port: usize, frame: &[u8], head_bytes: usize, sent: Sent) {
         let Some(payload) = frame.get(head_bytes..) else { return };
         let is_reply = StreamHeader::read(payload).is_ok_and(|header| header.kind == Kind::SyncReply);
@@ -52,7 +52,7 @@ impl FollowUps {
         self.due.push_back(Due { port, number: sent.number, head_bytes, length: frame.len(), reply });
     }
 
-    /// Writes the follow-up of the reply that a stamp is of; `None` where it is of none.
+    /// Writes the follow-up to the reply that a TX timestamp belongs to; `None` if there is none.
     pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
         let is_of = |due: &Due| (due.port, due.number) == (port, stamp.number);
         let place = self.due.iter().position(is_of).filter(|_| stamp.kind == StampKind::Left)?;

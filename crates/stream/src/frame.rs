@@ -1,4 +1,4 @@
-//! The frames of a stream: written once, numbered anew for each packet.
+//! The frames of a stream: written once, with a new header for each packet.
 
 use sojourn_port::Framing;
 use sojourn_time::Time;
@@ -7,12 +7,12 @@ use sojourn_wire::{MacAddress, SessionKey, StreamHeader};
 
 use crate::Head;
 
-/// How many frames of a flood are sent with one call: with more, a call costs a fifth less for each. And how many where
-/// other streams are not to wait for so many.
+/// Frames of a maximum-rate stream per call (with this number, a frame costs a fifth less), and the number if
+/// other streams must not wait that long.
 pub const BATCH: usize = 256;
 pub const BATCH_BESIDE: usize = 32;
 
-/// The frames of one stream, back to back as one call sends them; each differs from the next by its header alone.
+/// The frames of one stream, contiguous for one call; they differ only in their headers.
 #[derive(Debug)]
 pub struct Template {
     frames: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Writes so many frames.
+    /// Writes `count` frames.
     pub fn new(head: Head, (key, flow): (SessionKey, u16), payload_bytes: usize, count: usize) -> Self {
         let header = StreamHeader { kind: Kind::Data, node: 0, flow, key, seq: 0, intended: Time(0), sent: Time(0) };
         let head_bytes = head.bytes();
@@ -41,7 +41,7 @@ impl Template {
         &self.frames[..self.frame_bytes]
     }
 
-    /// Returns the frames of some packets with consecutive numbers, that all leave now.
+    /// Returns the frames of packets with consecutive numbers that all leave now.
     pub fn many(&mut self, first: u64, count: usize, now: Time) -> &[u8] {
         let count = count.min(self.frames.len() / self.frame_bytes);
         for place in 0..count {
@@ -50,7 +50,7 @@ impl Template {
         &self.frames[..count * self.frame_bytes]
     }
 
-    /// Returns how long each frame is.
+    /// Returns the length of a frame.
     pub const fn frame_bytes(&self) -> usize {
         self.frame_bytes
     }
@@ -61,7 +61,7 @@ impl Template {
     }
 }
 
-/// Splits a frame, as a port carries it, into head and user data; `None` when it is no frame of a stream.
+/// Splits a frame, as a port carries it, into header and payload; `None` if it cannot be a frame of a stream.
 pub fn split(framing: Framing, frame: &[u8]) -> Option<(Head, &[u8])> {
     match framing {
         Framing::Ethernet => Link::split(frame).map(|(link, payload)| (Head::Link(link), payload)),
@@ -71,7 +71,7 @@ pub fn split(framing: Framing, frame: &[u8]) -> Option<(Head, &[u8])> {
 }
 
 impl Head {
-    /// Returns the head of an answer, by `own` address.
+    /// Returns the header of an answer from the address `own`.
     pub(crate) const fn back(self, own: MacAddress) -> Self {
         match self {
             Self::Link(link) => Self::Link(link.back(own)),

@@ -1,21 +1,20 @@
-//! Whether gaps are exponentially distributed, as those of a Poisson stream are: the test of Anderson and Darling.
+//! The Anderson–Darling test of whether gaps are exponentially distributed, as those of a Poisson stream.
 //!
-//! The mean is estimated. Source: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986),
-//! table 4.11 and after.
+//! The mean is estimated. Source: M. A. Stephens, in D'Agostino and Stephens, *Goodness-of-Fit Techniques* (1986), table 4.11 and after.
 
-/// How well a sample fits.
+/// The goodness of fit of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// The statistic A², not modified.
+    /// The statistic A², without modification.
     pub a2: f64,
-    /// The probability of so great a statistic when the sample is what it is tested for.
+    /// The p-value: the probability of a statistic at least this large if the null hypothesis holds.
     pub p: f64,
-    /// How many values it is of.
+    /// The sample size.
     pub n: usize,
 }
 
 impl Fit {
-    /// Returns the greatest A² of so many values that has a p of a level at least, of 1e-6 to 0.1.
+    /// Returns the largest A² at this sample size whose p is at least `level`, for levels of 1e-6 to 0.1.
     pub fn critical(&self, level: f64) -> f64 {
         let (mut low, mut high) = (0.51, 10.0);
         for _ in 0..60 {
@@ -30,7 +29,7 @@ impl Fit {
     }
 }
 
-/// Returns the probability that, of so many tests of true Poisson streams, at least as many fail at a level.
+/// Returns the probability that at least `failed` of `tests` tests of true Poisson streams fail at a level.
 pub fn chance(failed: usize, tests: usize, level: f64) -> f64 {
     let mut exactly = (1.0 - level).powi(tests as i32);
     let mut fewer = 0.0;
@@ -41,13 +40,13 @@ pub fn chance(failed: usize, tests: usize, level: f64) -> f64 {
     (1.0_f64 - fewer).clamp(0.0, 1.0)
 }
 
-/// The fewest gaps that are tested.
+/// The minimum number of gaps for a test.
 pub const LEAST_GAPS: usize = 8;
 
-/// Gaps are whole nanoseconds: one of 0 was shorter than 1.
+/// Gaps are rounded to nanoseconds: a gap of 0 counts as this.
 const LEAST_GAP_NS: f64 = 0.5;
 
-/// Tests gaps, in nanoseconds, for an exponential distribution of any mean. Sorts them. `None` when they are too few.
+/// Tests gaps, in nanoseconds, for an exponential distribution of any mean. Sorts them. `None`: too few gaps.
 pub fn exponential(gaps_ns: &mut [f64]) -> Option<Fit> {
     let n = gaps_ns.len();
     let mean_ns = gaps_ns.iter().sum::<f64>() / n as f64;
@@ -65,7 +64,7 @@ fn statistic(gaps_ns: &mut [f64], mean_ns: f64) -> Option<f64> {
     let pairs = gaps_ns.iter().zip(gaps_ns.iter().rev()).enumerate();
     let sum: f64 = pairs
         .map(|(place, (low, high))| {
-            // ln F of the i-th value and ln (1 - F) of the i-th from above.
+            // ln F of the i-th smallest value and ln (1 - F) of the i-th largest.
             let below = (-(-scaled(*low)).exp_m1()).ln();
             (2 * place + 1) as f64 * (below - scaled(*high))
         })
@@ -73,12 +72,12 @@ fn statistic(gaps_ns: &mut [f64], mean_ns: f64) -> Option<f64> {
     Some(-(n as f64) - sum / n as f64)
 }
 
-/// By how much A² of so many values is multiplied before it is looked up.
+/// Returns the factor that modifies A² for the sample size.
 fn modification(n: usize) -> f64 {
     1.0 + 0.6 / n as f64
 }
 
-/// Stephens' formulas for the modified statistic; the mean was estimated.
+/// Stephens' formulas for the p-value of the modified statistic with an estimated mean.
 fn p_of_estimated_mean(z: f64) -> f64 {
     let p = if z < 0.26 {
         1.0 - (-12.2204 + 67.459 * z - 110.3 * z * z).exp()
@@ -89,7 +88,7 @@ fn p_of_estimated_mean(z: f64) -> f64 {
     } else if z < 10.03 {
         (0.731 - 3.009 * z + 0.15 * z * z).exp()
     } else {
-        // Where the parabola would turn.
+        // The parabola would rise again.
         0.0
     };
     p.clamp(0.0, 1.0)
@@ -110,7 +109,7 @@ mod tests {
         (0..n).map(|_| Distribution::<f64>::sample(&Exp1, &mut random) * 1e5).collect()
     }
 
-    /// The greatest distance of the distribution of p-values from the uniform one, in standard errors at its middle.
+    /// Returns the maximum distance between the distribution of p-values and the uniform one, times √n.
     fn distance(p: impl Fn(u64) -> f64) -> f64 {
         let mut values: Vec<f64> = (0..SAMPLES).map(p).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -119,7 +118,7 @@ mod tests {
         steps.map(|(place, value)| ((place as f64 + 0.5) / n - value).abs()).fold(0.0, f64::max) * n.sqrt()
     }
 
-    /// Kolmogorov's distance of a right sample is above 1.95 once in a thousand; the published formulas are fits, with
+    /// Kolmogorov's distance of a valid sample exceeds 1.95 once in a thousand; the published formulas are fits with
     /// errors of up to some thousandths.
     const MOST: f64 = 2.2;
 
@@ -139,7 +138,7 @@ mod tests {
         assert!(exponential(&mut uniform).unwrap().p < 1e-6);
     }
 
-    /// Of the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1 %.
+    /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1 %.
     #[test]
     fn the_critical_value_is_that_of_the_table() {
         for (level, tabled) in [(0.01, 1.959), (0.05, 1.321), (0.1, 1.062)] {

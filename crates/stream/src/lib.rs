@@ -1,8 +1,8 @@
-//! Streams: frames that leave by a known schedule, and a receiver that accounts for every one of them.
+//! Streams: frames sent by a known schedule, and a receiver that counts every one of them.
 //!
-//! The engines are pure: [`Sender`] says what leaves when, [`Receiver`] puts each arriving frame in exactly one count.
-//! [`send`] and [`receive`] are the loops that carry them out over ports; [`simulate`] carries both out over a path
-//! with a known truth. Nothing here opens a port, writes records, or converts one host's clock to another's.
+//! The engines are pure: [`Sender`] decides which packet leaves when, [`Receiver`] puts each arriving frame in exactly
+//! one count. [`send`] and [`receive`] are the loops that run them over ports; [`simulate`] runs both over a simulated
+//! path with known properties. Nothing here opens a port, writes records, or converts one host's clock to another's.
 
 mod accounting;
 mod auth;

@@ -1,4 +1,4 @@
-//! The departures of several streams as one sequence: one thread sends them all.
+//! Merges the departures of several streams into one sequence, which one thread sends.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use sojourn_time::Nanos;
 
 use crate::Departures;
 
-/// Departures in the order of their times; of equal ones, the stream that comes first goes first.
+/// Departures in ascending order of time; at equal times, in the order of the streams.
 #[derive(Debug)]
 pub struct Merge {
     streams: Vec<Departures>,
@@ -15,14 +15,14 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Merges streams; each is known by its place.
+    /// Merges streams, which are identified by their index.
     pub fn new(mut streams: Vec<Departures>) -> Self {
         let firsts = streams.iter_mut().enumerate();
         let next = firsts.filter_map(|(place, stream)| Some(Reverse((stream.next()?, place)))).collect();
         Self { streams, next }
     }
 
-    /// Returns the next departure and the place of its stream, without passing over it.
+    /// Returns the next departure and the index of its stream, without advancing.
     pub fn peek(&self) -> Option<(Nanos, usize)> {
         self.next.peek().map(|Reverse(next)| *next)
     }

@@ -1,41 +1,41 @@
-//! What arrived, packet by packet and all together.
+//! What arrived: packet by packet, and in total.
 
 use sojourn_time::{Nanos, Source, Stamp, Time};
 
 use crate::count::{Received as Counts, Unexpected};
 use crate::{Cell, Spread};
 
-/// One frame of a stream that arrived.
+/// One received frame of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The index of the port.
     pub port: u16,
     /// The stream.
     pub flow: u16,
-    /// Who answered; 0 where nobody did.
+    /// The node that answered; 0: not an answer.
     pub node: u8,
-    /// The packet's number.
+    /// The sequence number.
     pub seq: u64,
-    /// When it was to leave, on the sender's clock.
+    /// The intended departure, on the sender's clock.
     pub intended: Time,
-    /// When the sender called to send it, on the sender's clock.
+    /// The sender's call to send, on the sender's clock.
     pub sent: Time,
-    /// When it arrived.
+    /// The RX timestamp.
     pub arrival: Stamp,
-    /// When the program had it in hand.
+    /// When the program had received it.
     pub receive_call: Time,
     /// Whether the packet had arrived before.
     pub is_duplicate: bool,
-    /// Whether a later packet had arrived before.
+    /// Whether a packet with a higher number had arrived before.
     pub is_reordered: bool,
-    /// Whether it took longer than asked for.
+    /// Whether its delay exceeded the limit.
     pub is_late: bool,
-    /// Whether its user data was damaged.
+    /// Whether its payload was damaged.
     pub is_corrupted: bool,
 }
 
 impl Arrival {
-    /// No frame yet: what room is filled with.
+    /// The filler of preallocated rows.
     pub(crate) const NONE: Self = Self {
         port: 0,
         flow: 0,
@@ -57,73 +57,71 @@ impl Arrival {
 pub struct SentCount {
     /// The stream.
     pub flow: u16,
-    /// The index of the port; `None`: to each port.
+    /// The index of the port; `None`: each port.
     pub port: Option<usize>,
-    /// How many.
+    /// The number of packets.
     pub sent: u64,
-    /// The number after the highest that one of them can have, where packets that were refused have numbers too; `None`: as many as
-    /// were sent.
+    /// The highest sequence number plus one, if packets that were refused have numbers too; `None`: equal to `sent`.
     pub next: Option<u64>,
 }
 
-/// What arrived of one stream at one port.
+/// The packets of one stream received at one port.
 #[derive(Clone, Debug)]
 pub struct FlowReceived {
     /// The stream.
     pub flow: u16,
     /// The index of the port.
     pub port: usize,
-    /// Who answered; 0 where nobody did.
+    /// The node that answered; 0: not answers.
     pub node: u8,
-    /// What became of its packets.
+    /// The counts of its packets.
     pub counts: Counts,
-    /// User data of those that arrived first, in bytes.
+    /// Payload of packets counted as `first`, in bytes.
     pub payload_bytes: u64,
-    /// When the first of them arrived.
+    /// Arrival of the first of them.
     pub first_arrival: Option<Time>,
-    /// When the last of them arrived.
+    /// Arrival of the last of them.
     pub last_arrival: Option<Time>,
-    /// From `sent` on the sender's clock to arrival on ours, less the known offset.
+    /// One-way delay: from `sent` on the sender's clock to arrival on ours, minus the known offset.
     pub delay: Spread,
-    /// Differences in delay of consecutive packets that arrived one after the other (RFC 3393).
+    /// IPDV: differences in delay of packets with consecutive numbers that arrived consecutively (RFC 3393).
     pub ipdv: Spread,
-    /// Between arrivals.
+    /// Inter-arrival times.
     pub inter_arrival: Spread,
-    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket or damaged beyond
-    /// recognition.
+    /// Lengths of runs of packets of which nothing arrived: lost, dropped by our own socket, or damaged beyond recognition.
     pub loss_run: Spread,
-    /// Lengths of runs of packets that arrived, between such runs.
+    /// Lengths of runs of arrived packets between them.
     pub gap_run: Spread,
 }
 
-/// What arrived at one port.
+/// The frames received at one port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortReceived {
     /// All frames.
     pub frames: u64,
-    /// Those that are none of the streams'.
+    /// Frames that belong to none of the streams.
     pub unexpected: Unexpected,
-    /// Frames that our own socket had no room for.
+    /// Local drops: frames for which our own socket had no room.
     pub local_drops: u64,
-    /// Frames of greetings, of synchronisation and of ends: neither packets nor unexpected.
+    /// Greetings, time exchanges and ends: neither packets nor unexpected.
     pub control: u64,
 }
 
-/// What arrived.
+/// Everything received.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiveOutcome {
-    /// For each port and stream, in that order; answers for each node that sent some.
+    /// By port and stream, in that order, with an entry for each node that sent answers.
     pub flows: Vec<FlowReceived>,
-    /// For each port.
+    /// By port.
     pub ports: Vec<PortReceived>,
-    /// Each frame, in the order of arrival, as far as there was room.
+    /// The frames in the order of arrival, as far as there was room.
     pub rows: Vec<Arrival>,
-    /// Frames that no room was left for in `rows`; they are counted.
+    /// Frames for which `rows` had no room; they are counted.
     pub not_kept: u64,
 }
 
 impl ReceiveOutcome {
-    /// Adds frames at a port that something else than the engine has counted.
+    /// Adds unexpected frames at a port that were counted outside the engine.
     pub fn add_unexpected(&mut self, port: usize, unexpected: Unexpected) {
         if let Some(counted) = self.ports.get_mut(port) {
             counted.frames += unexpected.total();
@@ -136,13 +134,13 @@ impl ReceiveOutcome {
 }
 
 impl FlowReceived {
-    /// Returns the rate at which packets arrived, from the first to the last; 0 below two.
+    /// Returns the rate of arrivals in packets per second, from the first to the last; 0 for fewer than two.
     pub fn achieved_pps(&self) -> f64 {
         let span = self.span().0;
         if span > 0 { self.counts.first.saturating_sub(1) as f64 * 1e9 / span as f64 } else { 0.0 }
     }
 
-    /// Returns how long arrivals went on.
+    /// Returns the time from the first arrival to the last.
     pub fn span(&self) -> Nanos {
         match (self.first_arrival, self.last_arrival) {
             (Some(first), Some(last)) => last - first,
@@ -150,7 +148,7 @@ impl FlowReceived {
         }
     }
 
-    /// Returns its histograms with the quantities that records name.
+    /// Returns its histograms, with quantity and unit as in records.
     pub fn histograms(&self) -> [(&'static str, &'static str, Vec<Cell>); 5] {
         [
             ("delay", "ns", self.delay.cells()),

@@ -1,4 +1,4 @@
-//! The receiver's engine. Pure: frames and times in, counts, rows and answers out.
+//! The receiver's engine. Pure: frames and times in; counts, rows and answers out.
 
 use sojourn_port::guard::{Case, Guard, Lengths, Policy};
 use sojourn_port::{Framing, Received, Sent, TxTimestamp};
@@ -16,40 +16,40 @@ use crate::frame;
 use crate::request::{Answering, PortRequest, Senders};
 use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
-/// How many greetings and synchronisations a second are answered: of a peer, and of all.
+/// Rate limits of answers to greetings and time requests, per second: for one peer, and for all.
 const PEER_RATE: u32 = 100_000;
 const RATE: u32 = 500_000;
 
-/// The same of those who greet without our key. They spend a budget of their own: whoever has the key is answered however many
-/// have none.
+/// The same for greetings without our shared key. Their limits are separate, so that peers with the key are answered
+/// whatever the number of others.
 const STRANGER_RATE: u32 = 100;
 const STRANGERS_RATE: u32 = 1_000;
 
-/// An Ethernet header with its tag.
+/// An Ethernet header with a VLAN tag.
 const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 
-/// Accounts for every frame that arrives, and says what is to be answered.
+/// Counts every arriving frame, and decides what to answer.
 #[derive(Debug)]
 pub struct Receiver {
     senders: Senders,
     guard: Guard,
-    /// Judges who has not our key.
+    /// Limits answers to peers without our key.
     strangers: Guard,
     auth: Auth,
     clock: u64,
     ports: Vec<PortRequest>,
     accounting: Accounting,
-    /// The ends that senders told, by flow.
+    /// The ends reported by senders, by flow.
     ends: Vec<(u16, End)>,
-    /// Flows whose senders have greeted, which were not announced yet.
+    /// Flows whose senders have greeted and which were not yet reported by [`Receiver::greeted`].
     greeted: Vec<(u16, SessionKey)>,
-    /// Where the greetings came from that were accepted, by flow.
+    /// The source addresses of accepted greetings, by flow.
     accepted: Vec<(u16, PeerAddress)>,
     follow_ups: FollowUps,
 }
 
 impl Receiver {
-    /// Prepares a receiver. All memory that it needs is taken here.
+    /// Prepares a receiver. All memory is allocated here.
     pub fn new(request: &ReceiveRequest) -> Self {
         let (keep, late_after, clock_offset) = (request.keep, request.late_after, request.clock_offset);
         let counting = Counting { keep, late_after, clock_offset };
@@ -72,8 +72,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a frame that arrived at a port. Returns how long the answer is that is to go back to whom it came from, if
-    /// one is: written into `reply`, complete but for the time of its departure, which [`Self::stamp`] writes.
+    /// Processes a frame that arrived at a port. Returns the length of the answer to its source, if there is one:
+    /// written into `reply`, complete except for its departure time, which [`Self::stamp`] writes.
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
         let Some((head, payload)) = frame::split(request.framing, frame) else {
@@ -97,7 +97,7 @@ impl Receiver {
                 let answering = request.answer.filter(|_| is_first)?;
                 answer(back, header, answering, reply)
             }
-            // Who asked many is answered by many, and may have somebody beside it who counts.
+            // A sender to a group gets many answers, so a receiver that does not answer may see and count them.
             Kind::Answer if request.answer.is_none() => {
                 self.accounting.on_packet(port, &header, payload, received);
                 None
@@ -109,7 +109,7 @@ impl Receiver {
         }
     }
 
-    /// Takes what a sender says beside its packets: what is of another key or has a wrong tag is not believed.
+    /// Processes a greeting, time request or end: one with another session key or a wrong tag is refused.
     fn on_control(
         &mut self,
         (port, back): (usize, Head),
@@ -135,8 +135,7 @@ impl Receiver {
         length
     }
 
-    /// Writes into an answer when it departs. Only synchronisation tells: what else is answered repeats what it was
-    /// asked.
+    /// Writes the departure time into an answer. Only time replies contain it: other answers repeat the times of their request.
     pub fn stamp(&self, port: usize, reply: &mut [u8], now: Time) {
         let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
         let at = reply_head_bytes(*framing, reply);
@@ -150,14 +149,14 @@ impl Receiver {
         }
     }
 
-    /// Notes that an answer was sent: of a reply that promised a follow-up the late stamp is then awaited.
+    /// Records that an answer was sent: if it is a reply that promised a follow-up, its TX timestamp is then awaited.
     pub fn answered(&mut self, port: usize, reply: &[u8], sent: Sent) {
         let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
         self.follow_ups.promise(port, reply, reply_head_bytes(*framing, reply), sent);
     }
 
-    /// Takes the late stamp of an answer. Returns how long the follow-up is that is to go where the answer went, if one
-    /// is: written into `room`.
+    /// Processes the TX timestamp of an answer. Returns the length of the follow-up to the answer's destination, if
+    /// there is one: written into `room`.
     pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
         self.follow_ups.on_stamp(port, stamp, room)
     }
@@ -167,14 +166,14 @@ impl Receiver {
         self.ports.iter().any(|port| port.answer.is_some())
     }
 
-    /// Returns how long an answer can be.
+    /// Returns the maximum length of an answer.
     pub fn longest_reply(&self) -> usize {
         let answers = self.ports.iter().filter_map(|port| port.answer).map(|answer| answer.payload_bytes);
         let least = LEAST_PAYLOAD_BYTES.max(SYNC_BYTES).max(GREETING_BYTES) + self.auth.bytes();
         LONGEST_HEAD_BYTES + answers.max().unwrap_or_default().max(least)
     }
 
-    /// Returns the end that a stream's sender told, if it did.
+    /// Returns the end that a stream's sender reported, if it did.
     pub fn end(&self, flow: u16) -> Option<End> {
         self.ends.iter().find(|(of, _)| *of == flow).map(|(_, end)| *end)
     }
@@ -184,18 +183,18 @@ impl Receiver {
         self.greeted.pop()
     }
 
-    /// Returns where the greeting came from that a flow's sender was accepted by, if one was.
+    /// Returns the source address of the greeting by which a flow's sender was accepted, if one was.
     pub fn sender(&self, flow: u16) -> Option<PeerAddress> {
         self.accepted.iter().find(|(of, _)| *of == flow).map(|(_, peer)| *peer)
     }
 
-    /// Returns how many packets have arrived up to now, all streams together, and when the last did.
+    /// Returns how many packets of all streams have arrived so far, and when the last did.
     pub const fn progress(&self) -> (u64, Option<Time>) {
         self.accounting.progress()
     }
 
-    /// Accounts for what did not arrive. `local_drops` counts, for each port, the frames that our socket had no room for.
-    /// What `sent` does not say is taken from the ends that senders told.
+    /// Counts what did not arrive. `local_drops` has, for each port, the number of frames that our socket dropped.
+    /// For flows that `sent` lacks, the ends reported by senders are used.
     pub fn finish(self, sent: &[SentCount], local_drops: &[u64]) -> ReceiveOutcome {
         let told =
             self.ends.iter().map(|(flow, end)| SentCount { flow: *flow, port: None, sent: end.sent, next: end.next });
@@ -204,8 +203,8 @@ impl Receiver {
         self.accounting.finish(&sent, local_drops)
     }
 
-    /// Takes what a sender says at the end of its stream, and acknowledges it where it was said to us, not to another receiver of
-    /// the group. The first word holds; one that cannot be is none.
+    /// Processes the end of a stream, and acknowledges it unless it is for another receiver of the group. The first
+    /// valid end counts; impossible ones are ignored.
     fn on_end(&mut self, back: Head, (header, said): (StreamHeader, &[u8]), reply: &mut [u8]) -> Option<usize> {
         let end = read_end(said)?;
         if end.of.is_some_and(|of| of != self.clock) {
@@ -222,8 +221,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Replies to a greeting, with no more bytes than it has. The first one to a flow that sends our cookie back fixes its key:
-    /// who does that hears us at the address that it names, which must be an allowed one.
+    /// Replies to a greeting, with no more bytes than it has. The first greeting of a flow that returns our cookie sets
+    /// the flow's key: the cookie proves that its sender receives at its source address, which must be an allowed one.
     fn greet(
         &mut self,
         (port, back): (usize, Head),
@@ -255,8 +254,8 @@ impl Receiver {
         self.reply(back, header, GreetingTail { cookie, word }, reply)
     }
 
-    /// Says to who greets without our key that we have one: without a word it would take us for nobody. Who has another key does
-    /// not believe that, for it has no tag.
+    /// Replies to a greeting without our shared key that a key is required: without a reply the sender would think that
+    /// nobody is there. A sender with another shared key does not accept this reply, because it has no tag.
     fn refuse_unkeyed(
         &mut self,
         (port, back): (usize, Head),
@@ -277,8 +276,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Writes the reply to a synchronisation. It promises a follow-up where the request can use one and is as long as the
-    /// reply, so that nobody is sent longer frames than it paid for.
+    /// Writes the reply to a time request. It promises a follow-up if the request can use one and is as long as the
+    /// reply, so that replies are never longer than their requests.
     fn sync(
         &self,
         (port, back): (usize, Head),
@@ -298,30 +297,30 @@ impl Receiver {
     }
 }
 
-/// Reads a greeting; `None` where it is none, or is not to be answered.
+/// Parses a greeting; `None`: it is invalid, or must not be answered.
 fn asked(guard: &mut Guard, back: Head, request: &[u8], received: &Received) -> Option<GreetingTail> {
     let asked = GreetingTail::read(request).filter(|tail| tail.word == GreetingWord::Greet)?;
     admits(guard, back, received, (request.len(), back.greeting_payload_bytes())).then_some(asked)
 }
 
-/// Whether whoever sent a frame may be answered now, with so many bytes to so many. A port that does not say who sent it answers
-/// nobody where senders are named, and all else.
+/// Returns whether the source of a frame may be answered now, by the lengths of request and answer. If the port does
+/// not report the source, everybody is answered, or nobody if peers are restricted.
 fn admits(guard: &mut Guard, back: Head, received: &Received, (request, answer): (usize, usize)) -> bool {
     let Some(peer) = peer_of(back, received) else {
         return answer <= request && guard.policy().allowed == [Peers::Any];
     };
-    // To a group, too: its receivers are asked so.
+    // Also if sent to a group: this is how its receivers are asked.
     let case = Case { peer, to_group: false, now: received.returned };
     guard.admits(&case, || Ok(((), Lengths { request, answer })), Ok).is_some()
 }
 
-/// Who is answered: those that are named, or all; how often, of a peer and of all.
+/// Makes the policy: the peers that may be answered (all if none is named), and the rates for one peer and for all.
 fn policy(allowed: &[Peers], (peer_rate, rate): (u32, u32)) -> Policy {
     let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed.to_vec() };
     Policy { allowed, peer_rate, rate, ..Policy::default() }
 }
 
-/// Returns who sent a frame, by what it says itself.
+/// Returns the source of a frame, as its header or socket reports it.
 fn peer_of(back: Head, received: &Received) -> Option<PeerAddress> {
     match back {
         Head::Link(link) => Some(PeerAddress::Ethernet(link.destination)),
@@ -344,7 +343,7 @@ fn write_greeting(
     Some(payload)
 }
 
-/// Returns what an end says; `None` where that is nothing, or cannot be.
+/// Parses the end of a stream; `None`: it is invalid or impossible.
 fn read_end(payload: &[u8]) -> Option<End> {
     let end: End = serde_json::from_str(end_text(payload)?).ok()?;
     end.is_possible().then_some(end)
@@ -358,7 +357,7 @@ fn answer(back: Head, header: StreamHeader, answering: Answering, reply: &mut [u
     Some(length)
 }
 
-/// Writes the head of an answer, and returns where its user data goes; `None` when it does not fit.
+/// Writes the header of an answer, and returns the room for its payload; `None`: it does not fit.
 fn open(back: Head, reply: &mut [u8], length: usize) -> Option<&mut [u8]> {
     let reply = reply.get_mut(..length)?;
     if let Head::Link(link) = back {

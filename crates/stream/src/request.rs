@@ -1,4 +1,4 @@
-//! What is asked of a sender and of a receiver.
+//! The parameters of a sender and of a receiver.
 
 use sojourn_port::Framing;
 use sojourn_time::Nanos;
@@ -8,118 +8,118 @@ use sojourn_wire::{MacAddress, Peers, SessionKey};
 
 use crate::{Auth, Schedule, ScheduleError};
 
-/// The most flows that one thread sends or receives.
+/// The maximum number of flows that one thread sends or receives.
 pub const MOST_FLOWS: usize = 64;
 
-/// Some streams to send from one thread, over one or more ports.
+/// Streams to send from one thread, over one or more ports.
 #[derive(Clone, Debug)]
 pub struct SendRequest {
-    /// Which block it is: what a simulated path does depends on it.
+    /// The number of the block: it selects the random draws of a simulated path.
     pub block: u32,
-    /// The key that all frames carry, random.
+    /// The random session key that all frames carry.
     pub key: SessionKey,
-    /// What receivers know of us beforehand.
+    /// The key shared with receivers, if any.
     pub auth: Auth,
     /// The streams; their departures are merged.
     pub flows: Vec<FlowRequest>,
-    /// What to keep of each packet.
+    /// Which data to keep of each packet.
     pub keep: Keep,
-    /// How long after the call the first packet leaves.
+    /// Time from the call to the first departure.
     pub start_in: Nanos,
-    /// For how long to go on at most: what has not left by then is unsent.
+    /// Maximum duration: packets that have not left by then count as unsent.
     pub at_most: Option<Nanos>,
-    /// The exchanges that tell how the receiver's clock stands to ours.
+    /// The exchanges that measure the offset between the receiver's clock and ours.
     pub sync: Option<SyncRequest>,
-    /// Whether receivers answer, and how late an answer is late.
+    /// If receivers answer: the time after which an answer counts as late.
     pub answers_late_after: Option<Nanos>,
-    /// This host's clock, by its id (48 bits).
+    /// The id of this host's clock (48 bits).
     pub clock: u64,
 }
 
 /// One stream to send.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRequest {
-    /// Its number, which its frames carry.
+    /// The flow's number, which its frames carry.
     pub flow: u16,
-    /// The index of the port that it leaves by.
+    /// The index of the port that sends it.
     pub port: usize,
-    /// What stands before the user data.
+    /// The header in front of the payload.
     pub head: Head,
-    /// User data of each frame, the stream header included.
+    /// Payload of each frame in bytes, including the stream header.
     pub payload_bytes: usize,
-    /// When its packets leave.
+    /// The schedule of departures.
     pub schedule: Schedule,
 }
 
-/// What stands before the user data of a frame.
+/// The header in front of the payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// An Ethernet header of ours.
+    /// An Ethernet header that we write.
     Link(Link),
-    /// Nothing: the port is a UDP socket.
+    /// None: the port is a UDP socket.
     Udp,
 }
 
-/// What to keep of each packet.
+/// Which data to keep of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// A row for each, so many at most; all are counted.
+    /// A row for each packet, up to a limit; all packets are counted.
     Packets {
-        /// For how many rows memory is taken beforehand.
+        /// The limit; memory for this number of rows is allocated in advance.
         room: usize,
     },
-    /// Counts and histograms only.
+    /// Only counts and histograms.
     Histograms,
 }
 
-/// How a sender finds out how a receiver's clock stands to its own.
+/// How a sender measures the offset of a receiver's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncRequest {
     /// The indices of the flows whose receivers are asked.
     pub flows: Vec<usize>,
-    /// How many exchanges with each before the first packet.
+    /// Number of exchanges with each receiver before the first packet.
     pub before: u32,
-    /// How long between exchanges during the stream, where its gaps leave time; `None`: none.
+    /// Interval of exchanges during the stream, if its gaps leave time; `None`: no exchanges.
     pub during: Option<Nanos>,
-    /// How many exchanges with each after the last packet.
+    /// Number of exchanges with each receiver after the last packet.
     pub after: u32,
-    /// How long between exchanges before and after.
+    /// Interval of exchanges before and after the stream.
     pub spacing: Nanos,
 }
 
-/// Some streams to receive at one or more ports.
+/// Streams to receive at one or more ports.
 #[derive(Clone, Debug)]
 pub struct ReceiveRequest {
-    /// Whose frames are counted; others are unexpected.
+    /// The senders whose frames are counted; other frames are unexpected.
     pub senders: Senders,
-    /// Whose greetings are believed; none named: everybody's.
+    /// The peers whose greetings are accepted; if empty, any peer's.
     pub allowed: Vec<Peers>,
-    /// A random number, so that nobody can choose addresses that share a rate with another's.
+    /// A random number that seeds the guard's hash, so that nobody can choose addresses that share another peer's rate limit.
     pub seed: u64,
-    /// What senders know of us beforehand: greetings, exchanges of times and ends without a right tag are unexpected.
+    /// The key shared with senders, if any: greetings, time exchanges and ends without a valid tag are unexpected.
     pub auth: Auth,
     /// The ports.
     pub ports: Vec<PortRequest>,
-    /// The streams that may come in, by number, at each of the ports.
+    /// The numbers of the flows that are counted, at each of the ports.
     pub flows: Vec<u16>,
-    /// What to keep of each packet.
+    /// Which data to keep of each packet.
     pub keep: Keep,
-    /// After how long a packet is late.
+    /// The delay above which a packet counts as late.
     pub late_after: Nanos,
-    /// By how much this host's clock is ahead of the sender's, as far as known: taken off each delay.
+    /// This host's clock minus the sender's, as far as known: subtracted from each delay.
     pub clock_offset: Nanos,
-    /// This host's clock, by its id (48 bits): told to who synchronises.
+    /// The id of this host's clock (48 bits), sent in replies to time requests.
     pub clock: u64,
 }
 
-/// Whose frames a receiver counts.
+/// The senders whose frames a receiver counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Those with this key, which both ends got.
+    /// Those with this key, which both ends were given.
     Known(SessionKey),
-    /// For each flow, those with the key of the first sender that greets and sends this cookie back, which is random.
+    /// For each flow, the first sender that greets and returns this receiver's random cookie; its key is adopted.
     Greeting {
-        /// Of this receiver.
+        /// The cookie.
         cookie: u64,
     },
 }
@@ -127,85 +127,85 @@ pub enum Senders {
 /// A port to receive at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRequest {
-    /// What its frames consist of.
+    /// The framing of its frames.
     pub framing: Framing,
-    /// Its own MAC address: the source of what it answers.
+    /// Its own MAC address: the source address of its answers.
     pub mac: MacAddress,
-    /// Whether it answers each packet.
+    /// How it answers each packet; `None`: it does not.
     pub answer: Option<Answering>,
-    /// Whether it tells when its answers left, so that follow-ups can.
+    /// Whether it provides TX timestamps of its answers, which follow-ups need.
     pub tx_timestamps: bool,
 }
 
 /// How a receiver answers packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answering {
-    /// The tag of its answers, from 1.
+    /// The node number in its answers, from 1.
     pub node: u8,
-    /// User data of each answer.
+    /// Payload of each answer in bytes.
     pub payload_bytes: usize,
 }
 
 /// Why a request cannot be carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// No flows.
+    /// There are no flows.
     #[error("no stream is asked for; name at least one")]
     NoFlows,
-    /// More than one thread can do.
+    /// There are more flows than one thread can handle.
     #[error("{0} streams are more than the {MOST_FLOWS} that one thread does; use several")]
     TooManyFlows(usize),
-    /// Two flows of one number.
+    /// Two flows have the same number.
     #[error("two streams have the number {0}; give each its own")]
     Twice(u16),
-    /// A flow over a port that is not there.
+    /// A flow uses a port that does not exist.
     #[error("stream {flow} leaves by port {port}, and there are {ports}")]
     NoPort {
         /// The flow.
         flow: u16,
         /// The port's index.
         port: usize,
-        /// How many there are.
+        /// The number of ports.
         ports: usize,
     },
-    /// Too little user data.
+    /// The payload is too short.
     #[error("stream {flow}: {bytes} bytes of user data are fewer than the {least} that its frames need")]
     TooShort {
         /// The flow.
         flow: u16,
-        /// What was asked.
+        /// The requested payload.
         bytes: usize,
-        /// What there must be.
+        /// The minimum payload.
         least: usize,
     },
-    /// More than the port sends.
+    /// The frame is longer than the port can send.
     #[error("stream {flow}: its frames of {bytes} bytes are longer than the {most} that its port sends; raise the MTU")]
     TooLong {
         /// The flow.
         flow: u16,
-        /// The frame.
+        /// The length of the frame.
         bytes: usize,
-        /// What the port sends.
+        /// The maximum of the port.
         most: usize,
     },
-    /// A schedule that cannot be.
+    /// The schedule is invalid.
     #[error("stream {flow}: {error}")]
     Schedule {
         /// The flow.
         flow: u16,
-        /// Why.
+        /// The reason.
         error: ScheduleError,
     },
-    /// Synchronisation with a flow that is not there.
+    /// Clock synchronisation over a flow that does not exist.
     #[error("the clocks are to be compared over stream {0}, and there is none at that place")]
     NoSuchSync(usize),
 }
 
 impl SendRequest {
-    /// Checks that the request can be carried out over ports that send frames of these lengths.
+    /// Checks that the request can be carried out over ports with these maximum frame lengths.
     ///
     /// # Errors
-    /// On the first thing that cannot be.
+    /// On the first problem.
     pub fn check(&self, longest: &[usize]) -> Result<(), RequestError> {
         if self.flows.is_empty() {
             return Err(RequestError::NoFlows);
@@ -228,7 +228,7 @@ impl SendRequest {
 }
 
 impl FlowRequest {
-    /// Returns how long its frames are, as its port takes them.
+    /// Returns the length of its frames, as its port takes them.
     pub const fn frame_bytes(&self) -> usize {
         self.head.bytes() + self.payload_bytes
     }
@@ -250,7 +250,7 @@ impl FlowRequest {
 }
 
 impl Head {
-    /// Returns how many bytes it has.
+    /// Returns the length of the header in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Link(link) => link.header_bytes(),
@@ -258,7 +258,7 @@ impl Head {
         }
     }
 
-    /// Returns the least user data behind it.
+    /// Returns the minimum payload after it.
     pub const fn least_payload_bytes(self) -> usize {
         match self {
             Self::Link(_) => LEAST_PAYLOAD_BYTES,
@@ -266,19 +266,18 @@ impl Head {
         }
     }
 
-    /// Returns the user data of a greeting behind it.
+    /// Returns the payload of a greeting.
     pub(crate) const fn greeting_payload_bytes(self) -> usize {
         if GREETING_BYTES > self.least_payload_bytes() { GREETING_BYTES } else { self.least_payload_bytes() }
     }
 
-    /// Returns the user data of a synchronisation behind it.
+    /// Returns the payload of a time request or reply.
     pub(crate) const fn sync_payload_bytes(self) -> usize {
         if SYNC_BYTES > self.least_payload_bytes() { SYNC_BYTES } else { self.least_payload_bytes() }
     }
 }
 
-/// Returns an empty vector with room for `count` values whose memory is there: the first use of a page takes
-/// microseconds.
+/// Returns an empty vector whose memory for `count` values has been touched: the first access to a page takes microseconds.
 pub(crate) fn touched<T: Copy>(count: usize, filler: T) -> Vec<T> {
     let mut room = vec![filler; count];
     room.clear();

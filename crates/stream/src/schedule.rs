@@ -1,6 +1,6 @@
-//! When packets are to leave. Pure: offsets from a stream's start, from pattern, rate and seed.
+//! Schedules of departures. Pure: offsets from a stream's start, computed from pattern, rate and seed.
 //!
-//! Each offset is computed from the packet's number, not from the offset before it, so that no rounding adds up.
+//! Each offset is computed from the packet's number, not from the previous offset, so that rounding errors do not accumulate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,116 +14,116 @@ use sojourn_time::Nanos;
 use sojourn_time::near::did_you_mean;
 use sojourn_time::text::packet_rate;
 
-/// What a link needs for each frame beside the frame: preamble, start delimiter and the gap between frames.
+/// Bytes on the link per frame in addition to the frame: preamble, start delimiter and inter-frame gap.
 const LINK_OVERHEAD_BYTES: u64 = 20;
 const LEAST_FRAME_BYTES: u64 = 64;
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// A year: longer streams are slips of the pen, and would overflow sums.
+/// A year: longer streams are probably typing errors, and sums would overflow.
 const LONGEST_NS: f64 = 3.2e16;
 
-/// How departures are spread. Written as `regular`, `poisson`, `burst:8`, `ramp:1000-20000`, `flood` or `replay`.
+/// The pattern of departures. Written as `regular`, `poisson`, `burst:8`, `ramp:1000-20000`, `flood` or `replay`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pattern {
-    /// Equal gaps.
+    /// Equal inter-departure times.
     Regular,
-    /// Independent, exponentially distributed gaps.
+    /// Independent, exponentially distributed inter-departure times.
     Poisson,
-    /// So many back to back; the bursts are regular, and the rate is the mean rate of packets.
+    /// Bursts of packets back to back; the bursts are regular, and the rate is the mean packet rate.
     Burst {
-        /// How many.
+        /// Packets per burst.
         size: u32,
     },
-    /// A rate that goes linearly from one to another, in packets a second.
+    /// A rate that changes linearly, in packets per second.
     Ramp {
         /// The rate at the start.
         from_pps: f64,
         /// The rate at the end.
         to_pps: f64,
     },
-    /// As fast as it goes.
+    /// Maximum rate.
     Flood,
-    /// At given times.
+    /// Given times.
     Replay,
 }
 
-/// The departures of one stream, as asked.
+/// The departures of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// How they are spread.
+    /// The pattern.
     pub pattern: Pattern,
-    /// The mean rate, in packets a second; not looked at for floods, ramps and replays.
+    /// The mean rate in packets per second; ignored for maximum rate, ramps and replays.
     pub rate_pps: f64,
-    /// How many packets.
+    /// The number of packets.
     pub count: u64,
-    /// Seed of the random gaps.
+    /// The seed of random inter-departure times.
     pub seed: u64,
-    /// The given times, ascending, from the stream's start; empty but for replays.
+    /// The given times, ascending, relative to the stream's start; empty except for replays.
     pub offsets: Arc<[Nanos]>,
 }
 
-/// A schedule that cannot be.
+/// Why a schedule is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// Not a pattern.
+    /// The text is not a pattern.
     #[error(
         "{text:?} is no schedule; expected regular, poisson, burst:N, ramp:FROM-TO, flood or replay{}", meant(.text)
     )]
     NoPattern {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// Not a rate.
+    /// The rate is not a positive finite number.
     #[error("a rate of {0} packets a second cannot be; give one above 0")]
     NoRate(f64),
-    /// Nothing to send.
+    /// There are no packets.
     #[error("0 packets are no stream; ask for at least 1")]
     NoPackets,
-    /// Too long.
+    /// The stream would take longer than a year.
     #[error("{count} packets at {rate_pps} a second take longer than a year; ask for fewer, or a higher rate")]
     TooLong {
-        /// How many.
+        /// The number of packets.
         count: u64,
-        /// How fast.
+        /// The rate in packets per second.
         rate_pps: f64,
     },
-    /// A burst of nothing.
+    /// The burst size is 0.
     #[error("bursts of 0 packets cannot be; write burst:1 or more")]
     EmptyBurst,
-    /// Departures that are no sequence.
+    /// A departure of a replay is earlier than the one before it, or than the start.
     #[error("departure {0} of the replay is before the one before it, or before the start; sort them, from 0")]
     Unsorted(usize),
-    /// A departure that is no offset from the start.
+    /// A departure of a replay is more than a year after the start.
     #[error("departure {0} of the replay is more than a year after the start; count from the start, in ns")]
     TooLate(usize),
-    /// Another number of departures than of packets.
+    /// The number of departures differs from the number of packets.
     #[error("{given} departures are given to replay, and {count} packets are asked for; let them be equal")]
     WrongCount {
-        /// Departures.
+        /// The number of departures.
         given: usize,
-        /// Packets.
+        /// The number of packets.
         count: u64,
     },
-    /// More than the link carries.
+    /// The rate exceeds the link's.
     #[error(
         "{asked_pps:.0} frames of {frame_bytes} bytes a second are more than the {most_pps:.0} that a link of \
          {link_bps} bit/s carries; ask for less, or shorter frames"
     )]
     TooFast {
-        /// The highest rate that is asked for.
+        /// The highest requested rate.
         asked_pps: f64,
-        /// The frame with FCS.
+        /// The frame length, with FCS.
         frame_bytes: usize,
-        /// What the link carries.
+        /// The maximum rate for this frame length.
         most_pps: f64,
-        /// The link's rate.
+        /// The link's bit rate.
         link_bps: u64,
     },
 }
 
 impl Schedule {
-    /// Returns a schedule that spreads `count` packets as `pattern` says at a mean rate.
+    /// Returns a schedule of `count` packets with a pattern and a mean rate.
     pub fn new(pattern: Pattern, rate_pps: f64, count: u64, seed: u64) -> Self {
         Self { pattern, rate_pps, count, seed, offsets: Arc::new([]) }
     }
@@ -144,14 +144,14 @@ impl Schedule {
         }
     }
 
-    /// Returns those of them that have a time: none of a flood.
+    /// Returns the departures that have a scheduled time: none for maximum rate.
     pub(crate) fn timed_departures(&self) -> Departures {
         let all = self.departures();
         let number = if self.pattern == Pattern::Flood { self.count } else { 0 };
         Departures { number, ..all }
     }
 
-    /// Returns the mean rate that the schedule asks for, in packets a second; 0 for a flood.
+    /// Returns the mean rate of the schedule, in packets per second; 0 for maximum rate.
     pub fn mean_pps(&self) -> f64 {
         match self.pattern {
             Pattern::Regular | Pattern::Poisson | Pattern::Burst { .. } => self.rate_pps,
@@ -166,10 +166,10 @@ impl Schedule {
         }
     }
 
-    /// Checks that the schedule can be, over a link of that rate where it is known. `frame_bytes` counts the FCS.
+    /// Checks the schedule, also against the link's bit rate if that is known. `frame_bytes` includes the FCS.
     ///
     /// # Errors
-    /// On the first thing that cannot be.
+    /// On the first problem.
     pub fn check(&self, frame_bytes: usize, link_bps: Option<u64>) -> Result<(), ScheduleError> {
         self.check_shape()?;
         let Some(link_bps) = link_bps else { return Ok(()) };
@@ -179,14 +179,14 @@ impl Schedule {
         };
         let bytes = (frame_bytes as u64).max(LEAST_FRAME_BYTES) + LINK_OVERHEAD_BYTES;
         let most_pps = link_bps as f64 / (bytes * 8) as f64;
-        // A rate of exactly the link's, written with a few digits, is not refused.
+        // Tolerance: the link's exact rate, written with few digits, is accepted.
         if asked_pps > most_pps * (1.0 + 1e-6) {
             return Err(ScheduleError::TooFast { asked_pps, frame_bytes, most_pps, link_bps });
         }
         Ok(())
     }
 
-    /// Checks what does not depend on the link.
+    /// Checks everything that does not depend on the link.
     pub(crate) fn check_shape(&self) -> Result<(), ScheduleError> {
         if self.count == 0 {
             return Err(ScheduleError::NoPackets);
@@ -196,7 +196,7 @@ impl Schedule {
             Pattern::Replay => return self.check_offsets(),
             Pattern::Burst { size: 0 } => return Err(ScheduleError::EmptyBurst),
             Pattern::Ramp { from_pps, to_pps } => {
-                // One of the two may be 0, or next to it.
+                // One of the two may be 0, or close to it.
                 [from_pps, to_pps].into_iter().try_for_each(|rate| check_rate(rate + f64::MIN_POSITIVE))?;
             }
             Pattern::Regular | Pattern::Poisson | Pattern::Burst { .. } => check_rate(self.rate_pps)?,
@@ -226,12 +226,12 @@ fn check_rate(rate_pps: f64) -> Result<(), ScheduleError> {
     if rate_pps > 0.0 && rate_pps.is_finite() { Ok(()) } else { Err(ScheduleError::NoRate(rate_pps)) }
 }
 
-/// The offsets of a schedule's departures, one after the other.
+/// Iterator over the offsets of a schedule's departures.
 #[derive(Clone, Debug)]
 pub struct Departures {
     schedule: Schedule,
     random: StdRng,
-    /// Poisson: where the next departure is.
+    /// Poisson: the offset of the next departure.
     passed: Sum,
     number: u64,
 }
@@ -279,7 +279,7 @@ fn after(number: u64, rate_pps: f64) -> Nanos {
     Nanos((number as f64 * NANOS_PER_SECOND / rate_pps).round() as i64)
 }
 
-/// A sum of gaps: whole nanoseconds and the rest apart, so that nothing is lost to its size.
+/// A sum of gaps: whole nanoseconds and the fraction are kept apart, so that precision does not depend on the sum's size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     whole_ns: i64,
@@ -298,7 +298,7 @@ impl Sum {
     }
 }
 
-/// The name of a pattern that was probably meant.
+/// Suggests the pattern that was probably meant.
 fn meant(text: &str) -> String {
     let name = text.split(':').next().unwrap_or(text);
     did_you_mean(name, &["regular", "poisson", "burst", "ramp", "flood", "replay"])

@@ -1,4 +1,4 @@
-//! The sender's engine. Pure: times in, frames, counts and rows out.
+//! The sender's engine. Pure: times in; frames, counts and rows out.
 
 use sojourn_port::{Capabilities, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
@@ -12,30 +12,30 @@ use crate::schedule::Pattern;
 use crate::track::{Ring, Track};
 use crate::{SendRequest, SentCount, SentCounts};
 
-/// What is to be done next.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send the next packet of the stream at that place, then.
+    /// Send the next packet of a stream (by index) at a time.
     Depart(Time, usize),
-    /// Send some packets of the stream at that place, now.
+    /// Send some packets of a maximum-rate stream (by index) now.
     Flood(usize),
-    /// Let nothing leave until then.
+    /// Send nothing until a time.
     Wait(Time),
-    /// There is nothing more to send.
+    /// All packets were sent.
     Done,
 }
 
-/// Says what leaves when, and keeps account of it.
+/// Decides which packet leaves when, and counts what was sent.
 #[derive(Debug)]
 pub struct Sender {
     start: Time,
     end: Time,
     due: Merge,
     flows: Vec<Flow>,
-    /// Places of the floods, and whose turn it is.
+    /// The indices of maximum-rate streams, and which of them sent last.
     floods: Vec<usize>,
     turn: usize,
-    /// For each port: what left by it lately.
+    /// For each port with TX timestamps, the packets sent recently.
     rings: Vec<Option<Ring>>,
     lead: Lead,
     rows: Vec<Departure>,
@@ -52,16 +52,16 @@ struct Flow {
     is_flood: bool,
     template: Template,
     counts: SentCounts,
-    /// By the calls to send.
+    /// Departures by the calls to send.
     calls: Track,
-    /// By late stamps.
+    /// Departures by TX timestamps.
     stamps: Track,
     first_intended: Option<Time>,
     last_intended: Time,
 }
 
 impl Sender {
-    /// Prepares a checked request for ports that can do this. All memory that it needs is taken here.
+    /// Prepares a checked request for ports with these capabilities. All memory is allocated here.
     pub fn new(request: &SendRequest, ports: &[Capabilities]) -> Self {
         let total = request.flows.iter().fold(0_u64, |sum, flow| sum.saturating_add(flow.schedule.count));
         let room = match request.keep {
@@ -73,7 +73,7 @@ impl Sender {
         Self {
             start: Time::NEVER,
             end: request.at_most.map_or(Time::NEVER, |at_most| Time(at_most.0)),
-            // A flood has its place and is never due.
+            // A maximum-rate stream keeps its index but has no due times.
             due: Merge::new(request.flows.iter().map(|flow| flow.schedule.timed_departures()).collect()),
             flows: request.flows.iter().map(|flow| Flow::new(request.key, flow)).collect(),
             floods: floods.collect(),
@@ -87,13 +87,13 @@ impl Sender {
         }
     }
 
-    /// Lets offset 0 of all schedules be at `start`.
+    /// Sets the time of offset 0 of all schedules.
     pub fn begin(&mut self, start: Time) {
         self.start = start;
         self.end = if self.end == Time::NEVER { self.end } else { start + Nanos(self.end.0) };
     }
 
-    /// Says what is to be done next.
+    /// Returns the next action.
     pub fn poll(&mut self, now: Time) -> Step {
         if self.is_stopped || now >= self.end {
             return Step::Done;
@@ -108,18 +108,18 @@ impl Sender {
         }
     }
 
-    /// Returns the port of the stream at that place.
+    /// Returns the port of a stream.
     pub fn port(&self, place: usize) -> usize {
         self.flows[place].port
     }
 
-    /// Returns the frame of the stream's next packet.
+    /// Returns the frame of a stream's next packet.
     pub fn frame(&mut self, place: usize, intended: Time, now: Time) -> &[u8] {
         let flow = &mut self.flows[place];
         flow.template.one(flow.counts.sent, intended, now)
     }
 
-    /// Returns the frames of the next packets of a flood, and how long each is.
+    /// Returns the next frames of a maximum-rate stream, and the length of each.
     pub fn frames(&mut self, place: usize, now: Time) -> (&[u8], usize) {
         let most = if self.due.peek().is_some() { BATCH_BESIDE } else { BATCH };
         let flow = &mut self.flows[place];
@@ -128,7 +128,7 @@ impl Sender {
         (flow.template.many(flow.counts.sent, left, now), frame_bytes)
     }
 
-    /// Notes that the next packet of a stream was handed to its port.
+    /// Records that a stream's next packet was handed to its port.
     pub fn departed(&mut self, place: usize, intended: Time, sent: Sent) {
         self.pass(place);
         let flow = &mut self.flows[place];
@@ -139,7 +139,7 @@ impl Sender {
         self.note(place, intended, sent.called);
     }
 
-    /// Notes that so many packets of a flood were handed to its port with one call.
+    /// Records that `taken` packets of a maximum-rate stream were handed to its port in one call.
     pub fn flooded(&mut self, place: usize, taken: usize, called: Time) {
         let flow = &mut self.flows[place];
         let seqs = flow.counts.sent..flow.counts.sent + taken as u64;
@@ -155,13 +155,13 @@ impl Sender {
         self.rows.extend(seqs.take(kept).map(|seq| Departure::called(flow.flow, seq, called, called)));
     }
 
-    /// Notes that our own machine refused the next packet of a stream. It is not tried again.
+    /// Records that our own kernel refused a stream's next packet. It is not retried.
     pub fn refused(&mut self, place: usize) {
         self.pass(place);
         self.flows[place].counts.refused += 1;
     }
 
-    /// Takes a TX timestamp that came late.
+    /// Records a TX timestamp.
     pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp) {
         let Some(entry) = self.rings.get_mut(port).and_then(Option::as_mut).and_then(|ring| ring.take(stamp)) else {
             return;
@@ -187,18 +187,18 @@ impl Sender {
         }
     }
 
-    /// Returns how long before it is to leave a packet is to be handed to its port: what the way out takes, as late
-    /// stamps have told it up to now; nothing without them.
+    /// Returns how long before its departure to hand a packet to its port: the time from the call to the wire, as
+    /// learnt from TX timestamps so far; 0 without them.
     pub const fn lead(&self) -> Nanos {
         self.lead.0
     }
 
-    /// Returns whether TX timestamps of packets are still to come.
+    /// Returns whether TX timestamps are still expected.
     pub fn awaits_stamps(&self) -> bool {
         self.rings.iter().flatten().any(Ring::is_waiting)
     }
 
-    /// Lets no more packets leave.
+    /// Stops the streams: no more packets leave.
     pub const fn stop(&mut self) {
         self.is_stopped = true;
     }
@@ -213,12 +213,12 @@ impl Sender {
         })
     }
 
-    /// Ends it: what was not tried is unsent.
+    /// Ends the streams: packets not tried count as unsent.
     pub fn finish(self) -> (Vec<FlowSent>, Vec<Departure>, u64) {
         (self.flows.into_iter().map(Flow::finish).collect(), self.rows, self.not_kept)
     }
 
-    /// Goes on to the next departure, when this was one of the schedule's.
+    /// Advances to the next departure, if this one was scheduled.
     fn pass(&mut self, place: usize) {
         if !self.flows[place].is_flood {
             self.due.next();
@@ -239,7 +239,7 @@ impl Sender {
         }
     }
 
-    /// Returns the flood whose turn it is.
+    /// Returns the maximum-rate stream to send next.
     fn flood(&mut self) -> Option<usize> {
         for _ in 0..self.floods.len() {
             self.turn = (self.turn + 1) % self.floods.len();
@@ -278,11 +278,11 @@ impl Flow {
     fn finish(mut self) -> FlowSent {
         self.counts.unsent = self.left();
         let sent = self.counts.sent;
-        // Where nearly all were stamped, the stamps tell; else the calls do, for all.
+        // If at least nine in ten packets have TX timestamps, these are used; otherwise the calls, for all packets.
         let by_stamps = self.stamps.count() > 0 && self.stamps.count() >= sent - sent / 10;
         let called = self.calls.span();
         let track = if by_stamps { self.stamps } else { self.calls };
-        // Stamps that are missing do not make fewer packets, and those of the ends no shorter a time.
+        // Missing TX timestamps must neither reduce the number of packets nor shorten the span.
         let span = if track.count() < sent { track.span().max(called) } else { track.span() };
         let intended_span = self.first_intended.map_or(Nanos::ZERO, |first| self.last_intended - first);
         let intended_pps = if self.is_flood { 0.0 } else { rate(sent, intended_span) };
@@ -306,14 +306,14 @@ impl Flow {
     }
 }
 
-/// What the way from the call to the wire takes: as many packets shall leave too early as too late.
+/// The time from the call to the wire: adjusted so that as many packets leave too early as too late.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lead(Nanos);
 
 impl Lead {
     const STEP: Nanos = Nanos(10);
     const MOST: Nanos = Nanos::micros(4);
-    /// Who is later was kept from running, which tells nothing of the way.
+    /// Longer delays are scheduling delays, not the time from the call to the wire.
     const LATE: Nanos = Nanos::micros(8);
 
     fn learn(&mut self, error: Nanos) {

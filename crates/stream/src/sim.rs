@@ -1,9 +1,9 @@
-//! A simulated one-way path in simulated time, with a known truth. Exact and repeatable: what happens depends on the
-//! path's seed and the block's number alone.
+//! A simulated one-way path in simulated time with known properties. Exact and repeatable: the outcome depends only on
+//! the path's seed and the block's number.
 //!
-//! The sender's own loop runs over the near end of the path, in the sender's time; the receiver's engine stands at the
-//! far end. Synchronisation, answers and ends go back over it. Frames leave the serialiser in order; behind it, delays
-//! are independent, so that they may overtake each other.
+//! The sender's own loop runs over the near end of the path, in the sender's time; the receiver's engine is at the
+//! far end. Time exchanges, answers and ends return over it. Frames leave the serialiser in order; after it, delays
+//! are independent, so that frames may overtake each other.
 
 mod clock;
 mod draw;
@@ -23,26 +23,26 @@ use crate::driver;
 use crate::{Head, ReceiveOutcome, ReceiveRequest, Receiver, RequestError, SendOutcome, SendRequest, SentCount};
 use line::{Line, Near, NearClock};
 
-/// Why a simulation did not come to its end.
+/// Why a simulation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// A path that cannot be.
+    /// The path is invalid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A request that cannot be carried out.
+    /// The request cannot be carried out.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// Something else.
+    /// Any other error.
     #[error(transparent)]
     Port(#[from] sojourn_port::PortError),
 }
 
 /// Sends streams over a path and receives them: both ends in one call, by the same engines and the same loop as over
-/// real ports. Each frame goes to each of the receiver's ports, with dispositions of its own behind the serialiser that all
-/// share.
+/// real ports. Each frame goes to each of the receiver's ports; the serialiser is shared, and each port then has
+/// dispositions of its own.
 ///
 /// # Errors
-/// When the path or a request cannot be.
+/// If the path or a request is invalid.
 pub fn simulate(
     path: &Path,
     send: &SendRequest,
@@ -69,7 +69,7 @@ pub fn simulate(
     Ok((sent, received))
 }
 
-/// The id of the receiver's clock: the sender's where they share one, and never that where they do not.
+/// Returns the id of the receiver's clock: the sender's if they share one, and otherwise always another one.
 fn far_clock(path: &Path, send: &SendRequest, receive: &ReceiveRequest) -> u64 {
     match path.clocks.shared {
         true => send.clock,

@@ -1,11 +1,11 @@
-//! How times or lengths are spread: a high dynamic range histogram that keeps signs apart.
+//! The distribution of times or lengths: a high dynamic range histogram for positive and negative values.
 
 use hdrhistogram::Histogram;
 
-/// How many digits of a value are kept.
+/// Significant digits of a value.
 const DIGITS: u8 = 3;
 
-/// Values with their signs. Recording takes memory only for values far greater than all before.
+/// Signed values. Recording allocates memory only for values far larger than all before.
 #[derive(Clone, Debug)]
 pub struct Spread {
     above: Histogram<u64>,
@@ -13,20 +13,20 @@ pub struct Spread {
     sum: f64,
 }
 
-/// Some values that are the same to three digits.
+/// A bin: values that are equal to three digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The least value that falls in it.
+    /// The smallest value in the bin.
     pub low: i64,
-    /// The greatest value that falls in it.
+    /// The largest value in the bin.
     pub high: i64,
-    /// How many did.
+    /// The number of values.
     pub count: u64,
 }
 
 impl Default for Spread {
     fn default() -> Self {
-        // It grows where a value needs it, a few times at most.
+        // The histogram grows if a value needs it, a few times at most.
         let empty = || Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("digits that a histogram can have"));
         Self { above: empty(), below: empty(), sum: 0.0 }
     }
@@ -41,7 +41,7 @@ impl Spread {
         self.sum += value as f64;
     }
 
-    /// Adds a value so many times.
+    /// Adds a value `count` times.
     pub fn record_many(&mut self, value: i64, count: u64) {
         let side = if value < 0 { &mut self.below } else { &mut self.above };
         let recorded = side.record_n(value.unsigned_abs(), count);
@@ -56,7 +56,7 @@ impl Spread {
         self.sum += other.sum;
     }
 
-    /// Returns how many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.above.len() + self.below.len()
     }
@@ -66,12 +66,12 @@ impl Spread {
         (self.count() > 0).then(|| self.sum / self.count() as f64)
     }
 
-    /// Returns the least value, to three digits.
+    /// Returns the minimum, to three digits.
     pub fn min(&self) -> Option<i64> {
         self.quantile(0.0)
     }
 
-    /// Returns the greatest value, to three digits.
+    /// Returns the maximum, to three digits.
     pub fn max(&self) -> Option<i64> {
         self.quantile(1.0)
     }
@@ -81,8 +81,8 @@ impl Spread {
         self.quantile_among(quantile, self.count()).flatten()
     }
 
-    /// Returns the nearest-rank quantile among `all` values, of which those that are not here are infinite: packets
-    /// that were lost never arrive. `None` when there are none at all, `Some(None)` when it is infinite.
+    /// Returns the nearest-rank quantile among `all` values; those not recorded here count as infinite, because lost
+    /// packets never arrive. `None`: there are no values at all. `Some(None)`: the quantile is infinite.
     pub fn quantile_among(&self, quantile: f64, all: u64) -> Option<Option<i64>> {
         let all = all.max(self.count());
         if all == 0 {
@@ -91,20 +91,20 @@ impl Spread {
         let rank = ((quantile.clamp(0.0, 1.0) * all as f64).ceil() as u64).max(1);
         let below = self.below.len();
         if rank <= below {
-            // The greatest magnitudes are the least values.
+            // The largest magnitudes are the smallest values.
             return Some(Some(-nth(&self.below, below - rank + 1)));
         }
         let rank = rank - below;
         Some((rank <= self.above.len()).then(|| nth(&self.above, rank)))
     }
 
-    /// Returns the share of the values above a limit of 0 or more, to three digits of it; 0 without values.
+    /// Returns the share of values above a limit of 0 or more, to three digits of the limit; 0 without values.
     pub fn share_above(&self, limit: i64) -> f64 {
         let within = self.below.len() + self.above.count_between(0, limit.unsigned_abs());
         (self.count() - within) as f64 / self.count().max(1) as f64
     }
 
-    /// Returns the cells that hold values, ascending.
+    /// Returns the non-empty bins, ascending.
     pub fn cells(&self) -> Vec<Cell> {
         let below = self.below.iter_recorded().map(|value| {
             let (low, high) = range(&self.below, value.value_iterated_to());
@@ -120,7 +120,7 @@ impl Spread {
     }
 }
 
-/// Returns the least value that is the same as the `rank`th, from 1.
+/// Returns the middle of the bin that holds the `rank`th value, from 1.
 fn nth(histogram: &Histogram<u64>, rank: u64) -> i64 {
     let mut seen = 0;
     for value in histogram.iter_recorded() {

@@ -1,8 +1,8 @@
-//! Exchanges that tell how a receiver's clock stands to the sender's. What follows from them is computed elsewhere.
+//! Time exchanges, which measure the offset of a receiver's clock to the sender's. The offset is computed elsewhere.
 //!
-//! The departures of request and reply are stamped alike: both by the driver, which each end learns late (the replier tells
-//! it by a follow-up), or, where one of these two stamps is missing, both as the programs called to send. A stamp by the
-//! driver at one end and by the program at the other would move the offset by half of what lies between.
+//! Departures of request and reply have the same kind of timestamp: TX timestamps of both drivers (the replier sends
+//! its own in a follow-up), or, if one of these is missing, the times of both programs' calls to send. A driver's
+//! timestamp at one end and a program's at the other would bias the offset by half of the time between call and driver.
 
 use sojourn_port::{Received, Sent, StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Source, Stamp, Time};
@@ -11,19 +11,19 @@ use sojourn_wire::{SessionKey, StreamHeader};
 
 use crate::{Auth, Head, SendRequest};
 
-/// How long to wait for the late stamp of a request that was answered.
+/// How long to wait for the TX timestamp of a request that was answered.
 const STAMP_PATIENCE: Nanos = Nanos::millis(20);
 
-/// How long an answer may take.
+/// How long to wait for an answer.
 const REPLY_PATIENCE: Nanos = Nanos::seconds(1);
 
-/// How many requests may be out.
+/// Maximum number of outstanding requests.
 const MOST_PENDING: usize = 64;
 
-/// Among how many exchanges those of a request are looked for: so many receivers of a group can be distinguished.
+/// How many of the latest exchanges are searched for those of a request: the limit on receivers of a group.
 const MOST_RECENT: usize = 1 << 10;
 
-/// When, beside the stream, an exchange took place.
+/// The phase of a block in which an exchange took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Before the first packet.
@@ -34,31 +34,31 @@ pub enum Phase {
     After,
 }
 
-/// One exchange: there and back.
+/// One exchange: request and reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// Its number in the block, from 0.
     pub number: u64,
     /// The flow whose receiver answered.
     pub flow: u16,
-    /// When.
+    /// The phase.
     pub phase: Phase,
-    /// The request's departure, on our clock, by a stamp like that of `t3`.
+    /// Departure of the request, on our clock; the timestamp is of the same kind as that of `t3`.
     pub t1: Stamp,
-    /// The request's arrival, on the replier's clock.
+    /// Arrival of the request, on the replier's clock.
     pub t2: Stamp,
-    /// The reply's departure, on the replier's clock: [`Source::User`] as its program called to send, else by its driver.
+    /// Departure of the reply, on the replier's clock: the call to send if [`Source::User`], otherwise the driver's timestamp.
     pub t3: Stamp,
-    /// The reply's arrival, on our clock.
+    /// Arrival of the reply, on our clock.
     pub t4: Stamp,
-    /// The replier's clock, by its id: equal to ours, it is ours.
+    /// The id of the replier's clock; if it is ours, both are the same clock.
     pub clock: u64,
-    /// How long the request took from our program's call to our driver, where that was stamped.
+    /// Time from our call to send until our driver's timestamp of the request, if there is one.
     pub lag: Option<Nanos>,
 }
 
 impl Phase {
-    /// Returns the name that records carry.
+    /// Returns the name that records use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -68,7 +68,7 @@ impl Phase {
     }
 }
 
-/// Asks receivers for their time, and puts the answers together.
+/// Sends time requests to receivers, and matches the replies.
 #[derive(Debug)]
 pub(crate) struct Syncer {
     key: SessionKey,
@@ -76,24 +76,24 @@ pub(crate) struct Syncer {
     clock: u64,
     during: Option<Nanos>,
     peers: Vec<Peer>,
-    /// Whose turn it is.
+    /// The peer that was asked last.
     turn: usize,
     phase: Phase,
     number: u64,
-    /// When the last request left.
+    /// When the last request was sent.
     last: Time,
     pending: Vec<Pending>,
     exchanges: Vec<Held>,
 }
 
-/// An exchange with the stamps that came late, if they did.
+/// An exchange, with TX timestamps of drivers as far as they have come.
 #[derive(Debug)]
 struct Held {
-    /// With the departures as the programs called.
+    /// The exchange with the calls to send as departures.
     exchange: Exchange,
-    /// When the request left by our driver.
+    /// Departure of the request by our driver.
     t1: Option<Stamp>,
-    /// When the reply left by the replier's.
+    /// Departure of the reply by the replier's driver.
     t3: Option<Stamp>,
 }
 
@@ -111,18 +111,18 @@ struct Pending {
     number: u64,
     flow: u16,
     phase: Phase,
-    /// Port and number of the transmission, while its late stamp is out.
+    /// Port and number of the transmission, while its TX timestamp is outstanding.
     stamp_due: Option<(usize, u32)>,
     called: Time,
     t1: Option<Stamp>,
     is_answered: bool,
-    /// How many of its replies promised a follow-up that has not come.
+    /// Number of replies that promised a follow-up which has not arrived.
     follow_ups_due: u32,
 }
 
 impl Syncer {
-    /// Prepares the exchanges of a checked request; `None` when it asks for none. `has_stamps` says of each port
-    /// whether it gives late stamps.
+    /// Prepares the exchanges of a checked request; `None` if it requests none. `has_stamps` says for each port whether
+    /// it provides TX timestamps.
     pub fn new(request: &SendRequest, has_stamps: &[bool]) -> Option<Self> {
         let sync = request.sync.as_ref().filter(|sync| !sync.flows.is_empty())?;
         let peers = sync.flows.iter().map(|place| {
@@ -145,12 +145,12 @@ impl Syncer {
         })
     }
 
-    /// Says what comes next.
+    /// Begins a phase.
     pub const fn enter(&mut self, phase: Phase) {
         self.phase = phase;
     }
 
-    /// Returns how many receivers are asked.
+    /// Returns the number of receivers that are asked.
     pub const fn peers(&self) -> usize {
         self.peers.len()
     }
@@ -176,13 +176,13 @@ impl Syncer {
         (peer.port, &peer.frame)
     }
 
-    /// Notes that the request was sent.
+    /// Records that the request was sent.
     pub fn asked(&mut self, sent: Sent) {
         self.expire(sent.called);
         let peer = &self.peers[self.turn];
         let stamp_due = peer.has_stamps.then_some((peer.port, sent.number));
         if self.pending.len() == MOST_PENDING {
-            // The oldest was never answered.
+            // The oldest request was never answered.
             self.pending.remove(0);
         }
         let (number, flow, phase) = (self.number, peer.flow, self.phase);
@@ -192,12 +192,12 @@ impl Syncer {
         self.last = sent.called;
     }
 
-    /// Notes that our own machine refused the request.
+    /// Records that our own kernel refused the request.
     pub const fn refused(&mut self, now: Time) {
         self.last = now;
     }
 
-    /// Takes a reply. To a request to a group each receiver replies: of one clock the first reply counts.
+    /// Processes a reply. All receivers of a group reply to one request; the first reply of each clock counts.
     pub fn on_reply(&mut self, header: &StreamHeader, payload: &[u8], received: &Received) {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
@@ -223,8 +223,8 @@ impl Syncer {
         self.exchanges.push(Held { exchange, t1: asked.t1, t3: None });
     }
 
-    /// Takes a follow-up. One of no reply that is known, one that is late, a second one, and one whose departure cannot be
-    /// that reply's are passed over.
+    /// Processes a follow-up. Ignores one without a known reply, a late one, a repeated one, and one whose departure is
+    /// impossible for its reply.
     pub fn on_follow_up(&mut self, header: &StreamHeader, payload: &[u8]) {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
@@ -238,7 +238,7 @@ impl Syncer {
         }
     }
 
-    /// Takes a late stamp, which is better than the one that its exchanges have. Returns whether it was of a request.
+    /// Processes a TX timestamp, which replaces the call to send. Returns whether it belongs to a request.
     pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp) -> bool {
         let asked = self.pending.iter_mut().find(|pending| pending.stamp_due == Some((port, stamp.number)));
         let Some(asked) = asked else { return false };
@@ -250,23 +250,23 @@ impl Syncer {
         true
     }
 
-    /// Returns whether something of the latest request is still awaited.
+    /// Returns whether a reply, timestamp or follow-up of the latest request is outstanding.
     pub fn is_waiting(&self) -> bool {
         self.pending
             .last()
             .is_some_and(|pending| !pending.is_answered || pending.stamp_due.is_some() || pending.follow_ups_due > 0)
     }
 
-    /// Gives up what will not come any more.
+    /// Removes requests and timestamps that are overdue.
     pub fn expire(&mut self, now: Time) {
         for pending in &mut self.pending {
             pending.stamp_due = pending.stamp_due.filter(|_| now - pending.called < STAMP_PATIENCE);
         }
-        // One that was answered is kept for as long: of a group others may answer too.
+        // An answered request is kept as long: other receivers of a group may still answer.
         self.pending.retain(|pending| now - pending.called < REPLY_PATIENCE || pending.stamp_due.is_some());
     }
 
-    /// Ends it.
+    /// Returns the exchanges in the order of their requests.
     pub fn finish(mut self) -> Vec<Exchange> {
         self.exchanges.sort_by_key(|held| held.exchange.number);
         self.exchanges.into_iter().map(Held::alike).collect()
@@ -274,7 +274,7 @@ impl Syncer {
 }
 
 impl Held {
-    /// Returns the exchange with its departures stamped alike.
+    /// Returns the exchange with both departures of the same kind.
     fn alike(self) -> Exchange {
         let lag = self.t1.map(|left| left.at - self.exchange.t1.at);
         match (self.t1, self.t3) {
@@ -284,7 +284,7 @@ impl Held {
     }
 }
 
-/// Returns the exchanges that a request led to: all of them are among the latest.
+/// Returns the exchanges of a request, which are among the latest.
 fn recent(exchanges: &mut [Held], number: u64) -> impl Iterator<Item = &mut Held> {
     let first = exchanges.len().saturating_sub(MOST_RECENT);
     exchanges[first..].iter_mut().filter(move |held| held.exchange.number == number)

@@ -1,4 +1,4 @@
-//! The account of one stream at one port.
+//! The counters of one stream at one port.
 
 use sojourn_port::Received;
 use sojourn_time::Time;
@@ -9,30 +9,30 @@ use crate::outcome::{Arrival, FlowReceived};
 use crate::window::Window;
 use crate::{ReceivedCounts, Spread};
 
-/// What is known of how many packets of a stream were sent to a port.
+/// What is known about the number of packets of a stream that were sent to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// So many.
+    /// The number is known.
     Sent {
-        /// How many.
+        /// The number of packets.
         sent: u64,
-        /// The number after the highest that one of them can have.
+        /// The highest sequence number plus one.
         next: u64,
     },
-    /// None: it was sent to other ports.
+    /// None: the stream was sent to other ports.
     Elsewhere,
-    /// Not known: as many as the highest number that arrived tells.
+    /// Unknown: the highest number that arrived plus one is assumed.
     Nothing,
 }
 
-/// The account of one stream at one port.
+/// The counters of one stream at one port.
 #[derive(Debug)]
 pub struct Tally {
     received: FlowReceived,
     window: Window,
-    /// Frames that were damaged beyond recognition.
+    /// Frames with a damaged header.
     damaged: u64,
-    /// Number and delay of the packet that arrived last.
+    /// Sequence number and delay of the packet that arrived last.
     previous: Option<(u64, i64)>,
 }
 
@@ -75,7 +75,7 @@ impl Tally {
         self.received.counts.frames() == 0
     }
 
-    /// Takes one of the stream's packets, and returns its row.
+    /// Counts a packet of the stream, and returns its row.
     pub fn take(
         &mut self,
         header: &StreamHeader,
@@ -107,12 +107,12 @@ impl Tally {
         row
     }
 
-    /// Takes a frame that was damaged beyond recognition.
+    /// Counts a frame with a damaged header.
     pub const fn on_damaged(&mut self) {
         self.damaged += 1;
     }
 
-    /// Accounts for what did not arrive of what was sent.
+    /// Counts what did not arrive of what was sent.
     pub fn finish(self, told: Told) -> FlowReceived {
         let Self { mut received, window, damaged, .. } = self;
         let (sent, next) = match told {
@@ -126,18 +126,17 @@ impl Tally {
             counts.excess = arrived - sent;
             0
         });
-        // A number that was never sent is one too many, though as many others are missing.
+        // A number that was never sent is an excess of one, even if as many others are missing.
         counts.excess = counts.excess.max(u64::from(window.next() > next));
         if told == Told::Elsewhere {
             counts.excess = 0;
         }
-        // What was damaged beyond recognition is some of what is missing; were there more of it, the others were
-        // copies.
+        // Frames with a damaged header are some of the missing packets; if there are more of them, the rest were duplicates.
         let corrupted = damaged.min(missing);
         counts.corrupted += corrupted;
         counts.duplicated += damaged - corrupted;
         counts.lost = missing - corrupted;
-        // Which of the missing numbers were refused and which were lost is not known: then there are no runs to tell.
+        // It is not known which of the missing numbers were refused and which were lost: then no runs can be reported.
         if next <= sent {
             let runs = window.finish(sent);
             (received.loss_run, received.gap_run) = (runs.losses, runs.gaps);

@@ -1,25 +1,25 @@
-//! What left when: against the schedule, and between one packet and the next.
+//! Departures compared with the schedule, and inter-departure times.
 
 use sojourn_port::{StampKind, TxTimestamp};
 use sojourn_time::{Nanos, Time};
 
 use crate::{Fit, Spread, goodness};
 
-/// How many gaps are tested against the exponential distribution: with ever more, every real stream differs from an
-/// ideal.
+/// How many gaps are tested against the exponential distribution: with ever more, every real stream differs
+/// significantly from an ideal one.
 const SAMPLED_GAPS: u64 = 1_000;
 
-/// The departures of one stream, by one kind of stamp.
+/// The departures of one stream, by one kind of timestamp.
 #[derive(Debug)]
 pub struct Track {
-    /// Departure less intended departure.
+    /// The pacing error: actual minus intended departure.
     pub error: Spread,
-    /// Between departures.
+    /// Inter-departure times.
     pub gaps: Spread,
     sample: Vec<f64>,
-    /// Each so manieth gap is sampled; 0: none.
+    /// One in `stride` gaps is sampled; 0: none.
     stride: u64,
-    /// Whether there is no schedule to be off from.
+    /// Whether the stream has maximum rate: then there is no pacing error.
     is_flood: bool,
     count: u64,
     first: Option<Time>,
@@ -30,7 +30,7 @@ pub struct Track {
 const WITHIN: [Nanos; 2] = [Nanos::micros(1), Nanos::micros(10)];
 
 impl Track {
-    /// Prepares to note departures. Gaps are sampled of as many packets as `sampled` says.
+    /// Prepares for departures. `sampled`: the number of packets, if gaps are to be sampled.
     pub fn new(sampled: Option<u64>, is_flood: bool) -> Self {
         let stride = sampled.map_or(0, |count| count.div_ceil(SAMPLED_GAPS).max(1));
         Self {
@@ -46,7 +46,7 @@ impl Track {
         }
     }
 
-    /// Notes a departure.
+    /// Records a departure.
     pub fn record(&mut self, intended: Time, left: Time) {
         self.count += 1;
         if !self.is_flood {
@@ -66,34 +66,34 @@ impl Track {
         self.last = Some(left);
     }
 
-    /// Notes departures of a flood, all with one call.
+    /// Records departures of a maximum-rate stream, all sent with one call.
     pub fn record_burst(&mut self, left: Time, count: u64) {
         self.record(left, left);
         self.count += count - 1;
         self.gaps.record_many(0, count - 1);
     }
 
-    /// Returns how many departures were noted.
+    /// Returns the number of departures.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns when the first was.
+    /// Returns the first departure.
     pub const fn first(&self) -> Option<Time> {
         self.first
     }
 
-    /// Returns when the last was.
+    /// Returns the last departure.
     pub const fn last(&self) -> Option<Time> {
         self.last
     }
 
-    /// Returns how long they went on.
+    /// Returns the time from the first to the last.
     pub fn span(&self) -> Nanos {
         self.first.zip(self.last).map_or(Nanos::ZERO, |(first, last)| last - first)
     }
 
-    /// Returns the share of departures within 1 µs, or else 10 µs, of the intended ones; 0 of none.
+    /// Returns the share of departures within 1 µs (or otherwise 10 µs) of the intended ones; 0 without departures.
     pub fn share_within(&self, limit: Nanos) -> f64 {
         let place = usize::from(limit > WITHIN[0]);
         if self.count > 0 { self.within[place] as f64 / self.count as f64 } else { 0.0 }
@@ -105,48 +105,48 @@ impl Track {
     }
 }
 
-/// How many packets back a late stamp is still known.
+/// Number of recent packets per port whose TX timestamps can be matched.
 const REMEMBERED: usize = 1 << 13;
 
-/// What left by one port lately, by the numbers that its late stamps bear.
+/// Packets recently sent by one port, by transmission number, which their TX timestamps carry.
 #[derive(Debug)]
 pub struct Ring {
     entries: Box<[Entry]>,
-    /// Packets whose departure has not been stamped.
+    /// Packets without a TX timestamp so far.
     waiting: u64,
 }
 
-/// A packet that left.
+/// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     number: u32,
-    /// The place of its stream.
+    /// The index of its stream.
     pub place: u32,
     /// Its row.
     pub row: u32,
-    /// When it was to leave.
+    /// Its intended departure.
     pub intended: Time,
-    /// Whether its departure had not been stamped before.
+    /// Whether it has no TX timestamp yet.
     pub is_first_stamp: bool,
 }
 
 impl Ring {
-    /// Returns an empty one.
+    /// Returns an empty ring.
     pub fn new() -> Self {
         let none = Entry { number: u32::MAX, place: 0, row: 0, intended: Time(0), is_first_stamp: false };
         Self { entries: vec![none; REMEMBERED].into_boxed_slice(), waiting: 0 }
     }
 
-    /// Notes a packet that left.
+    /// Adds a packet that was sent.
     pub fn put(&mut self, number: u32, place: u32, row: u32, intended: Time) {
         let entry = &mut self.entries[number as usize % REMEMBERED];
-        // What is forgotten is not waited for.
+        // The packet that is overwritten is no longer awaited.
         self.waiting -= u64::from(entry.is_first_stamp);
         *entry = Entry { number, place, row, intended, is_first_stamp: true };
         self.waiting += 1;
     }
 
-    /// Returns the packet that a stamp is of; `None` when it is too long ago, or no packet of a stream.
+    /// Returns the packet that a timestamp belongs to; `None`: it is too old, or not a packet of a stream.
     pub fn take(&mut self, stamp: &TxTimestamp) -> Option<Entry> {
         let entry = &mut self.entries[stamp.number as usize % REMEMBERED];
         if entry.number != stamp.number {
@@ -160,7 +160,7 @@ impl Ring {
         Some(found)
     }
 
-    /// Returns whether departures are still to be stamped.
+    /// Returns whether TX timestamps are outstanding.
     pub const fn is_waiting(&self) -> bool {
         self.waiting > 0
     }

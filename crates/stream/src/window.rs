@@ -1,9 +1,8 @@
-//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs that it leaves
-//! behind.
+//! Which packets of a stream have arrived: a bitmap that slides with the highest number, and the runs of packets below it.
 
 use crate::Spread;
 
-/// How many packets the window spans: a packet that is overtaken by more is not distinguished from a duplicate with certainty.
+/// Size of the window in packets: a packet reordered by more cannot be distinguished from a duplicate with certainty.
 pub const SPAN: u64 = 1 << 18;
 
 const WORD: u64 = u64::BITS as u64;
@@ -15,28 +14,28 @@ pub struct Window {
     words: Box<[u64]>,
     /// The first packet that the window covers; a multiple of 64.
     base: u64,
-    /// The one after the highest that arrived: `NextExp` of RFC 4737.
+    /// The highest number that arrived plus one: `NextExp` of RFC 4737.
     next: u64,
-    /// How many below the window have not arrived.
+    /// Number of packets below the window that have not arrived.
     missed: u64,
     runs: Runs,
 }
 
-/// What a packet's arrival is to the window.
+/// The classification of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whether it had arrived before.
+    /// Whether the packet had arrived before.
     pub is_duplicate: bool,
-    /// Whether a higher number had arrived before.
+    /// Whether a packet with a higher number had arrived before.
     pub is_reordered: bool,
 }
 
-/// Lengths of runs of packets that came and that did not, in the order of their numbers.
+/// Lengths of runs of arrived and of missing packets, in the order of sequence numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
-    /// Runs that did not come.
+    /// Runs of missing packets.
     pub losses: Spread,
-    /// Runs that came, before, between and after those.
+    /// Runs of arrived packets before, between and after those.
     pub gaps: Spread,
     is_loss: bool,
     length: u64,
@@ -50,10 +49,10 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Notes that a packet arrived.
+    /// Records the arrival of a packet.
     pub fn mark(&mut self, seq: u64) -> Place {
         if seq < self.base {
-            // Longer ago than the window remembers: it is one of those that had not come, as far as there are any.
+            // Below the window: it counts as one of the packets still missing there, as long as there are any.
             let is_duplicate = self.missed == 0;
             self.missed -= u64::from(!is_duplicate);
             return Place { is_duplicate, is_reordered: !is_duplicate };
@@ -70,7 +69,7 @@ impl Window {
         Place { is_duplicate, is_reordered }
     }
 
-    /// Returns the number after the highest that arrived.
+    /// Returns the highest number that arrived plus one.
     pub const fn next(&self) -> u64 {
         self.next
     }
@@ -91,7 +90,7 @@ impl Window {
         &mut self.words[place as usize]
     }
 
-    /// Leaves behind what is below `base`, a multiple of 64.
+    /// Moves the window to `base`, a multiple of 64.
     fn slide_to(&mut self, base: u64) {
         let remembered = base.min(self.base + SPAN);
         while self.base < remembered {
@@ -107,7 +106,7 @@ impl Window {
 }
 
 impl Runs {
-    /// Adds the lowest `count` bits, each a packet that came or did not.
+    /// Adds the lowest `count` bits; each is a packet that arrived (1) or did not (0).
     fn add_bits(&mut self, mut bits: u64, mut count: u64) {
         while count > 0 {
             let is_loss = bits & 1 == 0;
@@ -147,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The runs of a stream whose arrivals are all known.
+    /// Returns the runs of a stream whose arrivals are all known.
     fn runs(arrived: &BTreeSet<u64>, sent: u64) -> (Vec<u64>, Vec<u64>) {
         let (mut losses, mut gaps) = (Vec::new(), Vec::new());
         let mut seq = 0;

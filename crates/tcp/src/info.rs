@@ -1,13 +1,13 @@
-//! TCP_INFO as the kernel lays it out (include/uapi/linux/tcp.h), into the columns of `tcp_readings`.
+//! Decode the kernel's struct tcp_info (include/uapi/linux/tcp.h) into the columns of `tcp_readings`.
 //!
-//! A kernel that is older than the structure here gives fewer bytes: what it does not give is absent, never 0.
+//! An older kernel returns a shorter structure: values that it lacks are absent, never 0.
 
 use sojourn_record::tcp_readings::Info;
 
-/// More than any kernel's structure has, so that its whole length is learned.
+/// Larger than any kernel's structure, so that its full length is returned.
 pub const ROOM_BYTES: usize = 512;
 
-/// Where a value lies, and what makes its unit of it.
+/// The offset and encoding of a value.
 #[derive(Clone, Copy)]
 enum Place {
     Bits {
@@ -19,13 +19,13 @@ enum Place {
     Half(usize),
     Word(usize),
     Long(usize),
-    /// Bytes a second, all ones for none.
+    /// Bytes per second; all ones mean no limit.
     Rate(usize),
 }
 
 use Place::{Bits, Byte, Half, Long, Rate, Word};
 
-/// Returns the values of a structure, of which the kernel gave so many bytes.
+/// Decode a structure, of which the kernel returned these bytes.
 pub fn decode(bytes: &[u8]) -> Info {
     let at = |place| value(bytes, place);
     Info {
@@ -113,7 +113,7 @@ fn value(bytes: &[u8], place: Place) -> Option<i64> {
     }
 }
 
-/// Returns a bit field; its first bit is the lowest, but on machines with the highest byte first.
+/// Return a bit field; its first bit is the lowest, on big-endian machines the highest.
 fn bits(byte: u8, shift: u32, mask: u8) -> u8 {
     let width = mask.count_ones();
     let shift = if cfg!(target_endian = "big") { u8::BITS - width - shift } else { shift };
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// The values by their names, in their order, as `{:?}` shows them.
+    /// Return names and values in order, as `{:?}` prints them.
     fn told(info: &Info) -> Vec<(String, String)> {
         let shown = format!("{info:?}");
         let values = shown.trim_start_matches("Info { ").trim_end_matches(" }").split(", ");
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn values_stand_under_their_names() {
-        // As Linux 6.18 has it, by its type information: offsetof, and a number that no other value has.
+        // From the type information of Linux 6.18: name, offset, size; each field gets a unique number.
         let known = [
             ("rto_us", 8, 4),
             ("packets_out", 24, 4),

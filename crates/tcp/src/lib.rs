@@ -1,6 +1,7 @@
-//! A plain application over TCP: it sends or receives, and reads TCP_INFO meanwhile. The log of TCP's state is compared with it.
+//! A plain TCP application: it sends or receives data, and reads TCP_INFO meanwhile. The log of TCP's state is compared
+//! with its readings.
 //!
-//! Needs no rights and asks for no scheduling priority. Does not write records, and does not print.
+//! It needs no privileges and sets no scheduling priority. This crate writes no records and prints nothing.
 
 mod info;
 mod observed;
@@ -28,20 +29,20 @@ pub enum TcpError {
     /// The request is wrong.
     #[error("{0}")]
     Wrong(String),
-    /// The peer does not answer.
+    /// The peer did not answer.
     #[error("connect to {to}: no answer for {seconds} s")]
     NoAnswer {
         /// The peer.
         to: SocketAddr,
-        /// How long it was waited for.
+        /// The timeout.
         seconds: i64,
     },
-    /// The kernel refused something.
+    /// A system call failed.
     #[error("{operation}: {source}")]
     System {
-        /// Operation and object.
+        /// The operation and its object.
         operation: String,
-        /// Its reason.
+        /// The system's error.
         source: io::Error,
     },
     /// A connection's thread panicked.
@@ -49,7 +50,7 @@ pub enum TcpError {
     Panicked,
 }
 
-/// Returns what makes an error of a reason.
+/// Return a function that wraps an error with its operation.
 fn failed<E: Into<io::Error>>(operation: impl Into<String>) -> impl FnOnce(E) -> TcpError {
     move |source| TcpError::System { operation: operation.into(), source: source.into() }
 }

@@ -1,4 +1,4 @@
-//! A connection with its readings of TCP_INFO, and what came of it: the same for a sender and a receiver.
+//! A connection with its TCP_INFO readings and its outcome; the same for sender and receiver.
 
 use std::io;
 
@@ -11,35 +11,36 @@ use crate::socket::{Connection, Facts};
 use crate::wait::Due;
 use crate::{TcpError, failed};
 
-/// What came of one connection.
+/// The outcome of one connection.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// What the socket was at the end.
+    /// The properties of the socket at the end.
     #[serde(flatten)]
     pub facts: Facts,
-    /// User data that the kernel took, or gave.
+    /// Bytes of user data that the kernel accepted or delivered.
     pub moved_bytes: u64,
-    /// When it began; CLOCK_TAI.
+    /// The start, in CLOCK_TAI.
     pub started_ns: i64,
-    /// When it ended.
+    /// The end.
     pub ended_ns: i64,
-    /// Before the first send call that took data, or after the first receive call that gave some; absent where none did.
+    /// The time before the first send call that accepted data, or after the first receive call that returned data, if
+    /// any.
     pub first_moved_ns: Option<i64>,
-    /// The same of the last such call.
+    /// The same for the last such call.
     pub last_moved_ns: Option<i64>,
-    /// How messages at a fixed rate kept their schedule; absent in bulk, and of a receiver.
+    /// The pacing of messages at a fixed rate; absent in bulk mode and for a receiver.
     pub pacing: Option<Pacing>,
-    /// Why it ended early.
+    /// The error that ended it early.
     pub problem: Option<String>,
-    /// The readings of TCP_INFO.
+    /// The TCP_INFO readings.
     #[serde(skip)]
     pub readings: Vec<Reading>,
-    /// When each message was due and written, where that was to be kept.
+    /// The due time and the send time of each message, if requested.
     #[serde(skip)]
     pub calls: Vec<Call>,
 }
 
-/// A connection under way.
+/// An open connection.
 pub struct Observed {
     pub connection: Connection,
     pub outcome: Outcome,
@@ -47,7 +48,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Reads TCP_INFO this often from `start`.
+    /// Read TCP_INFO at this interval from `start` on.
     pub fn new(connection: Connection, every: Option<Nanos>, start: Time) -> Result<Self, TcpError> {
         let facts = connection.facts().map_err(failed("ask what the socket is"))?;
         let outcome = Outcome {
@@ -65,17 +66,17 @@ impl Observed {
         Ok(Self { connection, outcome, due: Due::every(every, start) })
     }
 
-    /// Moves data by `act`, with readings before and after; says what came of it.
+    /// Transfer data with `act`, with readings before and after; return the outcome.
     pub fn run(mut self, act: impl FnOnce(&mut Self) -> io::Result<()>) -> Outcome {
         let moved = self.read("begin", None).and_then(|()| act(&mut self)).and_then(|()| self.read("end", None));
         self.outcome.problem = moved.err().map(|error| error.to_string());
         self.outcome.ended_ns = HostClock.now().0;
-        // Buffers grow by themselves.
+        // Buffer sizes change by autotuning.
         self.outcome.facts = self.connection.facts().unwrap_or(self.outcome.facts);
         self.outcome
     }
 
-    /// Reads TCP_INFO if it is time; returns when it will be next.
+    /// Read TCP_INFO if a reading is due; return when the next one is.
     pub fn read_when_due(&mut self) -> io::Result<Time> {
         if self.due.has_come() {
             let due = self.due.next();
@@ -85,7 +86,7 @@ impl Observed {
         Ok(self.due.next())
     }
 
-    /// Counts what a call moved; nothing where it moved nothing.
+    /// Count the bytes that a call transferred; do nothing for 0.
     pub fn moved(&mut self, bytes: usize, at: Time) {
         if bytes > 0 {
             self.outcome.moved_bytes += bytes as u64;

@@ -1,4 +1,4 @@
-//! Connections that are accepted: each is read to its end in a thread of its own.
+//! Accept connections; each is read to its end in a thread of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,15 +21,15 @@ use crate::{TcpError, failed};
 const BACKLOG: i32 = 1024;
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A listener under way.
+/// A running listener.
 pub struct Listening {
-    /// Where it listens.
+    /// The address.
     pub at: SocketAddr,
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<Outcome>, TcpError>>,
 }
 
-/// What ends all connections early: the program's signal, and the end of this listener.
+/// The conditions that end all connections early: the program's stop flag, or the end of this listener.
 #[derive(Clone)]
 struct Stop(&'static AtomicBool, Arc<AtomicBool>);
 
@@ -40,10 +40,10 @@ impl Stop {
 }
 
 impl Listening {
-    /// Begins to listen; connections are accepted from now on, until `stop` is set.
+    /// Start listening; connections are accepted until `stop` is set.
     ///
     /// # Errors
-    /// When the request makes no sense, the address is taken, or a setting refused.
+    /// When the request is invalid, the address is in use, or a setting is refused.
     pub fn begin(request: Receive, stop: &'static AtomicBool) -> Result<Self, TcpError> {
         request.check()?;
         let (listener, at) = listen(&request)?;
@@ -54,7 +54,7 @@ impl Listening {
         Ok(Self { at, is_over, thread })
     }
 
-    /// Waits until all expected connections have ended, for `timeout` at most; returns what came of them.
+    /// Wait until all expected connections have ended, at most for `timeout`; return their outcomes.
     ///
     /// # Errors
     /// When accepting failed.

@@ -1,4 +1,4 @@
-//! What can be asked: each type is a command line and a JSON request at once.
+//! The requests: each type is both a command line and a JSON request.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,71 +1,72 @@
-//! Messages at a fixed rate: when each is due, and how far from that it was written. Open loop: message `k` is due at
-//! `start + k · interval`, whatever became of those before it.
+//! Messages at a fixed rate: when each is due, and its pacing error. Open loop: message `k` is due at
+//! `start + k · interval`, independent of earlier messages.
 //!
-//! Reads no clock and sends nothing.
+//! This module reads no clock and sends nothing.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use sojourn_time::{Nanos, Time};
 
-/// Pacing errors are reported to a thousandth of their value in quantiles; the mean and the maximum are exact.
+/// The resolution of quantiles of the pacing error: a thousandth of the value. Mean and maximum are exact.
 const DIGITS: u8 = 3;
-/// Quantiles of pacing errors end here: an hour.
+/// The largest pacing error in quantiles: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 
-/// How a connection kept its schedule. Times are of CLOCK_TAI, taken immediately before the first send call that took bytes
-/// of a message.
+/// The pacing of a connection. Times are CLOCK_TAI, taken immediately before the first send call that accepted bytes of
+/// a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pacing {
-    /// Between the due times of two messages.
+    /// The time between the due times of two messages.
     pub interval_ns: i64,
-    /// Messages that the kernel took whole.
+    /// Messages that the kernel accepted completely.
     pub written: u64,
-    /// Messages that were due and not written whole when the connection ended.
+    /// Messages that were due and not completely accepted when the connection ended.
     pub unwritten: u64,
-    /// Messages whose first send call came an interval after their due time or later: the next one was due already.
+    /// Messages whose first send call came at least one interval after their due time, when the next one was already
+    /// due.
     pub late: u64,
-    /// Of the messages with a send call, the share of the late ones; absent where there is none.
+    /// The share of late messages among those with a send call; absent if there are none.
     pub late_share: Option<f64>,
-    /// Messages that found the send buffer full when they were to be sent.
+    /// Messages that found the send buffer full.
     pub blocked: u64,
-    /// Messages of which a send call took only a part.
+    /// Messages of which one send call accepted only a part.
     pub partial: u64,
-    /// From due time to first send call; absent where there was none.
+    /// The pacing error: first send call minus due time; absent if there are none.
     pub error: Option<PacingError>,
 }
 
-/// The first send call that took bytes of a message.
+/// The first send call that accepted bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The message's number, from 0.
     pub seq: u64,
     /// When the message was due.
     pub due: Time,
-    /// Immediately before the call.
+    /// The time immediately before the call.
     pub at: Time,
 }
 
 /// The distribution of the pacing error.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PacingError {
-    /// Messages with a send call.
+    /// Number of messages with a send call.
     pub n: u64,
-    /// Their mean.
+    /// The mean.
     pub mean_ns: f64,
-    /// Their median.
+    /// The median.
     pub p50_ns: u64,
-    /// Their 99th percentile.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The greatest.
+    /// The maximum.
     pub max_ns: i64,
 }
 
-/// The schedule of one connection, and what became of each message.
+/// The schedule of one connection, and statistics of its messages.
 #[derive(Debug)]
 pub struct Schedule {
     start: Time,
     interval: Nanos,
-    /// Messages that were begun; the next one has this number.
+    /// The number of messages begun, which is also the next message's number.
     begun: u64,
     written: u64,
     late: u64,
@@ -74,9 +75,9 @@ pub struct Schedule {
     errors: Histogram<u64>,
     sum_ns: i128,
     max_ns: i64,
-    /// The message under way.
+    /// The current message.
     current: Current,
-    /// The calls, where they are kept.
+    /// The calls, if they are kept.
     calls: Option<Vec<Call>>,
 }
 
@@ -88,7 +89,7 @@ struct Current {
 }
 
 impl Schedule {
-    /// The first message is due at the start.
+    /// Create a schedule whose first message is due at `start`.
     #[expect(clippy::expect_used, reason = "the bounds and digits are constants that the histogram takes")]
     pub fn new(start: Time, interval: Nanos) -> Self {
         let errors = Histogram::new_with_bounds(1, MOST_NS, DIGITS).expect("bounds and digits are valid");
@@ -109,40 +110,41 @@ impl Schedule {
         }
     }
 
-    /// The same; it keeps the first call of each message.
+    /// Keep the first call of each message.
     pub fn keeping_calls(self) -> Self {
         Self { calls: Some(Vec::new()), ..self }
     }
 
-    /// Returns the calls that were kept, and keeps no more.
+    /// Return the kept calls, and keep no more.
     pub fn take_calls(&mut self) -> Vec<Call> {
         self.calls.take().unwrap_or_default()
     }
 
-    /// When the next message is due that was not begun.
+    /// Return when the next message that was not begun is due.
     pub fn due(&self) -> Time {
         self.due_of(self.begun)
     }
 
-    /// When the message of this number is due; the first is 0.
+    /// Return when message `number` is due; the first is 0.
     pub fn due_of(&self, number: u64) -> Time {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
         self.start + Nanos(self.interval.0.saturating_mul(number))
     }
 
-    /// The next message is under way from now on.
+    /// Begin the next message.
     pub fn begin(&mut self) {
         self.begun += 1;
         self.current = Current::default();
     }
 
-    /// The message under way found no room in the send buffer; the rest of one that was taken in part is `partial`.
+    /// Count the current message as blocked: the send buffer had no room for it. A partly accepted message is not
+    /// counted here.
     fn block(&mut self) {
         self.blocked += u64::from(!self.current.is_blocked && !self.current.is_tried);
         self.current.is_blocked = true;
     }
 
-    /// A send call for the message under way began at `before`; `left` of it are not taken, of `asked` bytes.
+    /// Handle a send call for the current message that began at `before`: of `asked` bytes, `left` were not accepted.
     pub fn sent(&mut self, before: Time, asked: usize, left: usize) {
         if left == asked {
             return self.block();
@@ -171,7 +173,7 @@ impl Schedule {
         self.errors.saturating_record(error_ns.max(0).unsigned_abs());
     }
 
-    /// Says how it was kept. What was due before `end` and is not written whole is `unwritten`.
+    /// Return the pacing statistics. Messages due before `end` and not completely accepted are `unwritten`.
     pub fn pacing(&self, end: Time) -> Pacing {
         let due = ((end - self.start).0.max(0) as u64).div_ceil(self.interval.0.max(1).unsigned_abs());
         let n = self.errors.len();
@@ -204,7 +206,7 @@ mod tests {
     const START: Time = Time(1_000_000);
     const INTERVAL: Nanos = Nanos(1_000);
 
-    /// A schedule whose messages are written whole, each so long after its due time.
+    /// Create a schedule whose messages are accepted completely, with these pacing errors.
     fn kept(errors_ns: &[i64]) -> Schedule {
         let mut schedule = Schedule::new(START, INTERVAL);
         for error in errors_ns {
@@ -226,7 +228,7 @@ mod tests {
             schedule.begin();
             schedule.sent(START + Nanos(5_500.max(1_000 * number)), 64, 0);
         }
-        // 5500, 4500, 3500, 2500, 1500, 500 and 0 ns after their due times.
+        // Pacing errors of 5500, 4500, 3500, 2500, 1500, 500 and 0 ns.
         let pacing = schedule.pacing(START + Nanos(7_000));
         assert_eq!((pacing.written, pacing.unwritten, pacing.late, pacing.blocked, pacing.partial), (7, 0, 5, 0, 0));
         let error = pacing.error.unwrap();
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn quantiles_and_shares_are_those_of_the_known_lateness() {
-        // 98 of a hundred are 100 ns late, two are late by 1000 and 2000 ns: an interval and more.
+        // 98 of a hundred have 100 ns; two have 1000 and 2000 ns: an interval and more.
         let mut errors = vec![100; 98];
         errors.extend([1_000, 2_000]);
         let pacing = kept(&errors).pacing(START + Nanos(100_000));
@@ -282,7 +284,7 @@ mod tests {
         let mut schedule = kept(&[0, 0, 0]);
         schedule.begin();
         schedule.sent(START + Nanos(3_000), 64, 30);
-        // Due at 0, 1, … 9 µs: ten, of which three are whole.
+        // Due at 0, 1, … 9 µs: ten messages, of which three are complete.
         let pacing = schedule.pacing(START + Nanos(9_001));
         assert_eq!((pacing.written, pacing.unwritten, pacing.partial), (3, 7, 1));
         let nothing = Schedule::new(START, INTERVAL).pacing(START);

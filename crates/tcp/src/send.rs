@@ -1,4 +1,4 @@
-//! Connections that send: each in a thread of its own, in bulk or message by message.
+//! Open connections and send data: each in a thread of its own, in bulk or message by message.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,23 +18,24 @@ use crate::socket::{self, Connection};
 use crate::wait::ready;
 use crate::{TcpError, failed};
 
-/// How long to wait for the peer to accept.
+/// The timeout for the peer to accept.
 const CONNECT_TIMEOUT: Nanos = Nanos::seconds(10);
-/// So many at a time: their first packets alone are to fill no queue.
+/// The maximum number of simultaneous connection attempts, so that their handshakes do not fill a queue.
 const MOST_CONNECTING: usize = 16;
-/// How long to wait for the last acknowledgements, and after the end for room for the rest of a message.
+/// The timeout for the last acknowledgements, and after the end for buffer space for the rest of a message.
 const DRAIN_TIMEOUT: Nanos = Nanos::seconds(60);
-/// So many processors all connections together may spin on while they wait for departures; beyond, they sleep.
+/// The maximum number of CPUs that all connections together may spin on while they wait for departures; beyond it, they
+/// sleep.
 const MOST_SPIN_PROCESSORS: f64 = 1.0;
-/// Between two looks at whether to end, while the next connections are not due.
+/// The interval at which the stop flag is checked while no connections are due.
 const LOOK: Nanos = Nanos::millis(50);
-/// From the moment when all connections are there to the first message: what their threads need to begin.
+/// The time from the last connection's establishment to the first message, in which the threads start.
 const LEAD: Nanos = Nanos::millis(1);
 
-/// Connects, sends, waits until everything has been acknowledged, and closes. Ends early once `stop` is set.
+/// Connect, send, wait until all data is acknowledged, and close. Ends early once `stop` is set.
 ///
 /// # Errors
-/// When a setting is refused or the peer is not there. A later failure is in the outcome.
+/// When a setting is refused or the peer does not answer. Later failures are in the outcome.
 pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
     let end = request.end()?;
     if let Some(every) = request.again_every {
@@ -50,8 +51,8 @@ pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError>
     })
 }
 
-/// Connects and sends in turns, each so long after the one before it, whatever became of that. Each connection has a thread of
-/// its own from its handshake on, and begins with that.
+/// Connect and send repeatedly at a fixed interval, independent of earlier transfers. Each transfer has a connection
+/// and a thread of its own, and includes the handshake.
 fn send_again(request: &Send, (every, end): (Nanos, End), stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
     let start = HostClock.now();
     let transfer = |number| {
@@ -76,7 +77,7 @@ fn send_again(request: &Send, (every, end): (Nanos, End), stop: &AtomicBool) -> 
     })
 }
 
-/// Sends on a connection from `start` on until it has sent enough.
+/// Send on a connection from `start` on until its end condition is met.
 fn run(
     connection: Connection,
     request: &Send,
@@ -99,12 +100,12 @@ fn run(
     Ok(observed.run(|observed| sender.run(observed)))
 }
 
-/// Connects one.
+/// Open one connection.
 fn connect(request: &Send, number: u32, stop: &AtomicBool) -> Result<Connection, TcpError> {
     connected(request, number, begin(request, number)?, HostClock.now() + CONNECT_TIMEOUT, stop)
 }
 
-/// Connects all, so many at a time: one after another takes a round trip for each.
+/// Open all connections, up to `MOST_CONNECTING` at a time: sequentially, each would take a round trip.
 fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, TcpError> {
     let mut connections = Vec::with_capacity(request.connections as usize);
     let mut begun = VecDeque::new();
@@ -120,11 +121,11 @@ fn connect_all(request: &Send, stop: &AtomicBool) -> Result<Vec<Connection>, Tcp
     Ok(connections)
 }
 
-/// Begins to connect.
+/// Start connecting.
 fn begin(request: &Send, number: u32) -> Result<OwnedFd, TcpError> {
     let fd = socket::open(request.to.ip(), &request.sockets.settings)?;
     if let Some(own) = request.own_end(number) {
-        // A port may wait from an earlier connection to elsewhere.
+        // The port may be in TIME_WAIT from an earlier connection to another address.
         sockopt::set_socket_reuseaddr(&fd, true)
             .and_then(|()| net::bind(&fd, &own))
             .map_err(failed(format!("bind to {own}")))?;
@@ -138,7 +139,7 @@ fn begin(request: &Send, number: u32) -> Result<OwnedFd, TcpError> {
     }
 }
 
-/// Waits until the peer has accepted.
+/// Wait until the peer has accepted.
 fn connected(request: &Send, number: u32, fd: OwnedFd, until: Time, stop: &AtomicBool) -> Result<Connection, TcpError> {
     let operation = format!("connect to {}", request.to);
     while !ready(&fd, PollFlags::OUT, until).map_err(failed(&*operation))? {
@@ -150,20 +151,20 @@ fn connected(request: &Send, number: u32, fd: OwnedFd, until: Time, stop: &Atomi
     Connection::new(fd, number, "send")
 }
 
-/// What one connection has still to send.
+/// The state of one connection's sender.
 struct Sender<'a> {
     request: &'a Send,
     stop: &'a AtomicBool,
     end: End,
     data: Vec<u8>,
-    /// Messages at a fixed rate; `None`: in bulk.
+    /// The pacing of messages; `None`: bulk.
     paced: Option<Paced>,
-    /// What is left of the message under way.
+    /// The remaining bytes of the current message.
     pending: usize,
     over_at: Time,
 }
 
-/// The schedule of messages, and what waits for it.
+/// The schedule of messages and its pacer.
 struct Paced {
     schedule: Schedule,
     pacer: Pacer,
@@ -178,8 +179,8 @@ impl Paced {
         }
     }
 
-    /// Whether the next message is due; sleeps where it is not for long, until `wake_at` at most.
-    /// What is due at `over_at` is not sent any more.
+    /// Return whether the next message is due; if not, sleep until then or until `wake_at`. A message due at `over_at`
+    /// or later is not sent.
     fn has_come(&self, wake_at: Time, over_at: Time) -> bool {
         let due = self.schedule.due();
         let next = self.pacer.next(HostClock.now(), due);
@@ -190,14 +191,15 @@ impl Paced {
     }
 }
 
-/// Returns until when to wait for room or for a departure: not beyond the end. What is left after that is the rest of a message,
-/// which waits for room alone.
+/// Return until when to wait for buffer space or a departure: at most the end. After the end only the rest of a
+/// message remains, which waits for buffer space alone.
 fn wake_at(is_pending: bool, now: Time, over_at: Time, next_reading: Time) -> Time {
     let is_rest = is_pending && now >= over_at;
     if is_rest { next_reading } else { next_reading.min(over_at.max(now)) }
 }
 
-/// Returns what says when to sleep and when to spin, of one of so many connections that send at this interval.
+/// Return the pacer of one of `connections` connections that send at this interval; it decides when to sleep and when
+/// to spin.
 fn pacer(connections: u32, interval: Nanos) -> Pacer {
     let pacer = |wait| Pacer::new(Pace { wait, is_real_time: false }, interval, Nanos::ZERO, &HostClock);
     let spinning = pacer(Wait::SleepThenSpin);
@@ -233,7 +235,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Sends where it is time and there is room; waits for either otherwise.
+    /// Send if data is due and there is buffer space; otherwise wait for either.
     fn step(&mut self, observed: &mut Observed, next_reading: Time) -> io::Result<()> {
         let now = HostClock.now();
         if now >= self.over_at && now - self.over_at > DRAIN_TIMEOUT {
@@ -249,7 +251,8 @@ impl Sender<'_> {
             }
             self.pending = self.next_length(observed.outcome.moved_bytes);
             if self.paced.is_some() {
-                // The kernel calls a socket writable only when a third of its buffer is free: what is due is tried.
+                // The kernel reports a socket as writable only when a third of its buffer is free, so a due message is
+                // tried at once.
                 return self.send_pending(observed);
             }
         }
@@ -286,7 +289,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Waits for the peer to close, too: then it has everything.
+    /// Wait until the peer closes too: then it has received everything.
     fn drain(&self, observed: &mut Observed) -> io::Result<()> {
         let until = HostClock.now() + DRAIN_TIMEOUT;
         while !self.stop.load(Ordering::Relaxed) {
@@ -316,7 +319,7 @@ impl Sender<'_> {
     fn is_over(&self, moved_bytes: u64) -> bool {
         let is_enough = match self.end {
             End::Bytes(bytes) => moved_bytes >= bytes,
-            // A message is not cut in half where messages are counted.
+            // Paced messages are not truncated.
             End::After(_) => HostClock.now() >= self.over_at && (self.pending == 0 || self.request.interval.is_none()),
         };
         is_enough || self.stop.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Sockets with the settings that were asked for, what the kernel made of these, and readings of TCP_INFO.
+//! Sockets with the requested settings, the values that the kernel set, and TCP_INFO readings.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,24 +20,24 @@ const TCP_WINDOW_CLAMP: sys::Name = (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
 const TCP_MAXSEG: sys::Name = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
 const SO_NETNS_COOKIE: sys::Name = (libc::SOL_SOCKET, 71);
 
-/// What a socket is.
+/// The properties of a socket.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
-    /// Its number among those of the request, from 0.
+    /// The number of the connection in its request, from 0.
     pub connection: u32,
-    /// Our end.
+    /// The local address.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: SocketAddr,
-    /// The kernel's name of the socket, until the next boot.
+    /// The socket cookie, unique until the next boot.
     pub socket_cookie: u64,
-    /// And of its network namespace.
+    /// The cookie of its network namespace.
     pub netns_cookie: Option<u64>,
-    /// Congestion control.
+    /// The congestion control algorithm.
     pub congestion: String,
-    /// As the kernel has it: twice what was asked.
+    /// The send buffer as the kernel reports it: twice the requested size.
     pub sndbuf_bytes: usize,
-    /// Likewise.
+    /// The receive buffer, likewise.
     pub rcvbuf_bytes: usize,
     /// Maximum segment size.
     pub mss_bytes: Option<u32>,
@@ -45,17 +45,17 @@ pub struct Facts {
     pub is_nodelay: bool,
 }
 
-/// A connected socket, and how often it was read.
+/// A connected socket with the number of its readings.
 pub struct Connection {
     fd: OwnedFd,
     whose: Arc<Socket>,
     readings: u64,
 }
 
-/// Returns a socket that has what can only be set before it is connected.
+/// Open a socket with the settings that must be set before it is connected.
 ///
 /// # Errors
-/// When the kernel refuses a setting: it says which.
+/// When the kernel refuses a setting, which the error names.
 pub fn open(family: IpAddr, settings: &Settings) -> Result<OwnedFd, TcpError> {
     let family = if family.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -83,10 +83,10 @@ pub fn open(family: IpAddr, settings: &Settings) -> Result<OwnedFd, TcpError> {
     Ok(fd)
 }
 
-/// Limits the window that a socket offers to its peer.
+/// Limit the receive window that a socket advertises.
 ///
-/// Linux computes the limit anew from the receive buffer where the size of what arrives changes (since 6.6), and forgets
-/// this one: who receives sets it again.
+/// Linux recomputes the limit from the receive buffer when the size of received segments changes (since 6.6), and
+/// discards this one: a receiver must set it again.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -94,7 +94,7 @@ pub fn limit_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     sys::set_option(socket, TCP_WINDOW_CLAMP, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
-/// Writes a code point into what a socket sends.
+/// Set the DSCP of the packets that a socket sends.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -113,10 +113,10 @@ fn offered() -> String {
 }
 
 impl Connection {
-    /// Takes a connected socket.
+    /// Wrap a connected socket.
     ///
     /// # Errors
-    /// When the kernel does not say whose it is.
+    /// When the kernel does not report its addresses or cookies.
     pub fn new(fd: OwnedFd, connection: u32, role: &'static str) -> Result<Self, TcpError> {
         let local = net::getsockname(&fd).and_then(SocketAddr::try_from).map_err(failed("ask for our address"))?;
         let remote = net::getpeername(&fd).and_then(|peer| peer.ok_or(Errno::NOTCONN)?.try_into());
@@ -132,10 +132,10 @@ impl Connection {
         Ok(Self { fd, whose: Arc::new(whose), readings: 0 })
     }
 
-    /// Returns what it turned out to be.
+    /// Return the socket's current properties.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report them.
     pub fn facts(&self) -> io::Result<Facts> {
         let mut mss = [0; 4];
         let has_mss = sys::option(&self.fd, TCP_MAXSEG, &mut mss).is_ok();
@@ -153,7 +153,7 @@ impl Connection {
         })
     }
 
-    /// Reads TCP_INFO; it was due at `intended`.
+    /// Read TCP_INFO; the reading was due at `intended`.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -190,7 +190,7 @@ fn netns_cookie(fd: BorrowedFd<'_>) -> Option<u64> {
     (length == value.len()).then(|| u64::from_ne_bytes(value))
 }
 
-/// Returns an address of IPv4 as such, where a socket for both families has it in the other's form.
+/// Convert an IPv4-mapped IPv6 address to IPv4.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,4 +1,4 @@
-//! What is due when, and waiting for a socket until then.
+//! Periodic due times, and waiting for a socket until then.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,10 +7,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sojourn_time::{Clock, HostClock, Nanos, Time};
 
-/// Nobody waits longer without looking whether a signal has come.
+/// The longest wait, so that the stop flag is checked in time.
 const LONGEST_WAIT: Nanos = Nanos::millis(100);
 
-/// What comes again and again: multiples of its interval from the start, so that it does not drift.
+/// A periodic due time: multiples of the interval from the start, so that it does not drift.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
     next: Time,
@@ -18,22 +18,22 @@ pub struct Due {
 }
 
 impl Due {
-    /// First an interval after the start; never where there is none.
+    /// First due one interval after the start; without an interval, never.
     pub fn every(every: Option<Nanos>, start: Time) -> Self {
         Self { next: every.map_or(Time::NEVER, |every| start + every), every }
     }
 
-    /// Returns when.
+    /// Return the next due time.
     pub fn next(self) -> Time {
         self.next
     }
 
-    /// Whether it is time.
+    /// Return whether it is due.
     pub fn has_come(self) -> bool {
         self.next != Time::NEVER && HostClock.now() >= self.next
     }
 
-    /// Goes on to the next that lies ahead: what was missed is not made up for.
+    /// Advance to the next due time in the future; missed ones are skipped.
     pub fn advance(&mut self) {
         self.next = after(self.next, self.every, HostClock.now());
     }
@@ -50,10 +50,10 @@ fn after(due: Time, every: Option<Nanos>, now: Time) -> Time {
     }
 }
 
-/// Waits until a socket is ready or the time has come, but not for long; returns whether it is ready.
+/// Wait until a socket is ready or the time is reached, but at most `LONGEST_WAIT`; return whether it is ready.
 ///
 /// # Errors
-/// When the kernel refuses to wait.
+/// When poll fails.
 pub fn ready(socket: impl AsFd, flags: PollFlags, until: Time) -> io::Result<bool> {
     let span = (until - HostClock.now()).0.clamp(0, LONGEST_WAIT.0);
     let timeout = Timespec { tv_sec: 0, tv_nsec: span };

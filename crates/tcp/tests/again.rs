@@ -1,4 +1,4 @@
-//! Transfers that begin again and again: each on a connection of its own, on time, and with all of its bytes.
+//! Repeated transfers: each uses a connection of its own, starts on time, and carries all of its bytes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicBool;
@@ -39,7 +39,7 @@ fn each_transfer_has_its_bytes_and_begins_when_it_is_due() {
     let first = sent.iter().map(|one| one.started_ns).min().unwrap();
     for one in &sent {
         let due = i64::from(one.facts.connection / 2) * 100_000_000;
-        // Not before it is due; a busy machine may be late.
+        // Not before it is due; on a busy machine it may be late.
         assert!(one.started_ns - first >= due - 5_000_000, "{}: {}", one.facts.connection, one.started_ns - first);
         assert!(one.ended_ns > one.started_ns);
     }

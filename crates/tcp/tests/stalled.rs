@@ -1,5 +1,5 @@
-//! A peer that does not read when the time is up: the rest of a message waits for it without taking a processor, and what
-//! reads in the end gets every byte. A process of its own, whose processor time is the sender's.
+//! A peer that is not reading when the time is up: the rest of a message waits for it without using CPU time, and the
+//! peer finally receives every byte. The test is a process of its own, so that its CPU time is the sender's.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};

@@ -1,4 +1,4 @@
-//! A receiver's limit of its window holds for the whole connection, also where the kernel computes its own limit anew.
+//! A receiver's window limit holds for the whole connection, even when the kernel recomputes its own limit.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,8 @@ use sojourn_time::Nanos;
 const MSS_BYTES: u16 = 1448;
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The windows in bytes that a peer offers which is asked for at most `window`, read by the sender, without its first reading.
+/// Return the windows in bytes that a peer advertises with a limit of `window`, as the sender reads them, without the
+/// first reading.
 fn offered(window: Option<u32>) -> Result<Vec<u32>, TcpError> {
     let settings = Settings { mss_bytes: Some(MSS_BYTES), ..Settings::default() };
     let sockets = |settings: Settings, read_every| Sockets { block: 0, settings, read_every };
@@ -44,7 +45,7 @@ fn a_limited_window_stays_at_its_limit() {
     for window in [5 * segment, 22 * segment, 125 * segment] {
         let found = offered(Some(window)).unwrap();
         assert!(found.len() >= 3, "a kernel without tcpi_snd_wnd: {found:?}");
-        // What is not whole segments is not offered, and no more than the limit but for the window's unit.
+        // The window is rounded down to whole segments, and exceeds the limit at most by the unit of the scaled window.
         let least = window - window / 10 - segment;
         assert!(found.iter().all(|bytes| (least..=window + 128).contains(bytes)), "{window}: {found:?}");
     }

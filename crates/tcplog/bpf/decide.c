@@ -1,4 +1,4 @@
-/* decide.h for user space. */
+/* The decisions of decide.h as functions for user space. */
 
 #include <linux/types.h>
 

@@ -1,5 +1,5 @@
-/* What is decided about a packet, as pure functions: the programs in the kernel and the tests in user space run these very
- * lines.
+/* The decisions about a packet, as pure functions. The programs in the kernel and the tests in user space compile the
+ * same source.
  */
 #ifndef SOJOURN_TCPLOG_DECIDE_H
 #define SOJOURN_TCPLOG_DECIDE_H
@@ -10,7 +10,7 @@
 #define __always_inline inline __attribute__((always_inline))
 #endif
 
-/* The fields whose change can be asked for, in the order of enum change. */
+/* The number of fields that a sample can depend on (enum change), in the order of that enum. */
 #define WATCHED 11
 
 struct watched {
@@ -24,12 +24,12 @@ static __always_inline __u32 is_multiple(__u64 first, __u32 count, __u32 ppl)
 
 	if (ppl <= 1)
 		return 1;
-	/* A short division is a quick one. */
+	/* A 32-bit division is faster than a 64-bit one. */
 	past = first >> 32 ? first % ppl : (__u32)first % ppl;
 	return past == 0 || past + count > ppl;
 }
 
-/* Mixes all bits of a number into all (the finalizer of MurmurHash3). */
+/* Mix each bit of a number into all others (the finalizer of MurmurHash3). */
 static __always_inline __u64 mixed(__u64 number)
 {
 	number = (number ^ number >> 33) * 0xff51afd7ed558ccdULL;
@@ -37,14 +37,15 @@ static __always_inline __u64 mixed(__u64 number)
 	return number ^ number >> 33;
 }
 
-/* Whether a flow is one of the 1 in `n`. */
+/* Whether the hash of a flow's cookie selects it as one in `n`. */
 static __always_inline __u32 flow_is_chosen(__u64 cookie, __u32 n)
 {
 	return n <= 1 || mixed(cookie) % n == 0;
 }
 
-/* Whether a sample at `now` comes sooner after the one at `last` than is wanted; 0: there was none. Another CPU's may be the
- * later one by a little; where it is by more, the clock has been set back, and there is nothing to wait for. */
+/* Whether the time from sample `last` to `now` is below the minimum interval; `last` 0: no sample yet. Timestamps of
+ * two CPUs may be slightly out of order, so the absolute difference counts. A larger step backwards means that the
+ * clock was set: such a sample is not early. */
 static __always_inline __u32 is_early(__u64 now, __u64 last, __u64 interval)
 {
 	__u64 apart = now > last ? now - last : last - now;
@@ -52,14 +53,15 @@ static __always_inline __u32 is_early(__u64 now, __u64 last, __u64 interval)
 	return interval && last && apart < interval;
 }
 
-/* Whether a ring of so many slots has none for the record at `position`, of which user space has read all before `read`. What was
- * interrupted between the two readings may find `read` beyond `position`: both have moved meanwhile, and that is not full. */
+/* Whether the ring has no slot for the record at `position`; user space has read all records before `read`. A program
+ * interrupted between the two loads may see `read` beyond `position`, because both have advanced meanwhile: the ring is
+ * not full then. */
 static __always_inline __u32 is_full(__u64 position, __u64 read, __u32 slots)
 {
 	return (__s64)(position - read) >= (__s64)slots;
 }
 
-/* Whether one of `count` ports is either end's; no ports: all are. */
+/* Whether one of `count` ports is the local or the remote one; true where `count` is 0. */
 static __always_inline __u32 ports_match(const __u16 *ports, __u32 count, __u16 local, __u16 remote)
 {
 	if (!count)
@@ -70,7 +72,7 @@ static __always_inline __u32 ports_match(const __u16 *ports, __u32 count, __u16 
 	return 0;
 }
 
-/* What the chosen fields say, in one number that is never 0. */
+/* A digest of the fields that `changes` selects; never 0. */
 static __always_inline __u64 digest(const struct watched *watched, __u64 changes)
 {
 	__u64 sum = 0;

@@ -1,8 +1,8 @@
-/* What happens besides packets: who makes a socket, what TCP does after the fact, the end of a flow. */
+/* Programs for events that are not packets: a process creates a socket, TCP changes its state, a flow ends. */
 #ifndef SOJOURN_TCPLOG_EVENTS_H
 #define SOJOURN_TCPLOG_EVENTS_H
 
-/* The socket's flow, where it has one. */
+/* Return the flow of a socket, or NULL. */
 static __always_inline struct flow *flow_of_socket(void *sk, __u32 *slot)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, 0);
@@ -11,7 +11,7 @@ static __always_inline struct flow *flow_of_socket(void *sk, __u32 *slot)
 	return handle ? flow_at(handle, slot) : NULL;
 }
 
-/* Logs the state of a socket after the fact. */
+/* Log a sample of a socket's state at an event of TCP. */
 static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 seq, __u32 payload)
 {
 	const struct options *asked = current_options();
@@ -53,12 +53,12 @@ static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 
 	sample->payload_bytes = payload;
 	sample->segments = 0;
 	sample->ip_id = 0;
-	*(__u64 *)&sample->tos = 0; /* and what is reserved behind it */
+	*(__u64 *)&sample->tos = 0; /* clears the reserved bytes after it too */
 	take_state(&sample->state, tp);
 	hand_over(taken, position);
 }
 
-/* The number of the process that runs, as user space knows it; 0: it knows none. */
+/* The process ID of the current process in user space's PID namespace; 0: unknown. */
 static __always_inline __u32 process_here(void)
 {
 	struct bpf_pidns_info info;
@@ -71,7 +71,7 @@ static __always_inline __u32 process_here(void)
 	return info.tgid;
 }
 
-/* A process makes a socket: remember which. */
+/* Store the process that creates a TCP socket. */
 SEC("cgroup/sock_create")
 int made(struct bpf_sock *sk)
 {
@@ -105,7 +105,7 @@ int state_set(__u64 *ctx)
 			flow->ended_ns = time_now();
 	}
 	if (old == TCP_STATE_CLOSE || old == TCP_STATE_LISTEN) {
-		/* A socket used again, or the child of one: the flow that it remembers is over, or not its own. */
+		/* The socket is reused, or it is a listener's child: the stored flow has ended, or is the listener's. */
 		place = bpf_sk_storage_get(&places, sk, 0, 0);
 		if (place)
 			place->handle = 0;
@@ -160,7 +160,7 @@ int reset_sent(__u64 *ctx)
 {
 	struct sock *sk = (void *)ctx[0];
 
-	/* A reset need not have a socket. */
+	/* A reset may be sent without a socket. */
 	if (sk)
 		log_event(sk, POINT_RESET_OUT, 0, 0, 0);
 	return 0;
@@ -175,7 +175,7 @@ int reset_received(__u64 *ctx)
 	return 0;
 }
 
-/* Asks for a call at every RTT sample of a connection, and logs it. */
+/* Request a callback for every RTT sample of a connection, and log each. */
 SEC("sockops")
 int rtt_taken(struct bpf_sock_ops *ops)
 {

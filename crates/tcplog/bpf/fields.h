@@ -1,19 +1,21 @@
-/* The fields of a sample's state: one line for each, of which all else is made: `struct state` here and `State` in Rust (build.rs
- * runs the preprocessor over rust.h), the members of the kernel's `struct tcp_sock` (kernel.h), how a field is read (state.h), and
- * whether this kernel has it (presence.h). A column of `crates/record/src/tables/tcp.rs` names the field that it is made of.
+/* The fields of a sample's state, one line for each. Everything else is generated from these lines: `struct state` here
+ * and `State` in Rust (build.rs runs the preprocessor over rust.h), the members of the kernel's `struct tcp_sock`
+ * (kernel.h), how a field is read (state.h), and whether this kernel has it (presence.h). A column of
+ * `crates/record/src/tables/tcp.rs` names its source field.
  *
- * A line is: type, name, how it is read, where it lies in `struct tcp_sock`. TCP: a member of that structure itself, of that very
- * type; this line declares it. PATH: anything else; kernel.h declares what the path goes through. How it is read:
+ * A line holds type, name, how the field is read, and its path in `struct tcp_sock`. TCP: the field is a member of that
+ * structure, of the same type, and this line declares it. PATH: any other field; kernel.h declares the structures on
+ * its path. How a field is read:
  *
- *   PLAIN     as it lies there
- *   SHOWN     from what the kernel shows without its types (struct bpf_tcp_sock), where the program may have that
- *   SHOWN_AS  the same, under another name, which is the last argument
- *   EXISTING  only where the kernel has it: some kernel since 5.15 has not
- *   BITS      a bit field
- *   MADE      by lines of its own in state.h
+ *   PLAIN     loaded directly
+ *   SHOWN     from struct bpf_tcp_sock where the program may use it, else directly
+ *   SHOWN_AS  the same, where struct bpf_tcp_sock has another name for it (the last argument)
+ *   EXISTING  directly, if the kernel has it: some kernel since 5.15 lacks it
+ *   BITS      as a bit field
+ *   MADE      computed by code of its own in state.h
  *
- * A field that this kernel lacks is 0 in a sample. The larger types come first, so that nothing is padded; a hole does not
- * compile.
+ * A field that this kernel lacks is 0 in a sample. Larger types come first, so that the compiler adds no padding; a
+ * hole is a compile error.
  */
 #ifndef SOJOURN_TCPLOG_FIELDS_H
 #define SOJOURN_TCPLOG_FIELDS_H
@@ -31,7 +33,7 @@
 	TCP(__u32, prior_cwnd, PLAIN, prior_cwnd) \
 	TCP(__u32, mss_cache, SHOWN, mss_cache) \
 	TCP(__u32, snd_wnd, PLAIN, snd_wnd) \
-	TCP(__u32, rcv_wnd, MADE, rcv_wnd) /* as offered now: max(rcv_wup + rcv_wnd - rcv_nxt, 0) */ \
+	TCP(__u32, rcv_wnd, MADE, rcv_wnd) /* advertised now: max(rcv_wup + rcv_wnd - rcv_nxt, 0) */ \
 	TCP(__u32, rcv_ssthresh, PLAIN, rcv_ssthresh) \
 	TCP(__u32, snd_una, SHOWN, snd_una) \
 	TCP(__u32, snd_nxt, SHOWN, snd_nxt) \
@@ -84,7 +86,7 @@
 	PATH(__u8, num_sacks, PLAIN, rx_opt.num_sacks) \
 	TCP(__u8, chrono, BITS, chrono_type) /* 0 idle, 1 busy, 2 limited by the receive window, 3 by the send buffer */
 
-/* What fills the last word of the structure; 0 in a sample. */
+/* The size of the padding that fills the last word of the structure; 0 in a sample. */
 #define RESERVED(FIELD_SIZE) (8 - (8 STATE_FIELDS(FIELD_SIZE, FIELD_SIZE)) % 8) % 8
 
 #endif

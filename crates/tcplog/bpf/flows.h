@@ -1,4 +1,4 @@
-/* Finds a packet's flow, makes a new one, judges whether it is wanted. */
+/* Look up the flow of a packet, create a flow, and decide whether it is wanted. */
 #ifndef SOJOURN_TCPLOG_FLOWS_H
 #define SOJOURN_TCPLOG_FLOWS_H
 
@@ -11,11 +11,11 @@ static __always_inline struct flow *flow_at(__u64 handle, __u32 *slot)
 
 	*slot = (__u32)handle - 1;
 	flow = bpf_map_lookup_elem(&flows, slot);
-	/* User space has taken the slot back, or it is the listener's. */
+	/* The generation differs where user space has freed the slot, or where the handle is a listener's. */
 	return flow && (__u32)flow->generation == handle >> 32 ? flow : NULL;
 }
 
-/* Who talks with whom: by the IP version of the packet, so that IPv4 over a socket of IPv6 is IPv4. */
+/* Set the addresses and ports. The packet's IP version is the family: IPv4 over an IPv6 socket is IPv4. */
 static __always_inline void name_ends(struct flow *flow, struct __sk_buff *skb, struct bpf_sock *sk)
 {
 	__u8 *version = (void *)(long)skb->data;
@@ -49,7 +49,7 @@ static __always_inline void name_algorithm(char *name, struct tcp_sock *tp)
 	name[NAME_BYTES - 1] = 0;
 }
 
-/* Takes a slot and makes it the socket's. Returns its handle; 0: there is no room. */
+/* Take a free slot and assign it to the socket. Return its handle, or 0 where no slot is free. */
 static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, struct place *place, __u64 old)
 {
 	struct tcp_sock *tp;
@@ -80,7 +80,7 @@ static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, st
 	}
 	handle = flow->generation << 32 | (slot + 1);
 	if (__sync_val_compare_and_swap(&place->handle, old, handle) != old) {
-		/* Another CPU was quicker. */
+		/* Another CPU has created the socket's flow meanwhile. */
 		flow->cookie = 0;
 		bpf_map_push_elem(&free_slots, &slot, 0);
 		return place->handle;
@@ -89,7 +89,7 @@ static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, st
 	return handle;
 }
 
-/* Finds the flow of a packet; where there is none, returns what becomes of the packet. */
+/* Look up or create the flow of a packet. Where `*flow` stays NULL, the return value is the packet's disposition. */
 static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk, __u32 *slot, struct flow **flow)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -103,7 +103,7 @@ static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk,
 		if (*flow)
 			return DISPOSITION_LOGGED;
 	}
-	/* A flow that nobody would end is not begun. */
+	/* No event would end a flow of a closed socket, so none is created. */
 	if (sk->state == TCP_STATE_CLOSE)
 		return DISPOSITION_LATE;
 	handle = make_flow(skb, sk, place, handle);
@@ -113,7 +113,7 @@ static __always_inline __u32 flow_of(struct __sk_buff *skb, struct bpf_sock *sk,
 	return DISPOSITION_LATE;
 }
 
-/* Whether an address is in one of the prefixes that were asked for. */
+/* Whether an address is in one of the requested prefixes. */
 static __always_inline bool is_in_prefixes(__u16 family, const __u8 *address)
 {
 	struct prefix4 key4 = { .length = 32 };
@@ -142,7 +142,7 @@ static __always_inline bool is_algorithm(const char *asked, struct bpf_sock *sk,
 	return true;
 }
 
-/* Whether this flow is wanted. */
+/* Whether this flow matches all filters of the options. */
 static __always_inline bool is_wanted(const struct options *asked, struct bpf_sock *sk, struct flow *flow)
 {
 	if (!ports_match(asked->port, asked->ports, flow->local_port, flow->remote_port))
@@ -158,7 +158,7 @@ static __always_inline bool is_wanted(const struct options *asked, struct bpf_so
 	return !asked->algorithm[0] || is_algorithm(asked->algorithm, sk, flow);
 }
 
-/* Keeps in the flow whether it is wanted, until something else is asked. */
+/* Store in the flow whether it is wanted; valid for this generation of the options. */
 static __noinline int judge(struct bpf_sock *sk, __u32 slot)
 {
 	const struct options *asked = current_options();
@@ -168,7 +168,7 @@ static __noinline int judge(struct bpf_sock *sk, __u32 slot)
 	if (!flow)
 		return 0;
 	if (place && place->process != flow->process) {
-		/* User space has found out whose it is. */
+		/* User space has found the owner of a socket that existed before the programs. */
 		flow->process = place->process;
 		__builtin_memcpy(flow->command, place->command, NAME_BYTES);
 	}
@@ -176,7 +176,7 @@ static __noinline int judge(struct bpf_sock *sk, __u32 slot)
 	return 0;
 }
 
-/* Notes when a flow's last packet was, without a look at the precise clock. */
+/* Store the time of a flow's last packet, once a jiffy and from the coarse clock, which costs less. */
 static __always_inline void touch(struct counts *counts, const struct options *asked)
 {
 	__u64 jiffies = bpf_jiffies64(), now;

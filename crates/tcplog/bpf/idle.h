@@ -1,5 +1,6 @@
-/* Programs that stand in for ours where the cost of ours is wanted: one that does nothing, and one that burns time and touches
- * nothing else, as the authors of SIFTR did (siftr-2007) to separate the effect of logging from that of its time.
+/* Programs that replace the logging ones to measure their cost: the null program does nothing; the placebo burns CPU
+ * time and touches nothing else, as the authors of SIFTR did (siftr-2007) to separate the effect of logging from that
+ * of its time.
  */
 #ifndef SOJOURN_TCPLOG_IDLE_H
 #define SOJOURN_TCPLOG_IDLE_H
@@ -20,7 +21,7 @@ int empty_out(struct __sk_buff *skb)
 	return PASS;
 }
 
-/* Some nanoseconds a turn. */
+/* Run the busy loop; a turn takes some nanoseconds. */
 static __always_inline int burn(__u64 number)
 {
 	__u32 turns = current_options()->burn;

@@ -1,11 +1,11 @@
-/* What we use of the kernel's own structures, and nothing else of them: the loader moves each access to where the field is in
- * the kernel that runs (CO-RE), and tells whether it is there.
+/* The members of kernel structures that the programs read, and no others. The loader relocates each access to the
+ * member's offset in the running kernel (CO-RE), and reports whether the kernel has it.
  */
 #ifndef SOJOURN_TCPLOG_KERNEL_H
 #define SOJOURN_TCPLOG_KERNEL_H
 
-/* The helper that reads CLOCK_TAI. The headers of the machine that compiles may be older (Ubuntu 22.04 has those of 5.15) than
- * the kernel that runs, so it is named here; the loader leaves out what stands behind "___".
+/* The helper that reads CLOCK_TAI. The build machine's headers may be older than the running kernel (Ubuntu 22.04 has
+ * those of 5.15), so the helper is declared here. The loader ignores the suffix after "___".
  */
 enum bpf_func_id___sojourn {
 	BPF_FUNC_ktime_get_tai_ns___sojourn = 208,
@@ -93,14 +93,14 @@ struct tcp_rack {
 	__u32 rtt_us;
 };
 
-/* Its own members among the fields of a sample are declared by their lines in fields.h. */
+/* The lines of fields.h declare those fields of a sample that are members of struct tcp_sock. */
 #define OWN_MEMBER(type, name, how, member) type member;
 #define NO_MEMBER(...)
 
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	STATE_FIELDS(OWN_MEMBER, NO_MEMBER)
-	/* What more is read of it. */
+	/* Further members that are read. */
 	__u32 rcv_wup;
 	struct minmax rtt_min;
 	struct tcp_rack rack;

@@ -1,54 +1,55 @@
-/* What the programs in the kernel and the one in user space say to each other: events, flows, counters, options.
+/* The data that the programs in the kernel and user space exchange: events, flows, counters, options.
  *
- * `src/layout.rs` mirrors it; a test holds the two together by the type information in the compiled object. Sizes are
- * explicit, nothing is padded by the compiler. Every number is the host's own byte order unless said.
+ * `src/layout.rs` mirrors it; a test compares the two by the type information in the compiled object. Sizes are
+ * explicit; the compiler pads nothing. Numbers are in host byte order unless stated otherwise.
  */
 #ifndef SOJOURN_TCPLOG_LAYOUT_H
 #define SOJOURN_TCPLOG_LAYOUT_H
 
 #include "fields.h"
 
-/* Where a sample was taken. The first two belong to a packet, before TCP has dealt with it; the others come after. */
+/* Where a sample was taken. The first two are taken at a packet before TCP processes it, the others after TCP has
+ * acted. */
 enum point {
-	POINT_IN = 0,         /* a packet on its way in, before tcp_rcv; the socket may be in use by another CPU */
-	POINT_OUT = 1,        /* a packet on its way out, before it is accounted for (tcp_event_new_data_sent) */
+	POINT_IN = 0,         /* a received packet, before tcp_rcv; another CPU may be using the socket */
+	POINT_OUT = 1,        /* a packet to send, before TCP counts it (tcp_event_new_data_sent) */
 	POINT_RTT = 2,        /* after a new RTT sample (BPF_SOCK_OPS_RTT_CB) */
-	POINT_RETRANSMIT = 3, /* a segment was sent again */
-	POINT_STATE = 4,      /* the connection changed its state; detail: old << 8 | new */
-	POINT_RECOVERY = 5,   /* congestion control changed its state (tcp_cong_state_set); detail: old << 8 | new */
-	POINT_RESET_OUT = 6,  /* we reset */
-	POINT_RESET_IN = 7,   /* the peer reset */
-	POINT_DESTROY = 8,    /* the socket goes away */
+	POINT_RETRANSMIT = 3, /* a segment was retransmitted */
+	POINT_STATE = 4,      /* the connection changed state; detail: old << 8 | new */
+	POINT_RECOVERY = 5,   /* congestion control changed state (tcp_cong_state_set); detail: old << 8 | new */
+	POINT_RESET_OUT = 6,  /* this host sent a reset */
+	POINT_RESET_IN = 7,   /* the peer sent a reset */
+	POINT_DESTROY = 8,    /* the socket is destroyed */
 };
 
-/* What an event in a ring is; its first byte. */
+/* The kind of an event in a ring: its first byte. */
 enum kind {
 	KIND_SAMPLE = 1,
 	KIND_PRIVATE = 2,
 };
 
-/* What becomes of a packet that was seen: exactly one of these. */
+/* The disposition of a packet that was seen: exactly one of these. */
 enum disposition {
 	DISPOSITION_LOGGED = 0,
-	DISPOSITION_DECIMATED = 1,  /* packets per log */
-	DISPOSITION_UNCHANGED = 2,  /* only changes are wanted, and there was none */
-	DISPOSITION_EARLY = 3,      /* sooner than the minimum interval */
-	DISPOSITION_FILTERED = 4,   /* its flow is not wanted, or this way of it */
-	DISPOSITION_FULL = 5,       /* skipped: no room in the ring */
-	DISPOSITION_UNPARSED = 6,   /* skipped: headers that cannot be followed */
-	/* From here on without a flow: in the totals only. */
-	DISPOSITION_NO_SOCKET = 7,  /* skipped: no socket belongs to it */
-	DISPOSITION_NO_STATE = 8,   /* skipped: a listener's, a request's or a TIME_WAIT's, without a control block of its own */
-	DISPOSITION_CONTROL = 9,    /* skipped: the kernel's own control socket, or a raw one */
-	DISPOSITION_NO_ROOM = 10,   /* skipped: the table of flows is full */
-	DISPOSITION_LATE = 11,      /* skipped: its socket is closed, and its flow counted already, if there was one */
+	DISPOSITION_DECIMATED = 1,  /* not selected by sampling 1 in N */
+	DISPOSITION_UNCHANGED = 2,  /* only changes are logged, and nothing changed */
+	DISPOSITION_EARLY = 3,      /* within the minimum interval */
+	DISPOSITION_FILTERED = 4,   /* its flow or its direction is not wanted */
+	DISPOSITION_FULL = 5,       /* skipped: the ring is full */
+	DISPOSITION_UNPARSED = 6,   /* skipped: its headers cannot be parsed */
+	/* The rest belong to packets without a flow, counted in the totals only. */
+	DISPOSITION_NO_SOCKET = 7,  /* skipped: it has no socket */
+	DISPOSITION_NO_STATE = 8,   /* skipped: of a listener, a request or TIME_WAIT, which have no control block */
+	DISPOSITION_CONTROL = 9,    /* skipped: of the kernel's control socket or a raw socket */
+	DISPOSITION_NO_ROOM = 10,   /* skipped: the flow table is full */
+	DISPOSITION_LATE = 11,      /* skipped: its socket is closed; its flow, if any, is counted already */
 	DISPOSITIONS = 12,
 	DISPOSITIONS_OF_FLOW = 7,
 };
 
 #define NUMBERED(type, name, ...) FIELD_##name,
 
-/* The place of a field's bit. */
+/* The bit number of each field. */
 enum field {
 	STATE_FIELDS(NUMBERED, NUMBERED)
 	FIELDS
@@ -60,7 +61,7 @@ _Static_assert(FIELDS <= 64 * WANTED_WORDS, "a bit for each field");
 #define MEMBER(type, name, ...) type name;
 #define SIZE(type, ...) + sizeof(type)
 
-/* The control block as it is at that moment. */
+/* The control block at one moment. */
 struct state {
 	STATE_FIELDS(MEMBER, MEMBER)
 	__u8 reserved[RESERVED(SIZE)];
@@ -80,10 +81,10 @@ enum flag {
 	FLAG_CWND_LIMITED = 1 << 10,
 	FLAG_APP_LIMITED = 1 << 11,
 	FLAG_FRTO = 1 << 12,
-	FLAG_OUT_OF_ORDER = 1 << 13, /* the reassembly queue holds something */
+	FLAG_OUT_OF_ORDER = 1 << 13, /* the reassembly queue is not empty */
 	FLAG_UNDO = 1 << 14,
 	FLAG_TLP = 1 << 15,
-	FLAG_IN_USE = 1 << 16,       /* the socket was owned by a process when the sample was taken */
+	FLAG_IN_USE = 1 << 16,       /* a process owned the socket when the sample was taken */
 	FLAG_SYN_DATA = 1 << 17,
 	FLAG_FASTOPEN = 1 << 18,
 	FLAG_REPAIR = 1 << 19,
@@ -93,17 +94,17 @@ enum flag {
 struct sample {
 	__u8 kind;          /* KIND_SAMPLE */
 	__u8 point;         /* enum point */
-	__u16 detail;       /* of state and recovery: old << 8 | new */
-	__u32 slot;         /* the flow's place in the table */
-	__u64 number;       /* on this CPU, from 0, one for each record that was to be made: a gap is a record that had no room */
-	__u64 time_ns;      /* CLOCK_TAI; CLOCK_MONOTONIC where the kernel cannot (options say which) */
-	__u64 cookie;       /* the socket's */
-	__u64 packet;       /* its number in its direction of the flow, from 0; ~0: belongs to no packet */
-	__u32 seq;          /* TCP's */
+	__u16 detail;       /* at state and recovery: old << 8 | new */
+	__u32 slot;         /* the flow's slot in the table */
+	__u64 number;       /* counts the records of this CPU from 0, also those without room in the ring: a gap is a lost record */
+	__u64 time_ns;      /* CLOCK_TAI; CLOCK_MONOTONIC where the kernel has no helper for it (facts.has_tai) */
+	__u64 cookie;       /* the socket cookie */
+	__u64 packet;       /* the packet's number in its direction of the flow, from 0; ~0: no packet */
+	__u32 seq;          /* of the TCP header */
 	__u32 ack;
 	__u16 tcp_flags;    /* 12 bits: reserved, AE, CWR, ECE, URG, ACK, PSH, RST, SYN, FIN */
 	__u16 window;       /* as in the header, not scaled */
-	__u32 packet_bytes; /* IP header and all behind it, of all segments together */
+	__u32 packet_bytes; /* IP header and everything after it, over all segments */
 	__u32 payload_bytes;
 	__u16 segments;     /* at least 1 */
 	__u16 ip_id;        /* IPv4; IPv6: 0 */
@@ -115,22 +116,22 @@ struct sample {
 #define PRIVATE_BYTES 104
 #define NAME_BYTES 16
 
-/* The private state of the congestion control, as bytes; goes with the sample of the same cookie before it on this CPU. */
+/* The private state of the congestion control, as bytes. It belongs to sample number `sample` of the same CPU. */
 struct private_state {
 	__u8 kind;          /* KIND_PRIVATE */
 	__u8 reserved[3];
 	__u32 slot;
-	__u64 number;       /* as in a sample: of the same row of numbers */
+	__u64 number;       /* counted together with the samples */
 	__u64 time_ns;
 	__u64 cookie;
-	__u64 sample;       /* the number of the sample that it belongs to */
+	__u64 sample;       /* the number of its sample */
 	char algorithm[NAME_BYTES];
 	__u8 bytes[PRIVATE_BYTES];
 };
 
-/* Where a record is made: what the programs and user space share of a ring, for each CPU. */
+/* One slot of a CPU's ring, shared by the programs and user space. */
 struct slot {
-	__u64 commit;       /* the record's position + 1, written last: then it is whole */
+	__u64 commit;       /* the record's position + 1, written last: the record is complete then */
 	union {
 		struct sample sample;
 		struct private_state private;
@@ -144,32 +145,32 @@ struct reader {
 	__u64 reserved[7];
 };
 
-/* What one way of a flow has counted, on cache lines of its own: packets that come and packets that go may be on two CPUs. */
+/* The counters of one direction of a flow, on cache lines of their own: ingress and egress may run on two CPUs. */
 struct counts {
-	__u64 seen;         /* the next packet's number */
-	__u64 segments;     /* here and below, the kernel counts those behind the first of each packet; user space adds the first */
-	__u64 ticks;        /* the next segment's number, while packets are chosen by segment */
-	__u64 jiffies;      /* when last_ns was written without a sample */
-	__u64 last_ns;      /* of its last packet; to a jiffy, too early by less than one, where that one was not logged */
+	__u64 seen;         /* also the next packet's number */
+	__u64 segments;     /* here and below, the programs count the segments after a packet's first; user space adds the first */
+	__u64 ticks;        /* the next segment's number, where packets are sampled by segment */
+	__u64 jiffies;      /* when last_ns was last written without a sample */
+	__u64 last_ns;      /* time of the last packet; less than one jiffy too early where that packet was not logged */
 	__u64 dispositions[DISPOSITIONS_OF_FLOW];
 	__u64 segments_of_dispositions[DISPOSITIONS_OF_FLOW];
 	__u64 reserved[5];
 };
 
-/* One flow; user space maps the table and reads it as it is: each number by itself is whole, but they need not be of one
- * moment. Slots are handed out in order, then from a queue of those that user space gave back. */
+/* One flow. User space maps the table and reads it in place: each number is consistent, but not all are of the same
+ * moment. Slots are assigned in order, then from a queue of those that user space freed. */
 struct flow {
 	__u64 cookie;       /* 0: the slot is free */
 	__u64 generation;   /* how often the slot has been used */
 	__u64 verdict;      /* generation of options << 1 | wanted */
-	__u64 logged_ns;    /* of the last sample, where a minimum interval is asked for */
-	__u64 changes;      /* a digest of the chosen fields at the last sample, where changes are asked for */
-	__u64 first_ns;     /* written last when a flow is made: 0 is not ready */
-	__u64 ended_ns;     /* 0: the socket is still there */
+	__u64 logged_ns;    /* time of the last sample, where a minimum interval is requested */
+	__u64 changes;      /* digest of the chosen fields at the last sample, where only changes are logged */
+	__u64 first_ns;     /* written last when a flow is created: 0 is not ready */
+	__u64 ended_ns;     /* 0: the socket still exists */
 	__u64 netns;        /* cookie of the network namespace */
 	struct counts directions[2];
 	__u64 cgroup;
-	__u32 process;      /* who made the socket; 0: unknown */
+	__u32 process;      /* the process that created the socket; 0: unknown */
 	__u16 family;
 	__u16 local_port;   /* host order */
 	__u16 remote_port;
@@ -178,48 +179,48 @@ struct flow {
 	__u8 remote[16];
 	char command[NAME_BYTES];
 	char algorithm[NAME_BYTES];
-	__u64 padding[5];   /* whole cache lines */
+	__u64 padding[5];   /* fills up the last cache line */
 };
 
-/* How many packets met each disposition on this CPU, one way. The programs count only the dispositions without a flow here; user space adds
- * those of the flows. */
+/* The counters of one CPU. The programs count only dispositions of packets without a flow here; user space adds those
+ * of the flows. */
 struct totals {
 	__u64 seen[2];
-	__u64 segments[2];  /* as in a flow */
+	__u64 segments[2];  /* as in struct counts */
 	__u64 dispositions[2][DISPOSITIONS];
 	__u64 segments_of_dispositions[2][DISPOSITIONS];
-	__u64 events;       /* samples after the fact that were logged: no packet's */
-	__u64 events_full;  /* and those that had no room */
-	__u64 privates;     /* private states that were logged */
+	__u64 events;       /* samples at events, which belong to no packet */
+	__u64 events_full;  /* the same without room in the ring */
+	__u64 privates;     /* private states logged */
 	__u64 privates_full;
-	__u64 number;       /* the next record's */
-	__u64 position;     /* of the next record in the ring: those without room have none */
+	__u64 number;       /* the next record's number */
+	__u64 position;     /* the next record's position in the ring; a record without room has none */
 };
 
 #define PORTS 16
 
-/* What is asked; may change at any time, `generation` last. */
+/* The options. User space may change them at any time. */
 struct options {
 	__u64 generation;
 	__u32 enabled;
-	__u32 ppl;            /* packets (or segments) per log, at least 1 */
+	__u32 ppl;            /* sampling 1 in N packets (or segments), at least 1 */
 	__u32 by_segment;
-	__u32 points;         /* bit n: enum point n is wanted */
+	__u32 points;         /* bit n: log at enum point n */
 	__u64 min_interval_ns;
-	__u64 changes;        /* bits of enum change: log only when one of these changes */
-	__u32 private_every;  /* the private state with every n-th sample of a flow; 0: never */
+	__u64 changes;        /* bits of enum change: log only when one of these fields changes */
+	__u32 private_every;  /* log the private state with every n-th sample of a flow; 0: never */
 	__u32 one_in_flows;   /* 1 in N flows, by a hash of the cookie; at least 1 */
 	__u64 netns;          /* 0: all */
-	__u64 cgroup;         /* an ancestor of the socket's; 0: all */
+	__u64 cgroup;         /* an ancestor of the socket's cgroup; 0: all */
 	__u32 cgroup_level;
 	__u32 process;        /* 0: all */
-	__u32 ports;          /* how many of those below */
-	__u32 prefixes;       /* whether the tries of prefixes are asked */
-	__u16 port[PORTS];    /* either end's */
+	__u32 ports;          /* the number of ports below */
+	__u32 prefixes;       /* whether the tries of prefixes are looked up */
+	__u16 port[PORTS];    /* local or remote port */
 	char algorithm[NAME_BYTES]; /* empty: all */
-	__u32 burn;           /* the placebo's loop: how often */
+	__u32 burn;           /* turns of the placebo's busy loop */
 	__u32 reserved;
-	__u64 offset_ns;      /* from CLOCK_MONOTONIC to the clock of the samples; whoever attaches the programs sets it */
+	__u64 offset_ns;      /* from CLOCK_MONOTONIC to the clock of the samples; set by user space at attachment */
 };
 
 enum change {

@@ -1,4 +1,4 @@
-/* What the programs share with each other and with user space. */
+/* The maps and variables that the programs share with each other and with user space. */
 #ifndef SOJOURN_TCPLOG_MAPS_H
 #define SOJOURN_TCPLOG_MAPS_H
 
@@ -9,8 +9,8 @@
 #define TCP_STATE_CLOSE 7
 #define TCP_STATE_LISTEN 10
 
-/* What belongs to a socket: who made it, and where its flow is. A listener's children inherit the first, and the second is
- * found out not to be theirs. */
+/* Stored with a socket: the process that created it, and its flow. A listener's children inherit both; state_set()
+ * clears the inherited handle. */
 struct place {
 	__u64 handle; /* generation of the slot << 32 | slot + 1; 0: none yet */
 	__u32 process;
@@ -25,7 +25,7 @@ struct {
 	__type(value, struct place);
 } places SEC(".maps");
 
-/* User space says how many there are. */
+/* The table of flows; user space sets its size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -34,7 +34,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Slots that user space gave back. */
+/* Slots that user space has freed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, 1);
@@ -48,7 +48,7 @@ struct {
 	__type(value, struct totals);
 } all_totals SEC(".maps");
 
-/* A ring for each CPU, one behind the other; user space says how many slots there are. */
+/* One ring for each CPU, one after the other; user space sets the number of slots. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -57,7 +57,7 @@ struct {
 	__type(value, struct slot);
 } rings SEC(".maps");
 
-/* For each CPU. */
+/* The read position of each CPU's ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -73,7 +73,7 @@ struct inner {
 	__type(value, __u32);
 };
 
-/* Of no use to the programs: when user space sets a map within a map, the kernel waits for the programs that run. */
+/* The programs do not use it. User space sets an element as a barrier: the kernel then waits for running programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -107,7 +107,7 @@ struct {
 	__type(value, __u8);
 } prefixes6 SEC(".maps");
 
-/* What is asked is written where nobody reads, and then becomes what is read, all of it at once. */
+/* User space writes the options that no program reads, then switches `which`: all options change at once. */
 struct control {
 	struct options asked[2];
 	__u32 which;
@@ -116,27 +116,27 @@ struct control {
 
 struct control control SEC(".data.control");
 
-/* How many flows there may be. */
+/* The size of the flow table. */
 const volatile __u32 flow_room SEC(".rodata.room") = 1;
 
-/* How many slots each CPU's ring has: a power of 2. */
+/* The number of slots in each CPU's ring: a power of 2. */
 const volatile __u32 ring_slots SEC(".rodata.slots") = 1;
 
-/* A bit for each field of a sample's state that is asked, in the order of enum field; all ones: all of them. Set before the
- * programs are loaded. */
+/* One bit for each requested field of a sample's state, in the order of enum field; all ones: all fields. Set before
+ * the programs are loaded. */
 const volatile __u64 wanted[WANTED_WORDS] SEC(".rodata.wanted") = { ~0ULL, ~0ULL };
 
-/* Numbers of processes are those of the namespace that user space lives in; set before the programs are loaded. */
+/* The PID namespace of user space, in which process IDs are reported; set before the programs are loaded. */
 struct numbering {
 	__u64 device;
 	__u64 inode;
-	__u32 is_first; /* the first namespace: the kernel's own numbers are the right ones */
-	__u32 can_ask;  /* whether programs at cgroups may ask for those of another (Linux 6.10) */
+	__u32 is_first; /* the initial namespace: the kernel's own process IDs are right */
+	__u32 can_ask;  /* whether cgroup programs may ask for IDs in another namespace (Linux 6.10) */
 };
 
 const volatile struct numbering numbering SEC(".rodata.numbering") = { .is_first = 1 };
 
-/* Slots that were handed out for the first time. */
+/* The number of slots that have been assigned at least once. */
 __u32 handed_out SEC(".data.handed_out") = 0;
 
 static __always_inline const struct options *current_options(void)

@@ -1,10 +1,10 @@
-/* Reads the headers of a packet into a sample: IPv4 with options, IPv6 with extension headers, TCP. */
+/* Parse the headers of a packet for a sample: IPv4 with options, IPv6 with extension headers, TCP. */
 #ifndef SOJOURN_TCPLOG_PACKET_H
 #define SOJOURN_TCPLOG_PACKET_H
 
 #define PROTOCOL_TCP 6
-#define EXTENSIONS 6 /* of IPv6, that are followed */
-#define FURTHEST 512 /* where TCP's header may begin */
+#define EXTENSIONS 6 /* the most IPv6 extension headers that are followed */
+#define FURTHEST 512 /* the largest offset of the TCP header */
 
 struct ipv4 {
 	__u8 version_length;
@@ -39,7 +39,7 @@ struct tcp {
 	__be16 urgent;
 };
 
-/* Where the header behind IPv6's extensions is; 0: they cannot be followed, or it is not TCP's. */
+/* The offset of the TCP header after IPv6 extension headers; 0: not TCP, or the headers cannot be followed. */
 static __noinline __u32 behind_extensions(struct __sk_buff *skb, __u32 next)
 {
 	__u32 at = sizeof(struct ipv6);
@@ -59,7 +59,7 @@ static __noinline __u32 behind_extensions(struct __sk_buff *skb, __u32 next)
 		case 51: /* authentication */
 			at += (extension[1] + 2) * 4;
 			break;
-		default: /* a fragment's too: what is seen here is whole */
+		default: /* fragments too: packets here are reassembled */
 			return 0;
 		}
 		next = extension[0];
@@ -67,7 +67,7 @@ static __noinline __u32 behind_extensions(struct __sk_buff *skb, __u32 next)
 	return 0;
 }
 
-/* What a packet's headers say, in the terms of a sample. */
+/* The header fields that a sample holds. */
 struct headers {
 	__u32 seq;
 	__u32 ack;
@@ -79,7 +79,7 @@ struct headers {
 	__u8 tos;
 };
 
-/* Where TCP's header is; 0: nowhere. */
+/* The offset of the TCP header; 0: there is none. */
 static __always_inline __u32 find_tcp(struct __sk_buff *skb, struct headers *headers)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -102,7 +102,7 @@ static __always_inline __u32 find_tcp(struct __sk_buff *skb, struct headers *hea
 	return ip6->next == PROTOCOL_TCP ? sizeof(*ip6) : behind_extensions(skb, ip6->next);
 }
 
-/* Reads what the packet says; false: its headers cannot be followed. */
+/* Parse the headers; return false where they cannot be followed. */
 static __always_inline bool read_headers(struct headers *headers, struct __sk_buff *skb)
 {
 	__u32 at = find_tcp(skb, headers), length;
@@ -124,7 +124,7 @@ static __always_inline bool read_headers(struct headers *headers, struct __sk_bu
 	return true;
 }
 
-/* Whether the packet is TCP's, whatever its socket is. */
+/* Whether the packet is TCP, whatever socket it has. */
 static __noinline bool is_tcp(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -1,19 +1,20 @@
-/* Makes records in the ring of this CPU. */
+/* Write records into the ring of this CPU. */
 #ifndef SOJOURN_TCPLOG_RECORD_H
 #define SOJOURN_TCPLOG_RECORD_H
 
 #define NO_PACKET (~0ULL)
 
-/* A packet as it was met. */
+/* A packet at its entry into the programs. */
 struct seen {
 	__u64 packet; /* its number in its direction of the flow */
 	__u32 segments;
 	__u32 slot;
 };
 
-#define TRIES 8 /* each is in vain only if another program came between */
+#define TRIES 8 /* a try fails only if another program has taken the slot meanwhile */
 
-/* Takes the next slot of this CPU's ring; NULL: it is full. Programs interrupt each other, so the position is taken whole. */
+/* Take the next slot of this CPU's ring; NULL: the ring is full. Programs interrupt each other, so the position is
+ * atomic. */
 static __always_inline struct slot *take_slot(struct totals *totals, __u64 *position)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), index;
@@ -33,8 +34,8 @@ static __always_inline struct slot *take_slot(struct totals *totals, __u64 *posi
 	return NULL;
 }
 
-/* Hands a slot to user space, with all that was written before. Its cache lines are still on their way to this CPU, and a locked
- * instruction would wait for them: none is to come behind what is written, and this is one only where stores may change places. */
+/* Publish a record and all that was written before. A locked instruction would wait for the record's cache lines, which
+ * this CPU has not received yet; so a plain store is used where stores stay in order, and an atomic exchange elsewhere. */
 static __always_inline void hand_over(struct slot *slot, __u64 position)
 {
 #ifdef STORES_IN_ORDER
@@ -56,7 +57,7 @@ static __always_inline void name_sample(struct sample *sample, __u8 point, __u16
 	sample->cookie = cookie;
 }
 
-/* The private state of the congestion control, with every n-th sample of a flow's direction. */
+/* Log the private state of the congestion control. */
 static __noinline int log_private(struct bpf_sock *sk, __u32 slot, __u64 number, __u64 now)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, &slot);
@@ -92,7 +93,7 @@ static __noinline int log_private(struct bpf_sock *sk, __u32 slot, __u64 number,
 	return 0;
 }
 
-/* What the chosen fields say now. */
+/* The digest of the chosen fields now. */
 static __always_inline __u64 digest_of(struct tcp_sock *tp, __u64 changes)
 {
 	struct watched watched;
@@ -101,13 +102,13 @@ static __always_inline __u64 digest_of(struct tcp_sock *tp, __u64 changes)
 	return digest(&watched, changes);
 }
 
-/* A packet's turn among those of its flow that are logged: by an interval, and by changes of chosen fields. */
+/* The time of this packet and of the flow's last logged one, to undo the latter's update. */
 struct turn {
 	__u64 now;
 	__u64 last;
 };
 
-/* Gives a turn back whose packet was not logged, so that the next one has it. */
+/* Undo take_turn() where the packet was not logged, so that the next packet is logged instead. */
 static __always_inline void give_back(const struct options *asked, struct flow *flow, const struct turn *turn)
 {
 	if (asked->min_interval_ns)
@@ -116,7 +117,8 @@ static __always_inline void give_back(const struct options *asked, struct flow *
 		flow->changes = 0;
 }
 
-/* Whether it is a packet's turn; else what becomes of it. Two CPUs may meet the flow at once: only one may have the turn. */
+/* Whether a packet is due by minimum interval and by changes; else its disposition. Two CPUs may process packets of the
+ * flow at once: only one of them succeeds. */
 static __always_inline __u32 take_turn(const struct options *asked, struct flow *flow, struct tcp_sock *tp, struct turn *turn)
 {
 	__u64 changes = 0;
@@ -132,7 +134,7 @@ static __always_inline __u32 take_turn(const struct options *asked, struct flow 
 		    __sync_val_compare_and_swap(&flow->logged_ns, turn->last, turn->now) != turn->last)
 			return DISPOSITION_EARLY;
 	}
-	/* Exchanged last: a packet that is early has not told its change. */
+	/* Exchanged last: an early packet must not consume the change. */
 	if (asked->changes && __sync_lock_test_and_set(&flow->changes, changes) == changes) {
 		if (asked->min_interval_ns)
 			__sync_val_compare_and_swap(&flow->logged_ns, turn->now, turn->last);
@@ -141,7 +143,7 @@ static __always_inline __u32 take_turn(const struct options *asked, struct flow 
 	return DISPOSITION_LOGGED;
 }
 
-/* Counts what becomes of a packet of a flow; returns how many met the same before. */
+/* Count the disposition of a packet of a flow; return how many packets had it before. */
 static __always_inline __u64 count_disposition(struct counts *counts, __u32 disposition, const struct seen *seen)
 {
 	if (seen->segments > 1)
@@ -149,7 +151,7 @@ static __always_inline __u64 count_disposition(struct counts *counts, __u32 disp
 	return __sync_fetch_and_add(&counts->dispositions[disposition], 1);
 }
 
-/* Logs a packet that is wanted and due, and counts it; else returns what becomes of it, for others to count. */
+/* Log and count a packet if it is due. Otherwise return its disposition, which the caller counts. */
 static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *sk, const struct options *asked,
 					struct flow *flow, struct counts *counts, struct totals *totals, __u32 way,
 					const struct seen *seen)
@@ -189,7 +191,7 @@ static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *
 	sample->payload_bytes = headers.payload_bytes;
 	sample->segments = seen->segments;
 	sample->ip_id = headers.ip_id;
-	*(__u64 *)&sample->tos = 0; /* and what is reserved behind it */
+	*(__u64 *)&sample->tos = 0; /* clears the reserved bytes after it too */
 	sample->tos = headers.tos;
 	take_shown_state(&sample->state, tp, shown);
 	hand_over(taken, position);

@@ -1,4 +1,5 @@
-/* The fields of a sample's state as Rust: build.rs runs the preprocessor over this, and src/layout.rs includes what comes of it. */
+/* The fields of a sample's state in Rust: build.rs runs the preprocessor over this file; src/layout.rs includes the
+ * result. */
 #include "fields.h"
 
 #define RUST___u8 u8

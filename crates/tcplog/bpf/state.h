@@ -1,14 +1,14 @@
-/* Reads a control block into a sample. A field that this kernel lacks, or that nobody asked for, becomes 0; `presence.h` tells which
- * the kernel lacks. */
+/* Read a control block into a sample. A field that this kernel lacks, or that was not requested, becomes 0;
+ * `presence.h` reports which ones the kernel lacks. */
 #ifndef SOJOURN_TCPLOG_STATE_H
 #define SOJOURN_TCPLOG_STATE_H
 
 #define CONN inet_conn
 #define SOCK inet_conn.icsk_inet.sk
 
-/* These expect `tp` and `state` where they are used. Each test for a field costs at every packet, so the programs are compiled
- * twice: once with tests only for what some kernel since 5.15 is known to lack, and once, FALLBACK, with a test for each, for
- * the loader to fall back on. */
+/* These macros use `tp` and `state` of the calling function. A test for a field costs time at every packet, so the
+ * programs are compiled twice: once with tests only for fields that some kernel since 5.15 is known to lack, and once
+ * (FALLBACK) with a test for each field. The loader uses the latter where the former does not load. */
 #define EXISTING(from) (bpf_core_field_exists(tp->from) ? tp->from : 0)
 #ifdef FALLBACK
 #define FIELD_OF(from) EXISTING(from)
@@ -17,14 +17,14 @@
 #define FIELD_OF(from) tp->from
 #define BITS(from) BPF_CORE_READ_BITFIELD(tp, from)
 #endif
-/* `shown` is what the kernel shows of a control block without its types (bpf_tcp_sock), where the program may have it: quicker,
- * because such loads need no guard. */
+/* `shown` is struct bpf_tcp_sock, where the program may use it: such loads need no exception handling and are faster. */
 #define FROM struct state *state, struct tcp_sock *tp, struct bpf_tcp_sock *shown
 #define FLAG_IF(bit, condition) ((condition) ? (bit) : 0)
-#define FLAG_OF(bit, value) ((__u32)((value) & 1) * (bit)) /* a bit by itself: no branch */
+#define FLAG_OF(bit, value) ((__u32)((value) & 1) * (bit)) /* a single bit: no branch */
 
-/* Which fields are asked: all, and the loads are as they stand here; or those whose bit is set in these words, which are constants
- * to the verifier: it takes out the branches that are never gone, and of a field that is not asked nothing but its 0 is left. */
+/* The requested fields. NULL: all fields, loaded without a test. Otherwise the bits of these words, which are constants
+ * to the verifier: it removes the branches that are never taken, and only the store of 0 remains for a field that is
+ * not requested. */
 struct asked_fields {
 	__u64 low;
 	__u64 high;
@@ -32,7 +32,7 @@ struct asked_fields {
 #define BIT_OF(name) (FIELD_##name < 64 ? asked->low : asked->high) & (1ULL << (FIELD_##name & 63))
 #define IS_ASKED(name) (!asked || (BIT_OF(name)))
 
-/* How each field of fields.h is read. */
+/* One macro for each way of reading a field (fields.h). */
 #define READ_PLAIN(from) FIELD_OF(from)
 #define READ_SHOWN(from) READ_SHOWN_AS(from, from)
 #define READ_SHOWN_AS(from, name) (shown ? shown->name : FIELD_OF(from))
@@ -55,11 +55,11 @@ typedef __u64 __attribute__((may_alias)) word;
 
 static __always_inline void take_fields(FROM, const struct asked_fields *asked)
 {
-	((word *)(state + 1))[-1] = 0; /* what is reserved lies there, behind fields that are taken next */
+	((word *)(state + 1))[-1] = 0; /* clears the reserved bytes, which end this word; the fields in it are set below */
 	STATE_FIELDS(TAKE, TAKE)
 }
 
-/* The window as it is offered now. */
+/* Compute the receive window that is advertised now. */
 static __always_inline void make_window(struct state *state, struct tcp_sock *tp)
 {
 	__s32 left = tp->rcv_wup + tp->rcv_wnd - state->rcv_nxt;
@@ -67,7 +67,7 @@ static __always_inline void make_window(struct state *state, struct tcp_sock *tp
 	state->rcv_wnd = left > 0 ? left : 0;
 }
 
-/* Adds the time that what limits the sender now has done so (tcp_get_info_chrono_stats). */
+/* Add the running time of the current limit of the sender (tcp_get_info_chrono_stats). */
 static __always_inline void add_running_time(struct state *state, struct tcp_sock *tp)
 {
 	__u32 running = (__u32)bpf_jiffies64() - FIELD_OF(chrono_start);
@@ -134,7 +134,7 @@ static __always_inline void take_all(FROM)
 		take_asked(state, tp, shown, &asked);
 }
 
-/* Functions by themselves, so that they have registers enough. */
+/* Not inlined, so that they have enough registers. */
 static __noinline int take_state(struct state *state, struct tcp_sock *tp)
 {
 	if (state && tp)
@@ -149,7 +149,7 @@ static __noinline int take_shown_state(FROM)
 	return 0;
 }
 
-/* What the chosen fields of enum change are, in its order; the others stay 0. */
+/* Read the fields of enum change, in its order. */
 static __always_inline void take_watched(struct watched *watched, struct tcp_sock *tp)
 {
 	watched->fields[0] = tp->snd_cwnd;

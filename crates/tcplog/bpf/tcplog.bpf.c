@@ -1,7 +1,8 @@
-/* TCP's own state at every packet: samples into a ring for each CPU, every packet into exactly one count.
+/* Log TCP's own state at every packet: samples go into a ring for each CPU, and each packet is counted in exactly one
+ * disposition.
  *
- * The packets are met between IP and TCP (cgroup_skb), on their way in before TCP has dealt with them. Other samples are taken
- * after the fact, at tracepoints and at the callback for RTTs. Every program that hangs on packets lets all of them pass.
+ * The programs see packets between IP and TCP (cgroup_skb); on ingress that is before TCP processes them. Other samples
+ * are taken after TCP has acted, at tracepoints and at the RTT callback. Every packet program lets all packets pass.
  */
 
 #include <linux/bpf.h>
@@ -33,13 +34,13 @@ static __always_inline __u32 segments_of(struct __sk_buff *skb)
 
 	if (segments)
 		return segments;
-	/* Nobody has counted them yet, if there are any (SKB_GSO_DODGY). */
+	/* The stack has not counted the segments yet, if there are several (SKB_GSO_DODGY). */
 	size = skb->gso_size;
 	return size ? (skb->len + size - 1) / size : 1;
 }
 
-/* Counts a packet at the entry. On the way in nothing interrupts us that counts too: the softirq is this CPU's only one; on the
- * way out, where a process can be interrupted, each must be whole. */
+/* Count a packet at the entry. On ingress, in softirq, no other counter runs on this CPU: a plain addition suffices. On
+ * egress a process may be interrupted, so additions are atomic. */
 static __always_inline void count_seen(struct totals *totals, __u32 way, __u32 segments)
 {
 	if (way == POINT_IN) {
@@ -52,7 +53,7 @@ static __always_inline void count_seen(struct totals *totals, __u32 way, __u32 s
 		__sync_fetch_and_add(&totals->segments[POINT_OUT], segments - 1);
 }
 
-/* Counts a packet that has no flow. */
+/* Count a packet without a flow. */
 static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 disposition, __u32 segments)
 {
 	__sync_fetch_and_add(&totals->dispositions[way][disposition], 1);
@@ -61,7 +62,7 @@ static __always_inline int without_flow(struct totals *totals, __u32 way, __u32 
 	return PASS;
 }
 
-/* Counts a packet of a flow at the entry, which gives it its number. */
+/* Count a packet of a flow at the entry and assign its number. */
 static __always_inline void count_in_flow(struct counts *counts, struct seen *seen)
 {
 	seen->packet = __sync_fetch_and_add(&counts->seen, 1);
@@ -69,7 +70,7 @@ static __always_inline void count_in_flow(struct counts *counts, struct seen *se
 		__sync_fetch_and_add(&counts->segments, seen->segments - 1);
 }
 
-/* Whether a sample is wanted of a packet of this flow; else what becomes of the packet. */
+/* Whether a packet of this flow is sampled; otherwise its disposition. */
 static __always_inline __u32 decided(const struct options *asked, struct flow *flow, struct counts *counts, __u32 way,
 				     struct seen *seen)
 {
@@ -127,7 +128,8 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 	if (disposition == DISPOSITION_LOGGED)
 		return PASS;
 	touch(counts, asked);
-	/* Checked where it is used, on the very register: Linux before 5.16 forgets the bounds of 32 bits that were on the stack. */
+	/* Checked here, in the same register: Linux before 5.16 forgets the 32-bit bounds of a value that was on the
+	 * stack. */
 	asm volatile("" : "+r"(disposition));
 	if (disposition >= DISPOSITIONS_OF_FLOW)
 		return PASS;

@@ -1,4 +1,4 @@
-//! How long a spool takes to become records: the folder of a log that was killed, several times over; the spool stays.
+//! Measure how long the conversion of a spool takes: convert the folder of a killed log several times; the spool stays.
 //!
 //! `cargo run --release -p sojourn-tcplog --example settle -- FOLDER [TIMES]`; records go to `FOLDER/settled`.
 

@@ -1,11 +1,11 @@
-//! The law of the log: every packet that was seen meets exactly one disposition, in total and for each flow.
+//! Packet accounting: every packet that was seen is counted in exactly one disposition, in total and for each flow.
 //!
-//! For each direction, in packets and in segments: seen = sum of all dispositions; what the flows met adds up to what was met in
-//! total. And every number that a CPU gave to a record belongs to a record that was made, or had no room.
+//! For each direction, in packets and in segments, seen equals the sum of all dispositions, and the flows' counters add
+//! up to the totals. Every number that a CPU assigned belongs to a record that was made or that had no room.
 //!
-//! What programs count while traffic runs is read while it changes: a packet may be seen already and have no disposition yet. So an
-//! account is exact only when it is still: programs disabled or detached, and read twice with the same result
-//! ([`Account::read_still`] does that). One that is not exact serves to look at, not to check.
+//! Counters are read while the programs run: a packet may be counted as seen and have no disposition yet. They are
+//! therefore exact only when the programs are disabled or detached and two successive readings agree
+//! ([`Account::read_still`]). Inexact counters may be displayed, not checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use std::fmt;
 use crate::layout::{Counts, Flow, Totals, disposition};
 use crate::source::{Source, SourceError};
 
-/// What becomes of a packet that was seen. Those up to [`Disposition::Late`] are the kernel's, in its order.
+/// The disposition of a packet that was seen. Those up to [`Disposition::Late`] are counted in the kernel, in this
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "said once, in the header and in tcp_account")]
 pub enum Disposition {
@@ -29,14 +30,14 @@ pub enum Disposition {
     Control,
     NoRoom,
     Late,
-    /// Left out by the flight recorder, since its flow ended well; or removed with the oldest part of the log.
+    /// Discarded by the flight recorder, because no trigger chose its flow; or deleted with the oldest part of the log.
     Forgotten,
-    /// Could not be written, or what was written could not be read again.
+    /// Could not be written, or could not be read back.
     Broken,
 }
 
 impl Disposition {
-    /// All of them, in order.
+    /// All dispositions, in order.
     pub const ALL: [Self; 14] = [
         Self::Logged,
         Self::Decimated,
@@ -54,7 +55,7 @@ impl Disposition {
         Self::Broken,
     ];
 
-    /// As `tcp_account` calls it.
+    /// The name in `tcp_account`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,7 +76,7 @@ impl Disposition {
         }
     }
 
-    /// Whether nobody asked for it: the packet should have been in the log.
+    /// Whether the packet is missing from the log although the options request it.
     #[must_use]
     pub const fn is_skipped(self) -> bool {
         !matches!(
@@ -84,30 +85,30 @@ impl Disposition {
         )
     }
 
-    /// Whether a packet that met it belongs to a flow.
+    /// Whether packets with this disposition belong to a flow.
     #[must_use]
     pub const fn is_of_flow(self) -> bool {
         (self as usize) < disposition::OF_FLOW || matches!(self, Self::Forgotten | Self::Broken)
     }
 }
 
-/// Packets, and the segments in them.
+/// A count of packets and of the segments in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// As the programs see them: of many segments each, where the kernel puts them together.
+    /// As the programs see them: with many segments each where the kernel uses GSO or GRO.
     pub packets: u64,
-    /// As they are, or were, on the wire.
+    /// As on the wire.
     pub segments: u64,
 }
 
 impl Tally {
-    /// Adds another one.
+    /// Add another count.
     pub fn add(&mut self, other: Self) {
         self.packets = self.packets.saturating_add(other.packets);
         self.segments = self.segments.saturating_add(other.segments);
     }
 
-    /// The smaller of both, packets and segments each.
+    /// The minimum of both, for packets and segments separately.
     pub(crate) fn at_most(self, other: Self) -> Self {
         Self { packets: self.packets.min(other.packets), segments: self.segments.min(other.segments) }
     }
@@ -120,24 +121,24 @@ impl Tally {
     }
 }
 
-/// What was seen one way, and what became of it.
+/// The counters of one direction: packets seen, and each disposition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Counted when a program begins.
+    /// Counted at the entry of a program.
     pub seen: Tally,
     dispositions: [Tally; Disposition::ALL.len()],
-    /// More was left out than the kernel had logged.
+    /// More packets were left out than the kernel had logged.
     is_overdrawn: bool,
 }
 
 impl Counters {
-    /// How many met this disposition.
+    /// Return the count of this disposition.
     #[must_use]
     pub const fn of(&self, disposition: Disposition) -> Tally {
         self.dispositions[disposition as usize]
     }
 
-    /// All dispositions together.
+    /// Return the sum of all dispositions.
     #[must_use]
     pub fn sum(&self) -> Tally {
         self.dispositions.iter().fold(Tally::default(), |mut sum, &tally| {
@@ -152,7 +153,7 @@ impl Counters {
         self.is_overdrawn |= other.is_overdrawn;
     }
 
-    /// Takes so many packets for logged at least: their samples are there.
+    /// Raise the number of logged packets to `logged` at least: that many samples exist.
     pub(crate) fn find(&mut self, logged: Tally) {
         let known = &mut self.dispositions[Disposition::Logged as usize];
         let more = logged.less(*known);
@@ -160,7 +161,7 @@ impl Counters {
         self.seen.add(more);
     }
 
-    /// Takes packets that the kernel logged for left out.
+    /// Move packets from logged to another disposition.
     fn leave_out(&mut self, disposition: Disposition, left: Tally) {
         let logged = &mut self.dispositions[Disposition::Logged as usize];
         self.is_overdrawn |= left.packets > logged.packets || left.segments > logged.segments;
@@ -179,41 +180,41 @@ impl From<&Counts> for Counters {
     }
 }
 
-/// In and out, in this order, as [`crate::layout::point`] numbers them.
+/// Ingress and egress, in the order of [`crate::layout::point`].
 pub type Both = [Counters; 2];
 
-/// The names of the directions, as `tcp_account` has them.
+/// The names of the directions in `tcp_account`.
 pub const DIRECTIONS: [&str; 2] = ["in", "out"];
 
 /// Packets that the kernel logged and user space did not write, by flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     flows: BTreeMap<u64, [Tally; 2]>,
-    /// Of flows that were recorded elsewhere, together.
+    /// The sum over flows that have been recorded elsewhere.
     gone: [Tally; 2],
 }
 
 impl LeftOut {
-    /// Takes note of one packet: of the flow with this cookie, in this direction.
+    /// Count one packet of the flow with this cookie in this direction.
     pub fn note(&mut self, cookie: u64, direction: usize, segments: u64) {
         if let Some(tally) = self.flows.entry(cookie).or_default().get_mut(direction) {
             tally.add(Tally { packets: 1, segments });
         }
     }
 
-    /// Gives away what was left out of a flow, for whoever writes it down: only the sum of it is kept.
+    /// Return and remove the counts of a flow, for the caller to record; they stay in the sum.
     pub fn tell(&mut self, cookie: u64) -> [Tally; 2] {
         let tallies = self.flows.remove(&cookie).unwrap_or_default();
         add_both(&mut self.gone, tallies);
         tallies
     }
 
-    /// Each flow's cookie, with what was left out in and out; but for those that were recorded elsewhere.
+    /// Iterate over the flows' cookies and their counts, in and out, without flows that have been recorded elsewhere.
     pub fn iter(&self) -> impl Iterator<Item = (u64, [Tally; 2])> + '_ {
         self.flows.iter().map(|(&cookie, &tallies)| (cookie, tallies))
     }
 
-    /// All flows together.
+    /// Return the sum over all flows.
     #[must_use]
     pub fn sum(&self) -> [Tally; 2] {
         self.iter().fold(self.gone, |mut sum, (_, tallies)| {
@@ -223,44 +224,44 @@ impl LeftOut {
     }
 }
 
-/// What was counted, in total and for each flow.
+/// The counters in total and of each flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// All packets, also those without a flow.
+    /// All packets, including those without a flow.
     pub all: Both,
-    /// By the cookies of their sockets.
+    /// By socket cookie.
     pub flows: BTreeMap<u64, Both>,
-    /// Flows that are recorded elsewhere, together: nobody has to remember each.
+    /// The sum over flows that have been recorded elsewhere and need not be kept one by one.
     pub gone: Both,
-    /// The first of those that broke the law.
+    /// The first breach among those flows.
     gone_breach: Option<Breach>,
-    /// Records that were made and belong to no packet.
+    /// Records of events, and private states, which belong to no packet.
     pub events: u64,
-    /// Records without room that belong to no packet.
+    /// The same without room in the ring.
     pub events_full: u64,
-    /// Numbers given to records, of all CPUs together.
+    /// The numbers assigned to records, over all CPUs.
     pub numbers: u64,
-    /// Packets that user space left out as filtered: they had numbers, which those that the kernel filters have not.
+    /// Packets that user space filtered: they have record numbers, unlike packets that the kernel filtered.
     filtered_late: u64,
 }
 
 /// One row of `tcp_account`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The cookie of its flow; none: all packets.
+    /// The cookie of its flow; `None`: all packets.
     pub cookie: Option<u64>,
-    /// 0 in, 1 out.
+    /// 0 ingress, 1 egress.
     pub direction: usize,
-    /// Its disposition; none: seen.
+    /// The disposition; `None`: seen.
     pub disposition: Option<Disposition>,
-    /// How many met it.
+    /// How many packets it counts.
     pub tally: Tally,
 }
 
-/// Where the law is broken.
+/// A check of the accounting that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// What was seen has not met one disposition each.
+    /// The dispositions do not add up to the packets seen.
     #[error("{whose}, {direction}: {seen} {unit} were seen, but dispositions were counted for {met}")]
     Dispositions {
         /// A flow, or all.
@@ -269,12 +270,12 @@ pub enum Breach {
         direction: &'static str,
         /// packets, segments.
         unit: &'static str,
-        /// How many were seen.
+        /// The count of packets seen.
         seen: u64,
-        /// How many met a disposition.
+        /// The sum of the dispositions.
         met: u64,
     },
-    /// The flows do not add up to the total.
+    /// The flows' counters do not add up to the total.
     #[error("{direction}, {disposition}: {all} {unit} in total, but {flows} of all flows together")]
     Flows {
         /// in, out.
@@ -283,12 +284,12 @@ pub enum Breach {
         disposition: &'static str,
         /// packets, segments.
         unit: &'static str,
-        /// How many there were in total.
+        /// The total.
         all: u64,
-        /// How many the flows had.
+        /// The sum over the flows.
         flows: u64,
     },
-    /// More was left out than there was.
+    /// More packets were left out than were logged.
     #[error("{whose}, {direction}: more records were left out than the kernel had logged")]
     Overdrawn {
         /// A flow, or all.
@@ -296,26 +297,26 @@ pub enum Breach {
         /// in, out.
         direction: &'static str,
     },
-    /// Numbers were given to no record.
+    /// The numbers assigned differ from the records made or without room.
     #[error("{numbers} numbers were given to records, but {records} records were made or had no room")]
     Numbers {
-        /// How many numbers.
+        /// The numbers assigned.
         numbers: u64,
-        /// How many records.
+        /// The records.
         records: u64,
     },
-    /// The gaps do not add up to what had no room.
+    /// The gaps in the numbers differ from the records without room.
     #[error("{missing} records are missing in the rows of numbers, but {full} had no room")]
     Gaps {
-        /// How many numbers are missing.
+        /// The numbers missing.
         missing: u64,
-        /// How many records had no room.
+        /// The records without room.
         full: u64,
     },
 }
 
 impl Account {
-    /// Adds what one CPU counted.
+    /// Add the counters of one CPU.
     pub fn add_totals(&mut self, totals: &Totals) {
         for (direction, counters) in self.all.iter_mut().enumerate() {
             counters.seen.add(Tally { packets: totals.seen[direction], segments: totals.segments[direction] });
@@ -329,13 +330,13 @@ impl Account {
         self.numbers += totals.number;
     }
 
-    /// Adds what a flow counted: one in use, or one that has been released.
+    /// Add the counters of a flow, in use or released.
     pub fn add_flow(&mut self, flow: &Flow) {
         let both = self.flows.entry(flow.cookie).or_default();
         both.iter_mut().zip(both_of(flow)).for_each(|(counters, counts)| counters.add(&counts));
     }
 
-    /// Adds what a flow counted that has been released and is recorded elsewhere.
+    /// Add the counters of a released flow that is recorded elsewhere.
     pub fn add_gone(&mut self, flow: &Flow) {
         self.add_told(flow.cookie, &both_of(flow));
     }
@@ -347,8 +348,8 @@ impl Account {
         self.gone.iter_mut().zip(both).for_each(|(counters, counts)| counters.add(counts));
     }
 
-    /// Reads what was counted so far; `released` has the flows whose slots have been given back, as they were then, or their
-    /// sum. Exact if nothing is being counted now.
+    /// Read the counters. `released` holds the counters of the flows whose slots have been freed, each or in sum. The
+    /// result is exact if no program is counting now.
     ///
     /// # Errors
     /// When the source cannot be read.
@@ -359,8 +360,8 @@ impl Account {
         Ok(account)
     }
 
-    /// Reads until two readings in a row are the same and lawful, at most so often, and waits in between. The last reading, and
-    /// whether it is still: exact.
+    /// Read until two successive readings agree and pass the check, at most `tries` times; call `wait` in between.
+    /// Return the last reading, and whether it is exact.
     ///
     /// # Errors
     /// When the source cannot be read.
@@ -382,27 +383,27 @@ impl Account {
         Ok((last, false))
     }
 
-    /// Takes packets that the kernel logged and user space did not write: [`Disposition::Forgotten`], [`Disposition::Broken`], or
-    /// [`Disposition::Filtered`] where they are the log's own.
+    /// Move packets that the kernel logged and user space did not write to [`Disposition::Forgotten`],
+    /// [`Disposition::Broken`], or, for the log's own connections, [`Disposition::Filtered`].
     pub fn leave_out(&mut self, disposition: Disposition, left_out: &LeftOut) {
         if disposition == Disposition::Filtered {
             self.filtered_late += left_out.sum().iter().map(|tally| tally.packets).sum::<u64>();
         }
         for (cookie, tallies) in left_out.iter() {
-            // What comes of a flow when it is gone is a part of that sum.
+            // A flow that is not kept by itself is part of the sum.
             leave_out(self.flows.get_mut(&cookie).unwrap_or(&mut self.gone), disposition, tallies);
         }
         leave_out(&mut self.gone, disposition, left_out.gone);
         leave_out(&mut self.all, disposition, left_out.sum());
     }
 
-    /// Records that had no room, of any kind.
+    /// Return the number of records without room, of any kind.
     #[must_use]
     pub fn full(&self) -> u64 {
         self.all.iter().map(|counters| counters.of(Disposition::Full).packets).sum::<u64>() + self.events_full
     }
 
-    /// Holds the account to the law; of one that is exact.
+    /// Check the accounting; valid for exact counters only.
     ///
     /// # Errors
     /// The first breach.
@@ -412,7 +413,7 @@ impl Account {
         check_counters(&"flows that have ended", &self.gone)?;
         self.flows.iter().try_for_each(|(&cookie, both)| check_flow(cookie, both))?;
         self.check_flows()?;
-        // What was left out later had a number too.
+        // Packets that were left out later have record numbers too.
         let of_packets = |counters: &Counters| {
             [Disposition::Logged, Disposition::Forgotten, Disposition::Broken, Disposition::Full]
                 .map(|disposition| counters.of(disposition).packets)
@@ -424,7 +425,7 @@ impl Account {
         require(self.numbers == records, || Breach::Numbers { numbers: self.numbers, records })
     }
 
-    /// Holds the gaps that were found to the records that had no room.
+    /// Compare the gaps found in the numbers with the records without room.
     ///
     /// # Errors
     /// When they differ.
@@ -432,19 +433,19 @@ impl Account {
         require(missing == self.full(), || Breach::Gaps { missing, full: self.full() })
     }
 
-    /// The rows of `tcp_account` on all packets: seen and every disposition.
+    /// Iterate over the rows of `tcp_account` for all packets: seen, and every disposition.
     pub fn totals(&self) -> impl Iterator<Item = Entry> + use<> {
         rows(None, &self.all)
     }
 
-    /// The same where so many packets that were logged have been removed again.
+    /// The same, with packets of deleted parts moved from logged to forgotten.
     pub fn totals_without(&self, removed: [Tally; 2]) -> impl Iterator<Item = Entry> + use<> {
         let mut all = self.all;
         leave_out(&mut all, Disposition::Forgotten, removed);
         rows(None, &all)
     }
 
-    /// The rows of `tcp_account`: those on all packets; of each flow that is not recorded elsewhere, the dispositions that it can meet.
+    /// Iterate over the rows of `tcp_account`: for all packets, then for each flow that is not recorded elsewhere.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.totals().chain(self.flows.iter().flat_map(|(&cookie, both)| rows(Some(cookie), both)))
     }
@@ -478,12 +479,12 @@ pub(crate) fn add_both(sum: &mut [Tally; 2], more: [Tally; 2]) {
     sum.iter_mut().zip(more).for_each(|(sum, more)| sum.add(more));
 }
 
-/// Takes packets that the kernel logged for left out, both ways.
+/// Move packets that the kernel logged to another disposition, in both directions.
 pub(crate) fn leave_out(both: &mut Both, disposition: Disposition, tallies: [Tally; 2]) {
     both.iter_mut().zip(tallies).for_each(|(counters, tally)| counters.leave_out(disposition, tally));
 }
 
-/// Holds one flow to the law.
+/// Check the counters of one flow.
 pub(crate) fn check_flow(cookie: u64, both: &Both) -> Result<(), Breach> {
     check_counters(&format_args!("flow {cookie:#x}"), both)
 }

@@ -1,4 +1,4 @@
-//! Samples as the kernel gives them into rows with the units of the tables. Sequence numbers and 32-bit counters wrap.
+//! Convert samples from the kernel into rows in the units of the tables. Sequence numbers and 32-bit counters wrap.
 
 use sojourn_record::{Filling, Number, Value, kind, tcp};
 use sojourn_time::Time;
@@ -7,10 +7,10 @@ use crate::layout::{Sample, State, point};
 
 const MICROSECONDS: i64 = 1_000_000;
 
-/// `packet` of a sample that belongs to none.
+/// The value of `packet` in a sample without a packet.
 const NO_PACKET: u64 = u64::MAX;
 
-// Of include/net/tcp_states.h.
+// From include/net/tcp_states.h.
 const SYN_SENT: u8 = 2;
 const SYN_RECV: u8 = 3;
 const FIN_WAIT1: u8 = 4;
@@ -18,29 +18,29 @@ const CLOSE_WAIT: u8 = 8;
 const LAST_ACK: u8 = 9;
 const CLOSING: u8 = 11;
 
-/// Where a sample belongs, and what its jiffies are.
+/// The context of a sample that its bytes do not hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The block's number.
     pub block: i32,
-    /// The flow's.
+    /// The flow's number.
     pub flow: i32,
     /// The CPU that took it.
     pub cpu: u32,
-    /// Jiffies a second.
+    /// Jiffies per second.
     pub hz: u32,
 }
 
-/// A sample, and where it belongs.
+/// A sample with its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
     /// The sample.
     pub sample: Sample,
-    /// Where it belongs.
+    /// Its context.
     pub place: Place,
 }
 
-/// Returns the row of a sample.
+/// Return the row of a sample.
 #[must_use]
 pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
     tcp::Sample {
@@ -56,8 +56,8 @@ pub fn row(sample: &Sample, place: Place) -> tcp::Sample {
     }
 }
 
-/// Appends samples to the columns of `tcp_samples`, one column after the other: the same values as of their rows, which nobody has
-/// to make and copy.
+/// Append samples to the columns of `tcp_samples`, column by column. The values equal those of [`row`], without the
+/// cost of building rows.
 pub fn fill(samples: &[Placed], to: &mut Filling<'_>) {
     put::<kind::Int32, _>(samples, &[], to, |_, place| place.block);
     put::<kind::Int32, _>(samples, &[], to, |_, place| place.flow);
@@ -79,7 +79,7 @@ pub fn fill(samples: &[Placed], to: &mut Filling<'_>) {
     fill_state(samples, to);
 }
 
-/// Appends one column.
+/// Append one column.
 fn put<K: Number, V: Value<K>>(
     samples: &[Placed],
     names: &[&str],
@@ -89,7 +89,7 @@ fn put<K: Number, V: Value<K>>(
     to.numbers::<K>(samples.iter().map(move |placed| of(&placed.sample, &placed.place).cell(names)));
 }
 
-/// Appends one column that is null where a sample is of no packet.
+/// Append one column that is null for samples without a packet.
 fn put_of_packet<K: Number, V: Value<K>>(samples: &[Placed], to: &mut Filling<'_>, of: impl Fn(&Sample) -> V + Copy) {
     put::<K, _>(samples, &[], to, |sample, _| is_of_packet(sample).then(|| of(sample)));
 }
@@ -102,12 +102,12 @@ fn before(sample: &Sample) -> Option<u8> {
     matches!(sample.point, point::STATE | point::RECOVERY).then_some(sample.detail.to_be_bytes()[0])
 }
 
-/// The connection's state; of a change, what it becomes.
+/// The connection's state; at a change, the new state.
 fn state_told(sample: &Sample) -> u8 {
     if sample.point == point::STATE { sample.detail.to_be_bytes()[1] } else { sample.state.state }
 }
 
-/// Congestion control's state; of a change, what it becomes.
+/// The state of congestion control; at a change, the new state.
 fn ca_state_told(sample: &Sample) -> u8 {
     if sample.point == point::RECOVERY { sample.detail.to_be_bytes()[1] } else { sample.state.ca_state }
 }
@@ -127,8 +127,8 @@ fn packet_of(sample: &Sample) -> tcp::SampledPacket {
     }
 }
 
-/// Makes of each column of the control block what its declaration says: the field of its name, or another, or what a function
-/// makes of some; and the list of the fields that each is made of.
+/// Generate the conversion of each column of the control block from its declaration: the field of the same name,
+/// another field, or a function of several fields. Also generate the list of source fields of each column.
 macro_rules! convert {
     ($(#[$meta:meta])* (nullable) State; {$(
         $field:ident: $type:ty => $column:ident: $kind:ident $(of $names:ident)? ($unit:literal) $(or $null:ident)?
@@ -144,7 +144,7 @@ macro_rules! convert {
             });)*
         }
 
-        /// The columns, each with the fields of [`State`] that it is made of.
+        /// The columns, each with its source fields of [`State`].
         pub(crate) const COLUMNS: &[(&str, &[&str])] =
             &[$((stringify!($column), convert!(@fields $field $($($from)+)?)),)*];
     };
@@ -214,37 +214,37 @@ fn in_flight(state: &State, _: u32) -> u32 {
     behind(state.snd_nxt, state.snd_una)
 }
 
-/// Returns what an RTT is that the kernel holds in eighths; 0 is none yet.
+/// Convert an RTT that the kernel keeps in eighths; 0 means that there is none yet.
 fn eighths(us: u32) -> Option<f64> {
     (us != 0).then(|| f64::from(us) / 8.0)
 }
 
-/// Returns how far `end` is ahead of `start`; 0 where it is behind.
+/// Return how far `end` is ahead of `start`; 0 where it is behind.
 fn behind(end: u32, start: u32) -> u32 {
     end.wrapping_sub(start).cast_signed().max(0).cast_unsigned()
 }
 
-/// User data to send or without acknowledgement. SYN and FIN take a sequence number each and are no data.
+/// User data that is unsent or unacknowledged. SYN and FIN take one sequence number each and are no data.
 fn snd_queued(state: &State, _: u32) -> u32 {
     let is_off_by_one = matches!(state.state, SYN_SENT | SYN_RECV | FIN_WAIT1 | LAST_ACK | CLOSING);
     behind(state.write_seq, state.snd_una).saturating_sub(is_off_by_one.into())
 }
 
-/// User data that can be read; the peer's FIN is none.
+/// User data that can be read, without the peer's FIN.
 fn rcv_queued(state: &State, _: u32) -> u32 {
     let is_off_by_one = matches!(state.state, CLOSE_WAIT | LAST_ACK | CLOSING);
     behind(state.rcv_nxt, state.copied_seq).saturating_sub(is_off_by_one.into())
 }
 
 fn pacing_rate(state: &State, _: u32) -> i64 {
-    // sk_pacing_rate is an unsigned long: all ones is no limit.
+    // sk_pacing_rate is an unsigned long: all ones means no limit.
     if state.pacing_rate == u64::MAX {
         return -1;
     }
     i64::try_from(state.pacing_rate.saturating_mul(8)).unwrap_or(i64::MAX)
 }
 
-/// As tcp_compute_delivery_rate has it.
+/// The computation of tcp_compute_delivery_rate.
 fn delivery_rate(state: &State, _: u32) -> Option<f64> {
     let bits = f64::from(state.rate_delivered) * f64::from(state.mss_cache) * 8.0;
     (state.rate_interval_us != 0).then(|| bits * 1e6 / f64::from(state.rate_interval_us))
@@ -304,14 +304,14 @@ mod tests {
         assert_eq!(row.limited_by.map(|by| tcp::LIMITS[usize::from(by)]), Some("receiver"));
     }
 
-    /// A change of a field changes the columns that are declared to be made of it, and no other.
+    /// Changing a field changes exactly the columns that are declared to depend on it.
     #[test]
     fn a_column_is_made_of_its_own_fields() {
         let shown = |bytes: &[u8]| {
             let state = converted(&whole(bytes).unwrap());
             tcp::Sample { state, ..tcp::Sample::default() }.to_json()
         };
-        // Values that no other field has, and small ones where a value can be none of many.
+        // Unique values, and small ones for fields with few valid values.
         let numbers = State { srtt_us8: 80_000, snd_una: 1_000, copied_seq: 1_000, state: 1, chrono: 1, ..state() };
         let numbers = State { snd_nxt: 9_000, write_seq: 9_500, rcv_nxt: 9_900, mss_cache: 1_448, ..numbers };
         let numbers = State { rate_delivered: 10, rate_interval_us: 100, ..numbers };
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((row.in_flight_bytes, row.snd_queued_bytes), (100, 200));
         let row = converted(&State { copied_seq: u32::MAX, rcv_nxt: 4, ..state });
         assert_eq!(row.rcv_queued_bytes, 5);
-        // Never negative, whatever another CPU was doing to the socket.
+        // Never negative, even while another CPU changes the socket.
         let row = converted(&State { copied_seq: 5, rcv_nxt: 4, ..state });
         assert_eq!(row.rcv_queued_bytes, 0);
     }
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!((told.before, told.packet.map(|packet| packet.number)), (None, Some(0)));
     }
 
-    /// Makes columns of samples both ways, and holds one against the other.
+    /// Convert samples by rows and by columns, and compare the results.
     fn assert_columns_are_those_of_the_rows(samples: &[Placed], absent: &HashSet<String>) {
         let rows: Vec<_> = samples.iter().map(|placed| row(&placed.sample, placed.place)).collect();
         let mut by_rows = Rows::<tcp::Sample>::new(absent);
@@ -410,7 +410,7 @@ mod tests {
             let samples: Vec<_> = bytes.iter().map(|(bytes, is_of_packet, is_early)| {
                 let mut sample: Sample = whole(bytes).unwrap();
                 sample.point %= point::DESTROY + 1;
-                // What has a column of its own kind of number, and what a connection that has begun lacks.
+                // Keep values in the range of their columns; give early samples what a new connection lacks.
                 (sample.number, sample.time_ns) = (sample.number >> 1, sample.time_ns >> 1);
                 (sample.packet_bytes, sample.payload_bytes) = (sample.packet_bytes >> 1, sample.payload_bytes >> 1);
                 sample.packet = if *is_of_packet { sample.packet >> 1 } else { NO_PACKET };

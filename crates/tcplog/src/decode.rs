@@ -1,10 +1,11 @@
-//! Bytes into what [`crate::layout`] declares, and back. Foreign bytes: lengths and kinds are checked, nothing panics.
+//! Decode bytes into the structures of [`crate::layout`], and encode them. Input is untrusted: lengths and kinds are
+//! checked, and nothing panics.
 
 use std::mem::offset_of;
 
 use crate::layout::{PrivateState, Sample, kind, point};
 
-/// A record of a ring.
+/// A record from a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A sample.
@@ -13,29 +14,29 @@ pub enum Event {
     Private(PrivateState),
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// No such kind.
+    /// The kind is unknown.
     #[error("decode a record: no kind is called {0}")]
     Kind(u8),
-    /// No such point.
+    /// The point is unknown.
     #[error("decode a record: no point is called {0}")]
     Point(u8),
     /// Too short or too long for its kind.
     #[error("decode a record: {found} bytes where {expected} make one")]
     Length {
-        /// How many a record of its kind has.
+        /// The length of a record of this kind.
         expected: usize,
-        /// How many there are.
+        /// The actual length.
         found: usize,
     },
 }
 
-/// Returns the record that these bytes are.
+/// Decode the record in these bytes.
 ///
 /// # Errors
-/// When they are none.
+/// When they are not a valid record.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     Ok(match check(bytes)? {
         Kind::Sample => Event::Sample(Raw::take(&mut &*bytes)),
@@ -43,17 +44,17 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     })
 }
 
-/// What kind of record some bytes are.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Sample,
     Private,
 }
 
-/// Returns what kind of record these bytes are, without a copy of them.
+/// Check that these bytes are a record, without copying them; return its kind.
 ///
 /// # Errors
-/// When they are none.
+/// When they are not a valid record.
 pub(crate) fn check(bytes: &[u8]) -> Result<Kind, DecodeError> {
     let (kind, expected) = match bytes.first() {
         Some(&kind::SAMPLE) => (Kind::Sample, Sample::BYTES),
@@ -70,7 +71,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Kind, DecodeError> {
     }
 }
 
-/// Returns the value that these bytes, all of them, are.
+/// Decode a value from these bytes, which it must use up exactly.
 pub(crate) fn whole<R: Raw>(bytes: &[u8]) -> Result<R, DecodeError> {
     if bytes.len() != R::BYTES {
         return Err(DecodeError::Length { expected: R::BYTES, found: bytes.len() });
@@ -78,17 +79,17 @@ pub(crate) fn whole<R: Raw>(bytes: &[u8]) -> Result<R, DecodeError> {
     Ok(R::take(&mut &*bytes))
 }
 
-/// Something that lies in memory as the kernel's programs write it.
+/// A value in the memory layout of the kernel's programs.
 pub trait Raw {
-    /// How many bytes it takes.
+    /// The size in bytes.
     const BYTES: usize;
-    /// Its fields, with where each begins; none of a number.
+    /// The fields with their offsets; empty for a number.
     const FIELDS: &[(&str, usize)] = &[];
 
-    /// Takes it off the front of the bytes; zeros where they end.
+    /// Decode the value from the front of the bytes and advance them; zeros where they are too short.
     fn take(bytes: &mut &[u8]) -> Self;
 
-    /// Appends it.
+    /// Append the value's bytes.
     fn put(&self, bytes: &mut Vec<u8>);
 }
 
@@ -128,7 +129,7 @@ impl<R: Raw, const N: usize> Raw for [R; N] {
     }
 }
 
-/// Declares a structure by its fields, in order; that they leave no hole is checked when it is compiled.
+/// Declare a structure by its fields, in order; a hole between fields is a compile error.
 macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
         $(#[$meta])*
@@ -154,7 +155,7 @@ macro_rules! layout {
 
             #[inline]
             fn take(bytes: &mut &[u8]) -> Self {
-                // One check of the length, so that none is left for the fields.
+                // A single length check, so that the fields need none.
                 const ZERO: [u8; size_of::<$name>()] = [0; size_of::<$name>()];
                 let (first, rest) = bytes.split_first_chunk::<{ size_of::<$name>() }>().unwrap_or((&ZERO, &[]));
                 *bytes = rest;

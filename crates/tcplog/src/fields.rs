@@ -1,7 +1,7 @@
-//! Which fields of a control block a log has: those that this kernel has, and of them those that are asked.
+//! The fields of the control block that a log holds: those that this kernel has and that were requested.
 //!
-//! Fields are asked for by the columns that are made of them. A column that is not asked is null in every row, as one is that
-//! the kernel lacks; a column whose fields are all taken for another one's sake is there.
+//! Fields are requested by the columns that are computed from them. A column that was not requested is null in every
+//! row, like one that the kernel lacks. A column whose fields were all requested for other columns is present.
 
 use sojourn_time::near::did_you_mean;
 
@@ -9,16 +9,16 @@ use crate::convert::COLUMNS;
 use crate::decode::Raw;
 use crate::layout::{Sample, State, kind};
 
-/// How many fields there are: all but what is reserved, as `bpf/fields.h` has them.
+/// The number of fields: all of `bpf/fields.h` without the reserved bytes.
 pub(crate) const FIELDS: usize = State::FIELDS.len() - 1;
 
-/// The word for every field.
+/// The name for every field.
 pub const ALL: &str = "all";
 
-/// The word for what FreeBSD's SIFTR logs, of which a line of it is made.
+/// The name for the fields that FreeBSD's SIFTR logs and that its log format needs.
 pub const SIFTR: &str = "siftr";
 
-/// The columns of that name.
+/// The columns of `siftr`.
 pub const SIFTR_COLUMNS: [&str; 18] = [
     "state",
     "snd_cwnd",
@@ -40,7 +40,7 @@ pub const SIFTR_COLUMNS: [&str; 18] = [
     "num_sacks",
 ];
 
-/// What else a field is made of in `bpf/state.h`.
+/// Fields on which other fields depend in `bpf/state.h`.
 const MADE_OF: [(&str, &str); 4] = [
     ("rcv_wnd", "rcv_nxt"),
     ("chrono_busy_jiffies", "chrono"),
@@ -48,7 +48,7 @@ const MADE_OF: [(&str, &str); 4] = [
     ("chrono_sndbuf_jiffies", "chrono"),
 ];
 
-/// The fields that are asked.
+/// The requested fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSet([bool; FIELDS]);
 
@@ -62,10 +62,10 @@ impl FieldSet {
     /// Every field.
     pub const EVERY: Self = Self([true; FIELDS]);
 
-    /// Reads what is asked: `all`, `siftr`, the names of columns, or several of them.
+    /// Parse a request: `all`, `siftr`, or names of columns; several are combined.
     ///
     /// # Errors
-    /// With a word that means nothing here, and what is wrong with it.
+    /// When a name is unknown: the name, and the message.
     pub fn read(words: &[String]) -> Result<Self, (&str, String)> {
         let mut asked = [false; FIELDS];
         for word in words {
@@ -81,14 +81,14 @@ impl FieldSet {
         Ok(Self(asked))
     }
 
-    /// Whether a column can be made of what is asked.
+    /// Return whether the requested fields suffice for a column.
     #[must_use]
     pub fn has(&self, column: &str) -> bool {
         fields_of(column).is_some_and(|fields| is_in(&self.0, fields))
     }
 
-    /// Returns the columns that a log has whose kernel has these fields, those that it lacks, and of the latter those that
-    /// only nobody asked for.
+    /// Return the columns of a log on a kernel with these fields: those present, those absent, and those absent only
+    /// because they were not requested.
     pub(crate) fn columns(&self, present: &[bool; FIELDS]) -> Columns {
         let of = |has: &dyn Fn(&[&str]) -> bool| {
             COLUMNS.iter().filter(|(_, fields)| has(fields)).map(|(name, _)| *name).collect::<Vec<_>>()
@@ -100,13 +100,13 @@ impl FieldSet {
         }
     }
 
-    /// The same of a source that has every field.
+    /// The same for a source that has every field.
     #[must_use]
     pub fn columns_of_all(&self) -> Columns {
         self.columns(&[true; FIELDS])
     }
 
-    /// A bit for each field, in their order; all ones: every field.
+    /// The requested fields as one bit each, in order; all ones: every field.
     pub(crate) fn words(&self) -> [u64; 2] {
         if self.0.iter().all(|is_asked| *is_asked) {
             return [u64::MAX; 2];
@@ -115,7 +115,7 @@ impl FieldSet {
         [bits as u64, (bits >> 64) as u64]
     }
 
-    /// Makes the fields of a record 0 that are not asked, as the programs in the kernel do.
+    /// Set the fields of a record that were not requested to 0, as the programs in the kernel do.
     pub fn clear(&self, record: &mut [u8]) {
         if record.first() != Some(&kind::SAMPLE) {
             return;
@@ -131,15 +131,15 @@ impl FieldSet {
 /// The columns of a log's samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {
-    /// That have values.
+    /// Columns that have values.
     pub there: Vec<&'static str>,
-    /// That are null in every row.
+    /// Columns that are null in every row.
     pub absent: Vec<&'static str>,
-    /// Of these, the ones that the kernel has and nobody asked for.
+    /// Absent columns that the kernel has but nobody requested.
     pub unasked: Vec<&'static str>,
 }
 
-/// The names of the fields, in their order.
+/// Iterate over the names of the fields, in order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     State::FIELDS.iter().take(FIELDS).map(|(name, _)| *name)
 }

@@ -1,12 +1,12 @@
-//! The flight recorder: keeps the last samples of each flow, and gives them out only when the flow has a trigger.
+//! The flight recorder: keep the last samples of each flow, and write them only after a trigger.
 //!
-//! A trigger is one of [`Triggers`], or that somebody asks. Then what is kept goes out, and so do the next samples, until so
-//! many, or so much time, have passed. How much is kept of a flow is a number of samples or a span of time, and in either case no
-//! more than the room for all flows holds. A flow that ends without a trigger is discarded; its packets are counted
-//! by flow and direction, so that the law of the log holds. Samples come as the bytes that the rings hold and go out as these.
+//! A trigger is one of [`Triggers`], or a request. Then the kept samples are written, followed by the next samples
+//! until a number of samples or a time has passed. Each flow keeps a number of samples or a time span, within a memory
+//! limit for all flows. A flow that ends without a trigger is discarded; its packets are counted by flow and direction,
+//! so that the packet accounting adds up. Records are passed as the bytes of the rings.
 //!
-//! "Last" means last to come: the rings of several CPUs are drained one after another, so samples of a flow on two CPUs may
-//! change places within one drain. Pure: bytes in, bytes out.
+//! Samples are ordered by arrival: the rings of several CPUs are drained one after another, so samples of a flow from
+//! two CPUs may be reordered within one drain. Pure: bytes in, bytes out.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
@@ -19,33 +19,33 @@ pub use trigger::{KINDS, NAMES, Triggers};
 
 mod trigger;
 
-/// How many of the samples that went out are remembered for the private state that follows them.
+/// How many written samples are remembered, to match the private state that follows them.
 const REMEMBERED: usize = 8;
 
-/// What is asked of a flight recorder.
+/// The options of a flight recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlightOptions {
     /// How much of each flow is kept: at least 1 sample.
     pub keep: Keep,
-    /// How much more goes out after a trigger.
+    /// How much is written after a trigger.
     pub after: Keep,
-    /// What the triggers are.
+    /// The triggers.
     pub on: Triggers,
-    /// How much may be kept of all flows together: beyond it, the flows that have been silent for longest are discarded.
+    /// The memory limit over all flows: beyond it, the flows that have been idle longest are discarded.
     pub limit_bytes: usize,
 }
 
-/// So much of a flow.
+/// An amount of a flow's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// So many samples.
+    /// This number of samples.
     Samples(usize),
-    /// The samples of so long a time.
+    /// The samples of this time span.
     Span(Nanos),
 }
 
 impl FlightOptions {
-    /// The last `keep` and half as much after any event, in 256 MiB.
+    /// Keep the last `keep`, write half as much after any event, and use at most 256 MiB.
     #[must_use]
     pub const fn keeping(keep: Keep) -> Self {
         let after = match keep {
@@ -56,19 +56,19 @@ impl FlightOptions {
     }
 }
 
-/// How many records of each kind there were.
+/// Counts of records by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Samples of a packet.
     pub packets: u64,
-    /// Samples after the fact.
+    /// Samples at events.
     pub events: u64,
     /// Private states.
     pub privates: u64,
 }
 
 impl Recorded {
-    /// All of them.
+    /// Return the total.
     #[must_use]
     pub const fn sum(self) -> u64 {
         self.packets + self.events + self.privates
@@ -81,11 +81,11 @@ pub struct Flight {
     options: FlightOptions,
     flows: HashMap<u64, Kept>,
     kept_bytes: usize,
-    /// Counts what came, to tell who has been silent for longest.
+    /// Counts the records received, to find the flow that has been idle longest.
     clock: u64,
     left_out: LeftOut,
     forgotten: Recorded,
-    /// How often there was a trigger of each kind.
+    /// The number of triggers of each kind.
     triggers: [u64; KINDS],
     /// The time of the latest sample of any flow.
     latest_ns: u64,
@@ -95,17 +95,17 @@ pub struct Flight {
 #[derive(Debug, Default)]
 struct Kept {
     samples: VecDeque<Record>,
-    /// How many more samples go out as they come.
+    /// How many more samples are written as they arrive.
     passing: usize,
-    /// And all of those up to this time.
+    /// Samples up to this time are written as they arrive, too.
     passing_until_ns: u64,
-    /// CPU and number of samples that went out lately.
+    /// CPU and number of the samples written last.
     out: VecDeque<(u32, u64)>,
     watch: Watch,
     last_come: u64,
 }
 
-/// A sample, with the private state that belongs to it.
+/// A sample with its private state.
 #[derive(Debug)]
 struct Record {
     cpu: u32,
@@ -113,11 +113,11 @@ struct Record {
     private: Option<Vec<u8>>,
 }
 
-/// Where records go: the CPU, and the event's bytes.
+/// The sink for records: the CPU, and the record's bytes.
 type Out<'a> = &'a mut dyn FnMut(u32, &[u8]);
 
 impl Flight {
-    /// A recorder that has kept nothing yet.
+    /// Create an empty recorder.
     #[must_use]
     pub fn new(options: FlightOptions) -> Self {
         Self {
@@ -132,8 +132,8 @@ impl Flight {
         }
     }
 
-    /// Takes a record of a CPU and hands on what is to be written now: nothing, itself, or much. What is neither a sample nor a
-    /// private state goes out as it is.
+    /// Take a record of a CPU and pass on what must be written now: nothing, this record, or many. A record that is
+    /// neither a sample nor a private state is passed on unchanged.
     pub fn take(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
         match event.first() {
             Some(&kind::SAMPLE) if event.len() >= size_of::<Sample>() => self.take_sample(cpu, event, out),
@@ -142,12 +142,12 @@ impl Flight {
         }
     }
 
-    /// Gives out what is kept of a flow, or of all, because somebody asks; and what comes next of it.
+    /// Write the kept samples of a flow, or of all flows, on request, and the next ones as after a trigger.
     pub fn dump(&mut self, cookie: Option<u64>, out: Out<'_>) {
         let asked: Vec<u64> =
             self.flows.keys().copied().filter(|at| cookie.is_none_or(|cookie| cookie == *at)).collect();
         for at in asked {
-            // A flow that has been idle holds samples that were young when the last one came.
+            // Samples of an idle flow may have become too old since its last one arrived.
             self.expire(at, self.latest_ns);
             if let Some(flow) = self.flows.get_mut(&at) {
                 self.kept_bytes -= flow.release(out);
@@ -156,7 +156,7 @@ impl Flight {
         }
     }
 
-    /// Discards a flow that has ended: its slot is about to be released, and all of its samples have been taken.
+    /// Discard a flow that has ended. All its samples must have been taken; its slot is released next.
     pub fn end(&mut self, cookie: u64) {
         if let Some(mut flow) = self.flows.remove(&cookie) {
             while let Some(record) = flow.samples.pop_front() {
@@ -165,37 +165,37 @@ impl Flight {
         }
     }
 
-    /// The same; gives away how many of its packets were forgotten, for whoever writes it down.
+    /// Discard it, and return the counts of its discarded packets for the caller to record.
     pub fn tell_end(&mut self, cookie: u64) -> [Tally; 2] {
         self.end(cookie);
         self.left_out.tell(cookie)
     }
 
-    /// Discards all that is kept: nothing comes any more.
+    /// Discard all kept samples at the end of the log.
     pub fn finish(&mut self) {
         let cookies: Vec<u64> = self.flows.keys().copied().collect();
         cookies.into_iter().for_each(|cookie| self.end(cookie));
     }
 
-    /// Packets forgotten so far, by flow and direction.
+    /// Return the discarded packets by flow and direction.
     #[must_use]
     pub const fn left_out(&self) -> &LeftOut {
         &self.left_out
     }
 
-    /// Records forgotten so far.
+    /// Return the number of discarded records.
     #[must_use]
     pub const fn forgotten(&self) -> Recorded {
         self.forgotten
     }
 
-    /// How often a flow had a trigger of each kind, as [`NAMES`] has them.
+    /// Return the number of triggers of each kind, in the order of [`NAMES`].
     #[must_use]
     pub const fn triggers(&self) -> [u64; KINDS] {
         self.triggers
     }
 
-    /// Records kept now.
+    /// Return the number of records kept now.
     #[must_use]
     pub fn kept(&self) -> Recorded {
         let mut kept = Recorded::default();
@@ -223,7 +223,7 @@ impl Flight {
         self.keep_sample(cpu, event);
     }
 
-    /// Discards what is older of a flow than the span that is kept, now that it is this time.
+    /// Discard the samples of a flow that are older than the span at this time.
     fn expire(&mut self, cookie: u64, now_ns: u64) {
         let Keep::Span(span) = self.options.keep else { return };
         let from = now_ns.saturating_sub(span.0.max(0).cast_unsigned());
@@ -243,7 +243,7 @@ impl Flight {
         if let Some(record) = &oldest {
             self.discard(cookie, record);
         }
-        // Its place in memory is the new one's.
+        // Reuse the memory of the discarded sample.
         let mut sample = oldest.map(|record| record.sample).unwrap_or_default();
         sample.clear();
         sample.extend_from_slice(event);
@@ -255,7 +255,7 @@ impl Flight {
         self.hold_limit(cookie);
     }
 
-    /// A private state goes where its sample went.
+    /// Handle a private state like its sample: keep, write or discard it.
     fn take_private(&mut self, cpu: u32, event: &[u8], out: Out<'_>) {
         let cookie = u64_at(event, offset_of!(PrivateState, cookie));
         let number = u64_at(event, offset_of!(PrivateState, sample));
@@ -281,7 +281,7 @@ impl Flight {
         }
     }
 
-    /// Discards the flows that have been silent for longest, until an eighth of the room is free.
+    /// Discard the flows that have been idle longest, except `but`, until an eighth of the memory is free.
     fn make_room(&mut self, but: u64) {
         let mut silent: Vec<(u64, u64)> = self.flows.iter().map(|(&cookie, flow)| (flow.last_come, cookie)).collect();
         silent.sort_unstable();
@@ -291,14 +291,14 @@ impl Flight {
             }
             self.empty(cookie, 0);
         }
-        // One flow alone may be too much.
+        // One flow alone may exceed the limit.
         let most = self.flows.get(&but).map_or(0, |flow| flow.samples.len() / 8 * 7);
         if self.kept_bytes > self.options.limit_bytes {
             self.empty(but, most);
         }
     }
 
-    /// Discards the oldest samples of a flow but so many; its triggers so far stay known.
+    /// Discard the oldest samples of a flow down to `most`; its trigger state is kept.
     fn empty(&mut self, cookie: u64, most: usize) {
         while let Some(flow) = self.flows.get_mut(&cookie).filter(|flow| flow.samples.len() > most)
             && let Some(record) = flow.samples.pop_front()
@@ -317,7 +317,7 @@ impl Flight {
 }
 
 impl Kept {
-    /// Lets what comes next go out: so many samples, or those of so long after a time.
+    /// Let the next samples be written: a number of them, or those of a time span from `from_ns`.
     fn pass_on(&mut self, after: Keep, from_ns: u64) {
         match after {
             Keep::Samples(most) => self.passing = self.passing.max(most),
@@ -328,14 +328,14 @@ impl Kept {
         }
     }
 
-    /// Whether a sample of this time goes out as it comes.
+    /// Whether a sample of this time is written as it arrives; counts it.
     fn is_passing(&mut self, time_ns: u64) -> bool {
         let is_counted = self.passing > 0;
         self.passing = self.passing.saturating_sub(1);
         is_counted || time_ns < self.passing_until_ns
     }
 
-    /// Gives out all that is kept: how many bytes that was.
+    /// Write all kept samples; return their size in bytes.
     fn release(&mut self, out: Out<'_>) -> usize {
         let mut released = 0;
         while let Some(record) = self.samples.pop_front() {
@@ -379,7 +379,7 @@ impl Record {
         u16_at(&self.sample, offset_of!(Sample, segments))
     }
 
-    /// In or out; none: it belongs to no packet.
+    /// 0 ingress, 1 egress; `None`: the sample has no packet.
     fn direction(&self) -> Option<usize> {
         match self.sample[offset_of!(Sample, point)] {
             point::IN => Some(0),

@@ -1,30 +1,30 @@
-//! Which records are missing, by the numbers that each CPU gives them: a number that never comes had no room in its ring.
+//! Find lost records by the numbers of each CPU: a record whose number never arrives had no room in its ring.
 //!
-//! Programs may interrupt each other between taking a number and taking their place in the ring, so numbers come a little out
-//! of order, and one may come with the next batch only. A hole is therefore decided some batches after it has opened
-//! ([`PATIENCE`]); what comes in the meantime closes or splits it. Pure: numbers and times in, gaps out.
+//! A program may interrupt another between taking a number and taking a slot, so numbers arrive slightly out of order,
+//! sometimes one batch later. A hole is therefore reported as a gap only after [`PATIENCE`] batches; records that
+//! arrive meanwhile close or split it. Pure: numbers and times in, gaps out.
 
 use std::collections::BTreeMap;
 
-/// How many batches of its CPU a hole stays open for what may still come.
+/// How many batches of its CPU a hole stays open for late records.
 pub const PATIENCE: u64 = 16;
 
-/// A row of records without a gap that is missing.
+/// Consecutive records that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The CPU whose ring had no room.
     pub cpu: u32,
     /// The first record that is missing.
     pub number: u64,
-    /// How many in a row are.
+    /// How many are missing.
     pub missing: u64,
-    /// When the record before them was taken.
+    /// The time of the record before them.
     pub after_ns: Option<u64>,
-    /// When the record behind them was taken.
+    /// The time of the record after them.
     pub before_ns: Option<u64>,
 }
 
-/// Finds gaps in the rows of numbers of all CPUs.
+/// Find gaps in the record numbers of all CPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     cpus: BTreeMap<u32, Row>,
@@ -32,19 +32,19 @@ pub struct Gaps {
     unexpected: u64,
 }
 
-/// The numbers of one CPU.
+/// The record numbers of one CPU.
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// One more than the highest that has come.
+    /// The highest number that has arrived, plus 1.
     next: u64,
-    /// When the highest was taken.
+    /// The time of the record with the highest number.
     last_ns: Option<u64>,
-    /// By their first numbers, which is also the order in which they opened.
+    /// By first number, which is also the order in which they opened.
     holes: BTreeMap<u64, Hole>,
     batch: u64,
 }
 
-/// Numbers that have not come, up to `end`.
+/// Missing numbers, up to `end` (exclusive).
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     end: u64,
@@ -55,19 +55,19 @@ struct Hole {
 }
 
 impl Gaps {
-    /// Says that the numbers of a CPU go on from here; from 0, if it is not said.
+    /// Set the next number of a CPU; without this call it is 0.
     pub fn begin(&mut self, cpu: u32, next_number: u64) {
         self.cpus.insert(cpu, Row { next: next_number, ..Row::default() });
     }
 
-    /// Takes note of a record, of any kind.
+    /// Handle a record of any kind.
     pub fn note(&mut self, cpu: u32, number: u64, time_ns: u64) {
         let row = self.cpus.entry(cpu).or_default();
         let is_new = if number >= row.next { row.append(number, time_ns) } else { row.fill(number, time_ns) };
         self.unexpected += u64::from(!is_new);
     }
 
-    /// Ends a batch of this CPU: gives the gaps that have been open for long enough.
+    /// End a batch of this CPU; return the gaps that have been open long enough.
     pub fn end_batch(&mut self, cpu: u32) -> Vec<Gap> {
         let row = self.cpus.entry(cpu).or_default();
         row.batch += 1;
@@ -82,8 +82,8 @@ impl Gaps {
         gaps
     }
 
-    /// Ends a CPU's row at the number that its next record would have had: gives all that is open, also at the very end. The
-    /// row can go on from there.
+    /// End a CPU's numbers at `next_number`, which its next record would have; return all open gaps. Numbering may
+    /// continue from there.
     pub fn finish(&mut self, cpu: u32, next_number: u64) -> Vec<Gap> {
         let row = self.cpus.entry(cpu).or_default();
         if next_number > row.next {
@@ -95,13 +95,13 @@ impl Gaps {
         gaps
     }
 
-    /// How many records the gaps given so far add up to.
+    /// Return the number of missing records in all gaps returned so far.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// How many records came that had come before, or had been given up: 0, unless something is wrong.
+    /// Return the number of records that arrived twice or after their gap was returned: 0 unless something is wrong.
     #[must_use]
     pub fn unexpected(&self) -> u64 {
         self.unexpected
@@ -109,7 +109,7 @@ impl Gaps {
 }
 
 impl Row {
-    /// Takes a number above all others.
+    /// Add a number above all others.
     fn append(&mut self, number: u64, time_ns: u64) -> bool {
         if number > self.next {
             self.skip_to(number, Some(time_ns));
@@ -119,14 +119,14 @@ impl Row {
         true
     }
 
-    /// Opens a hole up to a number above all others.
+    /// Open a hole up to `number`, which is above all others.
     fn skip_to(&mut self, number: u64, before_ns: Option<u64>) {
         let hole = Hole { end: number, after_ns: self.last_ns, before_ns, batch: self.batch };
         self.holes.insert(self.next, hole);
         self.next = number;
     }
 
-    /// Takes a number that has been passed over: closes or splits its hole. False where there is none.
+    /// Handle a number in a hole: close or split the hole. Return false where there is none.
     fn fill(&mut self, number: u64, time_ns: u64) -> bool {
         let Some((&start, &hole)) = self.holes.range(..=number).next_back().filter(|(_, hole)| number < hole.end)
         else {

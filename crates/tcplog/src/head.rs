@@ -1,22 +1,22 @@
-//! What every record of a ring begins with, whatever its kind: read without decoding the rest, where records are only passed on.
+//! The common header of all records of a ring, read without decoding the rest where records are only passed on.
 
 use std::mem::offset_of;
 
 use crate::decode::Raw;
 use crate::layout::{PrivateState, Sample, kind};
 
-/// The beginning of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Whether it is the private state of a congestion control, and no sample.
+    /// Whether the record is the private state of a congestion control instead of a sample.
     pub is_private: bool,
-    /// The place of its flow.
+    /// The flow's slot in the table.
     pub slot: u32,
     /// Its number on its CPU.
     pub number: u64,
-    /// When it was made.
+    /// The time at which it was made.
     pub time_ns: u64,
-    /// The socket that is its flow.
+    /// The cookie of the flow's socket.
     pub cookie: u64,
 }
 
@@ -29,7 +29,7 @@ const _: () = {
 };
 
 impl Head {
-    /// Returns what a record begins with; `None` where the bytes are too short for one, or of no kind.
+    /// Read the header of a record; `None` where the bytes are too short or the kind is unknown.
     pub fn of(record: &[u8]) -> Option<Self> {
         let is_private = match *record.first()? {
             kind::SAMPLE => false,

@@ -1,22 +1,22 @@
-//! The structures of `bpf/layout.h`, which explains each field.
+//! The structures of `bpf/layout.h`, which documents each field.
 //!
-//! A test compares the two by the type information in the compiled object.
+//! A test compares both by the type information in the compiled object.
 
 use crate::decode::layout;
 
-/// How long the private state of a congestion control is (ICSK_CA_PRIV_SIZE).
+/// The size of a congestion control's private state (ICSK_CA_PRIV_SIZE).
 pub const PRIVATE_BYTES: usize = 104;
 
-/// How long names may be, the final zero included.
+/// The size of names, including the final zero.
 pub const NAME_BYTES: usize = 16;
 
-/// How many ports can be asked for.
+/// The maximum number of ports in the options.
 pub const PORTS: usize = 16;
 
-/// `struct slot`: what says that the record is whole, and the record, on whole cache lines.
+/// The size of `struct slot`: the commit word and the record, rounded up to cache lines.
 pub(crate) const SLOT_BYTES: usize = (8 + size_of::<Sample>()).next_multiple_of(64);
 
-/// Returns how many slots a ring of at most so many bytes has: a power of 2, at least one.
+/// Return the number of slots in a ring of at most `bytes` bytes: a power of 2, at least 1.
 #[must_use]
 pub fn slots(bytes: usize) -> u32 {
     let most = u32::try_from(bytes / SLOT_BYTES).unwrap_or(u32::MAX).max(1);
@@ -37,14 +37,14 @@ pub mod point {
     pub const DESTROY: u8 = 8;
 }
 
-/// What an event in a ring is; its first byte.
+/// The kind of an event in a ring: its first byte.
 #[expect(missing_docs, reason = "said once, in the header")]
 pub mod kind {
     pub const SAMPLE: u8 = 1;
     pub const PRIVATE: u8 = 2;
 }
 
-/// What becomes of a packet that was seen.
+/// The disposition of a packet that was seen.
 #[expect(missing_docs, reason = "said once, in the header")]
 pub mod disposition {
     pub const LOGGED: usize = 0;
@@ -63,7 +63,7 @@ pub mod disposition {
     pub const OF_FLOW: usize = 7;
 }
 
-// `State`: the control block at one moment, made of `bpf/fields.h`.
+// `State`: the control block at one moment, generated from `bpf/fields.h`.
 include!(concat!(env!("OUT_DIR"), "/state.rs"));
 
 /// Bits of [`State::flags`].
@@ -117,7 +117,7 @@ layout! {
 }
 
 layout! {
-    /// How many packets and segments met each disposition, one way.
+    /// The counters of one direction of a flow.
     pub struct Counts {
         seen: u64,
         segments: u64,
@@ -131,7 +131,7 @@ layout! {
 }
 
 layout! {
-    /// One flow, in the table that user space maps.
+    /// One flow of the table that user space maps.
     pub struct Flow {
         cookie: u64,
         generation: u64,
@@ -157,13 +157,13 @@ layout! {
 }
 
 impl Flow {
-    /// How many packets were seen of it, in and out.
+    /// Return how many packets of the flow were seen, in and out.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.directions.iter().map(|counts| counts.seen).sum()
     }
 
-    /// When its last packet was, whichever way; at first, when it was made.
+    /// Return the time of its last packet in either direction; before any, the time at which it was created.
     #[must_use]
     pub fn last_ns(&self) -> u64 {
         self.directions.iter().fold(self.first_ns, |last, counts| last.max(counts.last_ns))
@@ -171,7 +171,7 @@ impl Flow {
 }
 
 layout! {
-    /// How many packets met each disposition on one CPU.
+    /// The counters of one CPU.
     pub struct Totals {
         seen: [u64; 2],
         segments: [u64; 2],
@@ -187,7 +187,7 @@ layout! {
 }
 
 layout! {
-    /// What is asked.
+    /// The options of the programs.
     pub struct Options {
         generation: u64,
         enabled: u32,

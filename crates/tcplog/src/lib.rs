@@ -1,8 +1,8 @@
 //! TCP's own state at every packet, as SIFTR logged it on FreeBSD (siftr-2007).
 //!
-//! Programs in the kernel (`bpf/`) take samples and count every packet in exactly one disposition; a [`Source`] hands the samples on
-//! as bytes; they are spooled as they are while traffic runs, and made into records afterwards. Opens no socket of its own
-//! and sends nothing.
+//! Programs in the kernel (`bpf/`) take samples and count every packet in exactly one disposition. A [`Source`] passes
+//! the samples on as bytes. They are spooled unchanged while traffic runs, and converted into records afterwards. The
+//! crate opens no socket of its own and sends nothing.
 
 pub mod account;
 pub mod convert;

@@ -1,16 +1,16 @@
-//! Flows get numbers from 1, in the order in which a log first has a sample of them. Those without a sample get theirs when they
-//! are released, or at the end.
+//! Assign numbers to flows, from 1, in the order of their first samples in a log. Flows without a sample get a number
+//! when they are released, or at the end.
 //!
-//! Who writes a log and who makes records of it number alike: both learn the same of flows in the same order. What is
-//! held does not grow with how many flows there have been: a flow whose last word was said is dropped when so many have ended
-//! since ([`LINGERING`]).
+//! The writer of a log and its reader assign the same numbers, because both see the same entries in the same order.
+//! Memory does not grow with the number of flows: a flow is dropped once [`LINGERING`] others have ended after its
+//! final entry.
 
 use std::collections::{HashMap, VecDeque};
 
-/// So many flows are remembered after their last word: a record of theirs may have been stuck behind one that was not finished.
+/// How many flows are kept after their final entry: a record may still be delayed behind an unfinished one.
 pub const LINGERING: usize = 16_384;
 
-/// How many flows are found without a search, by the last bits of their slots.
+/// The number of cache entries, by the last bits of the slot.
 const CACHED: usize = 1024;
 
 /// The numbers of a log's flows, by the cookies of their sockets.
@@ -18,23 +18,23 @@ const CACHED: usize = 1024;
 pub struct Numbers {
     known: HashMap<u64, Known>,
     cache: Vec<(u64, i32)>,
-    /// Flows whose last word has been said, the oldest first.
+    /// Flows whose final entry has been seen, the oldest first.
     ended: VecDeque<u64>,
     last: i32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// 0: it has no sample yet.
+    /// 0: no sample yet.
     number: i32,
-    /// The slots of which a word was said that was not the last: a socket that is used again keeps its cookie, and the slot of
-    /// before is given back only while the new one lives.
+    /// Slots with an entry that was not final. A reused socket keeps its cookie, and its former slot is freed while the
+    /// new flow exists.
     open: Vec<u32>,
     is_over: bool,
 }
 
 impl Numbers {
-    /// Takes note of a sample; returns its flow's number.
+    /// Handle a sample; return its flow's number.
     pub fn sample(&mut self, cookie: u64, slot: u32) -> i32 {
         if self.cache.is_empty() {
             self.cache = vec![(0, 0); CACHED];
@@ -49,8 +49,8 @@ impl Numbers {
         number
     }
 
-    /// Takes note of a word on a flow in a slot, which may be the last; returns a flow that ended long ago, with its number, and
-    /// drops it.
+    /// Handle an entry about a flow in a slot, which may be the final one. If too many ended flows are kept, drop the
+    /// oldest and return its cookie and number.
     pub fn word(&mut self, cookie: u64, slot: u32, is_last: bool) -> Option<(u64, i32)> {
         let known = self.known.entry(cookie).or_default();
         if is_last {
@@ -74,12 +74,12 @@ impl Numbers {
         None
     }
 
-    /// Returns the number of a flow that has a sample.
+    /// Return the number of a flow, if it has one.
     pub fn known(&self, cookie: u64) -> Option<i32> {
         self.known.get(&cookie).map(|known| known.number).filter(|number| *number != 0)
     }
 
-    /// Returns a flow's number, the next one where it has none.
+    /// Return a flow's number; assign the next one where it has none.
     pub fn number(&mut self, cookie: u64) -> i32 {
         let known = self.known.entry(cookie).or_default();
         if known.number == 0 {
@@ -94,7 +94,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    /// Ends as many other flows as make one that is over be released; returns what was released.
+    /// End as many other flows as it takes to drop one that has ended; return the dropped ones.
     fn end_others(numbers: &mut Numbers) -> Vec<u64> {
         let ends = (0..=LINGERING as u64).filter_map(|other| numbers.word(1_000 + other, 9, true));
         ends.map(|(cookie, _)| cookie).collect()
@@ -104,7 +104,7 @@ mod tests {
     fn a_socket_that_is_used_again_is_remembered_while_its_last_slot_lives() {
         let mut numbers = Numbers::default();
         assert_eq!((numbers.sample(7, 1), numbers.word(7, 1, false)), (1, None));
-        // Used again in another slot, of which a word is said before the last one on the slot of before.
+        // The socket is reused in another slot, which has an entry before the final entry of the former slot.
         assert_eq!((numbers.sample(7, 2), numbers.word(7, 2, false)), (1, None));
         assert_eq!(numbers.word(7, 1, true), None);
         assert!(!end_others(&mut numbers).contains(&7));

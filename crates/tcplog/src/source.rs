@@ -1,45 +1,45 @@
-//! Where samples come from: the kernel, or a simulated TCP with a known truth. One suite of tests holds both.
+//! The source of samples: the kernel, or a simulated TCP whose state is known. One test suite covers both.
 
 use std::net::IpAddr;
 
 use crate::layout::{Flow, Options, Totals};
 
-/// The first bits of an address.
+/// An address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// With the bits behind `length` clear.
+    /// With the bits after `length` cleared.
     pub address: IpAddr,
-    /// How many bits count: 32 at most for IPv4, 128 for IPv6.
+    /// The prefix length: at most 32 for IPv4, 128 for IPv6.
     pub length: u8,
 }
 
-/// How many prefixes of one family of addresses can be asked for at once.
+/// The maximum number of prefixes of each address family.
 pub const PREFIXES: u32 = 1024;
 
-/// Something that takes samples and counts packets.
+/// A source of samples and packet counters.
 pub trait Source {
-    /// Hands on every record that waits, CPU by CPU, in the order of each CPU's ring: the CPU and the event's bytes, which
-    /// start with a `kind`. Returns how many there were.
+    /// Pass on every waiting record, CPU by CPU, in the order of each CPU's ring: the CPU, and the record's bytes,
+    /// which start with a `kind`. Return the number of records.
     ///
     /// # Errors
     /// When the rings cannot be read.
     fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> Result<u64, SourceError>;
 
-    /// Changes what is asked, all of it at once; counts nothing twice and loses nothing. `generation` is the source's own;
-    /// flows must have an address in one of `prefixes`, where there are any.
+    /// Change all options at once; no packet is counted twice or lost. `generation` is set by the source. If there are
+    /// `prefixes`, a flow must have an address in one of them.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn ask(&mut self, options: &Options, prefixes: &[Prefix]) -> Result<(), SourceError>;
 
-    /// Has each flow judged by the filters anew at its next packet: for what can change without a notification, as a
-    /// socket's congestion control can. A source in which nothing changes has nothing to do.
+    /// Make each flow pass the filters again at its next packet: for properties that change without a notification,
+    /// such as a socket's congestion control. A source without such properties does nothing.
     fn reevaluate(&mut self) {}
 
-    /// Shows every flow in use, with its slot: ended ones too, until they are released.
+    /// Call `show` for every flow in use, with its slot; ended flows are included until they are released.
     fn flows(&self, show: &mut dyn FnMut(u32, &Flow));
 
-    /// Shows the flows that have ended and have not been released. Asked often, of tables with room for many.
+    /// Call `show` for flows that have ended and are not released yet. It is called often, on large tables.
     fn ended_flows(&self, show: &mut dyn FnMut(u32, &Flow)) {
         self.flows(&mut |slot, flow| {
             if flow.ended_ns != 0 {
@@ -48,31 +48,31 @@ pub trait Source {
         });
     }
 
-    /// Gives the slot of an ended flow back; what it counted, to its last packet, is the caller's from now on. `None`: there was
+    /// Free the slot of an ended flow and return its final counters, which the caller must keep. `None`: the slot had
     /// no flow.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError>;
 
-    /// What was counted so far, a CPU an entry.
+    /// Return the counters of each CPU.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn totals(&self) -> Result<Vec<Totals>, SourceError>;
 }
 
-/// Why a source does not give.
+/// Why a source failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{operation} {object}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// Its object.
         object: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

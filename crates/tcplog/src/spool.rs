@@ -1,13 +1,14 @@
-//! Where samples wait while traffic runs: one file, or some after each other, appended to with one write a drain, made into
-//! records afterwards.
+//! The spool of a log: one file, or several in sequence, written while traffic runs and converted into records
+//! afterwards. Each drain is appended with one write.
 //!
-//! Whatever kills the program, the file is readable to its last whole frame. A frame is a kind, a checksum and a payload;
-//! records of rings are packed against the one before them of the same flow ([`pack`]), since writing is what costs. A disk
-//! that is full ends the events but not the account: what has to be said after that waits in memory until the end, and room for
-//! it is kept aside. A file that was removed is noticed and not made again. Memory is bounded by [`BUFFER`] and one record.
+//! However the program is killed, the file is readable up to its last complete frame. A frame is a kind, a checksum and
+//! a payload. Records are packed against the previous one of the same flow ([`pack`]), because writing is the main
+//! cost. A full disk ends the events but not the packet accounting: frames that must still be written wait in memory
+//! until the end, and disk space is reserved for them. A file that was removed is detected and not created again.
+//! Memory is bounded by [`BUFFER`] and one record.
 //!
-//! Whoever writes a spool, or makes records of it, holds a lock on it: it is not converted under somebody's hands. The bytes are
-//! in this host's order: a spool is converted where it was written.
+//! The writer of a spool, and its converter, lock it, so that nobody converts a spool in use. Bytes are in this host's
+//! order: a spool is converted where it was written.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -49,91 +50,91 @@ mod parts;
 mod read;
 mod written;
 
-/// The name of its first file in its folder.
+/// The name of the first file in its folder.
 pub const NAME: &str = "spool-000.tcplog";
 
 const MAGIC: [u8; 8] = *b"SJTCPLOG";
 const VERSION: u32 = 4;
 
-/// How much waits in memory at most before it is written.
+/// The maximum number of bytes that wait in memory before they are written.
 const BUFFER: usize = 1 << 20;
-/// How long a frame of events gets before the next is begun.
+/// The size at which a frame of events is ended and the next begun.
 const FRAME: usize = 256 << 10;
-/// Kept aside, to be given back when the disk is full: the account of what was lost must not be.
+/// Reserved on the disk and freed when it is full, so that the packet accounting can still be written.
 const RESERVE_NAME: &str = "spool-000.reserve";
 const RESERVE: usize = WAITING + ACCOUNT;
-/// How much may wait for it, so that the account finds room behind it: all that the buffer may hold when a write fails.
+/// The maximum number of bytes that may wait for the reserve, so that the accounting fits after them: a full buffer.
 const WAITING: usize = BUFFER;
-/// What the account takes at most.
+/// The maximum size of the accounting.
 const ACCOUNT: usize = 128 << 10;
 
-/// The least that a spool may be limited to: the account, and room for as much besides.
+/// The smallest limit of a spool: the accounting, and as much again.
 pub const LEAST_LIMIT: u64 = 2 * ACCOUNT as u64;
 
 /// A spool that is being written.
 pub struct Spool {
     path: PathBuf,
     file: File,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: (u64, u64),
-    /// What each file begins with.
+    /// The header of each file.
     header: String,
-    /// The number of this file, and those before it.
+    /// The number of this file; the first is 0.
     number: u32,
     earlier: Earlier,
     written: Written,
-    /// Notes that each file has.
+    /// Notes that every file repeats.
     lasting: Vec<String>,
-    /// Up to where the file holds whole frames.
+    /// The length of the file up to its last complete frame.
     length: u64,
-    /// How much of it says again what the files before it said.
+    /// How many bytes of it repeat the state at the end of the files before it.
     repeated: u64,
-    /// How much that may be, and all files that are there together.
+    /// The limits of `repeated`, and of the size of all existing files.
     most_repeated: u64,
     most_together: u64,
-    /// The last word on what was counted in total.
+    /// The totals written last.
     totals: Option<Vec<u8>>,
-    /// Up to where it may hold events.
+    /// The file size up to which events may be written.
     limit: u64,
-    /// How much waits in memory before it is written, and for the end when events are written no more.
+    /// How many bytes may wait in memory before they are written, or, once events are no longer written, for the end.
     waiting: usize,
     buffer: Vec<u8>,
-    /// Where the open frame of events begins in the buffer, and its CPU.
+    /// The offset of the open frame of events in the buffer, and its CPU.
     open: Option<(usize, u32)>,
     packer: Packer,
     state: Health,
-    /// What went wrong before [`Spool::flush`] was called.
+    /// A failure before [`Spool::flush`] was called.
     failure: Option<SpoolError>,
     left_out: LeftOut,
     events_left_out: u64,
     privates_left_out: u64,
-    /// Flows whose last word found no room.
+    /// Flows whose final entry had no room.
     unrecorded: u64,
-    /// Records that are missing by gaps which found none.
+    /// Missing records of gaps whose entry had no room.
     gaps_unrecorded: u64,
-    /// Whether it ended because it has the size that it may have.
+    /// Whether it ended because it reached its size limit.
     is_limited: bool,
-    /// Whether nothing but last words follows, which the limit does not hold for.
+    /// Whether only final entries follow, to which the limit does not apply.
     is_ending: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Good,
-    /// Events are counted, not written; the rest waits for the end.
+    /// Events are counted instead of written; other frames wait for the end.
     Broken,
-    /// Nothing is written.
+    /// The file is gone: nothing is written.
     Gone,
 }
 
 impl Spool {
-    /// Creates the spool in a folder that exists; `header` is kept in it, as JSON.
+    /// Create the spool in an existing folder; `header` is stored in it, as JSON.
     ///
     /// # Errors
-    /// When there is one, or it cannot be made.
+    /// When the folder has a spool already, or the file cannot be created.
     pub fn create(folder: &Path, header: &str) -> Result<Self, SpoolError> {
         if is_spent(folder) {
-            // Who removed an earlier one was killed at that.
+            // Its removal was interrupted earlier.
             discard(folder);
         }
         let path = folder.join(NAME);
@@ -171,8 +172,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Keeps the file to so many bytes, or [`LEAST_LIMIT`] where that is more, until [`Self::begin_end`]. What would make it longer
-    /// ends the events as a full disk does, and not the account, for which room is left.
+    /// Limit the file to `bytes` bytes, at least [`LEAST_LIMIT`], until [`Self::begin_end`]. The limit ends events as a
+    /// full disk does, but leaves room for the packet accounting.
     #[must_use]
     pub fn limited_to(mut self, bytes: u64) -> Self {
         let bytes = bytes.max(LEAST_LIMIT);
@@ -181,56 +182,56 @@ impl Spool {
         self
     }
 
-    /// Keeps all parts together to so many bytes where the oldest are removed, also while another begins. What that says again is a
-    /// third of it at most: the part before it, which stays until then, repeats as much and has as much that is new. What would be
-    /// longer ends the events as a limit does.
+    /// Limit the size of all parts together, where the oldest are removed, also while a new one begins. The repeated
+    /// state may take a third of it: the previous part, which stays until then, repeats as much and has as much new
+    /// content. Beyond that, events end as at a limit.
     #[must_use]
     pub fn parts_within(mut self, bytes: u64) -> Self {
         (self.most_repeated, self.most_together) = (bytes / 3, bytes);
         self
     }
 
-    /// Says that nothing but last words follows: the limit ends what is logged, not what is said of it.
+    /// Announce that only final entries follow: the limit applies to events, not to them.
     pub fn begin_end(&mut self) {
         self.is_ending = true;
         self.limit = u64::MAX;
         self.waiting = WAITING;
     }
 
-    /// Removes the oldest file, unless it is the one that is being written; says whether there was one.
+    /// Remove the oldest file, unless it is being written; return whether there was one.
     ///
     /// # Errors
     /// When it cannot.
     pub fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
         let removed = self.earlier.remove_oldest();
         if removed.is_err() {
-            self.state = Health::Broken; // else what is written had no bound
+            self.state = Health::Broken; // otherwise the size would be unbounded
         }
         removed
     }
 
-    /// How many files were begun, and how many of them are gone.
+    /// Return how many files were begun, and how many of these were removed.
     pub fn parts(&self) -> [u64; 2] {
         let begun = u64::from(self.number) + 1;
         [begun, begun - 1 - self.earlier.count()]
     }
 
-    /// What the files had that were removed.
+    /// Return what the removed files contained.
     pub fn removed(&self) -> &Written {
         self.earlier.removed()
     }
 
-    /// How long all files are that are there.
+    /// Return the size of all existing files.
     pub fn total(&self) -> u64 {
         self.earlier.bytes() + self.length
     }
 
-    /// How much of the file is new: all of it but what it says again of what the files before it said.
+    /// Return the size of the file without its repeated state.
     pub fn fresh(&self) -> u64 {
         self.length - self.repeated
     }
 
-    /// How much of the file says again what the files before it said.
+    /// Return the size of the file's repeated state.
     pub fn repeated(&self) -> u64 {
         self.repeated
     }
@@ -239,14 +240,14 @@ impl Spool {
         begin::put_header(&self.header, &mut self.buffer);
         self.write()?;
         let reserve = folder.join(RESERVE_NAME);
-        // A new file: a link that somebody left there would lead anywhere.
+        // Created anew: an existing link could lead anywhere.
         let created = fs::remove_file(&reserve).or_else(is_missing);
         let written =
             created.and_then(|()| private::create_file(&reserve)).and_then(|mut file| file.write_all(&[0; RESERVE]));
         written.map_err(|source| failure("write", &reserve, source))
     }
 
-    /// Appends a record of a CPU's ring; what cannot be written is counted.
+    /// Append a record of a CPU's ring; a record that cannot be written is counted.
     pub fn event(&mut self, cpu: u32, bytes: &[u8]) {
         if self.state != Health::Good {
             return self.leave_out(bytes);
@@ -261,13 +262,13 @@ impl Spool {
         self.write_much();
     }
 
-    /// Says what a flow is and has counted so far; the last word on it counts.
+    /// Write a flow's description and counters so far; the latest entry is valid.
     pub fn flow(&mut self, slot: u32, flow: &Flow) {
         self.frame(frame::FLOW, slot, |bytes| flow.put(bytes));
     }
 
-    /// Says for the last time what a flow is and has counted, and how many of its packets the flight recorder forgot: nobody else
-    /// has to remember it any more.
+    /// Write the final entry of a flow, with its packets that the flight recorder discarded. The caller need not keep
+    /// the flow any longer.
     pub fn gone(&mut self, slot: u32, flow: &Flow, forgotten: [Tally; 2]) {
         let broken = self.left_out.tell(flow.cookie);
         self.left_out_of(flow.cookie, Disposition::Forgotten, forgotten);
@@ -277,7 +278,7 @@ impl Spool {
         }
     }
 
-    /// Says how many of a flow's packets were logged by the kernel and then left out; added to what was said before.
+    /// Write how many of a flow's logged packets were left out, in addition to earlier entries.
     pub fn left_out_of(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
         if tallies == [Tally::default(); 2] {
             return;
@@ -291,7 +292,7 @@ impl Spool {
         }
     }
 
-    /// Says what was counted so far in total, an entry as [`crate::Source::totals`] gives it; the last word counts.
+    /// Write the totals so far, as [`crate::Source::totals`] returns them; the latest entry is valid.
     pub fn totals(&mut self, totals: &[Totals]) {
         let mut said = Vec::new();
         totals.iter().for_each(|one| one.put(&mut said));
@@ -302,37 +303,36 @@ impl Spool {
         self.totals = Some(said);
     }
 
-    /// Says that the log goes on, and nothing else: a file that is not made longer has been changed nevertheless, and tells by
-    /// that when a killed log was last alive.
+    /// Update the file's modification time without writing: it shows later when a killed log was last running.
     fn go_on(&self) {
         if self.state == Health::Good {
             let _ = self.file.set_len(self.length);
         }
     }
 
-    /// Says what is missing.
+    /// Write a gap.
     pub fn gap(&mut self, gap: &Gap) {
         let has_room = self.frame(frame::GAP, gap.cpu, |bytes| {
-            // A time of all ones is none.
+            // All ones mean no time.
             let times = [gap.after_ns, gap.before_ns].map(|time| time.unwrap_or(u64::MAX));
             [gap.number, gap.missing, times[0], times[1]].put(bytes);
         });
         *(if has_room { &mut self.written.missing } else { &mut self.gaps_unrecorded }) += gap.missing;
     }
 
-    /// Keeps a sentence.
+    /// Write a note.
     pub fn note(&mut self, text: &str) {
         self.frame(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
-    /// Keeps a sentence that each file has which follows: it must not go with one that is removed.
+    /// Write a note that every following file repeats, so that it is not lost with a removed one.
     pub fn lasting_note(&mut self, text: &str) {
         self.note(text);
         self.lasting.push(text.to_owned());
     }
 
-    /// Says what became of all packets together, once that is known; without it, flows and totals must do. Flows were written one by
-    /// one, when they were gone.
+    /// Write the final packet accounting; without it, the latest entries of flows and totals are used. Final entries of
+    /// flows are written one by one when they are released.
     pub fn account(&mut self, account: &Account) {
         let late: Vec<_> = self.left_out.iter().collect();
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
@@ -349,10 +349,10 @@ impl Spool {
         });
     }
 
-    /// Writes what waits. To be called once a drain, and before flows are gone.
+    /// Write the buffer. Call it once a drain, and before flows are released.
     ///
     /// # Errors
-    /// When it cannot: from then on events are only counted, see [`Spool::left_out`]. It is said once.
+    /// When writing fails: from then on events are only counted ([`Spool::left_out`]). The error is returned once.
     pub fn flush(&mut self) -> Result<(), SpoolError> {
         let written = self.write();
         match self.failure.take() {
@@ -361,38 +361,38 @@ impl Spool {
         }
     }
 
-    /// Writes the last frame: the log is whole.
+    /// Write the last frame: the log is complete.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn end(&mut self) -> Result<(), SpoolError> {
         self.frame(frame::END, 0, |_| ());
         let ended = self.flush();
         let _ = fs::remove_file(self.path.with_file_name(RESERVE_NAME));
-        // Where the reserve was, there is room for what has waited.
+        // The removed reserve leaves room for the frames that have waited.
         let rest = if self.state == Health::Broken { self.try_write() } else { Ok(()) };
         let _ = self.file.unlock();
         ended.and(rest)
     }
 
-    /// Removes the spool: its records are not wanted, or are made.
+    /// Remove the spool, after its conversion or because its records are not wanted.
     pub fn remove(&mut self) {
         if let Some(folder) = self.path.parent() {
             discard(folder);
         }
     }
 
-    /// Whether events are no longer written.
+    /// Return whether events are no longer written.
     pub fn is_broken(&self) -> bool {
         self.state != Health::Good
     }
 
-    /// How long the file is.
+    /// Return the size of the file.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Writes a frame; false where there is no room for it.
+    /// Write a frame; return false where it has no room.
     fn frame(&mut self, kind: u32, from: u32, put: impl FnOnce(&mut Vec<u8>)) -> bool {
         if !self.has_room_for(kind) {
             self.unrecorded += u64::from(kind == frame::GONE);
@@ -405,7 +405,7 @@ impl Spool {
         true
     }
 
-    /// Whether a frame is to be written, or can wait for the end.
+    /// Whether a frame may be written, or may wait for the end.
     fn has_room_for(&self, kind: u32) -> bool {
         match self.state {
             Health::Good => true,
@@ -415,7 +415,7 @@ impl Spool {
         }
     }
 
-    /// Whether what is put in the buffer goes to the file: at the end also of a log that its limit has ended.
+    /// Whether the buffer is written to the file. At the end, this includes a log that its limit has ended.
     fn is_written(&self) -> bool {
         self.state == Health::Good || (self.state == Health::Broken && self.is_limited && self.is_ending)
     }
@@ -426,7 +426,7 @@ impl Spool {
         }
     }
 
-    /// Leaves room for a frame's header; its length and checksum follow in [`Spool::seal`].
+    /// Begin a frame with space for its header; [`Spool::seal`] sets length and checksum.
     fn begin_frame(&mut self, kind: u32, from: u32) -> usize {
         self.close();
         let start = self.buffer.len();
@@ -434,7 +434,7 @@ impl Spool {
         start
     }
 
-    /// Ends the open frame of events.
+    /// End the open frame of events.
     fn close(&mut self) {
         if let Some((start, _)) = self.open.take() {
             self.seal(start);
@@ -455,14 +455,14 @@ impl Spool {
         let written = if is_too_long { Err(SpoolError::Limit(self.path.clone())) } else { self.try_write() };
         if let Err(problem) = &written {
             self.state = if matches!(problem, SpoolError::Gone(_)) { Health::Gone } else { Health::Broken };
-            // At the end it is the disk that has no room, which nobody asked for.
+            // At the end, the cause is a full disk and not the requested limit.
             self.is_limited = matches!(problem, SpoolError::Limit(_));
             self.give_up();
         }
         written
     }
 
-    /// Writes all that waits, or nothing.
+    /// Write the whole buffer, or nothing.
     fn try_write(&mut self) -> Result<(), SpoolError> {
         self.look()?;
         if let Err(source) = self.file.write_all(&self.buffer) {
@@ -475,7 +475,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes sure that the file is still where it was made.
+    /// Check that the file still exists under its path.
     fn look(&self) -> Result<(), SpoolError> {
         let there = fs::metadata(&self.path).map(|about| (about.dev(), about.ino()));
         match there {

@@ -1,9 +1,9 @@
-//! A spool into records: flows get their numbers in order of their first sample, samples their rows, and what was counted is
-//! held against what is there.
+//! Convert a spool into records: assign flows their numbers in order of their first samples, make the rows of samples,
+//! and compare the counters with the samples found.
 //!
-//! Memory is bounded by a batch of rows and by how many flows there were at once, not by how many there have been. A spool that
-//! a killed run left is converted too: its last words on each flow must then do for the account, and are of a moment before
-//! its last samples.
+//! Memory is bounded by a batch of rows and by the number of simultaneous flows, not by their total. The spool of a
+//! killed run is converted too: the latest entry of each flow then replaces the final accounting, and is older than its
+//! last samples.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -27,35 +27,35 @@ mod counts;
 mod flows;
 mod parts;
 
-/// How many samples wait before they are turned into columns: so few stay in the nearest cache while every column is made of them.
+/// How many samples are collected before they are converted column by column: few enough for the L1 cache.
 const WAITING: usize = 64;
-/// The same of rows of flows, which are written when their flows have ended long ago, and of gaps.
+/// The batch size for rows of flows and of gaps.
 const FLOWS: usize = 4096;
 
-/// The key of a note, and the reason of an end: somebody has taken the programs away. Beside it stands `why`.
+/// The key of a note, and the reason of an end: somebody detached the programs. The key `why` is next to it.
 pub const INTERRUPTED: &str = "interrupted";
 
-/// How many flows a footer lists; the table has all of them.
+/// The maximum number of flows listed in a footer; the table has all.
 pub const LISTED: usize = 65_536;
 
-/// What is to be converted, and how the records are called.
+/// A spool to convert, and the names of its records.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     /// The spool's folder.
     pub folder: &'a Path,
-    /// Where the records go.
+    /// The folder of the records.
     pub records: &'a Path,
-    /// Who wrote them, in the files' names.
+    /// The writer, in the files' names.
     pub who: &'a str,
     /// The part, in the files' names.
     pub part: u16,
     /// The block's number.
     pub block: i32,
-    /// Who writes them.
+    /// The program that writes them.
     pub origin: &'a Origin,
 }
 
-/// What became of a spool.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
     /// Rows of `tcp_samples`.
@@ -66,29 +66,29 @@ pub struct Converted {
     pub gaps: u64,
     /// Rows of `tcp_flows`.
     pub flows: u64,
-    /// What became of all packets, in total: seen and every disposition, each way.
+    /// The dispositions of all packets: seen and every disposition, in each direction.
     pub totals: Vec<Entry>,
-    /// Whether every packet met one disposition, and each that was logged is there.
+    /// Whether every packet has one disposition, and every logged packet its sample.
     pub is_conserved: bool,
     /// Whether the spool had its last frame.
     pub is_whole: bool,
-    /// What is not as it should be, a sentence each.
+    /// Faults, one sentence each.
     pub problems: Vec<String>,
-    /// The notes that were kept.
+    /// The notes of the log.
     pub notes: Vec<String>,
-    /// Whether it ended because it had the size that it was to have.
+    /// Whether it ended because it reached its size limit.
     pub is_limited: bool,
-    /// How many parts it had.
+    /// The number of parts.
     pub parts: u32,
-    /// How many of them were removed.
+    /// How many parts were removed.
     pub removed: u32,
-    /// Flows that had ended in those: they are in the totals alone.
+    /// Flows whose final entries were in removed parts: they are in the totals only.
     pub flows_removed: u64,
-    /// How many parts are there and could not be read.
+    /// How many parts could not be read.
     pub unread: u32,
-    /// Flows whose end found no room: what was not recorded of them before is in the totals alone.
+    /// Flows whose final entry had no room: what was not recorded earlier is in the totals only.
     pub unrecorded: u64,
-    /// Flows: local address;port-remote address;port; of many, the first [`LISTED`].
+    /// The flows as `local address;port-remote address;port`, at most [`LISTED`].
     pub flow_list: Vec<String>,
 }
 
@@ -101,20 +101,20 @@ pub enum ConvertError {
     /// Its records cannot be written.
     #[error(transparent)]
     Records(#[from] RecordError),
-    /// What it was created with says too little.
+    /// The header lacks something.
     #[error("read {}: its header has no {missing}", path.display())]
     Header {
         /// The spool.
         path: PathBuf,
-        /// What is missing.
+        /// The missing key.
         missing: &'static str,
     },
 }
 
-/// Makes records of the spool that a killed run of `tcplog run` left in its folder.
+/// Convert the spool that a killed `tcplog run` left in its folder.
 ///
 /// # Errors
-/// When there is none, or it goes on.
+/// When there is no spool, or it is still being written.
 pub fn recover(folder: &Path, origin: &Origin) -> Result<Converted, ConvertError> {
     let (converted, spent) =
         convert(&Job { folder, records: &folder.join("records"), who: "tcplog", part: 0, block: 0, origin })?;
@@ -122,18 +122,18 @@ pub fn recover(folder: &Path, origin: &Origin) -> Result<Converted, ConvertError
     Ok(converted)
 }
 
-/// A spool whose records are made: nobody else makes any until it is discarded.
+/// A converted spool, locked until it is discarded.
 #[must_use]
 #[derive(Debug)]
 pub struct Spent {
     folder: PathBuf,
-    /// Files of it that could not be read.
+    /// Files that could not be read.
     unread: Vec<PathBuf>,
     _held: spool::Held,
 }
 
 impl Spent {
-    /// Removes it, once whatever else is to outlive it is on the disk. A file that could not be read stays, under another name.
+    /// Remove the spool; call it after everything else is on the disk. An unreadable file is kept under another name.
     pub fn discard(self) {
         if spool::set_aside(&self.unread).is_ok() {
             spool::discard(&self.folder);
@@ -141,39 +141,39 @@ impl Spent {
     }
 }
 
-/// Makes records of a spool, which stays until the caller discards it.
+/// Convert a spool; it stays until the caller discards it.
 ///
 /// # Errors
-/// When nothing of it can be read, somebody holds it, or the records cannot be written; then there are no records.
+/// When nothing of it can be read, it is locked, or the records cannot be written; no records are left then.
 pub fn convert(job: &Job<'_>) -> Result<(Converted, Spent), ConvertError> {
     let (held, files) = spool::hold(job.folder)?;
     let header = Header::of(job.folder, &files)?;
     let name = (job.who, job.part);
     if job.records.starts_with(job.folder) {
-        // Nobody but an attempt that was broken off can have left them there: the spool goes when they are whole.
+        // They must be from an interrupted conversion: the spool would be gone if they were complete.
         TcpFolder::remove(job.records, name);
     }
     let sink = TcpFolder::create(job.records, name, &header.absent, job.origin)?;
     let (converted, unread) = Work::new(job.block, &header, sink)
         .make(&files, header.file_bytes)
         .inspect_err(|_| TcpFolder::remove(job.records, name))?;
-    // The records are on the disk, and now their folder is, too.
+    // The records are on the disk; now their folder is, too.
     sync_folder(job.records.parent().unwrap_or(Path::new("")))?;
     Ok((converted, Spent { folder: job.folder.to_owned(), unread, _held: held }))
 }
 
-/// What is needed of the JSON that the spool was created with.
+/// The keys of the JSON header that are used.
 struct Header {
     hz: u32,
     absent: HashSet<String>,
-    /// Whether private states are those of the kernel that runs now.
+    /// Whether private states are from the running kernel release, as far as the header tells.
     is_this_kernel: bool,
-    /// How much of a file it takes.
+    /// The size of a file's header.
     file_bytes: u64,
 }
 
 impl Header {
-    /// Reads that of the first file that can be read: all have the same.
+    /// Read the header of the first readable file: all files have the same.
     fn of(folder: &Path, files: &[PathBuf]) -> Result<Self, ConvertError> {
         let mut refused = None;
         for path in files {
@@ -194,7 +194,7 @@ impl Header {
         Ok(Self {
             hz: hz.ok_or_else(|| missing("hz"))?,
             absent: absent.map(str::to_owned).collect(),
-            is_this_kernel: json["kernel"].as_str().is_none_or(|told| told.contains(kernel.trim())),
+            is_this_kernel: json["kernel"].as_str().is_none_or(|release| release.trim() == kernel.trim()),
             file_bytes: spool::header_bytes(text),
         })
     }
@@ -205,12 +205,12 @@ struct Work {
     hz: u32,
     sink: TcpFolder,
     names: PrivateNames,
-    /// The rows of the last private state, whose texts the next one's are shared with.
+    /// The rows of the last private state, whose strings the next one shares.
     rows_of_private: Vec<tcp::Private>,
     samples: Vec<Placed>,
     flows: Flows,
     totals: Vec<Totals>,
-    /// What was recorded of flows, together, and what was left out of them.
+    /// The sum of the recorded counters of flows, and of their packets that were left out.
     told: Account,
     left_out: Vec<(Disposition, [Tally; 2])>,
     /// Rows that wait.
@@ -220,7 +220,7 @@ struct Work {
     counted: Option<Counted>,
     gaps: Vec<tcp::Gap>,
     parts: Parts,
-    /// Records that gaps say are missing, and those of gaps that a limit left no room for.
+    /// Missing records in gaps, and those of gaps that had no room because of a limit.
     missing: u64,
     missing_beyond: u64,
     converted: Converted,
@@ -371,9 +371,9 @@ impl Work {
         }
         let is_cut = ending != Ending::Whole;
         let rest = self.flows.give_up_all();
-        // What is said of all packets comes first.
+        // The rows on all packets come first.
         let of_flows = std::mem::take(&mut self.account);
-        // Where a limit left no room for a flow's end, its last words are of a moment before its last samples, too.
+        // Where a limit left no room for a flow's final entry, its latest entry is older than its last samples, too.
         let lacks_ends = self.converted.is_limited || self.parts.is_partial();
         rest.iter().for_each(|seen| self.tell(seen, is_cut || (lacks_ends && !seen.is_over())));
         let of_rest = std::mem::replace(&mut self.account, of_flows);
@@ -392,8 +392,8 @@ impl Work {
         Ok(self.converted)
     }
 
-    /// Makes the rows of a flow, and holds what was counted of it against what is there. Of a log that was cut off, the last
-    /// words on a flow are of a moment before its last samples, which are added.
+    /// Make the rows of a flow, and compare its counters with its samples. In a log that was cut off, a flow's latest
+    /// entry is older than its last samples, which are added.
     fn tell(&mut self, seen: &Seen, is_cut: bool) {
         let is_told = seen.counted().is_some();
         let mut both = seen.counted().unwrap_or_default();
@@ -424,7 +424,7 @@ impl Work {
         self.rows_of_flows.push(row);
     }
 
-    /// Writes what is known of flows that ended long ago.
+    /// Make the rows of flows that ended long ago.
     fn tell_ended(&mut self) -> Result<(), RecordError> {
         while let Some(seen) = self.flows.give_up() {
             self.tell(&seen, false);
@@ -440,11 +440,11 @@ impl Work {
         Ok(())
     }
 
-    /// Keeps a note; one of an interruption says that packets passed which nobody counted.
+    /// Keep a note; a note of an interruption means that packets passed uncounted.
     fn note(&mut self, text: String) {
         let note: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         if let Some(why) = note[INTERRUPTED]["why"].as_str() {
-            // Each part that follows says it again.
+            // Every following part repeats it.
             if self.converted.notes.contains(&text) {
                 return;
             }
@@ -453,13 +453,13 @@ impl Work {
         self.converted.notes.push(text);
     }
 
-    /// Keeps a sentence on how the law was broken.
+    /// Record a failed check of the packet accounting.
     fn breach(&mut self, text: String) {
         self.is_lawful = false;
         self.problem(text);
     }
 
-    /// Keeps a sentence; of many, the first.
+    /// Record a fault; only the first 20 are kept.
     fn problem(&mut self, text: String) {
         if self.converted.problems.len() < 20 {
             self.converted.problems.push(text);
@@ -467,14 +467,14 @@ impl Work {
     }
 }
 
-/// Makes a text this one, if it is not the same.
+/// Replace a shared string if it differs.
 fn share(last: &mut Arc<str>, text: &str) {
     if **last != *text {
         *last = Arc::from(text);
     }
 }
 
-/// Returns the text before the first zero.
+/// Return the text before the first zero byte.
 fn text_of(bytes: &[u8]) -> String {
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

@@ -1,17 +1,17 @@
-//! What the programs decide, by their own lines of C compiled for this machine, held to plain arithmetic.
+//! Compare the programs' decisions, in C code compiled for user space, with plain arithmetic.
 
 use proptest::prelude::*;
 use sojourn_tcplog::decide::{WATCHED, Watched, digest, flow_is_chosen, is_early, is_full, is_multiple, ports_match};
 
 fn watched() -> impl Strategy<Value = Watched> {
-    // Often the same numbers, so that fields resemble each other.
+    // Equal values are frequent, so that fields resemble each other.
     prop::array::uniform11(prop_oneof![0_u64..4, any::<u64>()]).prop_map(|fields| Watched { fields })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
-    /// A multiple lies in the range, or does not, as counting says.
+    /// The result agrees with counting.
     #[test]
     fn multiples_are_those_that_counting_finds(
         first in prop_oneof![0_u64..500, (1_u64 << 32) - 200..(1 << 32) + 200, 0..u64::MAX / 2],
@@ -22,8 +22,8 @@ proptest! {
         prop_assert_eq!(is_multiple(first, count, ppl), is_there);
     }
 
-    /// However packets divide a row of segments, each multiple is in one of them: with packets of one segment, exactly one in
-    /// `ppl` is due; with larger ones, no multiple is passed over.
+    /// For any division of segments into packets, each multiple lies in one packet: with one segment each, exactly one
+    /// in `ppl` is due; with more, no multiple is missed.
     #[test]
     fn no_multiple_is_passed_over(counts in prop::collection::vec(1_u32..46, 1..300), ppl in 1_u32..100) {
         let mut first = 0_u64;
@@ -36,20 +36,20 @@ proptest! {
         prop_assert_eq!(due, first.div_ceil(ppl.into()));
     }
 
-    /// Sooner than the interval is early; without an interval, or a sample before, nothing is.
+    /// A sample within the interval is early; without an interval or an earlier sample, none is.
     #[test]
     fn early_is_sooner_than_the_interval(last in 1_u64..1 << 62, after in 0_u64..1 << 40, interval in 1_u64..1 << 40) {
         prop_assert_eq!(is_early(last + after, last, interval), after < interval);
         prop_assert!(!is_early(last + after, last, 0));
         prop_assert!(!is_early(last + after, 0, interval));
-        // Another CPU may have logged a moment later.
+        // Another CPU may have logged slightly later.
         prop_assert!(is_early(last, last + after.min(interval - 1), interval));
-        // A clock that was set back by more leaves nothing to wait for.
+        // A larger step back means that the clock was set: not early.
         prop_assert!(!is_early(last, last + after + interval, interval));
     }
 
-    /// A ring is full when so many records wait as it has slots; one whose position was read before others came and were read is
-    /// not, nor is one that is empty.
+    /// A ring is full when as many records wait as it has slots. It is not full when empty, nor when its position was
+    /// read before other records arrived and were read.
     #[test]
     fn a_ring_is_full_when_all_its_slots_wait(read in 0_u64..1 << 62, waiting in 0_u64..1 << 20, more in 1_u64..1 << 20, log in 0_u32..32) {
         prop_assert_eq!(is_full(read + waiting, read, 1 << log), waiting >= 1 << log);
@@ -57,7 +57,7 @@ proptest! {
         prop_assert!(!is_full(read, read + more, 1 << log));
     }
 
-    /// The digest changes if a chosen field does, and only then; it is never 0.
+    /// The digest changes if and only if a chosen field changes; it is never 0.
     #[test]
     fn the_digest_is_of_the_chosen_fields(
         before in watched(),
@@ -72,7 +72,7 @@ proptest! {
         prop_assert_ne!(digest(&before, changes), 0);
     }
 
-    /// Two fields that change places are a change.
+    /// Swapping two fields is a change.
     #[test]
     fn the_digest_tells_fields_apart(before in watched(), one in 0..WATCHED, other in 0..WATCHED) {
         let mut after = before;
@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(digest(&before, all) == digest(&after, all), before == after);
     }
 
-    /// Either end's port counts; none asked, all do.
+    /// Local and remote ports match; without ports, all match.
     #[test]
     fn ports_are_either_ends(ports in prop::collection::vec(0_u16..30, 0..=16), local in 0_u16..30, remote in 0_u16..30) {
         let is_one = ports.is_empty() || ports.contains(&local) || ports.contains(&remote);
@@ -89,8 +89,8 @@ proptest! {
     }
 }
 
-/// One flow in N is chosen, of cookies in a row, as the kernel gives them, as well as of any others; N of them give the share
-/// within five standard deviations.
+/// One flow in N is chosen, of consecutive cookies, as the kernel assigns them, and of any others; the share is within
+/// five standard deviations.
 #[test]
 fn one_flow_in_n_is_chosen() {
     const FLOWS: u64 = 100_000;

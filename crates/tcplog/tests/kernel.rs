@@ -1,4 +1,4 @@
-//! The programs in the kernel, over real connections on loopback in a namespace and a cgroup of their own.
+//! Test the kernel programs with real connections on loopback, in a namespace and a cgroup of their own.
 
 mod place;
 mod traffic;
@@ -17,7 +17,7 @@ use traffic::{Traffic, connections};
 
 const WAYS: [usize; 2] = [0, 1];
 
-/// What a log has seen.
+/// The contents of a log.
 struct Log {
     samples: Vec<(u32, Sample)>,
     privates: Vec<(u32, PrivateState)>,
@@ -65,7 +65,7 @@ fn open_for(place: &Place, fields: FieldSet) -> Kernel {
     Kernel::open(&options).expect("loads")
 }
 
-/// Logs while `traffic` runs, until all of it has been counted.
+/// Log while `traffic` runs, until all of it has been counted.
 fn log(kernel: &mut Kernel, options: &Options, traffic: impl FnOnce()) -> Log {
     kernel.ask(options, &[]).expect("asks");
     kernel.set_mode(Mode::On).expect("attaches");
@@ -75,7 +75,7 @@ fn log(kernel: &mut Kernel, options: &Options, traffic: impl FnOnce()) -> Log {
     read(kernel)
 }
 
-/// Waits until nothing has been counted for a while: last acknowledgements may still be under way.
+/// Wait until the counters are stable: the last acknowledgements may still be in flight.
 fn await_rest(kernel: &mut Kernel) {
     let give_up = HostClock.now() + Nanos::seconds(10);
     let mut before = None;
@@ -123,7 +123,7 @@ fn sum(totals: &[Totals]) -> Totals {
     sum
 }
 
-/// Every packet that was seen is in one count, in total and for each flow, and what is logged is there.
+/// Every packet seen is in one count, in total and for each flow, and every logged packet has its sample.
 fn assert_conserved(log: &Log) {
     let totals = &log.totals;
     for way in WAYS {
@@ -185,7 +185,7 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
             assert_eq!(log.totals.seen, [0, 0], "{mode:?}");
         }
         assert!(kernel.programs().is_empty());
-        // Of packets that are not wanted, only a coarse clock says when the last one was.
+        // For packets that are not logged, the time of the last one comes from a coarse clock only.
         let mut unwanted = Options { ports: 1, ..options(1) };
         unwanted.port[0] = 1;
         kernel.ask(&unwanted, &[]).expect("asks");
@@ -308,12 +308,12 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
     });
 }
 
-/// What is read of a control block in the same packet, by programs for every field and by programs for some.
+/// Compare the fields of the same packets, read by programs for every field and by programs for some.
 #[test]
 fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0() {
     within("a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0", |place| {
         let every = FieldSet::EVERY.columns_of_all().there;
-        // What TCP's chronograph has goes on between two readings.
+        // TCP's chronograph advances between two readings.
         let running = ["limited_by", "busy_us", "receiver_limited_us", "buffer_limited_us", "total_retrans"];
         let most = every.iter().filter(|column| !running.contains(column)).map(|column| (*column).to_owned());
         for words in [vec!["siftr".to_owned()], vec!["snd_cwnd".to_owned()], most.collect()] {
@@ -332,7 +332,7 @@ fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0()
             let (full, slim) = (read(&mut full), read(&mut slim));
             assert_conserved(&full);
             assert_conserved(&slim);
-            // On its way out a packet is its socket's own: nothing changes between the two programs.
+            // At egress, the packet belongs to its socket alone: nothing changes between the two programs.
             let known = |sample: &Sample| (sample.cookie, sample.point, sample.packet);
             let of_full: HashMap<_, _> = full.samples.iter().map(|(_, sample)| (known(sample), sample)).collect();
             let mut compared = 0;

@@ -1,4 +1,4 @@
-//! The programs in the kernel pass the suite that their twin passes, over loopback in a namespace and a cgroup of their own.
+//! Run the common suite on the kernel programs, over loopback in a namespace and a cgroup of their own.
 
 mod place;
 mod suite;
@@ -14,7 +14,7 @@ use sojourn_tcplog::{Kernel, KernelOptions, Mode, Prefix, Source};
 use sojourn_time::{Clock, HostClock, Nanos};
 use suite::Stand;
 
-/// So many parts every connection's bytes are sent in, none before the reader has had its turn as often.
+/// Each connection's bytes are sent in this many parts, with a turn of the reader between them.
 const PARTS: u64 = 32;
 const RING_BYTES: usize = 1 << 21;
 
@@ -34,7 +34,7 @@ impl Loopback {
         Self { source, listener }
     }
 
-    /// Half of the connections are IPv4's.
+    /// Half of the connections use IPv4.
     fn address(&self, connection: usize) -> SocketAddr {
         let host = if connection.is_multiple_of(2) { "127.0.0.1" } else { "::1" };
         SocketAddr::new(host.parse().expect("is an address"), self.port())

@@ -1,4 +1,4 @@
-//! The simulated source passes the suite, and its accounts are held to the known truth.
+//! Run the common suite on the simulated source, and compare its accounting with the known dispositions.
 
 mod suite;
 
@@ -80,7 +80,7 @@ fn a_full_table_keeps_the_law() {
     suite::a_full_table_keeps_the_law(Twin::new(Setup { slots: 7, ..Setup::default() }), 7);
 }
 
-/// What the truth says, in the shape of an account.
+/// The true dispositions, in the shape of the accounting.
 fn told(truth: &[Met]) -> BTreeMap<(u64, u8, usize), Tally> {
     let mut told: BTreeMap<_, Tally> = BTreeMap::new();
     for met in truth {
@@ -90,7 +90,7 @@ fn told(truth: &[Met]) -> BTreeMap<(u64, u8, usize), Tally> {
     told
 }
 
-/// The account in the same shape: dispositions with a flow of the flows, the others of all.
+/// The accounting in the same shape: dispositions with a flow from the flows, the others from the totals.
 fn accounted(account: &Account) -> BTreeMap<(u64, u8, usize), Tally> {
     let entries = account.entries().filter_map(|entry| {
         let disposition = entry.disposition?;
@@ -102,7 +102,7 @@ fn accounted(account: &Account) -> BTreeMap<(u64, u8, usize), Tally> {
     entries.collect()
 }
 
-/// Sets of options that may be asked, disabled ones too.
+/// Generate options, including disabled ones.
 fn options() -> impl Strategy<Value = Options> {
     let decimation = (prop_oneof![Just(1_u32), 2_u32..20], 0_u32..2, 0_u32..4);
     let rest = (0_u64..4, prop_oneof![Just(0), 1_u64..200_000], 1_u32..4, 0_u32..3, 0_u64..3);
@@ -138,8 +138,9 @@ fn setup() -> impl Strategy<Value = Setup> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 3))]
 
-    /// Under any interleaving, with full rings, a full table, flows that end and are released, and options that change: the
-    /// account is the truth, the gaps are what had no room, and every record was logged in truth.
+    /// For any interleaving, with full rings, a full table, flows that end and are released, and changing options: the
+    /// accounting equals the true dispositions, the gaps equal the records without room, and every record belongs to a
+    /// logged packet.
     #[test]
     fn the_account_is_the_truth(
         setup in setup(),
@@ -174,8 +175,8 @@ proptest! {
         prop_assert_eq!(accounted(&account), told(source.truth()));
     }
 
-    /// With one thing asked and room for all, the packets that are logged are exactly those of the rule, in each flow for itself,
-    /// however programs interrupt each other: by packet, the multiples; by segment, those that hold one.
+    /// With constant options and enough room, exactly the packets selected by sampling are logged in each flow, however
+    /// programs interrupt each other: by packet, the multiples; by segment, the packets that contain one.
     #[test]
     fn decimation_is_the_rule(setup in setup(), ppl in 1_u32..40, by_segment in 0_u32..2, connections in 1_usize..12) {
         let mut source = Simulated::new(Setup { ring_bytes: 1 << 24, slots: 64, ..setup });
@@ -195,7 +196,7 @@ proptest! {
         }
     }
 
-    /// No two samples of a flow are closer than the interval, on whatever CPUs its programs interrupt each other.
+    /// No two samples of a flow are closer than the interval, even if programs on several CPUs interrupt each other.
     #[test]
     fn an_interval_is_kept(setup in setup(), interval in 1_u64..2_000_000, connections in 1_usize..6) {
         let mut source = Simulated::new(Setup { slots: 64, ..setup });

@@ -1,11 +1,11 @@
-//! How often each value was there, to two digits: a sample in few numbers, which can be added to that of another sample.
+//! Counts values in logarithmic classes (two significant digits): compact histograms that can be added.
 
 use std::collections::BTreeMap;
 
-/// A class has a value's six highest bits, so its middle is at most 1/64 of a value from it.
+/// A class is defined by a value's six highest bits, so its middle differs from a value by at most 1/64.
 const BITS: u32 = 6;
 
-/// Returns the middle of each class that has any of the values, ascending, and how many it has.
+/// Returns the middle of each non-empty class, ascending, with its count.
 pub fn classes(values: impl IntoIterator<Item = (i64, u64)>) -> Vec<(i64, u64)> {
     let mut counts = BTreeMap::new();
     for (value, count) in values {

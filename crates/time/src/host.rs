@@ -1,4 +1,4 @@
-//! The host's clock: `CLOCK_TAI`, and what the kernel's other clocks say beside it.
+//! The host's clock: `CLOCK_TAI`, and its relation to the kernel's other clocks.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that reads the host clock")]
 
@@ -8,51 +8,51 @@ use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use crate::{Clock, Nanos, Time};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// So many times two clocks are compared: a program is seldom stopped in all of them.
+/// How often two clocks are compared: a program is seldom preempted in every comparison.
 const BRACKETS: usize = 3;
 
 /// `CLOCK_TAI` of this host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostClock;
 
-/// Several clocks of this host, read as nearly at once as can be.
+/// Several clocks of this host, read as close together as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// `CLOCK_TAI`.
     pub tai: Time,
-    /// `CLOCK_MONOTONIC_RAW`: never stepped and never slewed, so a step of the other shows against it.
+    /// `CLOCK_MONOTONIC_RAW`: neither stepped nor slewed, so it reveals a step of the other.
     pub monotonic_raw: Time,
-    /// How long the reading took: the error of their difference.
+    /// The duration of the reading, which bounds the error of the difference.
     pub error: Nanos,
 }
 
-/// What to add to a `CLOCK_REALTIME` stamp of the kernel to have it on `CLOCK_TAI`.
+/// The offset that converts a `CLOCK_REALTIME` timestamp of the kernel to `CLOCK_TAI`.
 ///
-/// The two differ by whole seconds, so the rounded difference of two readings is exact unless the clock is stepped
-/// between this reading and the stamp; take it anew often, and look for steps.
+/// The two differ by whole seconds, so the rounded difference of two readings is exact, unless the clock is stepped
+/// between this reading and the timestamp. Read it often, and check for steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaiOffset(pub Nanos);
 
 impl HostClock {
-    /// Reads `CLOCK_TAI` and `CLOCK_MONOTONIC_RAW` side by side, some times: the reading in which the program was stopped least.
+    /// Reads `CLOCK_TAI` and `CLOCK_MONOTONIC_RAW` together several times, and returns the shortest reading.
     pub fn read(&self) -> Reading {
         let again = [(); BRACKETS - 1].map(|()| Reading::once());
         again.into_iter().fold(Reading::once(), Reading::closer)
     }
 
-    /// Reads how much processor time this program, all its threads together, has taken.
+    /// Returns the CPU time of this process, with all its threads.
     pub fn processor_time(&self) -> Nanos {
         read(ClockId::ProcessCPUTime) - Time(0)
     }
 
-    /// Returns how many jiffies a second has in this kernel (HZ): its coarse clocks go on once in each.
+    /// Returns the kernel's jiffies per second (HZ), at which its coarse clocks advance.
     pub fn jiffies_per_second(&self) -> i64 {
         let tick = clock_getres(ClockId::MonotonicCoarse);
         let nanos = (tick.tv_sec * NANOS_PER_SECOND + tick.tv_nsec).max(1);
         (NANOS_PER_SECOND + nanos / 2) / nanos
     }
 
-    /// Reads by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
+    /// Returns by how many whole seconds `CLOCK_TAI` is ahead of `CLOCK_REALTIME`.
     pub fn tai_offset(&self) -> TaiOffset {
         loop {
             let (before, realtime, after) = (tai(), realtime(), tai());
@@ -64,7 +64,7 @@ impl HostClock {
 }
 
 impl HostClock {
-    /// Returns by how much another clock is ahead of `CLOCK_MONOTONIC`, by readings of it before and after that.
+    /// Returns by how much another clock is ahead of `CLOCK_MONOTONIC`: reads the other before and after the latter.
     pub(crate) fn bracketed(&self, other: fn() -> Time) -> Nanos {
         narrowest([(); BRACKETS].map(|()| (other(), monotonic(), other())))
     }
@@ -78,22 +78,22 @@ impl Reading {
         Self { tai: Time(before.0 + (after.0 - before.0) / 2), monotonic_raw, error: after - before }
     }
 
-    /// The one whose clocks were read closer together.
+    /// Returns the shorter reading of the two.
     fn closer(self, other: Self) -> Self {
         if other.error < self.error { other } else { self }
     }
 }
 
 impl TaiOffset {
-    /// Returns the offset that readings of `CLOCK_REALTIME` and of `CLOCK_TAI` before and after it show; `None` when they
-    /// are so far apart, as when the program was stopped meanwhile, that they could show the next second.
+    /// Returns the offset, from a reading of `CLOCK_REALTIME` and readings of `CLOCK_TAI` before and after it; `None`
+    /// when these are too far apart to determine the second, as after a preemption.
     fn between(before: Time, realtime: Time, after: Time) -> Option<Self> {
         let is_near = (0..NANOS_PER_SECOND / 4).contains(&(after - before).0);
         let seconds = ((before - realtime).0 + NANOS_PER_SECOND / 2).div_euclid(NANOS_PER_SECOND);
         is_near.then_some(Self(Nanos::seconds(seconds)))
     }
 
-    /// Converts a `CLOCK_REALTIME` stamp.
+    /// Converts a `CLOCK_REALTIME` timestamp.
     pub fn convert(self, realtime: Time) -> Time {
         realtime + self.0
     }
@@ -108,7 +108,7 @@ impl Clock for HostClock {
         wait_by(tai, deadline, spin)
     }
 
-    /// To a microsecond or so, unless the program is stopped in each of some readings.
+    /// Accurate to about a microsecond, unless the program is preempted in every reading.
     fn monotonic_offset(&self) -> Nanos {
         self.bracketed(tai)
     }
@@ -118,7 +118,7 @@ impl Clock for HostClock {
     }
 }
 
-/// Returns by how much the outer clock is ahead of the inner one, by those readings that are closest together.
+/// Returns by how much the outer clock is ahead of the inner one, from the shortest of the readings.
 fn narrowest(brackets: [(Time, Time, Time); BRACKETS]) -> Nanos {
     let width = |(before, _, after): &(Time, Time, Time)| (*after - *before).0.abs();
     let [first, others @ ..] = brackets;
@@ -127,7 +127,7 @@ fn narrowest(brackets: [(Time, Time, Time); BRACKETS]) -> Nanos {
     Time(before.0 + (after.0 - before.0) / 2) - inner
 }
 
-/// Waits by a clock that may be set meanwhile, and by a sleep that tells whether it was whole.
+/// Waits by a clock that may be set meanwhile, with a sleep that reports whether it was complete.
 fn wait(now: impl Fn() -> Time, sleep: impl Fn(Nanos) -> bool, deadline: Time, spin: Nanos) -> Time {
     let mut latest = now();
     while deadline - latest > spin {
@@ -147,7 +147,7 @@ fn wait(now: impl Fn() -> Time, sleep: impl Fn(Nanos) -> bool, deadline: Time, s
     }
 }
 
-/// Waits by this host's clock or another one of its.
+/// Waits by this clock or another one of this host.
 pub(crate) fn wait_by(now: impl Fn() -> Time, deadline: Time, spin: Nanos) -> Time {
     wait(now, sleep, deadline, spin)
 }
@@ -169,7 +169,7 @@ fn read(clock: ClockId) -> Time {
     Time(tv_sec * NANOS_PER_SECOND + tv_nsec)
 }
 
-/// Sleeps for so long; returns whether it was for all of it: a signal ends a sleep early.
+/// Sleeps for `span`; returns whether the sleep was complete: a signal ends it early.
 fn sleep(span: Nanos) -> bool {
     let request = Timespec { tv_sec: span.0 / NANOS_PER_SECOND, tv_nsec: span.0 % NANOS_PER_SECOND };
     matches!(clock_nanosleep_relative(SleepClock::Monotonic, &request), NanosleepRelativeResult::Ok)
@@ -216,7 +216,7 @@ mod tests {
             sleeps.set(0);
             let now = || clock.replace(clock.get() + Nanos(1));
             let sleep = |span: Nanos| {
-                // The first is ended by a signal, half way.
+                // A signal ends the first sleep half way.
                 let step = steps[sleeps.replace(sleeps.get() + 1).min(2)];
                 let slept = if sleeps.get() == 1 { span.0 / 2 } else { span.0 };
                 clock.set(clock.get() + Nanos(slept + step));

@@ -1,8 +1,9 @@
 //! Nanoseconds, clocks and waiting.
 //!
-//! Every time in Sojourn is a [`Time`]: nanoseconds on one clock a host, `CLOCK_TAI`; what has deadlines to keep whoever sets
-//! that takes a [`SteadyClock`]. This crate alone reads the host's clocks ([`HostClock`]) and alone sleeps; everything else
-//! takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps. It does not convert between the clocks of two hosts.
+//! Every time in Sojourn is a [`Time`]: nanoseconds on one clock per host, `CLOCK_TAI`. Code with deadlines uses a
+//! [`SteadyClock`], which is not affected when that clock is set. Only this crate reads the host's clocks
+//! ([`HostClock`]) and sleeps; all other code takes a [`Clock`] or a [`Time`]. [`pace`] decides when a driver sleeps.
+//! It does not convert between the clocks of two hosts.
 
 mod classes;
 mod host;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub struct Nanos(pub i64);
 
 impl Nanos {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// Returns `n` microseconds.
@@ -105,27 +106,27 @@ impl Sub for Time {
     }
 }
 
-/// Where a timestamp was taken, best first: the stages of the latency breakdown.
+/// The source of a timestamp, best first: a stage of the latency breakdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// By the network interface.
+    /// The network interface.
     Hardware,
-    /// By the kernel: the driver on the way out, the receive path on the way in.
+    /// The kernel: in the driver when sending, in the receive path when receiving.
     Kernel,
-    /// By this program, beside its system call.
+    /// This program, next to its system call.
     User,
-    /// By a simulation, where it is exact.
+    /// A simulation, which is exact.
     Simulated,
-    /// By a tap's program in the kernel: where frames enter the stack, and before the queueing discipline on the way out.
+    /// A tap's BPF program: at ingress of the stack, or before the queueing discipline at egress.
     Bpf,
 }
 
 impl Source {
-    /// All.
+    /// Every source.
     pub const ALL: [Self; 5] = [Self::Hardware, Self::Kernel, Self::User, Self::Simulated, Self::Bpf];
 
-    /// Returns the name that records carry.
+    /// Returns the name used in records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hardware => "hardware",
@@ -137,35 +138,36 @@ impl Source {
     }
 }
 
-/// A time and where it was taken.
+/// A timestamp and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// By whom.
+    /// The source.
     pub source: Source,
 }
 
-/// Something that tells the time and can wait for it.
+/// A clock that can be read and waited for.
 pub trait Clock {
     /// Returns the present time.
     fn now(&self) -> Time;
 
-    /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time at which it stopped, which is
-    /// before the deadline only when the clock was set back meanwhile: nobody waits hours for what was due at once.
+    /// Waits until `deadline`: sleeps until `spin` before it, then spins. Returns the time when it stopped. That is
+    /// before the deadline only if the clock was set back meanwhile: an imminent deadline must not become a wait of
+    /// hours.
     fn wait_until(&self, deadline: Time, spin: Nanos) -> Time;
 
-    /// Returns by how much this clock is ahead of one that is slewed as it is but never set: a change is a step.
+    /// Returns this clock minus one that is slewed equally but never set: a change is a step.
     fn monotonic_offset(&self) -> Nanos {
         Nanos::ZERO
     }
 
-    /// Returns by how much `CLOCK_TAI` is ahead of this clock, which nobody sets: a change is a step of that.
+    /// Returns `CLOCK_TAI` minus this clock, which is never set: a change is a step of `CLOCK_TAI`.
     fn tai_ahead(&self) -> Nanos {
         Nanos::ZERO
     }
 
-    /// Returns how much processor time this thread has taken; where nobody knows, as much as time has passed.
+    /// Returns the CPU time of this thread; the elapsed time where that is unknown.
     fn thread_time(&self) -> Nanos {
         self.now() - Time(0)
     }

@@ -1,6 +1,7 @@
-//! Which known word a wrong one was meant to be.
+//! Suggests a known word for a misspelt one.
 
-/// Returns the known word that is most like a wrong one: at most two slips away, and fewer than either has letters.
+/// Returns the known word nearest to a misspelt one: at an edit distance of at most two, and less than the length of
+/// either.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let slips = |other: &str| strsim::damerau_levenshtein(word, other);
     let near = known.iter().copied().min_by_key(|other| slips(other))?;
@@ -8,7 +9,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (slips <= 2 && slips < word.chars().count().min(near.len())).then_some(near)
 }
 
-/// Returns " (did you mean …?)" where a word is nearly one of those that are known.
+/// Returns " (did you mean …?)" if a word is close to a known one.
 pub fn did_you_mean(word: &str, known: &[&str]) -> String {
     nearest(word, known).map_or(String::new(), |near| format!(" (did you mean {near:?}?)"))
 }

@@ -1,48 +1,48 @@
-//! How a loop that has departures to keep uses its processor: when it sleeps, looks for frames, looks at the clock alone, and
-//! rests for the kernel's real-time throttle.
+//! Decides how a loop with departures uses its CPU: when it sleeps, polls for frames, spins on the clock, and rests to
+//! avoid the kernel's real-time throttling.
 //!
-//! The drivers of probes, streams and the emulator ask a [`Pacer`] what to do before each departure. What is sent then, and
-//! what comes in meanwhile, is theirs.
+//! The drivers of probes, streams and the emulator ask a [`Pacer`] for the next action before each departure. They do
+//! the sending and receiving themselves.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Clock, Nanos, Time};
 
-/// The longest sleep: a signal that comes just before a sleep does not end it.
+/// The longest sleep: a signal that arrives just before a sleep does not end it.
 pub const LONGEST_SLEEP: Nanos = Nanos::millis(100);
 
-/// A clock that goes back by so much was set. What is due would leave hours later or never.
+/// A clock that goes back by this much was set. Pending departures would then be hours late or never happen.
 pub const SET_BACK: Nanos = Nanos::seconds(1);
 
-/// How long before a departure sleep ends: a sleeping thread wakes up to 100 µs late.
+/// How long before a departure a sleep ends: a sleeping thread wakes up to 100 µs late.
 const WAKE: Nanos = Nanos::micros(100);
 
-/// Under `SCHED_FIFO`: after how long it is checked whether the processor was free for [`REST`] of it. In 40 ms the longest
-/// rest is 3 ms, so no departure is later than that. The measurement is in decision 34.
+/// With `SCHED_FIFO`: the interval at which to check that the CPU was idle for [`REST`] of it. With 40 ms the longest
+/// rest is 3 ms, so no departure is later than that. Decision 34 has the measurement.
 pub const STRETCH: Nanos = Nanos::millis(40);
 
-/// Under `SCHED_FIFO`: for how much of each stretch the processor is free.
+/// With `SCHED_FIFO`: the idle time in each stretch.
 ///
 /// By default the kernel leaves real-time threads 950 ms of each second (sched(7), `sched_rt_runtime_us` of
-/// `sched_rt_period_us`): 5 % is taken from a thread that leaves less free. This is half as much again, for the stretch and
-/// the kernel's period do not begin together.
+/// `sched_rt_period_us`), and throttles a thread that leaves less than 5 % idle. This is 1.5 times that, since the
+/// stretch and the kernel's period do not start together.
 pub const REST: Nanos = Nanos(STRETCH.0 * 3 / 40);
 
-/// How to wait: for a departure, or for a frame.
+/// How to wait for a departure or for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Poll all the time: takes a whole processor.
+    /// Always poll: uses a whole CPU.
     Spin,
-    /// Sleep until shortly before, then poll and spin. For a frame, whose time nobody knows: sleep.
+    /// Sleep until shortly before, then poll and spin. For a frame, whose time is unknown: sleep.
     #[default]
     SleepThenSpin,
-    /// Sleep only. Departures are late by the wake-up; in simulated time nobody is late.
+    /// Sleep only. Departures are late by the wake-up latency, which is zero in simulated time.
     Sleep,
 }
 
 impl Wait {
-    /// Returns the name that options and records carry.
+    /// Returns the name used in options and records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -52,7 +52,7 @@ impl Wait {
     }
 }
 
-/// How a driver uses its processor.
+/// The scheduling settings of a driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// How to wait.
@@ -61,33 +61,33 @@ pub struct Pace {
     pub is_real_time: bool,
 }
 
-/// What to do before a departure.
+/// The next action before a departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Look at the clock alone until it is due.
+    /// Spin on the clock until the departure.
     Depart,
-    /// Look for frames.
+    /// Poll for frames.
     Look,
-    /// Sleep until then, or until a frame comes.
+    /// Sleep until this time, or until a frame arrives.
     Sleep(Time),
 }
 
-/// Says what to do before each departure, and takes the rests of a real-time thread.
+/// Decides the next action before each departure, and makes a real-time thread rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     pace: Pace,
-    /// How long before a departure sleep ends.
+    /// How long before a departure a sleep ends.
     pub wake: Nanos,
-    /// How long before a departure only the clock is looked at.
+    /// How long before a departure only the clock is read.
     pub quiet: Nanos,
-    /// Under `SCHED_FIFO`: when the stretch began, and the thread's processor time then.
+    /// With `SCHED_FIFO`: the start of the stretch, and the thread's CPU time then.
     stretch: (Time, Nanos),
 }
 
 impl Pacer {
-    /// Returns a pacer for departures that are `interval` apart on average. `quiet`: as long as one look for frames takes.
+    /// Returns a pacer for departures with this mean interval. `quiet`: the longest duration of one poll for frames.
     ///
-    /// Under `SCHED_FIFO` two fifths of each interval are left for sleep and for what a departure costs.
+    /// With `SCHED_FIFO`, two fifths of each interval are left for sleep and for the cost of a departure.
     pub fn new(pace: Pace, interval: Nanos, quiet: Nanos, clock: &(impl Clock + ?Sized)) -> Self {
         let most = Nanos(interval.0 / 5 * 3).min(STRETCH);
         let wake = match (pace.wait, pace.is_real_time) {
@@ -101,12 +101,12 @@ impl Pacer {
         Self { pace, wake, quiet, stretch: (clock.now(), clock.thread_time()) }
     }
 
-    /// How the processor is used.
+    /// Returns the scheduling settings.
     pub const fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// Says what to do before a departure that is due at `due`.
+    /// Returns the next action before a departure at `due`.
     pub fn next(&self, now: Time, due: Time) -> Next {
         if now >= due - self.quiet {
             return Next::Depart;
@@ -114,14 +114,14 @@ impl Pacer {
         self.sleep(now, due - self.wake).map_or(Next::Look, Next::Sleep)
     }
 
-    /// Returns until when to sleep where nothing is to be done before `until`; `None`: not at all.
+    /// Returns until when to sleep if there is nothing to do before `until`; `None`: do not sleep.
     pub fn sleep(&self, now: Time, until: Time) -> Option<Time> {
         let never_sleeps = self.pace.wait == Wait::Spin && !self.pace.is_real_time;
         (!never_sleeps && now < until).then(|| until.min(now + LONGEST_SLEEP))
     }
 
-    /// Under `SCHED_FIFO`: rests for as long as the processor was free too little in the stretch that is over. What counts is the
-    /// processor time that the thread took: sleeps of some microseconds free nothing. Returns when the rest ended.
+    /// With `SCHED_FIFO`: rests for the idle time that the past stretch lacked. It is calculated from the thread's CPU
+    /// time: sleeps of a few microseconds free nothing. Returns when the rest ended.
     pub fn rest_if_due(&mut self, clock: &(impl Clock + ?Sized)) -> Option<Time> {
         if !self.pace.is_real_time {
             return None;
@@ -142,19 +142,19 @@ impl Pacer {
     }
 }
 
-/// Tells when a clock has been set back.
+/// Detects that a clock was set back.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     latest: Time,
 }
 
 impl Watch {
-    /// Begins at a time.
+    /// Starts at a time.
     pub const fn new(now: Time) -> Self {
         Self { latest: now }
     }
 
-    /// Returns whether the clock was set back since the latest time that was seen.
+    /// Returns whether the clock was set back since the latest time seen.
     pub fn is_set_back(&mut self, now: Time) -> bool {
         self.latest = self.latest.max(now);
         self.latest - now >= SET_BACK
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_real_time_thread_rests_for_what_was_not_free() {
-        // Its thread time is all time that passes: nothing was free.
+        // Its CPU time equals the elapsed time: nothing was idle.
         let clock = SimulatedClock::default();
         let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
         let mut pacer = Pacer::new(pace, Nanos::millis(1), QUIET, &clock);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(pacer.rest_if_due(&clock), None, "a new stretch");
     }
 
-    /// The kernel's default leaves real-time threads 950 ms of each second.
+    /// By default the kernel leaves real-time threads 950 ms of each second.
     #[test]
     fn a_rest_is_more_than_the_kernels_throttle_takes() {
         assert!(REST.0 * 20 > (STRETCH + REST).0);

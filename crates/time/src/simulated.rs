@@ -1,4 +1,4 @@
-//! A clock that moves only when somebody waits for it.
+//! A clock that advances only when it is waited for.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// Moves the clock to `time`, never back.
+    /// Advances the clock to `time`, never back.
     pub fn advance_to(&self, time: Time) {
         self.now.set(self.now.get().max(time));
     }

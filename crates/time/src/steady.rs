@@ -1,41 +1,41 @@
-//! A clock that nobody can set, and what turns stamps of clocks that can be set into its times.
+//! A clock that is never set, and the conversion of timestamps of clocks that may be.
 
 use crate::host::{monotonic, realtime, tai, wait_by};
 use crate::{Clock, HostClock, Nanos, Time};
 
-/// A smaller change between two clocks is what reading them takes.
+/// A smaller change between two clocks is within the reading error.
 const LEAST_STEP: Nanos = Nanos::micros(20);
-/// So many readings show a step, and not that the program was stopped between two of them.
+/// This many readings confirm a step: the program is not preempted in all of them.
 const STEP_READINGS: usize = 3;
-/// Stamps from before a step are looked for until so long after it was found.
+/// How long after a step was detected timestamps from before it may still arrive.
 const STEP_RETENTION: Nanos = Nanos::seconds(1);
-/// Where the kernel says by how much the clock of this time namespace is ahead of its own.
+/// The kernel's file of this time namespace's clock offsets.
 const NAMESPACE: &str = "/proc/self/timens_offsets";
 
-/// `CLOCK_MONOTONIC`, ahead of it by a constant that makes it `CLOCK_TAI` at the moment of its making.
+/// `CLOCK_MONOTONIC` plus a constant, so that it equals `CLOCK_TAI` when it is created.
 ///
-/// It is slewed as that is, and never stepped: whoever sets the time of day or the offset of TAI changes
-/// [`Clock::tai_ahead`], and no deadline.
+/// It is slewed as `CLOCK_MONOTONIC`, and never stepped: setting the time of day or the TAI offset changes
+/// [`Clock::tai_ahead`], but no deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SteadyClock {
     ahead: Nanos,
-    /// By how much `CLOCK_MONOTONIC` of this time namespace is ahead of the kernel's own.
+    /// `CLOCK_MONOTONIC` of this time namespace minus the kernel's own.
     namespace: Nanos,
 }
 
 impl SteadyClock {
-    /// Begins with what `CLOCK_TAI` shows now.
+    /// Creates a clock that equals `CLOCK_TAI` now.
     pub fn begin() -> Self {
         let namespace = std::fs::read_to_string(NAMESPACE).ok().and_then(|text| monotonic_offset(&text));
         Self { ahead: HostClock.monotonic_offset(), namespace: namespace.unwrap_or_default() }
     }
 
-    /// Converts a stamp that the kernel took of its own `CLOCK_MONOTONIC`, as programs in the kernel read it.
+    /// Converts a timestamp of the kernel's own `CLOCK_MONOTONIC`, which BPF programs use.
     pub fn of_kernel(&self, stamp: Time) -> Time {
         stamp + self.namespace + self.ahead
     }
 
-    /// Reads by how much `CLOCK_REALTIME` is ahead of this clock.
+    /// Returns `CLOCK_REALTIME` minus this clock.
     pub fn realtime_ahead(&self) -> Nanos {
         HostClock.bracketed(realtime) - self.ahead
     }
@@ -65,27 +65,27 @@ impl Clock for SteadyClock {
     }
 }
 
-/// The offset of `CLOCK_MONOTONIC` in the kernel's words: "monotonic  86400  0".
+/// Parses the offset of `CLOCK_MONOTONIC`, "monotonic  86400  0".
 fn monotonic_offset(text: &str) -> Option<Nanos> {
     let mut words = text.lines().find_map(|line| line.strip_prefix("monotonic "))?.split_whitespace();
     let mut next = || words.next()?.parse().ok();
     Some(Nanos::seconds(next()?) + Nanos(next()?))
 }
 
-/// How far a clock that is set now and then is ahead of one that is not: the last two values, and when it changed.
+/// The offset of a clock that may be set from one that never is: the last two values, and when it changed.
 ///
-/// A stamp may have been taken before a step and be read after it. Of the two times that it may mean, the later one that is
-/// not in the future is right, unless the step is smaller than the stamp is old. A second after the step was found nothing is of
-/// the time before it any more.
+/// A timestamp may be taken before a step and read after it. Of its two possible times, the later one that is not in
+/// the future is correct, unless the step is smaller than the timestamp's age. One second after a step was detected, no
+/// timestamp is from before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     now: Nanos,
-    /// The value before, and until when it may be that of a stamp.
+    /// The previous value, and until when a timestamp may still refer to it.
     before: Option<(Nanos, Time)>,
 }
 
 impl Ahead {
-    /// Begins with a reading.
+    /// Starts with a reading.
     pub const fn new(now: Nanos) -> Self {
         Self { now, before: None }
     }
@@ -95,7 +95,7 @@ impl Ahead {
         self.now
     }
 
-    /// Looks, at `at` on the clock that nobody sets, whether the other one was set; returns by how much.
+    /// Checks, at the steady time `at`, whether the other clock was set; returns the step.
     pub fn look(&mut self, at: Time, read: impl Fn() -> Nanos) -> Option<Nanos> {
         let is_step = |step: &Nanos| step.0.abs() >= LEAST_STEP.0;
         let first = Some(read() - self.now).filter(is_step)?;
@@ -105,8 +105,7 @@ impl Ahead {
         Some(step)
     }
 
-    /// Converts a stamp of that clock which was read at `read`, on the clock that nobody sets; `None`: it would have been taken
-    /// later than that.
+    /// Converts a timestamp of that clock that was read at the steady time `read`; `None`: it would be later than that.
     pub fn convert(&self, stamp: Time, read: Time) -> Option<Time> {
         let before = self.before.filter(|(_, until)| read <= *until).map(|(ahead, _)| ahead);
         [self.now].into_iter().chain(before).map(|ahead| stamp - ahead).filter(|at| *at <= read).max()
@@ -171,7 +170,7 @@ mod tests {
         for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(2), Nanos::millis(-2)] {
             let old = Nanos::seconds(1_000);
             let mut ahead = Ahead::new(old);
-            // Both are read at once, a millisecond later.
+            // Both are read together, a millisecond later.
             let (first, second) = (Time(5_000_000), Time(5_400_000));
             let (before, after) = (first + old, second + old + step);
             let read = Time(6_000_000);

@@ -1,20 +1,20 @@
-//! Times and packet rates as people write them. Times are worked out in integers, to the nearest nanosecond. A number without a unit is refused unless the
-//! caller says what it counts.
+//! Parses times and packet rates. Times are calculated in integers, to the nearest nanosecond. A number without a unit
+//! is an error unless the caller defines its unit.
 
 use crate::Nanos;
 
-/// Reads a time: `20ms`, `1.5us`, `100ns`, `2s`, `1min`, `1h`. 0 needs no unit.
+/// Parses a time: `20ms`, `1.5us`, `100ns`, `2s`, `1min`, `1h`. 0 needs no unit.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Describes what is wrong with it.
 pub fn time(text: &str) -> Result<Nanos, String> {
     time_in(text, None)
 }
 
-/// As [`time`]; a number without a unit counts as so many times `bare` nanoseconds, where a tool has it so.
+/// As [`time`]; a number without a unit counts in units of `bare` nanoseconds, for tools that define one.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Describes what is wrong with it.
 pub fn time_in(text: &str, bare: Option<u128>) -> Result<Nanos, String> {
     let (number, unit) = split(text).ok_or_else(|| match text.strip_prefix('-').and_then(split) {
         Some(_) => format!("{text}: a time cannot be below zero; write it as {}", &text[1..]),
@@ -39,9 +39,9 @@ pub fn time_in(text: &str, bare: Option<u128>) -> Result<Nanos, String> {
         .unwrap_or_else(|| Err(format!("{unit:?} is not a unit of time; write ns, us, ms, s, min or h")))
 }
 
-/// A number as it was written: digits × 10^exponent.
+/// A parsed decimal number: digits × 10^exponent.
 pub struct Number<'a> {
-    /// As it was written.
+    /// Its text.
     pub text: &'a str,
     digits: u128,
     exponent: i32,
@@ -52,7 +52,7 @@ impl Number<'_> {
         self.digits == 0
     }
 
-    /// Returns it times `unit`, to the nearest whole; `None`: too large.
+    /// Returns its product with `unit`, rounded to an integer; `None`: too large.
     pub fn times(&self, unit: u128) -> Option<u128> {
         let product = self.digits.checked_mul(unit)?;
         let power = 10_u128.checked_pow(self.exponent.unsigned_abs());
@@ -65,7 +65,7 @@ impl Number<'_> {
     }
 }
 
-/// Reads a rate in packets a second: `20000`, `20k`, `20kpps`, `0.5Mpps`; `None` where it is none.
+/// Parses a rate in packets per second: `20000`, `20k`, `20kpps`, `0.5Mpps`; `None` where it is invalid.
 pub fn packet_rate(text: &str) -> Option<f64> {
     let (number, unit) = split(text)?;
     let zeros = match unit.strip_suffix("pps").unwrap_or(unit) {
@@ -75,12 +75,12 @@ pub fn packet_rate(text: &str) -> Option<f64> {
         "G" => 9,
         _ => return None,
     };
-    // By way of text: a sum of rounded factors may be another number than the nearest.
+    // Parsed from text, since a product of rounded factors may not be the nearest number.
     let exponent = number.exponent.checked_add(zeros)?;
     format!("{}e{exponent}", number.digits).parse().ok().filter(|rate: &f64| rate.is_finite())
 }
 
-/// Splits "1.5e3 ms" into its number and its unit; `None`: no number begins it.
+/// Splits "1.5e3 ms" into its number and its unit; `None`: it does not start with a number.
 pub fn split(text: &str) -> Option<(Number<'_>, &str)> {
     let bytes = text.as_bytes();
     let mut digits = 0_u128;
@@ -105,7 +105,7 @@ pub fn split(text: &str) -> Option<(Number<'_>, &str)> {
     (seen > 0).then(|| Some((number, text.get(at..)?.trim())))?
 }
 
-/// Reads "e-9": the power and how many bytes it took.
+/// Parses "e-9": the power, and the number of bytes used.
 fn power_of(bytes: &[u8]) -> Option<(i32, usize)> {
     let rest = bytes.strip_prefix(b"e").or_else(|| bytes.strip_prefix(b"E"))?;
     let sign = usize::from(matches!(rest.first(), Some(b'+' | b'-')));
@@ -119,7 +119,7 @@ fn exact(number: &Number<'_>, unit: u128) -> Option<i64> {
     number.times(unit).and_then(|value| i64::try_from(value).ok())
 }
 
-/// Works out a time with a unit; `None`: the unit is unknown.
+/// Converts a number with a unit to a time; `None`: the unit is unknown.
 fn nanoseconds(number: &Number<'_>, unit: &str, text: &str) -> Option<Result<Nanos, String>> {
     let factor = match unit.to_ascii_lowercase().as_str() {
         "ns" | "nsec" | "nsecs" => 1,
@@ -133,7 +133,7 @@ fn nanoseconds(number: &Number<'_>, unit: &str, text: &str) -> Option<Result<Nan
     Some(exact(number, factor).map(Nanos).ok_or_else(|| too_large(text)))
 }
 
-/// Says so.
+/// Returns the error message of a value that is too large.
 pub fn too_large(text: &str) -> String {
     format!("{text} is too large")
 }

@@ -1,12 +1,12 @@
-//! What a responder makes of a request's user data. Pure: the caller cares for headers around it and for the times.
+//! Builds the user data of a reply. Pure: the caller supplies the times and adds the outer headers.
 
 use sojourn_time::Time;
 
 use crate::probe::{HEADER_BYTES, ProbeHeader};
 
-/// Writes the user data that answers `request` into `reply` and returns its length; `None` when `request` is no request
-/// of ours, or `reply` cannot hold what it asks for. The user data after the header is zeros, so a reply of the same
-/// size never depends on what the request held.
+/// Writes the reply to `request` into `reply` and returns its length; `None` when `request` is not a probe request, or
+/// `reply` is shorter than the requested length. The user data after the header is zero, so that replies of equal size
+/// do not depend on the request's contents.
 pub fn answer(request: &[u8], arrival: Time, departure: Time, reply: &mut [u8]) -> Option<usize> {
     let header = ProbeHeader::read(request)?;
     let length = usize::from(header.asked_bytes()?).max(HEADER_BYTES);

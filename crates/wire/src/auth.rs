@@ -1,30 +1,30 @@
-//! Authentication by a shared key: HMAC-SHA-256 truncated to its first 16 bytes, as RFC 8762 §4.4 has it for STAMP.
+//! Authentication with a shared key: HMAC-SHA-256 truncated to its first 16 bytes, as in RFC 8762 §4.4 (STAMP).
 //!
-//! Hides the hash. Knows no message: whoever calls says which bytes the tag covers, and cares for replays (a tag proves who
-//! wrote a message, not when).
+//! Hides the hash. Knows no message format: the caller chooses the bytes that the tag covers, and detects replays (a
+//! tag proves who wrote a message, not when).
 
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// How long a tag is.
+/// The length of a tag.
 pub const TAG_BYTES: usize = 16;
 
-/// The shortest secret that is taken: 128 bits, as long as the tag.
+/// The shortest secret accepted: 128 bits, as long as the tag.
 pub const LEAST_SECRET_BYTES: usize = 16;
 
-/// What both ends know and nobody else. Prints no secret.
+/// The shared key. Its `Debug` output omits the secret.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
 
-/// A secret that is too short to protect anything.
+/// The error of a secret that is too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {0} bytes is too short; take at least {LEAST_SECRET_BYTES} random ones")]
 pub struct WeakKey(pub usize);
 
 impl Key {
-    /// Makes a key of a secret of at least [`LEAST_SECRET_BYTES`].
+    /// Creates a key from a secret of at least [`LEAST_SECRET_BYTES`].
     ///
     /// # Errors
     /// When the secret is shorter.
@@ -36,14 +36,14 @@ impl Key {
         Hmac::new_from_slice(secret).map(Self).map_err(|_| WeakKey(secret.len()))
     }
 
-    /// Returns the tag of a message that consists of these parts, one after the other.
+    /// Returns the tag of a message, the concatenation of these parts.
     pub fn tag(&self, message: &[&[u8]]) -> [u8; TAG_BYTES] {
         let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&self.mac(message).finalize().into_bytes()[..TAG_BYTES]);
         tag
     }
 
-    /// Returns whether `tag` is the message's. Takes the same time whichever of its bytes is wrong.
+    /// Returns whether `tag` is the message's. Runs in constant time, whichever byte differs.
     pub fn verifies(&self, message: &[&[u8]], tag: &[u8; TAG_BYTES]) -> bool {
         self.mac(message).verify_truncated_left(tag).is_ok()
     }
@@ -71,7 +71,8 @@ mod tests {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
     }
 
-    /// RFC 4231: cases 1, 3, 4, 6 and 7 cut to 16 bytes, and case 5, which the RFC itself has so. The key of case 2 has 4 bytes.
+    /// RFC 4231: cases 1, 3, 4, 6 and 7 truncated to 16 bytes, and case 5, truncated in the RFC. The key of case 2 has
+    /// only 4 bytes.
     #[test]
     fn tags_are_those_of_rfc_4231() {
         let cases: [(Vec<u8>, Vec<u8>, &str); 6] = [

@@ -1,15 +1,15 @@
-//! The Internet checksum (RFC 1071), CRC-32 (IEEE 802.3, reflected) and CRC-32C. Knows no pseudo headers.
+//! The Internet checksum (RFC 1071), CRC-32 (IEEE 802.3, reflected) and CRC-32C. Does not include pseudo-headers.
 
-/// Returns the Internet checksum over `bytes`: the value to write where zeros stood. Over bytes that contain a right
-/// checksum it is 0.
+/// Returns the Internet checksum over `bytes`: the value to write into a zeroed checksum field. Over bytes that contain
+/// a correct checksum, it is 0.
 pub(crate) fn internet(bytes: &[u8]) -> u16 {
     !fold(sum(bytes))
 }
 
-/// Returns the ones' complement sum of the 16-bit words of `bytes`, to be folded; sums of parts that begin at even
-/// places may be added.
+/// Returns the ones' complement sum of the 16-bit words of `bytes`, not yet folded. Sums of parts that start at even
+/// offsets may be added.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
-    // In the machine's own order, which the sum does not mind, and many words at once.
+    // In native byte order, to which the sum is invariant (RFC 1071 §2), and 32 bits at a time.
     let mut sum: u64 = 0;
     let mut words = bytes.chunks_exact(4);
     for word in &mut words {
@@ -21,7 +21,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     u64::from(u16::from_be_bytes(fold(sum).to_ne_bytes()))
 }
 
-/// Brings a sum into 16 bits.
+/// Folds a sum into 16 bits.
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xFFFF {
         sum = (sum & 0xFFFF) + (sum >> 16);
@@ -34,7 +34,7 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// Returns the CRC-32C of `bytes` (Castagnoli, reflected), bit by bit: few frames need it.
+/// Returns the CRC-32C of `bytes` (Castagnoli, reflected), bit by bit: only SCTP frames need it.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 })
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(internet(&[0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7]), !0xDDF2);
     }
 
-    /// As RFC 1071 has it, two bytes after two bytes.
+    /// The reference: RFC 1071, two bytes at a time.
     fn plain(bytes: &[u8]) -> u16 {
         let word = |two: &[u8]| u64::from(two[0]) << 8 | u64::from(two.get(1).copied().unwrap_or(0));
         !fold(bytes.chunks(2).map(word).sum())

@@ -1,10 +1,11 @@
-//! Digests of frames over what a kind of box leaves unchanged: two taps know a packet again by them.
+//! Digests of frames over the bits that a kind of device leaves unchanged, by which two taps identify the same packet.
 //!
-//! A digest is XXH3-64 of the *content* of a frame, which [`Key`] defines. Bits that the box may rewrite are zero in it, and
-//! what is no part of the packet is not in it: the FCS, padding to the least frame, what follows the IP packet. Content that is
-//! masked or put together is hashed in two parts: its first 128 octets, and, with that as the seed, what follows them.
+//! A digest is XXH3-64 over the *content* of a frame, which [`Key`] defines. Bits that the device may rewrite are zero
+//! in it. It excludes what is not part of the packet: the FCS, padding to the minimum frame size, bytes after the IP
+//! packet. Content that is masked or assembled is hashed in two parts: its first 128 octets, then the rest, with the
+//! first hash as the seed.
 //!
-//! Foreign bytes: nothing here panics. No rule is guessed: where a frame cannot carry a key there is no digest.
+//! Untrusted bytes: nothing panics, and nothing is guessed: a frame to which a key does not apply has no digest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,49 +19,49 @@ use crate::layers::Layers;
 mod masks;
 mod tunnel;
 
-/// What is hashed first, and where bits may be masked.
+/// The number of octets that are hashed first; only these may be masked.
 const HEAD_BYTES: usize = 128;
 
-/// The least frame without FCS: shorter ones are padded on the wire.
+/// The minimum frame without FCS: shorter ones are padded on the wire.
 const LEAST_FRAME_BYTES: usize = 60;
 
-/// What a box leaves unchanged.
+/// The kind of device, and so what stays unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Key {
-    /// The whole frame, as XXH3-64 of its octets from the destination address on.
+    /// The whole frame: XXH3-64 of its octets from the destination address on.
     #[default]
     Bridge,
     /// The IP packet without TTL or hop limit, IPv4 header checksum, DSCP and ECN.
     Router,
-    /// As [`Key::Router`], and without addresses, ports or ICMP identifiers, and the transport's checksum. Of an ICMP error, also
-    /// without those of the packet that it quotes.
+    /// As [`Key::Router`], also without addresses, ports or ICMP identifiers, and transport checksum; of an ICMP error,
+    /// also without those of the quoted packet.
     Nat,
     /// The frame without 802.1Q and 802.1ad tags.
     Vlan,
-    /// The innermost IP packet (of IPIP, 6in4, GRE, VXLAN, Geneve), as [`Key::Router`] has it.
+    /// The innermost IP packet (of IPIP, 6in4, GRE, VXLAN, Geneve), as for [`Key::Router`].
     Tunnel,
 }
 
-/// A frame by what does not change on its way.
+/// The digest of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Of its content.
+    /// The hash of its content.
     pub value: u64,
-    /// Whether it is an IP fragment: at the other tap it may be in another piece, or whole.
+    /// Whether it is an IP fragment: the other tap may see it fragmented differently, or whole.
     pub is_fragment: bool,
-    /// Whether octets of its content are missing from the digest.
+    /// Whether the digest lacks octets of the content.
     pub is_truncated: bool,
 }
 
-/// Returns the digest of a frame that was `wire_length` octets long without FCS, of which `frame` was kept; `None` where the frame
-/// cannot carry such a key.
+/// Returns the digest of a frame of `wire_length` octets without FCS, of which the capture kept `frame`; `None` where
+/// the key does not apply to the frame.
 pub fn digest(key: Key, frame: &[u8], wire_length: usize) -> Option<Digest> {
     digest_within(key, frame, wire_length, None)
 }
 
-/// As [`digest`], of the first `most` octets of the content: two captures that kept different lengths agree on these. `None` also
-/// where fewer were kept.
+/// As [`digest`], of the first `most` octets of the content: captures with different snapshot lengths agree on these.
+/// `None` also where fewer were kept.
 pub fn digest_within(key: Key, frame: &[u8], wire_length: usize, most: Option<usize>) -> Option<Digest> {
     let layers = Layers::of(frame);
     if layers.network < HEADER_BYTES {
@@ -79,8 +80,8 @@ pub fn digest_within(key: Key, frame: &[u8], wire_length: usize, most: Option<us
     }
 }
 
-/// Returns the sender and the receiver of a frame: MAC addresses, or IP addresses where a box rewrites the former. Numbers for
-/// comparison only; `None` where there are none. Under [`Key::Nat`] the two taps may have different ones.
+/// Returns source and destination of a frame: MAC addresses, or IP addresses where the device rewrites the former;
+/// hashed, for comparison only. `None` where there are none. With [`Key::Nat`] the two taps may see different ones.
 pub fn endpoints(key: Key, frame: &[u8]) -> Option<(u64, u64)> {
     let of = |bytes: Option<&[u8]>| bytes.map(XxHash3_64::oneshot);
     match key {
@@ -98,7 +99,7 @@ pub fn endpoints(key: Key, frame: &[u8]) -> Option<(u64, u64)> {
     }
 }
 
-/// The digest of a frame as it is, or without so many octets of tags.
+/// Returns the digest of a frame, unchanged or without `without` octets of tags.
 fn of_frame(
     frame: &[u8],
     without: Option<usize>,
@@ -121,7 +122,7 @@ fn of_frame(
         !is_kept
     };
     let is_truncated = content.cut(is_missing, most)?;
-    // An IP packet says how long it is.
+    // An IP packet states its own length.
     let seed = if is_truncated && !is_ip { length as u64 } else { 0 };
     let value = if without.is_none() {
         XxHash3_64::oneshot_with_seed(seed, &frame[..content.len()])
@@ -131,7 +132,7 @@ fn of_frame(
     Some(Digest { value, is_fragment: layers.is_fragment, is_truncated })
 }
 
-/// The digest of an IP packet; `None` where there is none.
+/// Returns the digest of an IP packet; `None` where there is none.
 fn of_packet(
     frame: &[u8],
     layers: &Layers,
@@ -151,7 +152,7 @@ fn of_packet(
     Some(Digest { value, is_fragment: layers.is_fragment, is_truncated })
 }
 
-/// What is hashed: two stretches of a frame, one behind the other.
+/// The octets to hash: two slices of a frame, concatenated.
 struct Content<'a> {
     first: &'a [u8],
     rest: &'a [u8],
@@ -167,13 +168,13 @@ impl Content<'_> {
         self.rest = &self.rest[..self.rest.len().min(length - self.first.len())];
     }
 
-    /// Leaves out zeros at the end, which may be padding.
+    /// Removes trailing zeros, which may be padding.
     fn trim_zeros(&mut self) {
         let kept = self.rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         self.rest = &self.rest[..kept];
     }
 
-    /// Leaves `most` octets; returns whether any are missing, `None` where fewer were kept.
+    /// Truncates to `most` octets; returns whether any are missing, `None` where fewer were kept.
     fn cut(&mut self, is_missing: bool, most: Option<usize>) -> Option<bool> {
         let Some(most) = most else { return Some(is_missing) };
         if self.len() < most {
@@ -184,7 +185,7 @@ impl Content<'_> {
         Some(is_cut)
     }
 
-    /// Hashes it, its beginning as `mask` leaves that.
+    /// Hashes it after `mask` has changed its first octets.
     fn hash(&self, seed: u64, mask: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<u64> {
         let mut head = [0; HEAD_BYTES];
         let of_rest = self.rest.len().min(HEAD_BYTES - self.first.len());
@@ -199,10 +200,10 @@ impl Content<'_> {
 }
 
 impl Key {
-    /// All of them.
+    /// Every key.
     pub const ALL: [Self; 5] = [Self::Bridge, Self::Router, Self::Nat, Self::Vlan, Self::Tunnel];
 
-    /// Returns the name that records and the command line have.
+    /// Returns the name used in records and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
@@ -220,7 +221,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A word that names no key.
+/// The error of a name that denotes no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no key; there are bridge, router, nat, vlan and tunnel")]
 pub struct UnknownKey(pub String);

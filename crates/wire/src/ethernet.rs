@@ -1,17 +1,18 @@
-//! Ethernet headers and addresses. Knows no VLAN tags and no FCS: the kernel neither shows nor takes an FCS.
+//! Ethernet headers and addresses. Does not handle VLAN tags, nor the FCS, which the kernel neither delivers nor
+//! accepts.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How long an Ethernet header is.
+/// The length of an Ethernet header.
 pub const HEADER_BYTES: usize = 14;
 
-/// The EtherType of our raw probes: IEEE 802 local experimental 1.
+/// The EtherType of raw probes: IEEE 802 local experimental 1.
 pub const PROBE_ETHERTYPE: u16 = 0x88B5;
 
-/// The least user data of a frame on the wire: shorter ones are padded.
+/// The minimum user data of a frame on the wire: shorter frames are padded.
 pub const LEAST_PAYLOAD_BYTES: usize = 46;
 
 /// A MAC address.
@@ -22,11 +23,11 @@ pub struct MacAddress(pub [u8; 6]);
 /// An Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// The destination address.
     pub destination: MacAddress,
-    /// From whom.
+    /// The source address.
     pub source: MacAddress,
-    /// What it carries.
+    /// The type of the payload.
     pub ethertype: u16,
 }
 
@@ -43,7 +44,7 @@ impl Header {
         Some((header, payload))
     }
 
-    /// Returns the header as it goes over the wire.
+    /// Returns the header's bytes on the wire.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..6].copy_from_slice(&self.destination.0);
@@ -53,7 +54,7 @@ impl Header {
     }
 }
 
-/// Not a MAC address.
+/// The error of a text that is not a MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a MAC address; write six hexadecimal bytes with colons, as 02:77:00:00:01:02")]
 pub struct NotAMacAddress(String);

@@ -1,16 +1,16 @@
-//! ICMP echo messages (RFC 792, RFC 4443) from their type byte on. Knows no other ICMP message.
+//! ICMP echo messages (RFC 792, RFC 4443) from their type byte on. Handles no other ICMP message.
 
 use crate::checksum::internet;
 
-/// How long an echo header is.
+/// The length of an echo header.
 pub const HEADER_BYTES: usize = 8;
 
-/// Which ICMP.
+/// The version of ICMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// ICMP over IPv4.
     V4,
-    /// ICMPv6. Its checksum covers addresses that are not known here: the kernel writes and checks it.
+    /// ICMPv6. Its checksum covers addresses that are unknown here: the kernel writes and checks it.
     V6,
 }
 
@@ -19,14 +19,14 @@ pub enum Version {
 pub struct Echo {
     /// Whether it is a reply.
     pub is_reply: bool,
-    /// The identifier: whose probe it is. A ping socket writes its own.
+    /// The identifier, which distinguishes the senders of a host. The kernel sets that of a ping socket.
     pub identifier: u16,
     /// The sequence number.
     pub sequence: u16,
 }
 
 impl Echo {
-    /// Splits a message into header and user data; `None` when it is no echo or its IPv4 checksum is wrong.
+    /// Splits a message into header and user data; `None` when it is not an echo message or its IPv4 checksum is wrong.
     pub fn split(version: Version, message: &[u8]) -> Option<(Self, &[u8])> {
         let (head, payload) = message.split_first_chunk::<HEADER_BYTES>()?;
         let [kind, code, _, _, i0, i1, s0, s1] = *head;
@@ -42,8 +42,8 @@ impl Echo {
         Some((echo, payload))
     }
 
-    /// Writes the header into the first bytes of `message`, whose user data is already there, with the checksum for
-    /// IPv4. A message shorter than a header is left alone.
+    /// Writes the header into the first bytes of `message`, which already holds the user data; computes the checksum
+    /// for IPv4. Leaves a message shorter than a header unchanged.
     pub fn write(self, version: Version, message: &mut [u8]) {
         let kind = match (version, self.is_reply) {
             (Version::V4, false) => 8,

@@ -1,7 +1,7 @@
-//! Where the headers of a frame begin: Ethernet, stacked VLAN tags, IPv4 or IPv6 with extension headers, transport.
+//! Locates the headers of a frame: Ethernet, stacked VLAN tags, IPv4 or IPv6 with extension headers, transport.
 //!
-//! Total: bytes that are cut off or make no sense end the reading where they stand, and nothing panics. What the headers
-//! say beyond their place and length is their reader's business.
+//! Total: parsing ends at truncated or invalid bytes, and nothing panics. Callers interpret all other fields of the
+//! headers.
 
 use crate::ethernet::HEADER_BYTES;
 
@@ -9,7 +9,7 @@ use crate::ethernet::HEADER_BYTES;
 pub const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
 pub const IPV6: u16 = 0x86DD;
-/// EtherTypes that are tags: customer, service, and what was used for stacked tags before IEEE 802.1ad.
+/// EtherTypes of tags: customer, service, and the one used for stacked tags before IEEE 802.1ad.
 pub const TAGS: [u16; 3] = [0x8100, 0x88A8, 0x9100];
 
 /// IP protocols.
@@ -30,29 +30,29 @@ const TAG_BYTES: usize = 4;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 
-/// Where the headers of a frame begin, in bytes from its start.
+/// The offsets of a frame's headers, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
     /// Identifier of the outer VLAN tag, where there is one.
     pub vlan: Option<u16>,
-    /// EtherType behind all tags; 0 where the frame is too short to have one.
+    /// EtherType after all tags; 0 where the frame is too short to have one.
     pub ethertype: u16,
-    /// Where the header behind the EtherType begins.
+    /// The offset of the header after the EtherType.
     pub network: usize,
-    /// 4, 6, or 0: no IP, or an IP header that is cut off.
+    /// 4, 6, or 0: not IP, or a truncated IP header.
     pub family: u8,
-    /// IP protocol behind the extension headers, as far as they can be read.
+    /// IP protocol after the extension headers, as far as these are complete.
     pub protocol: u8,
-    /// Whether it is a fragment, the first one included.
+    /// Whether it is a fragment, including the first one.
     pub is_fragment: bool,
-    /// Where the header of that protocol begins; `None`: no IP, a fragment that is not the first, cut off.
+    /// The offset of the transport header; `None`: not IP, a fragment other than the first, or truncated.
     pub transport: Option<usize>,
-    /// Where the IP packet ends by its own length, or the frame where that is shorter (or the packet names no length).
+    /// The end of the IP packet by its own length, or of the frame if that is shorter (or the packet states no length).
     pub end: usize,
 }
 
 impl Layers {
-    /// Reads a frame from its destination address on.
+    /// Parses a frame that starts with its destination address.
     pub fn of(frame: &[u8]) -> Self {
         let mut layers = Self { end: frame.len(), ..Self::default() };
         let Some(ethertype) = word(frame, HEADER_BYTES - 2) else { return layers };
@@ -73,7 +73,7 @@ impl Layers {
         layers
     }
 
-    /// Reads an IP packet that no Ethernet header precedes.
+    /// Parses an IP packet without an Ethernet header.
     pub fn of_packet(packet: &[u8]) -> Self {
         let mut layers = Self { end: packet.len(), ..Self::default() };
         match packet.first().map(|first| first >> 4) {
@@ -122,7 +122,7 @@ impl Layers {
             at += kind.bytes(extension[1]);
             if matches!(kind, Extension::Fragment) {
                 let fragment = u16::from_be_bytes([extension[2], extension[3]]);
-                // An atomic fragment (RFC 6946) is a whole packet.
+                // An atomic fragment (RFC 6946) is a complete packet.
                 self.is_fragment |= fragment & 0xFFF9 != 0;
                 if fragment & 0xFFF8 != 0 {
                     return;
@@ -134,7 +134,7 @@ impl Layers {
         }
     }
 
-    /// Notes how long the IP packet is; 0: it does not say (a super-frame or a jumbogram).
+    /// Sets the end of the IP packet; length 0: not stated (a super-frame or a jumbogram).
     fn end_after(&mut self, packet: &[u8], length: usize) {
         if length != 0 {
             self.end = self.network + length.min(packet.len());
@@ -142,7 +142,7 @@ impl Layers {
     }
 }
 
-/// Headers between IPv6 and transport that have another behind them.
+/// IPv6 extension headers, after which another header follows.
 enum Extension {
     /// Hop-by-hop, destination, routing, mobility, HIP, shim6 (RFC 6564).
     Common,
@@ -251,7 +251,7 @@ mod tests {
             prop_assert!(layers.transport.is_none_or(|at| layers.network <= at && at <= layers.end));
         }
 
-        /// Bytes that begin well, so that the reading goes deep.
+        /// Bytes with valid first headers, so that parsing reaches deeper ones.
         #[test]
         fn arbitrary_packets_never_panic(
             tags in 0_usize..4, six: bool, next in prop::sample::select(vec![0_u8, 6, 17, 43, 44, 51, 60, 132]),

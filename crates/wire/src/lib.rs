@@ -1,6 +1,6 @@
-//! Views of headers and of our probe payload, and what sizes mean. No I/O, no time but what is handed in.
+//! Parses and builds packet headers and the tool's own payloads, and defines sizes. No I/O; callers pass the time.
 //!
-//! Parsers take foreign bytes: they return `None` for what they do not understand and never panic.
+//! Parsers take untrusted bytes: they return `None` or an error for what they do not understand, and never panic.
 
 mod answer;
 pub mod auth;

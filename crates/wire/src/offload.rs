@@ -1,21 +1,21 @@
-//! Checksums that were left to a network interface, and that nobody filled in: a frame from a neighbour on the same machine
-//! carries them unfinished.
+//! Completes checksums that were left to an offloading interface: frames from a neighbour on the same machine still
+//! lack them.
 //!
-//! The kernel leaves the folded sum of the pseudo-header where the checksum of TCP or UDP is to be
-//! (`CHECKSUM_PARTIAL`), and hands on beside the frame where to sum. [`finish`] needs that; [`complete`] does without
-//! and knows an unfinished one by its value. SCTP's CRC is left out here: its field is then 0.
+//! The kernel leaves the folded sum of the pseudo-header in the checksum field of TCP or UDP (`CHECKSUM_PARTIAL`), and
+//! reports the range to sum outside the frame. [`finish`] needs that range; [`complete`] recognises an incomplete
+//! checksum by its value. An incomplete CRC of SCTP is 0.
 
 use crate::checksum::{crc32c, fold, sum};
 use crate::layers::{Layers, protocol};
 
 const SCTP_HEADER_BYTES: usize = 12;
 
-/// Finishes the checksum of a TCP segment, a UDP datagram or an SCTP packet where it was left unfinished; returns
-/// whether it was.
+/// Completes the checksum of a TCP segment, a UDP datagram or an SCTP packet if it is incomplete; returns whether it
+/// was.
 ///
-/// A checksum that is right stays as it is, whatever its value. A wrong one is fixed where by chance it is what an
-/// unfinished one would be: one in 65,536 of the frames that were corrupted before. Fragments stay as they are: the kernel
-/// finishes what it fragments.
+/// Leaves a correct checksum unchanged, whatever its value. Also "corrects" a wrong checksum that happens to equal an
+/// incomplete one: one in 65,536 of the frames that were corrupted before. Leaves fragments unchanged: the kernel
+/// completes a checksum before it fragments.
 pub fn complete(frame: &mut [u8]) -> bool {
     let layers = Layers::of(frame);
     let (Some(start), false) = (layers.transport, layers.is_fragment) else { return false };
@@ -34,9 +34,8 @@ pub fn complete(frame: &mut [u8]) -> bool {
     true
 }
 
-/// Finishes a checksum as the kernel describes it: the sum from `start` to the end of the frame, written `offset` bytes
-/// behind
-/// `start`. Returns whether there is such a place.
+/// Completes a checksum as the kernel describes it: sums from `start` to the end of the frame and writes the result
+/// `offset` bytes after `start`. Returns whether that field exists.
 pub fn finish(frame: &mut [u8], start: usize, offset: usize) -> bool {
     let field = start.saturating_add(offset);
     if start >= frame.len() || word(frame, field).is_none() {
@@ -47,7 +46,7 @@ pub fn finish(frame: &mut [u8], start: usize, offset: usize) -> bool {
     true
 }
 
-/// Writes the checksum of the TCP segment or UDP datagram that `layers` tells of anew.
+/// Recomputes the checksum of the TCP segment or UDP datagram at `start`.
 pub(crate) fn renew(frame: &mut [u8], layers: &Layers, start: usize, field: usize) {
     if word(&frame[..layers.end], field).is_some() {
         frame[field..field + 2].fill(0);
@@ -56,7 +55,7 @@ pub(crate) fn renew(frame: &mut [u8], layers: &Layers, start: usize, field: usiz
     }
 }
 
-/// The sum over addresses, protocol and length (RFC 9293 §3.1, RFC 8200 §8.1).
+/// The sum over the pseudo-header: addresses, protocol and length (RFC 9293 §3.1, RFC 8200 §8.1).
 fn pseudo_header(frame: &[u8], layers: &Layers) -> u64 {
     let addresses = match layers.family {
         4 => 12..20,
@@ -67,7 +66,7 @@ fn pseudo_header(frame: &[u8], layers: &Layers) -> u64 {
     sum(addresses) + u64::from(layers.protocol) + length as u64
 }
 
-/// Where the sum is 0, ones are written: 0 says in UDP that there is none (RFC 768).
+/// Writes all ones instead of 0, which means "no checksum" in UDP (RFC 768).
 fn write(frame: &mut [u8], field: usize, sum: u16) {
     let sum = if sum == 0 { 0xFFFF } else { sum };
     frame[field..field + 2].copy_from_slice(&sum.to_be_bytes());
@@ -94,7 +93,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A TCP segment or UDP datagram over IPv4 or IPv6, its checksum not yet written.
+    /// Builds a TCP segment or UDP datagram over IPv4 or IPv6 without its checksum.
     pub fn packet(six: bool, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut header = match protocol {
             protocol::TCP => vec![0x13, 0x88, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0, 0, 0, 0],
@@ -121,14 +120,14 @@ pub(crate) mod tests {
         frame
     }
 
-    /// Whether the checksum of a TCP segment or UDP datagram is right.
+    /// Whether the checksum of a TCP segment or UDP datagram is correct.
     pub fn is_right(frame: &[u8]) -> bool {
         let layers = Layers::of(frame);
         let start = layers.transport.expect("a transport header");
         fold(pseudo_header(frame, &layers) + sum(&frame[start..layers.end])) == 0xFFFF
     }
 
-    /// Writes what the kernel leaves.
+    /// Writes the incomplete checksum that the kernel leaves.
     fn leave_unfinished(frame: &mut [u8]) -> (usize, usize) {
         let layers = Layers::of(frame);
         let start = layers.transport.expect("a transport header");

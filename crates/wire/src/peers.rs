@@ -1,4 +1,4 @@
-//! Which peers: prefixes of addresses, Ethernet addresses, or all.
+//! Sets of peers: address prefixes, MAC addresses, or all.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,28 +6,28 @@ use std::str::FromStr;
 
 use crate::MacAddress;
 
-/// Who asks.
+/// The address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// By IP.
+    /// An IP address and port.
     Internet(SocketAddr),
-    /// By Ethernet frames of ours.
+    /// The MAC address of a peer that sends raw Ethernet frames.
     Ethernet(MacAddress),
 }
 
-/// Some peers, as a command line names them.
+/// A set of peers, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
-    /// All.
+    /// All peers.
     Any,
-    /// Those whose address begins with so many bits of this one.
+    /// Those whose address shares this prefix; its length in bits.
     Prefix(IpAddr, u32),
-    /// The one with that Ethernet address.
+    /// The peer with this MAC address.
     Ethernet(MacAddress),
 }
 
 impl Peers {
-    /// Returns whether a peer is one of them.
+    /// Returns whether the set contains a peer.
     pub fn have(self, peer: PeerAddress) -> bool {
         match (self, peer) {
             (Self::Any, _) => true,
@@ -38,7 +38,7 @@ impl Peers {
     }
 }
 
-/// The bits of an address, the first one highest, and how many an address of its kind has.
+/// The bits of an address, left-aligned, and its width.
 fn bits_of(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)) << 96, 32),
@@ -48,7 +48,7 @@ fn bits_of(address: IpAddr) -> (u128, u32) {
 
 fn begins_with(address: IpAddr, prefix: IpAddr, bits: u32) -> bool {
     let ((address, width), (prefix, other)) = (bits_of(address), bits_of(prefix));
-    // Of no bits nothing is left to differ, and nothing can be shifted by 128.
+    // A shift by 128 is undefined: a prefix of length 0 matches everything.
     width == other && (address ^ prefix).checked_shr(128 - bits).is_none_or(|differs| differs == 0)
 }
 

@@ -1,4 +1,4 @@
-//! The probe header: what our probes carry at the start of their user data. 40 bytes, big endian:
+//! The probe header, at the start of a probe's user data. 40 bytes, big endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -6,14 +6,15 @@
 //! | 4–11 | session key: a random number that the prober draws and the responder repeats |
 //! | 12–15 | sequence number |
 //! | 16 | 1 request, 2 reply |
-//! | 17–23 | request: payload bytes asked of the responder; reply: ns from its arrival to its departure, signed |
-//! | 24–31 | reply: the responder's arrival, ns TAI; request: 0 |
+//! | 17–23 | request: requested payload bytes of the reply; reply: ns from its arrival to its departure, signed |
+//! | 24–31 | reply: the request's arrival at the responder, ns TAI; request: 0 |
 //! | 32–35 | CRC-32 over bytes 0–31 |
-//! | 36–39 | whose clock the responder's times are on: equal numbers, one clock; 0: not said, and in a request |
+//! | 36–39 | the clock of the responder's times: equal numbers mean the same clock; 0: not stated, and in a request |
 //!
-//! Where both ends share a secret, an HMAC over these 40 bytes follows ([`authenticate`]): 16 bytes more.
+//! Where both ends share a secret, an HMAC over these 40 bytes follows ([`authenticate`]): 16 more bytes.
 //!
-//! Key and sequence number stand first: an ICMP echo in a frame of 64 bytes has room for 18 bytes, and still carries both.
+//! Key and sequence number come first: an ICMP echo in a frame of 64 bytes has room for 18 bytes, and still carries
+//! both.
 
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ use sojourn_time::{Nanos, Time};
 use crate::auth::{Key, TAG_BYTES};
 use crate::checksum::crc32;
 
-/// How long the header is.
+/// The length of the header.
 pub const HEADER_BYTES: usize = 40;
 
 const MAGIC: [u8; 4] = *b"SOJ2";
@@ -30,35 +31,36 @@ const REQUEST: u8 = 1;
 const REPLY: u8 = 2;
 const CHECKED_BYTES: usize = 32;
 const CLOCK_BYTES: Range<usize> = 36..40;
-/// What a signed number of 56 bits can be.
+/// The maximum of a signed 56-bit number.
 const LONGEST_STAY: i64 = (1 << 55) - 1;
 
 /// The probe header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeHeader {
-    /// The session's key: whoever is not on the path does not know it, so no reply without it is one to us.
+    /// The session's key: a host off the path does not know it, so it cannot forge a reply.
     pub session: u64,
-    /// Its number in the session, from 0.
+    /// The sequence number within the session, from 0.
     pub seq: u32,
-    /// What it is.
+    /// Request or reply, with its fields.
     pub kind: Kind,
-    /// Whose clock a reply's times are on: equal numbers, one clock. 0: not said, and in a request. Not under the check.
+    /// The clock of a reply's times: equal numbers mean the same clock. 0: not stated, and in a request. The CRC does
+    /// not cover it.
     pub clock: u32,
 }
 
-/// What a message of ours is.
+/// The kind of a probe message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It asks for a reply.
+    /// A request.
     Request {
-        /// How many bytes of user data the reply shall have.
+        /// The requested number of bytes of user data in the reply.
         response_bytes: u16,
     },
-    /// It answers a request.
+    /// A reply.
     Reply {
-        /// When the request reached the responder.
+        /// The request's RX timestamp at the responder.
         arrival: Time,
-        /// When the responder was about to send the reply, at most 416 days before or after the arrival.
+        /// The time just before the responder sent the reply, at most 416 days before or after the arrival.
         departure: Time,
     },
 }
@@ -69,7 +71,7 @@ impl ProbeHeader {
         Self { session, seq, kind: Kind::Request { response_bytes }, clock: 0 }
     }
 
-    /// Returns the header of the reply to a request; `None` where this is none.
+    /// Returns the header of the reply to this request; `None` where this is a reply.
     pub const fn reply(self, arrival: Time, departure: Time) -> Option<Self> {
         match self.kind {
             Kind::Request { .. } => Some(Self { kind: Kind::Reply { arrival, departure }, ..self }),
@@ -77,7 +79,7 @@ impl ProbeHeader {
         }
     }
 
-    /// Returns how many bytes of user data a request asks for; `None` where it is a reply.
+    /// Returns the user data in bytes that a request asks for; `None` where it is a reply.
     pub const fn asked_bytes(&self) -> Option<u16> {
         match self.kind {
             Kind::Request { response_bytes } => Some(response_bytes),
@@ -93,14 +95,14 @@ impl ProbeHeader {
         }
     }
 
-    /// Reads the header at the start of `payload`; `None` when it is not one of ours or was damaged.
+    /// Parses the header at the start of `payload`; `None` when it is not a probe header or is damaged.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes = payload.first_chunk::<HEADER_BYTES>()?;
         let check = u32::from_be_bytes([bytes[32], bytes[33], bytes[34], bytes[35]]);
         (crc32(&bytes[..CHECKED_BYTES]) == check).then(|| Self::read_unchecked(bytes)).flatten()
     }
 
-    /// Reads a header whose check is not looked at.
+    /// Parses a header without verifying its CRC.
     fn read_unchecked(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         if bytes[..4] != MAGIC {
             return None;
@@ -110,7 +112,7 @@ impl ProbeHeader {
             REQUEST => Kind::Request { response_bytes: u16::from_be_bytes([bytes[22], bytes[23]]) },
             REPLY => {
                 let arrival = Time(read_u64(bytes, 24) as i64);
-                // Shifted up and down again, the sign comes along.
+                // Shift up and back down to extend the sign.
                 let stay = Nanos((word << 8) as i64 >> 8);
                 Kind::Reply { arrival, departure: Time(arrival.0.wrapping_add(stay.0)) }
             }
@@ -124,7 +126,7 @@ impl ProbeHeader {
         })
     }
 
-    /// Returns the header as it goes over the wire.
+    /// Returns the header's bytes on the wire.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -148,18 +150,18 @@ impl ProbeHeader {
         bytes
     }
 
-    /// Writes as much of the header as fits at the start of `payload`.
+    /// Writes the header, truncated if needed, at the start of `payload`.
     pub fn write(self, payload: &mut [u8]) {
         let length = payload.len().min(HEADER_BYTES);
         payload[..length].copy_from_slice(&self.to_bytes()[..length]);
     }
 }
 
-/// How long a header with its tag is, where both ends share a key.
+/// The length of a header with its tag, where both ends share a key.
 pub const AUTHENTICATED_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
-/// Writes the tag of the header that stands in `payload` behind it, the last thing before it is sent. A payload without room for
-/// it is left alone.
+/// Writes the tag of the header in `payload` after it; call it last before sending. Leaves a payload without room for
+/// the tag unchanged.
 pub fn authenticate(payload: &mut [u8], key: &Key) {
     if let Some(bytes) = payload.first_chunk_mut::<AUTHENTICATED_BYTES>() {
         let (header, tag) = bytes.split_at_mut(HEADER_BYTES);
@@ -167,7 +169,7 @@ pub fn authenticate(payload: &mut [u8], key: &Key) {
     }
 }
 
-/// Returns whether the header in `payload` has its tag.
+/// Returns whether the header in `payload` has a valid tag.
 pub fn is_authentic(payload: &[u8], key: &Key) -> bool {
     let Some(bytes) = payload.first_chunk::<AUTHENTICATED_BYTES>() else { return false };
     let Some((header, tag)) = bytes.split_last_chunk::<TAG_BYTES>() else { return false };
@@ -216,7 +218,7 @@ mod tests {
             prop_assert_eq!(ProbeHeader::read(&payload), None);
         }
 
-        /// Bytes that pass magic, kind and check: what is read of them is written again as it was, but for what means nothing.
+        /// Bytes with valid magic, kind and CRC: what is parsed is written back identically, apart from unused bytes.
         #[test]
         fn anything_that_passes_the_check_is_read(mut bytes: [u8; HEADER_BYTES], is_reply: bool) {
             bytes[..4].copy_from_slice(&MAGIC);

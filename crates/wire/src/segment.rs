@@ -1,8 +1,8 @@
-//! Super-frames: what the kernel hands over in one piece that goes over the wire as many frames, split as an interface
+//! Splits super-frames, which the kernel passes as one packet (GSO), into the frames of the wire, as an interface
 //! would.
 //!
-//! TCP and UDP over IPv4 and IPv6, with tags and extension headers before them. Each frame is a whole one: lengths,
-//! identifications, sequence numbers, flags and checksums are its own.
+//! Handles TCP and UDP over IPv4 and IPv6, with tags and extension headers. Each frame is complete: it has its own
+//! lengths, identification, sequence number, flags and checksums.
 
 use crate::checksum::internet;
 use crate::layers::{Layers, protocol};
@@ -14,8 +14,8 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Splits a frame into frames with at most `most` bytes of TCP or UDP user data each, built in `scratch` and shown one
-/// after the other. Returns how many; `None` where it is no TCP or UDP packet, or a fragment.
+/// Splits a frame into frames with at most `most` bytes of TCP or UDP user data each, builds each in `scratch` and
+/// passes it to `each`. Returns their number; `None` where the frame is no TCP or UDP packet, or is a fragment.
 pub fn split(frame: &[u8], most: usize, scratch: &mut Vec<u8>, each: &mut dyn FnMut(&[u8])) -> Option<usize> {
     let layers = Layers::of(frame);
     let start = layers.transport.filter(|_| !layers.is_fragment && most > 0)?;
@@ -40,7 +40,7 @@ pub fn split(frame: &[u8], most: usize, scratch: &mut Vec<u8>, each: &mut dyn Fn
     Some(pieces)
 }
 
-/// Which piece of a super-frame.
+/// The position of a segment in its super-frame.
 #[derive(Clone, Copy)]
 struct Place {
     nth: usize,
@@ -48,7 +48,7 @@ struct Place {
     is_last: bool,
 }
 
-/// Makes a frame of its own of the headers of a super-frame and a piece of its user data.
+/// Completes the headers of a segment, which holds the super-frame's headers and a piece of its user data.
 fn write(frame: &mut [u8], place: Place, start: usize) -> Option<()> {
     let network = Layers::of(&frame[..start]).network;
     let packet = u16::try_from(frame.len() - network).ok()?;
@@ -73,8 +73,7 @@ fn write(frame: &mut [u8], place: Place, start: usize) -> Option<()> {
     let seq: [u8; 4] = *frame.get(start + 4..)?.first_chunk()?;
     let seq = u32::from_be_bytes(seq).wrapping_add(place.skipped as u32);
     frame[start + 4..start + 8].copy_from_slice(&seq.to_be_bytes());
-    // What holds for the end of the data is said at its end, that the window was reduced at its beginning (RFC 3168
-    // §6.1.2).
+    // Only the last segment keeps FIN and PSH, only the first keeps CWR (RFC 3168 §6.1.2).
     let kept = !(if place.is_last { 0 } else { FIN | PSH } | if place.nth == 0 { 0 } else { CWR });
     frame[start + 13] &= kept;
     renew(frame, &layers, start, start + 16);

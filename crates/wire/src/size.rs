@@ -1,4 +1,4 @@
-//! What sizes mean: user data, ICMP message, Ethernet frame with FCS. One meaning everywhere.
+//! Defines sizes: user data, ICMP message, Ethernet frame with FCS. The same definition everywhere.
 
 use crate::{ethernet, icmp};
 
@@ -8,7 +8,7 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
-/// What carries the user data.
+/// The protocol that carries the user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// ICMP echo over IPv4.
@@ -23,36 +23,36 @@ pub enum Carrier {
     Ethernet,
 }
 
-/// A size, by what it counts.
+/// A size, and the layer at which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// User data, after the ICMP, UDP or Ethernet header.
     Payload(usize),
-    /// With the ICMP header: the "64 bytes" of ping.
+    /// The ICMP message with its header: the "64 bytes" of ping.
     Icmp(usize),
     /// The Ethernet frame with its FCS.
     Frame(usize),
 }
 
-/// A size that a carrier cannot have.
+/// The error of a size that a carrier does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// `icmp_bytes` of something that is no ICMP.
+    /// `icmp_bytes` for a carrier other than ICMP.
     #[error("icmp_bytes is a size of ICMP probes only; give payload_bytes or frame_bytes")]
     NoIcmp,
-    /// Smaller than its headers.
+    /// The size is smaller than the headers.
     #[error("{0} bytes are fewer than the headers take")]
     TooSmall(usize),
-    /// Smaller than the probe header.
+    /// The user data is shorter than the probe's minimum.
     #[error("{0} bytes of payload are fewer than the {1} that this probe needs")]
     Least(usize, usize),
-    /// Larger than 65,535 bytes.
+    /// The packet would exceed 65,535 bytes.
     #[error("{0} bytes of payload are more than a packet can have")]
     TooLarge(usize),
 }
 
 impl Carrier {
-    /// Returns how many bytes stand before the user data in an Ethernet frame.
+    /// Returns the bytes before the user data in an Ethernet frame.
     pub const fn header_bytes(self) -> usize {
         ethernet::HEADER_BYTES
             + match self {
@@ -64,14 +64,14 @@ impl Carrier {
             }
     }
 
-    /// Returns the length of the Ethernet frame with FCS around so much user data. A packet that will be fragmented
-    /// counts as one long frame.
+    /// Returns the length of the Ethernet frame, with FCS, that carries this user data. A packet that will be
+    /// fragmented counts as one long frame.
     pub const fn frame_bytes(self, payload_bytes: usize) -> usize {
         let bytes = payload_bytes + self.header_bytes() + FCS_BYTES;
         if bytes < LEAST_FRAME_BYTES { LEAST_FRAME_BYTES } else { bytes }
     }
 
-    /// Returns the least user data that a probe over this carrier may ask for.
+    /// Returns the minimum user data of a probe over this carrier, in bytes.
     pub const fn least_payload_bytes(self) -> usize {
         match self {
             Self::Icmp4 | Self::Icmp6 => 0,
@@ -80,10 +80,10 @@ impl Carrier {
         }
     }
 
-    /// Returns the user data that makes up `size`.
+    /// Returns the user data, in bytes, of a packet of this size.
     ///
     /// # Errors
-    /// When the carrier cannot have that size.
+    /// When the carrier does not allow that size.
     pub fn payload_bytes(self, size: Size) -> Result<usize, SizeError> {
         let payload = match (size, self) {
             (Size::Payload(bytes), _) => bytes,
@@ -98,10 +98,10 @@ impl Carrier {
         self.check(payload)
     }
 
-    /// Returns `payload_bytes` when the carrier can have it.
+    /// Returns `payload_bytes` if the carrier allows it.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When it does not.
     pub fn check(self, payload_bytes: usize) -> Result<usize, SizeError> {
         if payload_bytes < self.least_payload_bytes() {
             Err(SizeError::Least(payload_bytes, self.least_payload_bytes()))

@@ -1,56 +1,56 @@
-//! Test packets of STAMP, the Simple Two-Way Active Measurement Protocol (RFC 8762), with the session identifier and the extra
-//! padding of RFC 8972. Big endian; what is not named must be zero:
+//! Test packets of STAMP, the Simple Two-Way Active Measurement Protocol (RFC 8762), with the session identifier and
+//! the extra padding of RFC 8972. Big endian; bytes not listed must be zero:
 //!
 //! | sender | authenticated | field | reflector | authenticated |
 //! |---|---|---|---|---|
 //! | 0 | 0 | sequence number (4) | 0 | 0 |
-//! | 4 | 16 | timestamp (8): when this packet left | 4 | 16 |
-//! | 12 | 24 | error estimate of that (2) | 12 | 24 |
+//! | 4 | 16 | timestamp (8): departure of this packet | 4 | 16 |
+//! | 12 | 24 | error estimate of the timestamp (2) | 12 | 24 |
 //! | 14 | 26 | session identifier (2) | 14 | 26 |
 //! | – | – | receive timestamp (8) | 16 | 32 |
 //! | – | – | the sender's sequence number (4) | 24 | 48 |
 //! | – | – | the sender's timestamp (8) | 28 | 64 |
 //! | – | – | the sender's error estimate (2) | 36 | 72 |
-//! | – | – | TTL or hop limit of the sender's packet as it came (1) | 40 | 80 |
-//! | – | 96 | HMAC over what stands before it (16) | – | 96 |
+//! | – | – | TTL or hop limit of the sender's packet on receipt (1) | 40 | 80 |
+//! | – | 96 | HMAC over all bytes before it (16) | – | 96 |
 //! | 44 | 112 | end of the base packet | 44 | 112 |
 //!
-//! Behind the base packet stand TLVs: flags (1), type (1), length (2), value. Of them only extra padding is written and understood.
-//! Times in the packet are UTC (NTP format) or TAI (PTP format); ours are TAI.
+//! TLVs follow the base packet: flags (1), type (1), length (2), value. Only extra padding is written and understood.
+//! Times in the packet are UTC (NTP format) or TAI (PTP format); those of this crate are TAI.
 
 use sojourn_time::{Nanos, Time};
 
 use crate::auth::{Key, TAG_BYTES};
 
-/// How long a base packet is, without and with authentication.
+/// The length of a base packet, without and with authentication.
 pub const BASE_BYTES: [usize; 2] = [44, 112];
 
-/// The UDP port that IANA gives to reflectors.
+/// The UDP port that IANA assigned to reflectors.
 pub const PORT: u16 = 862;
 
 const TLV_HEADER_BYTES: usize = 4;
 const EXTRA_PADDING: u8 = 1;
-/// The flag of a TLV that the reflector does not know: the sender sets it, who knows the TLV clears it.
+/// The flag "unrecognised" of a TLV: the sender sets it, a reflector that knows the TLV clears it.
 const UNRECOGNISED: u8 = 0x80;
-/// The flag of a TLV that does not fit the packet.
+/// The flag "malformed" of a TLV: it does not fit the packet.
 const MALFORMED: u8 = 0x40;
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// From 1900, when NTP's first era began, to 1970.
+/// From 1900, the start of NTP's first era, to 1970.
 const NTP_EPOCH_S: i64 = 2_208_988_800;
 const ERA_S: i64 = 1 << 32;
 
-/// How a timestamp is written.
+/// The format of a timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Seconds of UTC since 1900, and 2⁻³² of them.
+    /// NTP: seconds of UTC since 1900, and units of 2⁻³² s.
     #[default]
     Ntp,
-    /// Seconds of TAI since 1970, and nanoseconds.
+    /// PTP: seconds of TAI since 1970, and nanoseconds.
     Ptp,
 }
 
-/// A format, and by how many seconds TAI is ahead of UTC where times are written and read.
+/// A timestamp format, with the offset of TAI from UTC that conversion needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
     /// The format.
@@ -65,26 +65,26 @@ impl Scale {
         Self { format, ..self }
     }
 
-    /// Returns whether times of TAI and of UTC can be distinguished: a kernel in which nobody set the difference says that there is none.
+    /// Returns whether the offset between TAI and UTC is known: a kernel in which it was never set reports 0.
     pub const fn knows_tai(self) -> bool {
         self.tai_offset_s != 0
     }
 
-    /// Writes a time.
+    /// Converts a time to a timestamp.
     pub const fn write(self, time: Time) -> u64 {
         let (seconds, nanos) = (time.0.div_euclid(SECOND_NS), time.0.rem_euclid(SECOND_NS));
         match self.format {
             Format::Ptp => ((seconds as u32 as u64) << 32) | nanos as u64,
             Format::Ntp => {
                 let era_seconds = (seconds - self.tai_offset_s + NTP_EPOCH_S) as u32 as u64;
-                // Rounded up, so that reading it, which rounds down, gives the same nanosecond.
+                // Round up, so that reading, which rounds down, returns the same nanosecond.
                 let fraction = ((nanos as u64) << 32).div_ceil(SECOND_NS as u64);
                 (era_seconds << 32) | fraction
             }
         }
     }
 
-    /// Reads a time: of those that the seconds could mean, the one that is nearest to `near`.
+    /// Converts a timestamp to a time: of those that its seconds may denote, the one nearest to `near`.
     pub const fn read(self, stamp: u64, near: Time) -> Time {
         let (high, low) = ((stamp >> 32) as i64, stamp & 0xFFFF_FFFF);
         let (seconds, nanos) = match self.format {
@@ -97,7 +97,7 @@ impl Scale {
     }
 }
 
-/// How far a timestamp may be wrong (RFC 4656 §4.1.2), and how it is written (RFC 8186 §2.3).
+/// The maximum error of a timestamp (RFC 4656 §4.1.2), and its format (RFC 8186 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorEstimate(u16);
 
@@ -105,10 +105,10 @@ impl ErrorEstimate {
     const SYNCHRONISED: u16 = 0x8000;
     const PTP: u16 = 0x4000;
 
-    /// Returns the estimate of a clock that is `synchronised` to UTC by something outside, and at most `error` wrong. The least
-    /// that can be written that is not smaller.
+    /// Returns the estimate for a clock with this maximum error; `synchronised` means synchronised to UTC by an
+    /// external source. Rounds the error up to the next value that can be encoded.
     pub fn new(format: Format, synchronised: bool, error: Nanos) -> Self {
-        // Units of 2⁻³² s, at least one: a multiplier of zero says that the packet is corrupt.
+        // Units of 2⁻³² s, at least one: a multiplier of zero marks a corrupt packet.
         let mut multiplier = ((u128::from(error.0.max(0).unsigned_abs()) << 32).div_ceil(SECOND_NS as u128)).max(1);
         let mut scale = 0_u16;
         while multiplier > 0xFF {
@@ -119,27 +119,27 @@ impl ErrorEstimate {
         Self(flags | scale << 8 | multiplier as u16)
     }
 
-    /// Reads one.
+    /// Creates an estimate from its wire format.
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Returns it as it goes over the wire.
+    /// Returns the wire format.
     pub const fn to_bits(self) -> u16 {
         self.0
     }
 
-    /// Returns the format of the timestamp before it.
+    /// Returns the format of the timestamp that precedes it.
     pub const fn format(self) -> Format {
         if self.0 & Self::PTP == 0 { Format::Ntp } else { Format::Ptp }
     }
 
-    /// Returns whether the clock is synchronised to UTC by something outside.
+    /// Returns whether the clock is synchronised to UTC by an external source.
     pub const fn is_synchronised(self) -> bool {
         self.0 & Self::SYNCHRONISED != 0
     }
 
-    /// Returns how far the clock may be wrong; the largest time where that is longer than we can say.
+    /// Returns the maximum error of the clock; the largest [`Nanos`] if it is larger.
     pub fn error(self) -> Nanos {
         let (scale, multiplier) = (u32::from(self.0 >> 8 & 0x3F), u128::from(self.0 & 0xFF));
         let nanos = ((multiplier << scale) * SECOND_NS as u128) >> 32;
@@ -147,39 +147,39 @@ impl ErrorEstimate {
     }
 }
 
-/// What a session-sender sends.
+/// A packet of a session-sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its number in the session.
+    /// The sequence number within the session.
     pub seq: u32,
-    /// When it left, as written.
+    /// The departure timestamp, in wire format.
     pub timestamp: u64,
-    /// How far that may be wrong, and its format.
+    /// The error of the timestamp, and its format.
     pub error: ErrorEstimate,
     /// The session's identifier; 0 where it has none.
     pub ssid: u16,
 }
 
-/// What a session-reflector sends back.
+/// A packet of a session-reflector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reflected {
-    /// Its number: the sender's where the reflector is stateless, else its own.
+    /// The sequence number: the sender's where the reflector is stateless, else its own.
     pub seq: u32,
-    /// When it left, as written.
+    /// The departure timestamp, in wire format.
     pub timestamp: u64,
-    /// How far the reflector's times may be wrong, and their format.
+    /// The error of the reflector's timestamps, and their format.
     pub error: ErrorEstimate,
     /// The session's identifier.
     pub ssid: u16,
-    /// When the sender's packet came.
+    /// The receive timestamp of the sender's packet.
     pub receive: u64,
     /// The sender's packet.
     pub sender: Sent,
-    /// Its TTL or hop limit as it came.
+    /// TTL or hop limit of the sender's packet on receipt.
     pub ttl: u8,
 }
 
-/// Where fields stand: without and with authentication.
+/// The offsets of fields, without and with authentication.
 #[derive(Clone, Copy)]
 struct Layout {
     timestamp: usize,
@@ -211,27 +211,27 @@ const AUTHENTICATED: Layout = Layout {
     base: BASE_BYTES[1],
 };
 
-/// Why a packet was not read.
+/// Why a packet cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It is shorter than a packet.
+    /// It is shorter than a base packet.
     Short,
-    /// It has another HMAC than the key gives.
+    /// Its HMAC does not match the key.
     Unauthenticated,
 }
 
 impl Sent {
-    /// Reads the base packet, which has an HMAC where there is a key.
+    /// Parses the base packet; with a key, verifies its HMAC.
     ///
     /// # Errors
-    /// When it is too short, or not authenticated.
+    /// When it is too short, or not authentic.
     pub fn read(payload: &[u8], key: Option<&Key>) -> Result<Self, Unread> {
         let (layout, bytes) = base(payload, key)?;
         Ok(Self::at(bytes, 0, layout.timestamp, layout.timestamp + 8, u16_at(bytes, layout.timestamp + 10)))
     }
 
-    /// Writes the packet over the whole of `payload`: what is longer than the base packet becomes extra padding. A payload that is
-    /// shorter than the base packet is left alone.
+    /// Writes the packet over the whole of `payload`: bytes after the base packet become extra padding. Leaves a
+    /// payload shorter than the base packet unchanged.
     pub fn write(self, payload: &mut [u8], key: Option<&Key>) {
         let layout = layout(key);
         if payload.len() < layout.base {
@@ -261,10 +261,10 @@ impl Sent {
 }
 
 impl Reflected {
-    /// Reads the base packet, which has an HMAC where there is a key.
+    /// Parses the base packet; with a key, verifies its HMAC.
     ///
     /// # Errors
-    /// When it is too short, or not authenticated.
+    /// When it is too short, or not authentic.
     pub fn read(payload: &[u8], key: Option<&Key>) -> Result<Self, Unread> {
         let (layout, bytes) = base(payload, key)?;
         let ssid = u16_at(bytes, layout.timestamp + 10);
@@ -274,8 +274,8 @@ impl Reflected {
         Ok(Self { seq, timestamp, error, ssid, receive: u64_at(bytes, layout.receive), sender, ttl: bytes[layout.ttl] })
     }
 
-    /// Writes the packet over the beginning of `payload`, which holds a copy of the sender's: it is as long as that, and what
-    /// stands behind the base packet goes back, TLVs that are known here with their flag cleared.
+    /// Writes the packet over the start of `payload`, which holds a copy of the sender's. The length stays; bytes after
+    /// the base packet are returned, with the flag of known TLVs cleared.
     pub fn write(self, payload: &mut [u8], key: Option<&Key>) {
         let layout = layout(key);
         if payload.len() < layout.base {
@@ -294,18 +294,18 @@ impl Reflected {
     }
 }
 
-/// How far apart a reflector's two times can be, s: longer than it keeps a packet.
+/// The largest difference of a reflector's two times, in s: no reflector holds a packet that long.
 const LONGEST_STAY_S: u32 = 60;
 
-/// Whether a packet can be a reflected one: where a sender has zeros or padding, there stands a time that is about the packet's own.
-/// Both are of one clock, whatever that shows. Of random padding so much is expected once in 30 million packets.
+/// Whether a packet may be a reflected one: where a sender has zeros or padding, it has a receive time close to its own
+/// timestamp (both of the reflector's clock). Random padding satisfies this in one of 30 million packets.
 pub fn is_reflected(payload: &[u8], key: Option<&Key>) -> bool {
     let layout = layout(key);
     if payload.len() < layout.base {
         return false;
     }
     let receive = u64_at(payload, layout.receive);
-    // In both formats the seconds stand first.
+    // In both formats the seconds come first.
     let stay_s = u32_at(payload, layout.timestamp).wrapping_sub((receive >> 32) as u32);
     receive != 0 && (stay_s <= LONGEST_STAY_S || stay_s.wrapping_neg() <= LONGEST_STAY_S)
 }
@@ -314,7 +314,7 @@ fn layout(key: Option<&Key>) -> Layout {
     if key.is_some() { AUTHENTICATED } else { OPEN }
 }
 
-/// The layout and the bytes of a base packet that is whole and whose HMAC is right.
+/// Returns the layout and the bytes of a complete base packet with a valid HMAC.
 fn base<'a>(payload: &'a [u8], key: Option<&Key>) -> Result<(Layout, &'a [u8]), Unread> {
     let layout = layout(key);
     let bytes = payload.get(..layout.base).ok_or(Unread::Short)?;
@@ -333,10 +333,10 @@ fn authenticate(payload: &mut [u8], layout: Layout, key: Option<&Key>) {
     rest[..TAG_BYTES].copy_from_slice(&key.tag(&[covered]));
 }
 
-/// Makes extra padding of zeros; fewer bytes than a TLV has stay zero.
+/// Writes an extra-padding TLV of zeros; a remainder shorter than a TLV stays zero.
 fn pad(rest: &mut [u8]) {
     let Some(value_bytes) = rest.len().checked_sub(TLV_HEADER_BYTES) else { return };
-    // A UDP payload is shorter than what two bytes can say.
+    // A UDP payload is shorter than 65,536 bytes.
     let [high, low] = (value_bytes as u16).to_be_bytes();
     rest[..TLV_HEADER_BYTES].copy_from_slice(&[UNRECOGNISED, EXTRA_PADDING, high, low]);
 }

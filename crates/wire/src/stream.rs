@@ -1,20 +1,20 @@
-//! The stream header: what the frames of a stream carry at the start of their user data. 42 bytes, big endian:
+//! The stream header, at the start of the user data of a stream's frames. 42 bytes, big endian:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0–3 | magic "SOJ3" |
 //! | 4 | kind, see [`Kind`] |
-//! | 5 | node: who answered, 0 else |
+//! | 5 | node: the endpoint that answered, else 0 |
 //! | 6–7 | flow |
-//! | 8–15 | session key: random, known to the two ends of the stream alone, see [`SessionKey`] |
+//! | 8–15 | session key: random, known only to the two ends of the stream, see [`SessionKey`] |
 //! | 16–21 | sequence number, from 0 in each flow; of a synchronisation: the number of the exchange |
-//! | 22–29 | intended departure, ns TAI of the sender; in a reply to a synchronisation and its follow-up: its arrival at the replier |
-//! | 30–37 | departure as the program called to send, ns TAI of the sender; in such a reply: the call to send the reply; in the follow-up: the reply's departure by its late stamp |
+//! | 22–29 | intended departure, ns TAI of the sender; in a synchronisation reply and its follow-up: the request's arrival at the replier |
+//! | 30–37 | departure as the program called to send, ns TAI of the sender; in a synchronisation reply: the call to send the reply; in the follow-up: the reply's late TX timestamp |
 //! | 38–41 | CRC-32 over bytes 0–37; in frames that the kernel writes ([`Kind::Live`]): their [`parity`] |
 //!
-//! With an Ethernet header and a VLAN tag that is as long as the shortest frame without its FCS, 60 bytes. The user data behind
-//! it is a fixed pattern ([`fill`]), so that damage shows, but for greetings ([`GreetingTail`]), synchronisation ([`SyncTail`])
-//! and the end of a stream ([`end_text`]).
+//! With an Ethernet header and a VLAN tag, the header is as long as the shortest frame without its FCS, 60 bytes. A
+//! fixed pattern follows it ([`fill`]), which reveals damage; greetings ([`GreetingTail`]), synchronisation
+//! ([`SyncTail`]) and the end of a stream ([`end_text`]) carry data instead.
 
 use sojourn_time::{Source, Time};
 
@@ -22,40 +22,40 @@ use crate::MacAddress;
 use crate::checksum::crc32;
 use crate::ethernet;
 
-/// How long the header is.
+/// The length of the header.
 pub const HEADER_BYTES: usize = 42;
 
 /// The EtherType of raw streams: IEEE 802 local experimental 2.
 pub const STREAM_ETHERTYPE: u16 = 0x88B6;
 
-/// The UDP port that a receiver of streams listens at unless told.
+/// The default UDP port of a stream receiver.
 pub const DEFAULT_UDP_PORT: u16 = 7708;
 
 /// The EtherTypes of VLAN tags: customer and service.
 const TAG_ETHERTYPES: [u16; 2] = [0x8100, 0x88A8];
 
-/// How long a VLAN tag is.
+/// The length of a VLAN tag.
 pub const TAG_BYTES: usize = 4;
 
-/// The least user data of a synchronisation: header and [`SyncTail`].
+/// The minimum user data of a synchronisation: header and [`SyncTail`].
 pub const SYNC_BYTES: usize = HEADER_BYTES + SyncTail::BYTES;
 
-/// The user data of a greeting and of its reply, which is as long: header and [`GreetingTail`].
+/// The user data of a greeting and of its reply, which has the same length: header and [`GreetingTail`].
 pub const GREETING_BYTES: usize = HEADER_BYTES + GreetingTail::BYTES;
 
-/// Sequence numbers are below this: 48 bits of them are carried.
+/// The limit of sequence numbers: 48 bits are carried.
 pub const SEQ_LIMIT: u64 = 1 << 48;
 
 const MAGIC: [u8; 4] = *b"SOJ3";
 const CHECKED_BYTES: usize = 38;
 
-/// What the frames of one stream have in common that nobody else can guess: 64 random bits, anew for each stream. Whoever
-/// cannot see the frames cannot make any that are taken for the stream's; whoever sees them can.
+/// A key that the frames of one stream share: 64 random bits, new for each stream. A host that cannot see the frames
+/// cannot forge frames of the stream; a host on the path can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SessionKey(pub u64);
 
 impl SessionKey {
-    /// Tells whether `other` differs in one byte at most: as a frame of this key does that was damaged there.
+    /// Returns whether `other` differs in at most one byte, as the key of a damaged frame of this stream may.
     pub const fn is_near(self, other: Self) -> bool {
         let differing = self.0 ^ other.0;
         let first = differing.trailing_zeros() / 8 * 8;
@@ -63,71 +63,71 @@ impl SessionKey {
     }
 }
 
-/// What a frame of a stream is.
+/// The kind of a stream's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// One of the stream's packets.
+    /// A packet of the stream.
     Data = 1,
-    /// Such a packet, sent back by a receiver to the address that it came from.
+    /// A packet that a receiver returns to its sender.
     Answer = 2,
-    /// The sender is done: how many it sent stands behind the header.
+    /// The sender has finished; the number of frames sent follows the header.
     End = 3,
-    /// The receiver knows.
+    /// The receiver's acknowledgement of the end.
     EndAck = 4,
-    /// Asks for the replier's time.
+    /// A request for the replier's time.
     SyncRequest = 5,
-    /// Tells it.
+    /// The reply with that time.
     SyncReply = 6,
-    /// One of the stream's packets, numbered and stamped by the kernel: its check is a [`parity`].
+    /// A packet of the stream that the kernel numbers and timestamps: its check is a [`parity`].
     Live = 7,
-    /// Tells, after a [`Self::SyncReply`], when that reply left by the replier's driver (as PTP's Follow_Up). As long as the
-    /// reply, at most one for each, and none where the request does not ask for it.
+    /// Follows a [`Self::SyncReply`] and reports the driver's TX timestamp of that reply (as PTP's Follow_Up). As long
+    /// as the reply, at most one for each, and none unless the request asks for it.
     SyncFollowUp = 8,
-    /// A sender tells the key of its stream to a receiver that does not have it otherwise.
+    /// A sender announces the key of its stream to a receiver that does not know it.
     Greeting = 9,
-    /// The receiver's reply to that.
+    /// The receiver's reply to a greeting.
     GreetingReply = 10,
 }
 
 /// The stream header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamHeader {
-    /// What the frame is.
+    /// The kind of frame.
     pub kind: Kind,
-    /// Who answered; 0 when nobody did.
+    /// The endpoint that answered, else 0.
     pub node: u8,
-    /// The stream it belongs to.
+    /// The flow.
     pub flow: u16,
-    /// The key of that stream.
+    /// The key of the stream.
     pub key: SessionKey,
-    /// Its number, below [`SEQ_LIMIT`]: more of it is not carried.
+    /// The sequence number, below [`SEQ_LIMIT`]; higher bits are not carried.
     pub seq: u64,
-    /// When it was to leave, on the sender's clock.
+    /// The intended departure, on the sender's clock.
     pub intended: Time,
     /// When the sender called to send it, on the sender's clock.
     pub sent: Time,
 }
 
-/// Why bytes are no stream header.
+/// Why bytes are no valid stream header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// Nothing of ours.
+    /// They are no stream header.
     Foreign,
-    /// Ours, and damaged: the flow and the key that it seems to be of.
+    /// A damaged stream header, with the flow and the key that it states.
     Damaged {
-        /// As it stands there; may be the damaged field.
+        /// As received; may be the damaged field.
         flow: u16,
-        /// As it stands there; may be the damaged field.
+        /// As received; may be the damaged field.
         key: SessionKey,
     },
 }
 
 impl StreamHeader {
-    /// Reads the header at the start of `payload`.
+    /// Parses the header at the start of `payload`.
     ///
     /// # Errors
-    /// When there is none, or it was damaged.
+    /// When there is none, or it is damaged.
     pub fn read(payload: &[u8]) -> Result<Self, Unread> {
         let bytes = payload.first_chunk::<HEADER_BYTES>().filter(|bytes| bytes[..4] == MAGIC).ok_or(Unread::Foreign)?;
         let [_, _, seq @ ..] = word(bytes, 14);
@@ -149,7 +149,7 @@ impl StreamHeader {
         }
     }
 
-    /// Returns the header as it goes over the wire.
+    /// Returns the header's bytes on the wire.
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -165,12 +165,12 @@ impl StreamHeader {
         bytes
     }
 
-    /// Returns the check of this header, whose bytes these are.
+    /// Returns the check (CRC or parity) of this header, given its bytes.
     fn check(&self, bytes: &[u8; HEADER_BYTES]) -> u32 {
         if self.kind == Kind::Live { parity(self) } else { crc32(&bytes[..CHECKED_BYTES]) }
     }
 
-    /// Writes the header at the start of `payload`, as much of it as fits.
+    /// Writes the header, truncated if needed, at the start of `payload`.
     pub fn write(self, payload: &mut [u8]) {
         let length = payload.len().min(HEADER_BYTES);
         payload[..length].copy_from_slice(&self.to_bytes()[..length]);
@@ -195,8 +195,8 @@ impl Kind {
     }
 }
 
-/// Returns the check of a header that the kernel writes, which has no time for a CRC: the exclusive or of its 32-bit words. Each
-/// single bit that is damaged shows.
+/// Returns the check of a header that the kernel writes, which has no time for a CRC: the exclusive or of its 32-bit
+/// words. It detects every single-bit error.
 pub const fn parity(header: &StreamHeader) -> u32 {
     let words = header.key.0 ^ header.seq ^ header.intended.0.cast_unsigned() ^ header.sent.0.cast_unsigned();
     let start = (header.kind as u32) << 24 | (header.node as u32) << 16 | header.flow as u32;
@@ -209,10 +209,10 @@ fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; 8] {
     word
 }
 
-/// The pattern: byte `i` of the user data, counted from its start. It repeats every 256 bytes.
+/// The pattern: byte `i` of the user data, counted from its start. Its period is 256 bytes.
 static PATTERN: [u8; PATTERN_BYTES] = pattern();
 
-/// A whole number of the pattern's periods; compared with at a stretch.
+/// A whole number of periods, so that comparisons work on long slices.
 const PATTERN_BYTES: usize = 1024;
 
 const fn pattern() -> [u8; PATTERN_BYTES] {
@@ -225,7 +225,7 @@ const fn pattern() -> [u8; PATTERN_BYTES] {
     bytes
 }
 
-/// Fills the user data behind the header with the pattern.
+/// Fills the user data after the header with the pattern.
 pub fn fill(payload: &mut [u8]) {
     for (index, piece) in payload.chunks_mut(PATTERN_BYTES).enumerate() {
         let skipped = if index == 0 { HEADER_BYTES.min(piece.len()) } else { 0 };
@@ -234,7 +234,7 @@ pub fn fill(payload: &mut [u8]) {
     }
 }
 
-/// Tells whether the user data behind the header is the pattern.
+/// Returns whether the user data after the header equals the pattern.
 pub fn is_intact(payload: &[u8]) -> bool {
     payload.chunks(PATTERN_BYTES).enumerate().all(|(index, piece)| {
         let skipped = if index == 0 { HEADER_BYTES.min(piece.len()) } else { 0 };
@@ -242,22 +242,22 @@ pub fn is_intact(payload: &[u8]) -> bool {
     })
 }
 
-/// What stands behind the header of a synchronisation.
+/// The data after the header of a synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncTail {
-    /// Who keeps the time: equal ids are one clock.
+    /// The clock that keeps the time: equal IDs are one clock.
     pub clock: u64,
-    /// In a reply: where the arrival of the request was stamped. In a follow-up: where the departure of the reply was.
+    /// In a reply: the source of the request's RX timestamp. In a follow-up: the source of the reply's TX timestamp.
     pub source: Source,
-    /// In a request: a follow-up can be used. In a reply: one comes.
+    /// In a request: a follow-up is wanted. In a reply: a follow-up will be sent.
     pub follows_up: bool,
 }
 
 impl SyncTail {
-    /// 6 bytes of clock id, 1 of the source, 1 of flags: bit 0 follow-up, the others reserved.
+    /// Its length: 6 bytes of clock ID, 1 of the source, 1 of flags: bit 0 follow-up, the others reserved.
     pub const BYTES: usize = 8;
 
-    /// Reads what stands behind the header; `None` when it is cut or none.
+    /// Parses the data after the header; `None` when it is truncated or invalid.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes = payload.get(HEADER_BYTES..)?.first_chunk::<{ Self::BYTES }>()?;
         let [a, b, c, d, e, f, source, flags] = *bytes;
@@ -272,7 +272,7 @@ impl SyncTail {
         Some(Self { clock: u64::from_be_bytes([0, 0, a, b, c, d, e, f]), source, follows_up: flags & 1 == 1 })
     }
 
-    /// Writes it behind the header of `payload`, when it fits.
+    /// Writes it after the header of `payload`, if it fits.
     pub fn write(self, payload: &mut [u8]) {
         let Some(place) = payload.get_mut(HEADER_BYTES..SYNC_BYTES) else { return };
         place[..6].copy_from_slice(&self.clock.to_be_bytes()[2..]);
@@ -287,38 +287,39 @@ impl SyncTail {
     }
 }
 
-/// What stands behind the header of a greeting and of its reply.
+/// The data after the header of a greeting and of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GreetingTail {
-    /// Of the receiver's process, random. A sender that sends it back has heard the receiver: it neither forged its address nor
-    /// repeats a greeting that was once recorded.
+    /// A random number of the receiver's process. A sender that returns it receives at its stated address: it neither
+    /// forged that address nor replays a recorded greeting.
     pub cookie: u64,
-    /// What is said.
+    /// The message.
     pub word: GreetingWord,
 }
 
-/// What a greeting or its reply says.
+/// The message of a greeting or of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GreetingWord {
-    /// The sender: this is my key. With the cookie of no receiver at first, then with that of each that replied.
+    /// Sender: this is my key. First with a cookie of no receiver, then with that of each receiver that replied.
     Greet,
-    /// The receiver: greet again, with this cookie.
+    /// Receiver: greet again, with this cookie.
     Again,
-    /// The receiver: frames of this flow and this key are counted.
+    /// Receiver: frames of this flow and this key are counted.
     Accepted,
-    /// The receiver: another sender's frames are counted as those of this flow.
+    /// Receiver: this flow already counts another sender's frames.
     Taken,
-    /// The receiver: this flow is not counted.
+    /// Receiver: this flow is not counted.
     NoSuchFlow,
-    /// The receiver: I believe only who has my key. It says so without a tag, to who has none.
+    /// Receiver: only greetings authenticated with the shared key are accepted. Sent without a tag, to a sender without
+    /// the key.
     Keyed,
 }
 
 impl GreetingTail {
-    /// 8 bytes of cookie, 1 of the word.
+    /// Its length: 8 bytes of cookie, 1 of the message.
     pub const BYTES: usize = 9;
 
-    /// Reads what stands behind the header; `None` when it is cut or none.
+    /// Parses the data after the header; `None` when it is truncated or invalid.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let (cookie, rest) = payload.get(HEADER_BYTES..)?.split_first_chunk::<8>()?;
         let word = match rest.first()? {
@@ -333,7 +334,7 @@ impl GreetingTail {
         Some(Self { cookie: u64::from_be_bytes(*cookie), word })
     }
 
-    /// Writes it behind the header of `payload`, when it fits.
+    /// Writes it after the header of `payload`, if it fits.
     pub fn write(self, payload: &mut [u8]) {
         let Some(place) = payload.get_mut(HEADER_BYTES..GREETING_BYTES) else { return };
         place[..8].copy_from_slice(&self.cookie.to_be_bytes());
@@ -348,7 +349,7 @@ impl GreetingTail {
     }
 }
 
-/// Returns the text behind the header of an end, without the zeros of padding; `None` when it is no text.
+/// Returns the text after the header of an end, without zero padding; `None` when it is not valid UTF-8.
 pub fn end_text(payload: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(payload.get(HEADER_BYTES..)?).ok()?;
     Some(text.trim_end_matches('\0'))
@@ -357,7 +358,7 @@ pub fn end_text(payload: &[u8]) -> Option<&str> {
 /// A VLAN tag (IEEE 802.1Q).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// The VLAN, 12 bits; 0: priority only.
+    /// The VLAN identifier, 12 bits; 0: priority only.
     pub vlan: u16,
     /// Priority code point, 3 bits.
     pub priority: u8,
@@ -366,16 +367,16 @@ pub struct Tag {
 /// The Ethernet header of a raw stream's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// To whom.
+    /// The destination address.
     pub destination: MacAddress,
-    /// From whom.
+    /// The source address.
     pub source: MacAddress,
     /// The VLAN tag; of two, the inner one.
     pub tag: Option<Tag>,
 }
 
 impl Link {
-    /// Splits a frame into header and user data; `None` when it is too short or no frame of a stream.
+    /// Splits a frame into header and user data; `None` when it is too short or not a stream's frame.
     pub fn split(frame: &[u8]) -> Option<(Self, &[u8])> {
         let (header, mut payload) = ethernet::Header::split(frame)?;
         let mut ethertype = header.ethertype;
@@ -394,12 +395,12 @@ impl Link {
         (ethertype == STREAM_ETHERTYPE).then_some((link, payload))
     }
 
-    /// Returns how long the header is with its tag.
+    /// Returns the length of the header with its tag.
     pub const fn header_bytes(self) -> usize {
         ethernet::HEADER_BYTES + if self.tag.is_some() { TAG_BYTES } else { 0 }
     }
 
-    /// Writes the header at the start of `frame`, when it fits.
+    /// Writes the header at the start of `frame`, if it fits.
     pub fn write(self, frame: &mut [u8]) {
         let Some(place) = frame.get_mut(..self.header_bytes()) else { return };
         place[..6].copy_from_slice(&self.destination.0);
@@ -413,7 +414,7 @@ impl Link {
         place[end - 2..].copy_from_slice(&STREAM_ETHERTYPE.to_be_bytes());
     }
 
-    /// Returns the header of an answer: back to the address that it came from, by `own` address.
+    /// Returns the header of an answer: to the frame's source, from the address `own`.
     pub const fn back(self, own: MacAddress) -> Self {
         Self { destination: self.source, source: own, tag: self.tag }
     }

@@ -51,7 +51,7 @@ __all__ = ["Verdict", "analyse", "assess"]
 
 
 def analyse(folder: Path) -> Verdict:
-    """Analyse the run in `folder`, write its analysis/ anew, and give the verdict."""
+    """Analyse the run in `folder`, rewrite its analysis/, and return the verdict."""
     from sojourn.analysis.run import load
     from sojourn.analysis.samples import write_samples
 
@@ -67,7 +67,7 @@ def analyse(folder: Path) -> Verdict:
 
 
 def assess(run: Run) -> tuple[Study, Verdict]:
-    """What the records say so far, and whether to trust it; writes nothing, so a run may still be going on."""
+    """Return the results so far and whether to trust them; write nothing, so that a run may still be in progress."""
     from sojourn.analysis.finding import mark
     from sojourn.analysis.poisson import poisson
     from sojourn.analysis.settings import settings

@@ -1,8 +1,8 @@
-"""The uncertainty budget of a figure (JCGM 100, "GUM"): what is counted, what is not and why, and what it amounts to.
+"""The uncertainty budget of a figure (JCGM 100, "GUM"): which components count, which do not and why, and their sum.
 
 A method states one for each of its headline figures: its `analyse` has `budgets(run, study)`. Entries are uncorrelated
-with each other. One that another contains is listed and not counted twice; one that a run cannot know is listed as not
-known. The expanded uncertainty is given only where the scatter is known: without it, it would be a part of the whole.
+with each other. An entry contained in another is listed but not counted twice; one that a run cannot determine is
+listed as unknown. The expanded uncertainty is only given where the scatter is known: without it, it would be too small.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 State = Literal["counted", "contained", "cancels", "outside", "unknown"]
-"""Of an entry: in the combined uncertainty; in another entry; zero in the difference of two paths; of something else
-than the measurand; not known from this run."""
+"""The state of an entry: in the combined uncertainty; part of another entry; zero in the difference of two paths; not
+of the measurand; not known from this run."""
 
 CLOCK_RATE = 500e-6
-"""The most by which Linux corrects the rate of its clock (adjtimex(2): `freq` within ± 500 ppm); the rate of a clock
-that is kept by NTP or PTP lies within it."""
+"""The largest correction of the clock's rate by Linux (adjtimex(2): `freq` within ± 500 ppm); the rate of a clock kept
+by NTP or PTP lies within it."""
 
 
 MEANS = ("mean", "pooled", "intercept")
-"""Statistics of a delay that differ between instances as its mean does."""
+"""Statistics of a delay that differ between instances by as much as its mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A source of uncertainty: its value where it has one, whether that is counted, and where it comes from or why not.
+    """A source of uncertainty: its component if known, whether it counts, and its origin or the reason why it does not.
 
     `source` is a phrase for a reader of the report, without a full stop.
     """
@@ -47,23 +47,24 @@ class Entry:
     source: str
     component: Component | None = None
     is_required: bool = False
-    """Without it there is no expanded uncertainty: a scatter that the interval of the figure has to hold."""
+    """Without it there is no expanded uncertainty: a scatter that the interval of the figure must include."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The budget of one figure; `uncovered` says in words what the expanded uncertainty does not hold."""
+    """The budget of one figure; `uncovered` names what the expanded uncertainty excludes."""
 
     name: str
     row: Row
     entries: tuple[Entry, ...]
     uncovered: tuple[str, ...] = ()
     interval_of: str = "the scatter alone"
-    """What the row's own interval is of, where U is another."""
+    """What the row's own interval covers, where U covers more."""
 
     @property
     def budget(self) -> Budget | None:
-        """What the counted entries amount to; None where none is of what was measured (type A), or a scatter lacks."""
+        """The combination of the counted entries; None without one of type A, or where a required scatter is
+        unknown."""
         counted = [one.component for one in self.entries if one.state == "counted" and one.component is not None]
         lacking = any(one.is_required and one.state == "unknown" for one in self.entries)
         if lacking or not any(one.evaluation == "A" for one in counted):
@@ -71,7 +72,7 @@ class Stated:
         return combine(counted, self.row.value.level)
 
     def tidy(self) -> dict[str, Any]:
-        """The budget as budgets.json holds it; `records.budgets` declares the names."""
+        """Return the budget as in budgets.json; `records.budgets` declares the names."""
         row, budget = self.row, self.budget
         return {
             "name": self.name,
@@ -92,7 +93,7 @@ class Stated:
 
 
 def tidy_entry(entry: Entry, budget: Budget | None) -> dict[str, Any]:
-    """One component; its share of the combined variance where it is counted."""
+    """Return one component, with its share of the combined variance if it is counted."""
     of, is_counted = entry.component, entry.state == "counted"
     return {
         "name": entry.name,
@@ -110,26 +111,26 @@ def tidy_entry(entry: Entry, budget: Budget | None) -> dict[str, Any]:
 
 
 def counted(component: Component, source: str) -> Entry:
-    """A component of the combined uncertainty."""
+    """Return a component of the combined uncertainty."""
     return Entry(component.name, "counted", source, component)
 
 
 def unknown(name: str, why: str) -> Entry:
-    """What this run cannot know."""
+    """Return an entry that this run cannot determine."""
     return Entry(name, "unknown", why)
 
 
 def required(name: str, why: str) -> Entry:
-    """A scatter that the figure has and this run cannot know: no expanded uncertainty is stated without it."""
+    """Return a scatter that this run cannot determine: without it no expanded uncertainty is stated."""
     return Entry(name, "unknown", why, is_required=True)
 
 
 def scatter(name: str, row: Row, units: int, source: str) -> Entry:
-    """The scatter that the row's interval is made of, over so many independent values; not known without an interval.
+    """Return the scatter behind the row's interval over n independent values; unknown without an interval.
 
-    u = half-width / t, t Student's quantile for units - 1 degrees of freedom: so that this entry by itself has the
-    row's interval as its expanded uncertainty; of an interval that is not symmetric, its longer side. For an interval
-    of ranks that is the same by definition, not by theory.
+    u = half-width / t, with Student's quantile t for units - 1 degrees of freedom: this entry by itself then has the
+    row's interval as its expanded uncertainty. Of an asymmetric interval the longer side counts. For an interval of
+    ranks this holds by definition, not by theory.
     """
     u = standard_error(row.sampled, units)
     if u is None:
@@ -138,7 +139,8 @@ def scatter(name: str, row: Row, units: int, source: str) -> Entry:
 
 
 def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
-    """The scatter within beds, of a row over several: it is in the means of beds, so it is listed and not counted."""
+    """Return the scatter within beds, of a row over several: the means of beds contain it, so it is listed but not
+    counted."""
     own = (row.device, row.reference, row.quantity, row.cell, row.port, "within_bed")
     alike = (
         one for one in rows
@@ -153,18 +155,19 @@ def within_beds(rows: Iterable[Row], row: Row, what: str) -> list[Entry]:
 
 
 def instance(rows: Iterable[Row], row: Row, of: str, name: str = "instance of link and device") -> Entry:
-    """What one device differs by from another of its kind: each bed has new ones, so it is in the scatter of beds."""
+    """Return the variation between devices of one kind: each bed has new ones, so the scatter between beds
+    contains it."""
     found = next((one for one in rows if (one.device, one.quantity) == (of, "between_instances")), None)
     if found is not None and not _is_of_instances(row, found.unit):
         found = None
     where = "each bed has new instances, so this is part of the scatter between beds"
     if found is None or found.sessions is None:
         return Entry(name, "contained", where)
-    # Two instances in each of the beds: the mean over all of them has this standard deviation over their root.
+    # Each bed has two instances: the mean over all of them has this standard deviation over the root of their number.
     degrees, sd = found.sessions - 1, found.value.estimate
     of_mean = sd / (2 * found.sessions) ** 0.5
     shown = micro(sd) if found.unit == "ns" else percent(sd)
-    of_figure = 1.0 if found.unit == row.unit else row.value.estimate  # a rate's is a share of it
+    of_figure = 1.0 if found.unit == row.unit else row.value.estimate  # a rate's is relative to it
     seen = (
         f"instances of the device differ by sd {shown}"
         if sd
@@ -175,12 +178,12 @@ def instance(rows: Iterable[Row], row: Row, of: str, name: str = "instance of li
 
 
 def _is_of_instances(row: Row, unit: str | None) -> bool:
-    """Whether what instances differ by is of such a row's kind: by mean delays, or of a rate by a share of it."""
+    """Return whether the variation of instances applies to such a row: mean delays in ns, or rates by their share."""
     return (row.unit == unit == "ns" and row.statistic in MEANS) or (unit == "1" and row.unit in {"1/s", "bit/s"})
 
 
 def standard_error(value: Interval, units: int) -> float | None:
-    """The standard uncertainty behind an interval over so many values; None without one that is finite."""
+    """Return the standard uncertainty behind an interval over n values; None without a finite one."""
     reach = value.longer
     if reach is None or units < 2 or not (math.isfinite(reach) and reach > 0):
         return None
@@ -188,16 +191,16 @@ def standard_error(value: Interval, units: int) -> float | None:
 
 
 def timestamp_resolution(step_ns: float, of_stamps: str, sensitivity: float) -> Entry:
-    """What a clock that counts in steps adds: each stamp lies anywhere within half a step (GUM F.2.2.1).
+    """Return the effect of a clock that counts in steps: each timestamp lies anywhere within half a step (GUM F.2.2.1).
 
-    All stamps of the figure are taken to err together in the direction that adds: averaging is not counted upon.
+    All timestamps of the figure are assumed to err in the direction that adds up: averaging is not relied upon.
     """
     component = rectangular("resolution of timestamps", step_ns / 2, "ns", sensitivity)
     return counted(component, f"all timestamps of the run are multiples of {step_ns:g} ns; {of_stamps}")
 
 
 def clock_rate(estimate_ns: float) -> Entry:
-    """What the rate of an uncalibrated clock adds to a time that was measured with it."""
+    """Return the effect of an uncalibrated clock's rate on a time measured with it."""
     component = rectangular("rate of the clock", CLOCK_RATE, "1", estimate_ns)
     return counted(
         component,

@@ -1,10 +1,11 @@
-"""Configured against measured: a check, what it found, and whether that is within its limit.
+"""Configured against measured values: a check, its result, and whether it is within its limit.
 
 A check passes when its whole 95 % interval lies within the limit, fails when the whole of a wider interval lies beyond
-it, and is else inconclusive. A test for randomness passes when its p raises no alarm and there were packets enough to
-raise one; with fewer it is inconclusive. The probability that any check of a run fails although all is as configured is
-at most `ALARM`: each check has an equal part of it (Bonferroni), in its p or in the level of its interval. Where
-nothing is random (a sum, a departure time), a single wrong packet fails the check."""
+it, and is otherwise inconclusive. A test for randomness passes when its p raises no alarm and there were enough packets
+to raise one; with fewer it is inconclusive. The probability that any check of a run fails although all is as configured
+is at most `ALARM`: each check has an equal part of it (Bonferroni), in its p or in the level of its interval. Where
+nothing is random (a sum, a departure time), a single wrong packet fails the check.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +27,18 @@ ALARM = 0.01
 PASS, FAIL, INCONCLUSIVE = "pass", "fail", "inconclusive"
 
 LIMITS = {"offset": 18e3, "p50": 18e3, "p99": 100e3, "p999": 1e6, "rate": 0.001, "cdf": 0.05}
-"""The errors that are still as configured: ns, shares. 18 µs is the best figure published for an emulator in a virtual
-machine, 100 µs the emulator's own limit. A plan's [limits] may give others."""
+"""The largest errors that count as configured: ns, shares. 18 µs is the best figure published for an emulator in a
+virtual machine, 100 µs the emulator's own limit. A plan's [limits] override them."""
 
 
 def limits_of(run: Run) -> dict[str, float]:
-    """The limits of a run: its plan's, else the built-in ones."""
+    """Return the limits of a run: its plan's, else the built-in ones."""
     told = run.plan.get("limits") or {}
     return {name: number(told.get(name, limit)) for name, limit in LIMITS.items()}
 
 
 def number(told: float | str) -> float:
-    """A limit as a plan writes it: a share, or a time with its unit, which becomes ns."""
+    """Return a limit as a plan writes it: a share, or a time with its unit, converted to ns."""
     if not isinstance(told, str):
         return float(told)
     if (nanos := nanoseconds(told)) is not None:
@@ -46,18 +47,18 @@ def number(told: float | str) -> float:
 
 
 Reading = Callable[[float], Interval]
-"""A value with its interval, for a probability that the interval misses the truth."""
+"""Returns a value with its interval, for a given probability that the interval misses the true value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a check compares: the configured value, the measured one, and where the truth may lie (in one unit).
+    """A check: the configured value, the measured one, and the range allowed for the true value (in one unit).
 
     `reading` gives the measured value and its interval for a probability of error; `zone` is where the interval must
-    lie; without a reading, where what was `measured` must: an extreme, which has no interval. Without a zone, `p` is a
-    test's, and `enough` says whether it had enough packets. `exact` in place of both is the number of wrong packets,
-    where a single one is a failure. `needed` is how many packets a check within a zone needs to pass nine times in ten
-    where everything is as configured.
+    lie or, without a reading, the value `measured`: an extreme, which has no interval. Without a zone, `p` is a test's,
+    and `enough` states whether it had enough packets. `exact` replaces both: the number of wrong packets, where a
+    single one is a failure. `needed` is the number of packets at which a check within a zone passes nine times in ten
+    if everything is as configured.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Asked:
     needed: int | None = None
 
     def answer(self, alpha: float) -> Answered:
-        """The value and the verdict, at this probability of a false alarm."""
+        """Return the value and the verdict, at this probability of a false alarm."""
         if self.exact is not None:
             verdict = FAIL if self.exact else PASS if self.n else INCONCLUSIVE
             return Answered(self, Interval(float(self.exact), None, None, 1.0, self.n), verdict)
@@ -99,7 +100,7 @@ class Asked:
 
 
 def place(shown: Interval, sure: Interval, zone: tuple[float, float]) -> str:
-    """Pass by the interval that is shown; fail by the wider one, whose level allows an alarm."""
+    """Pass by the displayed interval; fail by the wider one, whose level limits false alarms."""
     if shown.low is not None and shown.high is not None and zone[0] <= shown.low and shown.high <= zone[1]:
         return PASS
     beyond = sure.low is not None and sure.high is not None and (sure.high < zone[0] or sure.low > zone[1])
@@ -117,7 +118,7 @@ class Answered:
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of a run, gathered first and answered together: their number decides the level of each."""
+    """The checks of a run, collected first and answered together: their number determines the level of each."""
 
     several: list[tuple[str, int | None, str, Asked]] = field(default_factory=list)
 
@@ -127,12 +128,12 @@ class Checks:
 
     @property
     def alpha(self) -> float:
-        """The probability of a false alarm of each check."""
+        """The probability of a false alarm, for each check."""
         random = sum(one.exact is None for *_, one in self.several)
         return ALARM / max(1, random)
 
     def answered(self) -> list[dict[str, Any]]:
-        """Every check as verdict.json has it."""
+        """Return every check as in verdict.json."""
         alpha = self.alpha
         return [_tidy(place[:3], place[3].answer(alpha)) for place in self.several]
 

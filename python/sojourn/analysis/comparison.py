@@ -1,20 +1,19 @@
-"""Two analysed runs side by side: for every figure that both have, the difference, its interval, and what it says.
+"""Compare two analysed runs: for every figure that both have, the difference, its interval, and the answer.
 
-The interval is Zou and Donner's of a difference of two independent estimates (MOVER): it is made of both runs' own
-intervals, whatever their shape, each brought to 95 % by Student's quantiles for the `n` that it is over. Its p of no
-difference is Student's too, and agrees with it: p is below 0.05 exactly where the interval excludes zero. The degrees
-of freedom are Welch and Satterthwaite's.
+The interval is Zou and Donner's for a difference of two independent estimates (MOVER): it is made of both runs' own
+intervals, whatever their shape, each converted to 95 % by Student's quantiles for its `n`. The p of no difference is
+Student's too, and agrees with it: p is below 0.05 exactly where the interval excludes zero. The degrees of freedom are
+Welch and Satterthwaite's.
 
 A figure is equivalent where its whole interval lies within the margin. Otherwise it is better, worse or, where no
-direction is known, differs, if Benjamini and Hochberg's q over the leading figures is at most 0.05 (over the others
-for those that do not lead); and inconclusive if not. The rule holds under positive dependence (Benjamini and
-Yekutieli, 2001), as cells that share their direct link have.
+direction is known, different, if Benjamini and Hochberg's q over the leading figures is at most 0.05 (over the others
+for those that do not lead); and inconclusive if not. The rule is valid under positive dependence (Benjamini and
+Yekutieli, 2001), as between cells that share their direct link.
 
-It reaches as far as the two intervals do: `covers` says whether that is the bed that was measured, or beds made anew.
-Where a history knows how far runs of the same bed differ between boots and days (`Known`), that is part of the interval
-of two runs on different ones; and where it knows how far runs on one boot differ, what that is beyond their own
-intervals is part of every interval of a leading figure: a machine drifts within a day.
-It reads rows of results and nothing else.
+`covers` states the scope of the two intervals: the bed that was measured, or rebuilt beds. Where a history knows the
+variation of runs of the same bed between boots and days (`Known`), it is part of the interval of two runs on different
+ones. Where it knows the variation of runs on one boot, the excess over their own intervals is part of every interval of
+a leading figure: a machine drifts within a day. The module reads rows of results and nothing else.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 MOST_FALSE = 1 - LEVEL
-"""The share of false ones among the differences that are reported, at most and on average."""
+"""The expected share of false ones among the reported differences, at most."""
 
 VALUES = frozenset({
     "estimate", "ci_low", "ci_high", "level", "unit", "n", "sessions", "probes", "q_value", "cell", "clock", "source",
     "findings", "clock_bound_ns", "clock_error95_ns",
 })  # fmt: skip
 FACTORS = (*(name for name in RESULTS if name not in VALUES), *SETTINGS)
-"""What makes two rows the same figure."""
+"""The factors that identify a figure."""
 
 BETTER, WORSE, DIFFERS, EQUIVALENT, OPEN = "better", "worse", "differs", "equivalent", "inconclusive"
 NOTHING_SHARED = "nothing in common"
 ONE_BED, BEDS, BOOTS = "one bed", "rebuilt beds", "boots and days"
 SIDE = ("estimate", "ci_low", "ci_high", "level", "n", "sessions", "findings")
 WITHIN_BEDS = ("within_bed", "hodges_lehmann")
-"""Statistics whose interval counts pairs within beds, however many beds they are of."""
+"""Statistics whose interval counts pairs within beds, however many beds there are."""
 PLAIN = re.compile(r"[\w:./+-]+")
 """A factor's value that needs no quotes in a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """Differences that do not matter: the larger of a share of the first run's figure and of an absolute part.
+    """Differences that do not matter: the larger of a share of the first run's figure and an absolute value.
 
-    The absolute part is a time for times, and a share for ratios; a figure that no part applies to has no margin.
+    The absolute value is a time for times, and a share for ratios; a figure without an applicable part has no margin.
     """
 
     relative: float | None = None
@@ -71,7 +70,7 @@ class Margin:
     share: float | None = None
 
     def of(self, estimate: float, unit: str | None) -> float | None:
-        """The margin of a figure, in its unit."""
+        """Return the margin of a figure, in its unit."""
         absolute = self.time_ns if unit == "ns" else self.share if unit == "1" else None
         relative = None if self.relative is None else self.relative * abs(estimate)
         return max((part for part in (relative, absolute) if part is not None), default=None)
@@ -85,25 +84,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a history knows of each run's bed: the components of figures, by `key_of` their rows."""
+    """The variation that a history knows of each run's bed: components by the `key_of` a figure's row."""
 
     beds: tuple[Mapping[Key, Component], Mapping[Key, Component]] = field(default_factory=lambda: ({}, {}))
     same_occasion: bool = False
-    """Whether both runs were made on one boot and one day, which then is no part of their difference."""
+    """Whether both runs were on one boot and day: the variation between boots is then not part of their difference."""
     repeats: tuple[Mapping[Key, Scatter], Mapping[Key, Scatter]] = field(default_factory=lambda: ({}, {}))
-    """How far other runs on one boot and day differ, where enough of them were seen."""
+    """The variation of other runs on one boot and day, where enough were recorded."""
 
     def of(self, key: Key) -> tuple[Component, Component] | None:
-        """The components of a figure for the first run and the second; that of the other bed where only it is known."""
+        """Return the components of a figure for both runs; where only one bed's is known, it stands for both."""
         return either(*(bed.get(key) for bed in self.beds))
 
     def repeat_of(self, key: Key) -> tuple[Scatter, Scatter] | None:
-        """The scatter of runs on one boot, for the first run and the second; as with components."""
+        """Return the scatter of runs on one boot for both runs; as with components."""
         return either(*(bed.get(key) for bed in self.repeats))
 
 
 def either(first: T | None, second: T | None) -> tuple[T, T] | None:
-    """Both, the one that is known in place of the other; None where neither is."""
+    """Return both values, a known one in place of an unknown one; None where neither is known."""
     known = first or second
     return None if known is None else (first or known, second or known)
 
@@ -113,7 +112,7 @@ NOTHING_KNOWN = Known()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A variance that is part of a difference beside both runs' own, and its degrees of freedom."""
+    """A variance that adds to a difference besides the runs' own, and its degrees of freedom."""
 
     variance: float
     degrees: float
@@ -130,7 +129,7 @@ def shared_results(
     margin: Margin = USUAL_MARGIN,
     known: Known = NOTHING_KNOWN,
 ) -> list[dict[str, Any]]:
-    """The figures under the same factors: both sides, the second less the first, and what that says."""
+    """Return the figures with equal factors: both sides, the second minus the first, and the answer."""
     others = {key_of(row): row for row in two}
     found = []
     for row in one:
@@ -146,7 +145,7 @@ def shared_results(
 
 
 def judged_with(sides: Sequence[dict[str, Any]], key: Key, known: Known) -> dict[str, Any]:
-    """The difference of two sides, what it covers, and what of a history is in it."""
+    """Return the difference of two sides, its scope, and the parts that come from a history."""
     one, two = sides
     components, scatters = known.of(key), known.repeat_of(key)
     nothing = {"between_boots": None, "between_runs": None, "covers": covered(one, two)}
@@ -157,14 +156,14 @@ def judged_with(sides: Sequence[dict[str, Any]], key: Key, known: Known) -> dict
         found = difference(one, two, beyond_own_intervals(scatters))
         return found | said | ({} if scatters is None else {"covers": BEDS})
     boots = {"sd": max(one.between for one in components), "occasions": min(one.groups for one in components)}
-    # What single runs of each boot differ by holds what runs on one boot do: it is not counted a second time.
+    # The scatter of single runs of each boot contains that of runs on one boot: count it once.
     seen_apart = all(one.is_replicated for one in components)
     parts = [*(beyond_own_intervals(scatters) if seen_apart else []), *between_boots(components)]
     return difference(one, two, parts) | said | {"between_boots": boots, "covers": BOOTS}
 
 
 def scatter_said(scatters: tuple[Scatter, Scatter] | None) -> dict[str, Any] | None:
-    """The larger of two scatters, with its degrees of freedom."""
+    """Return the larger of two scatters, with its degrees of freedom."""
     if scatters is None:
         return None
     larger = max(scatters, key=lambda one: one.sd)
@@ -172,7 +171,7 @@ def scatter_said(scatters: tuple[Scatter, Scatter] | None) -> dict[str, Any] | N
 
 
 def between_boots(components: tuple[Component, Component]) -> list[Part]:
-    """The variance that boots and days add to both runs; of one bed it is known once only."""
+    """Return the variance that boots and days add to both runs; a component of one bed counts for both, known once."""
     first, second = components
     if first == second:
         return [Part(2 * first.between**2, first.degrees)] if first.between > 0 else []
@@ -180,7 +179,7 @@ def between_boots(components: tuple[Component, Component]) -> list[Part]:
 
 
 def beyond_own_intervals(scatters: tuple[Scatter, Scatter] | None) -> list[Part]:
-    """What runs on one boot differ by beyond their own intervals, of both; of one bed it is known once only."""
+    """Return the variance between runs on one boot beyond their own intervals, of both; of one bed it is known once."""
     if scatters is None:
         return []
     first, second = scatters
@@ -190,45 +189,45 @@ def beyond_own_intervals(scatters: tuple[Scatter, Scatter] | None) -> list[Part]
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes two rows the same figure; runs of an earlier version lack some factors."""
+    """Return the key of a figure's row; runs of an earlier version lack some factors."""
     return tuple(row.get(factor) for factor in FACTORS)
 
 
 def name_of(row: dict[str, Any]) -> str:
-    """What a figure is called in `--fail-if`: "device_latency.mean[device=bridge,reference=direct,icmp_bytes=64]"."""
+    """Return a figure's name for `--fail-if`: "device_latency.mean[device=bridge,reference=direct,icmp_bytes=64]"."""
     given = {factor: row.get(factor) for factor in FACTORS if factor not in {"quantity", "statistic"}}
     inside = ",".join(f"{factor}={plain(value)}" for factor, value in given.items() if value is not None)
     return f"{row.get('quantity')}.{row.get('statistic')}[{inside}]"
 
 
 def plain(value: Any) -> str:
-    """A factor's value; in JSON's quotes where it has anything but letters, digits and a few signs."""
+    """Return a factor's value; in JSON's quotes where it has anything but letters, digits and a few signs."""
     return str(value) if PLAIN.fullmatch(str(value)) else json.dumps(str(value), ensure_ascii=False)
 
 
 def covered(one: dict[str, Any], two: dict[str, Any]) -> str:
-    """Which beds both intervals speak of: the one that was measured on, or others made like it."""
+    """Return the scope of both intervals: the measured bed, or rebuilt ones."""
     return BEDS if side_covers_beds(one) and side_covers_beds(two) else ONE_BED
 
 
 def beds_behind(side: dict[str, Any], statistic: str) -> int | None:
-    """Over how many beds an interval is; None where it counts what is within them: no interval is over two."""
+    """Return the number of beds an interval is over; None where it counts values within them, or beds are too few."""
     beds = side.get("sessions")
     return beds if beds and beds >= LEAST_SESSIONS and statistic not in WITHIN_BEDS else None
 
 
 def side_covers_beds(side: dict[str, Any]) -> bool:
-    """Whether an interval is over several beds."""
+    """Return whether an interval is over several beds."""
     return side.get("sessions") is not None
 
 
 def has_interval(side: dict[str, Any]) -> bool:
-    """Whether there is an estimate with both ends of its interval."""
+    """Return whether there is an estimate with both ends of its interval."""
     return None not in (side["estimate"], side["ci_low"], side["ci_high"])
 
 
 def difference(one: dict[str, Any], two: dict[str, Any], parts: Sequence[Part] = ()) -> dict[str, Any]:
-    """The second less the first; its 95 % interval and the p of no difference where both have an interval."""
+    """Return the second minus the first; with 95 % interval and the p of no difference if both have an interval."""
     nothing = {"difference": None, "ci_low": None, "ci_high": None, "p": None}
     if one["estimate"] is None or two["estimate"] is None:
         return nothing
@@ -244,42 +243,43 @@ def difference(one: dict[str, Any], two: dict[str, Any], parts: Sequence[Part] =
 
 
 def reaches(side: dict[str, Any]) -> tuple[float, float]:
-    """How far an interval reaches below and above its estimate, brought to 95 % from the level that it has."""
+    """Return how far an interval reaches below and above its estimate, converted from its own level to 95 %."""
     level = side.get("level") or LEVEL
     scale = reach_in_errors(side, LEVEL) / reach_in_errors(side, level) if level < 1 else 1.0
     return scale * (side["estimate"] - side["ci_low"]), scale * (side["ci_high"] - side["estimate"])
 
 
 def reach_in_errors(side: dict[str, Any], level: float) -> float:
-    """Student's quantile for what the interval is over; the normal one where that is not known or below three."""
+    """Return Student's quantile for the interval's degrees of freedom; the normal one if unknown or below three
+    values."""
     return quantile(degrees_of_side(side), level)
 
 
 def quantile(degrees: float, level: float) -> float:
-    """Student's two-sided quantile, the normal one for infinitely many degrees of freedom."""
+    """Return Student's two-sided quantile; the normal one for infinitely many degrees of freedom."""
     share = (1 + level) / 2
     return float(special.ndtri(share) if math.isinf(degrees) else special.stdtrit(degrees, share))
 
 
 def degrees_of_side(side: dict[str, Any]) -> float:
-    """One less than the pairs, rounds or trials that a figure is over; where it is over sessions, than those."""
+    """Return the degrees of freedom of a figure: its sessions, or else its pairs, rounds or trials, minus one."""
     n = side.get("sessions") or side.get("n")
     return n - 1 if n and n >= LEAST_VALUES else math.inf
 
 
 def standard_error(side: dict[str, Any]) -> float:
-    """From the mean of how far the interval reaches to both sides."""
+    """Return the standard error, from the mean reach of the interval to both sides."""
     return sum(reaches(side)) / 2 / reach_in_errors(side, LEVEL)
 
 
 def degrees_of(parts: Sequence[Part]) -> float:
-    """Welch and Satterthwaite's degrees of freedom of a sum of variances."""
+    """Return Welch and Satterthwaite's degrees of freedom of a sum of variances."""
     below = sum(part.variance**2 / part.degrees for part in parts)
     return sum(part.variance for part in parts) ** 2 / below if below > 0 else math.inf
 
 
 def p_of(distance: float, reach: float, degrees: float) -> float:
-    """Two-sided p of an estimate this far from zero, whose 95 % interval reaches so far towards it."""
+    """Return the two-sided p of an estimate at this distance from zero, from its interval's reach towards zero."""
     if distance == 0 or reach == 0:
         return float(distance == 0)
     errors = distance / reach * quantile(degrees, LEVEL)
@@ -287,7 +287,7 @@ def p_of(distance: float, reach: float, degrees: float) -> float:
 
 
 def decide(rows: list[dict[str, Any]], margin: Margin) -> None:
-    """Add to each figure its q over all of them, its margin, and the answer."""
+    """Add to each figure its q over all of these figures, its margin, and the answer."""
     for row in rows:
         row |= {"q_value": None, "margin": None, "answer": OPEN}
     judged = [row for row in rows if row["p"] is not None]
@@ -300,7 +300,7 @@ def decide(rows: list[dict[str, Any]], margin: Margin) -> None:
 
 
 def answer_of(row: dict[str, Any]) -> str:
-    """Better, worse, differs, equivalent or inconclusive."""
+    """Return the answer: better, worse, differs, equivalent or inconclusive."""
     if row["margin"] is not None and -row["margin"] <= row["ci_low"] and row["ci_high"] <= row["margin"]:
         return EQUIVALENT
     if row["q_value"] > MOST_FALSE:
@@ -312,7 +312,8 @@ def answer_of(row: dict[str, Any]) -> str:
 
 
 def over_all(rows: list[dict[str, Any]]) -> str:
-    """One answer of the leading figures: worse if any is, else better or differs if any is; equivalent if all are."""
+    """Return the answer over the leading figures: worse if any is, else better or differs if any is; equivalent if all
+    are."""
     answers = {row["answer"] for row in rows if row["leading"] and row["p"] is not None}
     if not any(row["leading"] for row in rows):
         return NOTHING_SHARED

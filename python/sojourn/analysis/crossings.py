@@ -1,7 +1,7 @@
-"""What `sojourn match` found of captures, as the frames that figures draw: from the folder that it wrote, nothing else.
+"""Read the results of `sojourn match`, as the frames that figures draw; from its output folder, nothing else.
 
-Delays are as the rows have them: each stamp of its tap's clock, less the time on a link where that was asked for. Of
-two clocks they are above the least of their direction, for a row does not have the clocks' difference.
+Delays are those of the rows: timestamps of each tap's clock, minus the time on a link if requested. With two clocks
+they are relative to the least of their direction, as rows do not have the clocks' offset.
 
 Frames: pair, direction and
 - delays: exceedance, delay_ns; the whole distribution
@@ -36,9 +36,9 @@ SLICES = 200
 LEAST_SLICE_NS = 10_000_000
 RATE_CLASSES = 10
 DELAY_CLASSES = 10
-"""To a decade."""
+"""Classes per decade."""
 EXACT_SIZES = 12
-"""So many sizes are shown each by itself; more, in classes by powers of the square root of 2."""
+"""Up to this many sizes each is shown; more are grouped by powers of the square root of 2."""
 LEAST_IN_A_CLASS = 10
 TIMELINE_POINTS = 4_000
 SEEN_FIRST = ("lost", "evicted", "pending")
@@ -58,7 +58,7 @@ class Crossings:
 
 
 def read(folder: Path, subtracted_bps: int | None) -> Crossings:
-    """Everything of a folder of `match`."""
+    """Read the output folder of `match`."""
     summary = json.loads(folder.joinpath("summary.json").read_text(encoding="utf-8"))
     rows = read_table(folder, "crossings").frame
     if rows.is_empty():
@@ -68,7 +68,7 @@ def read(folder: Path, subtracted_bps: int | None) -> Crossings:
     made: dict[str, list[pl.DataFrame]] = {name: [] for name in ("delays", "timeline", "density", "sizes", "losses")}
     for place, some in sorted(groups.items(), key=lambda one: (one[0][0], str(one[0][1]) != "forward")):
         gone = missing.filter((pl.col("pair") == place[0]) & (pl.col("direction") == place[1]))
-        # Each direction has the clock of the tap that its packets met first.
+        # Each direction has the clock of the tap that its packets pass first.
         begin = min(int(one[0]) for one in (some["first_ns"].sort(), gone["time_ns"].sort()) if len(one))
         seen, lost = since(begin, some, "first_ns"), since(begin, gone, "time_ns")
         slice_s = max(float(seen["elapsed_s"].to_numpy().max()) / SLICES, LEAST_SLICE_NS / 1e9)
@@ -81,12 +81,12 @@ def read(folder: Path, subtracted_bps: int | None) -> Crossings:
 
 
 def since(begin: int, rows: pl.DataFrame, at: str) -> pl.DataFrame:
-    """The rows with the time of each in seconds after the beginning."""
+    """Add the time of each row in seconds after the beginning."""
     return rows.with_columns(elapsed_s=(pl.col(at) - begin).cast(pl.Float64) / 1e9)
 
 
 def with_delays(rows: pl.DataFrame, summary: dict[str, Any], subtracted_bps: int | None) -> pl.DataFrame:
-    """The rows with `delay` in ns: less the time on the link, and above the least where there are two clocks."""
+    """Add `delay` in ns: minus the time on the link, and relative to the least where there are two clocks."""
     lengths = rows["length_bytes"].unique().to_list()
     times = {one: float(serialisation_ns(int(one), subtracted_bps)) for one in lengths}
     own = rows.with_columns(
@@ -99,7 +99,7 @@ def with_delays(rows: pl.DataFrame, summary: dict[str, Any], subtracted_bps: int
 
 
 def timeline(some: pl.DataFrame) -> pl.DataFrame:
-    """So many packets at equal steps, and the slowest."""
+    """Return packets at equal steps, and the slowest."""
     slowest = some.sort("delay", descending=True).head(TIMELINE_POINTS // 10)
     steps = some.sort("first_ns").gather_every(max(1, some.height // (TIMELINE_POINTS - slowest.height)))
     both = pl.concat([slowest, steps]).select("elapsed_s", pl.col("delay").alias("delay_ns"))
@@ -107,7 +107,7 @@ def timeline(some: pl.DataFrame) -> pl.DataFrame:
 
 
 def density(some: pl.DataFrame, slice_s: float) -> pl.DataFrame:
-    """How the packets of each class of throughput are spread over classes of delay.
+    """Return how the packets of each class of throughput are distributed over classes of delay.
 
     Throughput is that of the slice of time in which a packet entered, in bits of frames with FCS.
     """
@@ -131,7 +131,7 @@ def density(some: pl.DataFrame, slice_s: float) -> pl.DataFrame:
 
 
 def sizes(some: pl.DataFrame) -> pl.DataFrame:
-    """The median, with its interval of order statistics, and the 99th percentile of each size or class of sizes."""
+    """Return the median with its order-statistics interval, and the 99th percentile, of each size or class of sizes."""
     whole = pl.col("length_bytes").cast(pl.Float64) + FCS_BYTES
     classed = some.with_columns(bytes=whole)
     if some["length_bytes"].n_unique() > EXACT_SIZES:
@@ -150,14 +150,15 @@ def sizes(some: pl.DataFrame) -> pl.DataFrame:
 
 
 def ends_of(ordered: NDArray[np.float64], quantile: float) -> tuple[float | None, float | None]:
-    """The 95 % interval of a quantile by order statistics, of packets that are taken to be independent."""
+    """Return the 95 % interval of a quantile by order statistics; packets are assumed independent."""
     count = len(ordered)
     low, high = int(binom.ppf(0.025, count, quantile)), count + 1 - int(binom.ppf(0.025, count, 1 - quantile))
     return (float(ordered[low - 1]) if low >= 1 else None, float(ordered[high - 1]) if high <= count else None)
 
 
 def losses(some: pl.DataFrame, lost: pl.DataFrame, slice_s: float) -> pl.DataFrame:
-    """Of each slice of time: how many entered, were lost (until the end), left, and were reordered (RFC 4737)."""
+    """Return for each slice of time how many packets entered, were lost (until the end), left, and were reordered (RFC
+    4737)."""
     place = (pl.col("elapsed_s") / slice_s).floor().cast(pl.Int64).alias("slice")
     crossed = some.group_by(place).agg(left=pl.len(), reordered=pl.col("reordering_extent").is_not_null().sum())
     gone = lost.group_by(place).agg(lost=pl.len())

@@ -1,8 +1,8 @@
-"""Who sends when it says: intervals and pacing errors of each sender, judged by a capture at the far end.
+"""Pacing of senders: intervals and pacing errors of each, judged by a capture at the B side.
 
-A trial's schedule is its asked interval; only its start is fitted (by the median), so a sender that is slow on average
-is not excused. Frames are placed by their ICMP sequence number: what was lost on the way leaves a gap, not a shift.
-Nothing here uses the sender's own clock or records.
+A trial's schedule is its configured interval; only its start is fitted (by the median), so a sender that is slow on
+average shows errors. Frames are matched by their ICMP sequence number: a lost frame leaves a gap, not a shift. Nothing
+here uses the sender's own clock or records.
 """
 
 from __future__ import annotations
@@ -43,45 +43,45 @@ class Trials:
     arrivals: list[NDArray[np.int64]]
     sequences: list[NDArray[np.int64]]
     session: NDArray[np.int64]
-    """Of each trial; all alike where the run has one bed."""
+    """The session of each trial; all equal where the run has one bed."""
 
     @property
     def interval_ns(self) -> int:
-        """The asked interval; 0 for a flood."""
+        """The configured interval; 0 for a flood."""
         return self.factors.interval_ns or 0
 
     def gaps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The intervals between arrivals, and the trial of each."""
+        """Return the intervals between arrivals, and the trial of each."""
         return _joined([np.diff(one).astype(np.float64) for one in self.arrivals])
 
     def errors(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Actual less scheduled, and the trial of each."""
+        """Return the pacing errors, actual minus scheduled, and the trial of each."""
         return _joined(
             [schedule_errors(at, seq, self.interval_ns) for at, seq in zip(self.arrivals, self.sequences, strict=True)]
         )
 
     def rates(self) -> NDArray[np.float64]:
-        """Frames per second of each trial."""
+        """Return the frames per second of each trial."""
         return np.array([(len(one) - 1) / (float(one[-1] - one[0]) / 1e9) for one in self.arrivals if len(one) > 1])
 
     def with_rates(self) -> NDArray[np.int64]:
-        """The trials that have a rate."""
+        """Return the trials that have a rate."""
         return np.flatnonzero([len(one) > 1 for one in self.arrivals]).astype(np.int64)
 
     def clusters(self, of_trial: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The trial is the cluster, or the session of several, numbered without gaps."""
+        """Return the cluster of each value, from 0 without gaps: the trial, or the session where there are several."""
         which = of_trial if beds_in(self.session) is None else self.session[of_trial]
         return np.unique(which, return_inverse=True)[1].astype(np.int64)
 
 
 def schedule_errors(arrivals: NDArray[np.int64], sequences: NDArray[np.int64], interval_ns: int) -> NDArray[np.float64]:
-    """Arrivals less the schedule that starts where their median says."""
+    """Return arrivals minus the schedule, whose start is fitted by the median."""
     behind = (arrivals - arrivals[0]) - (sequences - sequences[0]) * interval_ns
     return np.asarray(behind - np.median(behind), dtype=np.float64)
 
 
 def trials_of(run: Run) -> list[Trials]:
-    """The trials that the log tells of and the capture saw, grouped by tool, size and interval."""
+    """Return the trials in both the log and the capture, grouped by tool, size and interval."""
     groups = {key: several for key, several in _seen(run).items() if several}
     return [
         Trials(
@@ -95,12 +95,13 @@ def trials_of(run: Run) -> list[Trials]:
 
 
 def missing_trials(run: Run, rounds: int) -> int:
-    """How many of the planned trials left no captured frames."""
+    """Return how many of the planned trials have no captured frames."""
     return sum(max(0, rounds - len(several)) for several in _seen(run).values())
 
 
 def _seen(run: Run) -> dict[tuple[str, int, int], list[Captured]]:
-    """Arrivals, sequence numbers and session of each captured trial, by tool, size and interval; maybe of none."""
+    """Return arrivals, sequence numbers and session of each captured trial, by tool, size and interval; groups may be
+    empty."""
     frames = run.captures.partition_by("block", as_dict=True)
     groups: dict[tuple[str, int, int], list[Captured]] = {}
     for trial in {event["block"]: event for event in run.log if event.get("event") == "trial"}.values():
@@ -112,7 +113,7 @@ def _seen(run: Run) -> dict[tuple[str, int, int], list[Captured]]:
 
 
 def departure_rows(trials: list[Trials]) -> list[Row]:
-    """Intervals, rate and pacing errors of every group of trials."""
+    """Return intervals, rate and pacing errors of every group of trials."""
     rows = []
     for one in trials:
         gaps, of_gaps = one.gaps()
@@ -148,7 +149,7 @@ def departure_rows(trials: list[Trials]) -> list[Row]:
 
 
 def _interval_shares(trials: Trials, errors: NDArray[np.float64], of_trial: NDArray[np.int64]) -> list[Row]:
-    """How many intervals, each by itself, were as asked: kinder than the schedule to a sender that lags and goes on."""
+    """Return the shares of single intervals near the configured one, to which a constant lag makes no difference."""
     rows = []
     for quantity, bound in (("interval_within_1us", 1_000), ("interval_within_10us", 10_000)):
         share = share_by_rounds(errors <= bound, of_trial)
@@ -158,7 +159,7 @@ def _interval_shares(trials: Trials, errors: NDArray[np.float64], of_trial: NDAr
 
 
 def _in_order(seen: pl.DataFrame, trial: dict[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The trial's own frames by arrival, and their sequence numbers beyond 16 bits."""
+    """Return the trial's own frames by arrival, and their sequence numbers beyond 16 bits."""
     identifier = trial.get("icmp_id")
     if identifier is None:
         identifier = seen["icmp_id"].mode().max()

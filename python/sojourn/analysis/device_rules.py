@@ -1,8 +1,8 @@
-"""Whether the frames passed the rules of a device: by the families of its nftables tables and how it forwards.
+"""Find devices whose rules no frame passed: from the families of their nftables tables and how they forward.
 
-A counter says what one rule matched, and few rules have one; the family says which packets reach any rule of a table.
-What is read is what the tools showed in the device's network stack when the first session had been measured. Rules that
-are matched by nothing are none of this file's business: each of them is tried, and costs its time.
+A counter shows what one rule matched, and few rules have one; the family determines which packets reach any rule of a
+table. The input is what the tools showed in the device's network stack after the first session. Rules that are reached
+but match nothing are not reported: each is evaluated, and takes its time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ OF_IP = ("ip", "ip6", "inet")
 """Families of nftables (nft(8)) whose hooks see packets that the IP layer handles."""
 OF_BRIDGES = ("bridge",)
 ON_THE_WAY = frozenset({"prerouting", "forward", "postrouting"})
-"""Hooks of forwarded packets; input and output see what is for the device itself, ingress and egress all of a port."""
+"""Hooks of forwarded packets; input and output see packets for the device itself, ingress and egress those of
+one port."""
 LENDING = re.compile(r"\bnf_call_ip6?tables 1\b|\bbridge-nf-call-ip6?tables = 1\b")
-"""A bridge, or all of them, whose frames br_netfilter has pass the hooks of the IP families."""
+"""Matches a bridge, or all bridges, whose frames br_netfilter passes to the hooks of the IP families."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of rules: its table's family, its hook if it has one, and how many rules it has."""
+    """A chain of rules: its table's family and name, its hook if it has one, and its number of rules."""
 
     family: str
     table: str
@@ -40,7 +41,7 @@ class Chain:
 
 
 def rules_unseen(run: Run) -> Iterator[Finding]:
-    """The devices with rules that no frame reached, for certain."""
+    """Return the devices with rules that certainly no frame reached."""
     objects = run.bed.get("objects")
     for path, made in (objects if isinstance(objects, dict) else {}).items():
         shown = made.get("shown") if isinstance(made, dict) else None
@@ -77,7 +78,7 @@ def _of_device(path: str, shown: Mapping[str, Any], *, is_routed: bool | None) -
 
 
 def chains_of(ruleset: str) -> Iterator[Chain]:
-    """The chains of what `nft list ruleset` printed: a table's lines begin at the margin, a rule's with two tabs."""
+    """Parse the chains in the output of `nft list ruleset`: tables begin at the margin, rules with two tabs."""
     family = table = ""
     hook: str | None = None
     count, is_chain = 0, False
@@ -96,7 +97,7 @@ def chains_of(ruleset: str) -> Iterator[Chain]:
 
 
 def _is_one_bridge(path: str, links: str) -> bool:
-    """Whether both ports of the device belong to one bridge of the kernel."""
+    """Return whether both ports of the device belong to one bridge of the kernel."""
     known = devices.known(path)
     if known is None:
         return False
@@ -106,7 +107,7 @@ def _is_one_bridge(path: str, links: str) -> bool:
 
 
 def _is_routed(run: Run, path: str) -> bool | None:
-    """Whether the device was found to forward by IP addresses; None where nobody knows."""
+    """Return whether the device forwards by IP addresses; None if unknown."""
     known = devices.known(path)
     if known is None or not known.mode.is_box:
         return known.mode.is_routed if known else None

@@ -1,4 +1,4 @@
-"""What varies between cells: probe, size, pace, and for streams who sends to whom; names a cell for people."""
+"""The factors that vary between cells: probe, size, pace, and for streams the destination; their names for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IPV4_OVERHEAD, IPV6_OVERHEAD, RAW_OVERHEAD = 46, 66, 18
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The factors of a cell; on pooled rows those that vary are None."""
+    """The factors of a cell; in pooled rows those that vary are None."""
 
     probe: str | None = None
     schedule: str | None = None
@@ -39,16 +39,16 @@ class Factors:
 
     @property
     def mean_frame_bytes(self) -> float:
-        """The mean of request and response frame: the size at which half a round trip is one way."""
+        """The mean of request and response frame: the size for which half a round trip is one way."""
         return ((self.frame_bytes or 0) + (self.response_frame_bytes or 0)) / 2
 
     @property
     def is_stream(self) -> bool:
-        """Whether the cell is a stream's, not a probe's."""
+        """Whether the cell is of streams, not of probes."""
         return self.engine is not None
 
     def describe(self) -> str:
-        """The cell in a few words: "icmp, 64 B, 1 ms"; "packet, 64 B, poisson 100 µs, load 50 % through"."""
+        """Return the cell in words: "icmp, 64 B, 1 ms"; "packet, 64 B, poisson 100 µs, load 50 % through"."""
         if self.is_stream:
             return _describe_stream(self)
         size = f"{self.icmp_bytes} B of ICMP" if self.icmp_bytes is not None else f"{self.payload_bytes} B"
@@ -59,7 +59,7 @@ class Factors:
 
 
 def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
-    """The factors of a cell, from the record of any block of it."""
+    """Return the factors of a cell, from the record of any of its blocks."""
     probe = _probe_name(block, plan)
     payload = int(block["request_payload_bytes"])
     return Factors(
@@ -75,7 +75,7 @@ def factors_of(block: dict[str, Any], plan: dict[str, Any]) -> Factors:
 
 
 def factors_of_stream(told: dict[str, Any]) -> Factors:
-    """The factors of a cell of streams, as the log tells them; what this version does not know is left out."""
+    """Return the factors of a cell of streams from the log; unknown names are left out."""
     known = {one.name: told[one.name] for one in fields(Factors) if told.get(one.name) is not None}
     if not known.get("pipe"):
         known.pop("pipe", None)
@@ -87,7 +87,7 @@ def factors_of_stream(told: dict[str, Any]) -> Factors:
 
 
 def in_common(cells: Iterable[Factors]) -> Factors:
-    """The factors on which all cells agree; the others are None."""
+    """Return the factors on which all cells agree; the others are None."""
     several = list(cells)
     if not several:
         return Factors()
@@ -99,7 +99,7 @@ def in_common(cells: Iterable[Factors]) -> Factors:
 
 
 def spell_interval(interval_ns: int) -> str:
-    """An interval in the unit that makes it a whole number: "1 ms", "500 µs"."""
+    """Return an interval in the unit that makes it a whole number: "1 ms", "500 µs"."""
     for unit, size in (("s", 10**9), ("ms", 10**6), (US, 10**3)):
         if interval_ns >= size and interval_ns % size == 0:
             return f"{interval_ns // size} {unit}"
@@ -107,7 +107,7 @@ def spell_interval(interval_ns: int) -> str:
 
 
 def _stream_name(known: dict[str, Any]) -> str:
-    """The probe of a stream's row: its engine, and its kind where there are several: "packet/request-response"."""
+    """Return the probe of a stream's row: its engine, and its kind if not one-way: "packet/request-response"."""
     kind = known.get("kind")
     return str(known["engine"]) if kind in (None, "one-way") else f"{known['engine']}/{kind}"
 
@@ -129,7 +129,7 @@ def _describe_stream(factors: Factors) -> str:
 
 
 def spell_schedule(factors: Factors) -> str:
-    """When a stream sends: "flood", "closed loop", "poisson 100 µs", "ramp:1000-2000"."""
+    """Return the schedule of a stream: "flood", "closed loop", "poisson 100 µs", "ramp:1000-2000"."""
     if factors.schedule == "closed-loop":
         return "closed loop"
     paced = factors.interval_ns or factors.rate_share is not None
@@ -137,14 +137,14 @@ def spell_schedule(factors: Factors) -> str:
 
 
 def spell_pace(factors: Factors) -> str:
-    """How often a stream sends, as it was asked: "100 µs", "at 50 % of the throughput"."""
+    """Return the configured pace of a stream: "100 µs", "at 50 % of the throughput"."""
     if factors.rate_share is not None and factors.rate_pps is None:
         return f"at {percent(factors.rate_share)} of the throughput"
     return spell_interval(factors.interval_ns or 0)
 
 
 def _probe_name(block: dict[str, Any], plan: dict[str, Any]) -> str:
-    """The plan's name of the probe: "icmp", "raw/ping-pong", "udp6/request-response"."""
+    """Return the plan's name of the probe: "icmp", "raw/ping-pong", "udp6/request-response"."""
     kind = str(block["kind"])
     if block["via"] == "sim":
         asked = plan.get("probe", {}).get("probe", [])

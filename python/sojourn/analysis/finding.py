@@ -1,4 +1,4 @@
-"""What makes a measurement doubtful, said once: a name, how bad, where, a sentence and the number behind it."""
+"""Findings: a name, a severity, places, a sentence and the number behind it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where it was found: None means everywhere."""
+    """The place of a finding: None means everywhere."""
 
     device: str | None = None
     cell: int | None = None
 
     def covers(self, row: Row) -> bool:
-        """Whether a row's figure rests on what was found here; a pooled row rests on all its cells."""
+        """Return whether a row depends on this place; a pooled row depends on all its cells."""
         paths = {row.device, row.reference}
         here = self.device is None or self.device in paths
         return here and (self.cell is None or row.cell is None or self.cell == row.cell)
 
     def describe(self, cells: Mapping[int, Factors]) -> str:
-        """The place in words."""
+        """Return the place in words."""
         cell = "" if self.cell is None or self.cell not in cells else cells[self.cell].describe()
         if self.device is None:
             return cell or "the whole run"
@@ -39,9 +39,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding at one or several places, the worst of them first; `value` belongs to the worst.
+    """A finding at one or several places, the worst first; `value` belongs to the worst.
 
-    `grade` is its severity where that is not its name's own: an overload that was asked for doubts nothing.
+    `grade` overrides the severity of its name: an intended overload is no reason for doubt.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Finding:
 
     @property
     def severity(self) -> str:
-        """How bad it is: "note", "doubtful" or "invalid"."""
+        """The severity: "note", "doubtful" or "invalid"."""
         return self.grade or FINDINGS[self.name].severity
 
     def tidy(self, cells: Mapping[int, Factors]) -> dict[str, Any]:
-        """The finding as verdict.json holds it."""
+        """Return the finding as in verdict.json."""
         where = self.places[0].describe(cells)
         if len(self.places) > 1:
             where += f"; and {counted(len(self.places) - 1, 'more cell')}"
@@ -71,7 +71,7 @@ class Finding:
 
 
 def worst_first(found: Mapping[Place, float]) -> tuple[tuple[Place, ...], float]:
-    """The places by falling value, and the worst value."""
+    """Return the places by falling value, and the worst value."""
     places = sorted(found, key=lambda place: -found[place])
     return tuple(places), found[places[0]]
 
@@ -79,9 +79,9 @@ def worst_first(found: Mapping[Place, float]) -> tuple[tuple[Place, ...], float]
 def worst_apart(
     name: str, found: Mapping[Place, float], overloads: Collection[Place], sentence: Callable[[Place], str]
 ) -> Iterator[Finding]:
-    """One finding for the places that were to keep up, and a note for those where too much was asked on purpose.
+    """Return one finding for the places that had to keep up, and a note for intended overloads.
 
-    `sentence` says it of the worst place.
+    `sentence` returns the text for the worst place.
     """
     asked = {place: value for place, value in found.items() if place not in overloads}
     overload = {place: value for place, value in found.items() if place in overloads}
@@ -94,7 +94,7 @@ def worst_apart(
 
 
 def mark(rows: list[Row], findings: list[Finding]) -> None:
-    """Write on every row the names of the findings that concern it."""
+    """Add to every row the names of the findings that concern it."""
     for row in rows:
         names = [one.name for one in findings if any(place.covers(row) for place in one.places)]
         row.findings = sorted({*row.findings, *names})

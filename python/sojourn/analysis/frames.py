@@ -1,9 +1,8 @@
 """Every frame of the measured trials, all timestamps on the sender's clock: for latency breakdowns and models.
 
-One row a frame that was sent, whether it arrived or not: device, cell, round, visit, block, flow, seq, the sender's
-stamps, the first undamaged arrival at the receiver that is measured (port 0), and where it was reflected the first
-answer. Frames of background loads, of qualification and of trials that were repeated are not there. It knows only
-trials that were recorded frame by frame.
+One row per sent frame, received or not: device, cell, round, visit, block, flow, seq, the sender's timestamps, the
+first undamaged arrival at the measured receiver (port 0) and, where it was reflected, the first answer. Frames of
+background loads, of qualification and of repeated trials are left out. Only trials recorded frame by frame have rows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ARRIVED = (
 
 
 def cells_of_frames(run: Run, *, answers: bool = False) -> Iterator[pl.DataFrame]:
-    """The frames of each cell, all devices together: a whole run of them would not fit into a small machine."""
+    """Return the frames of each cell, all devices together: those of a whole run would not fit into a small machine."""
     flows = measured_flows(run)
     for cell in sorted(flows["cell"].unique()):
         frames = frames_of(run, flows.filter(pl.col("cell") == cell), answers=answers)
@@ -42,7 +41,8 @@ def cells_of_frames(run: Run, *, answers: bool = False) -> Iterator[pl.DataFrame
 
 
 def measured_flows(run: Run) -> pl.DataFrame:
-    """Block, flow, device, cell, round, visit, session of every stream that was measured, kept, and no background."""
+    """Return block, flow, device, cell, round, visit, session of every measured and kept stream without the
+    background."""
     return (
         run.streams.filter(
             pl.col("role") == "send",
@@ -56,7 +56,7 @@ def measured_flows(run: Run) -> pl.DataFrame:
 
 
 def frames_of(run: Run, flows: pl.DataFrame, *, answers: bool = False) -> pl.DataFrame:
-    """The frames of these flows, by block, flow and number; with their answers where those are wanted."""
+    """Return the frames of these flows, by block, flow and number; with their answers on request."""
     blocks = flows["block"].unique().to_list()
     sent = run.sends.filter(pl.col("block").is_in(blocks)).select(*KEY, *SENT)
     here = run.arrivals.filter(pl.col("block").is_in(blocks), ~pl.col("corrupted"))

@@ -57,7 +57,7 @@ class FarClock:
     parts: Mapping[int, Lines]
 
     def reader(self, part: int) -> Reader:
-        """What reads times of B in this part, which has lines."""
+        """Return what reads times of B in this part, which has lines."""
         lines = self.parts[part]
 
         def read(times: Sequence[int]) -> list[int]:
@@ -67,7 +67,7 @@ class FarClock:
         return read
 
     def errors(self, part: int, begin: float, end: float) -> Errors:
-        """The largest errors of what B stamped between two times of A; the part has lines."""
+        """Return the largest errors of what B stamped between two times of A; the part has lines."""
         lines, at = self.parts[part], np.linspace(begin, end, LOOKS).astype(np.int64)
         middles = lines.reference - np.rint(lines.offset).astype(np.int64)
         nearest = np.abs(middles[:, None] - at).argmin(axis=0)
@@ -76,7 +76,7 @@ class FarClock:
         return Errors(float(bound.max()), float(error95.max()))
 
     def table(self, frame: pl.DataFrame, of_far: Sequence[str], of_near: Sequence[str] = ()) -> pl.DataFrame:
-        """A table on A's clock: the columns `of_far` of what B wrote, and `of_near` (what B sent) of what A wrote.
+        """Return a table on A's clock: columns `of_far` of what B wrote, and `of_near` (what B sent) of what A wrote.
 
         Rows with a time of B that nobody can read are left out.
         """
@@ -92,7 +92,7 @@ class FarClock:
 
 
 def _read(times: pl.Series, lines: Lines) -> pl.Expr:
-    """A column on A's clock; null stays null."""
+    """Return a column on A's clock; null stays null."""
     found = lines.convert(times.fill_null(0).to_numpy())[0]
     return pl.when(pl.lit(times.is_not_null())).then(pl.lit(pl.Series(found, dtype=pl.Int64))).alias(times.name)
 
@@ -111,7 +111,7 @@ class OneClock:
     """The place of each trial that has times of B which cannot be read: the log of `run` has it no longer."""
 
     def worst(self, blocks: Iterable[int]) -> Errors | None:
-        """The largest errors of these trials; None where none has times of B."""
+        """Return the largest errors of these trials; None where none has times of B."""
         several = [self.errors[block] for block in blocks if block in self.errors]
         if not several:
             return None
@@ -139,7 +139,7 @@ class Trials(NamedTuple):
 
 
 def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> OneClock:
-    """The run, all of whose times are of A's clock; the same where its hosts have one.
+    """Return the run, all of whose times are of A's clock; the same where its hosts have one.
 
     Of each table the columns that B wrote, and those that B sent and A wrote.
     """
@@ -157,7 +157,7 @@ def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[s
 def _log(
     run: Run, trials: Trials, clock: FarClock
 ) -> tuple[list[dict[str, Any]], dict[int, Errors], tuple[Place, ...]]:
-    """The log without the trials that cannot be read, and with times of A's clock in those that can."""
+    """Return the log without the trials that cannot be read, and with times of A's clock in those that can."""
     part_of = {id(entry): part for part, entry in in_parts(run.log, trials.event)}
     log, errors, unknown = [], {}, []
     for entry in run.log:
@@ -173,12 +173,12 @@ def _log(
 
 
 def has_two_clocks(run: Run) -> bool:
-    """Whether the hosts of a run had clocks of their own, which clock trials brought together, or were to."""
+    """Return whether the hosts of a run had clocks of their own, which clock trials brought together, or were to."""
     return any(event.get("event") == CLOCK_TRIAL for event in run.log)
 
 
 def far_clock(run: Run) -> FarClock:
-    """B's clock by the run's clock trials."""
+    """Return B's clock by the run's clock trials."""
     if "purpose" not in run.streams.columns:
         return FarClock({})
     own = run.streams.filter(purpose=PURPOSE).select("block", "part").unique()
@@ -195,7 +195,7 @@ def far_clock(run: Run) -> FarClock:
 def clock_findings(
     joined: OneClock, places: Mapping[Place, Iterable[int]], lasts_ns: float | None, *, delays: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the clocks of a run that has clock trials; of one clock, nothing.
+    """Yield what is wrong with the clocks of a run that has clock trials; of one clock, nothing.
 
     `places` are the blocks of each, `lasts_ns` the time that figures are of; None where rows have the errors. Ways that
     differ matter where there are one-way `delays`: the maximum error holds.

@@ -1,7 +1,7 @@
 """The published hypotheses, each tested with this run: supported, rejected, or inconclusive.
 
 A hypothesis is supported when every deviation from it lies, with its interval, within a margin: 5 % of the latency or
-what the bed resolves, whichever is larger, but at most 20 % of the latency, since on a bed that hardly resolves the
+the bed's resolution, whichever is larger, but at most 20 % of the latency, since on a bed that hardly resolves the
 device any hypothesis would be supported. It is rejected when the whole interval of a deviation lies beyond the margin.
 Everything else is inconclusive: a lack of evidence neither supports nor rejects.
 """
@@ -34,7 +34,7 @@ WIDEST_MARGIN = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a test of a hypothesis came out: `shown` is the deviation that decided it, or the largest, with its interval.
+    """The outcome of a test: `shown` is the deviation that decided it, or the largest, with its interval.
 
     Where the hypothesis predicts a figure, `expected` is the prediction and `shown` the measurement.
     """
@@ -51,7 +51,7 @@ class Outcome:
     expected: float | None = None
 
     def tidy(self) -> dict[str, Any]:
-        """The outcome as verdict.json holds it."""
+        """Return the outcome as in verdict.json."""
         shown = self.shown
         return {
             "hypothesis": self.hypothesis,
@@ -71,18 +71,18 @@ class Outcome:
 
 
 def evaluate_hypotheses(run: Run, rounds: Rounds, bed_ns: float, more: Mapping[str, Hypothesis]) -> list[Outcome]:
-    """Test the plan's hypotheses; `more` are a method's own. The outcome of an unknown one is "inconclusive"."""
+    """Test the plan's hypotheses; `more` are a method's own. An unknown one is inconclusive."""
     known = HYPOTHESES | dict(more)
     return [outcome for name in run.hypotheses for outcome in known.get(name, _unknown)(name, run, rounds, bed_ns)]
 
 
 def inconclusive(name: str, why: str, device: str | None = None, probe: str | None = None) -> Outcome:
-    """The outcome where the run has too little to test the hypothesis with."""
+    """Return the outcome of a hypothesis that the run cannot test."""
     return Outcome(name, "inconclusive", why, device, probe)
 
 
 def against(shown: Interval, expected: float, margin: float) -> str:
-    """Whether a figure is as predicted: its whole interval lies within the margin, or beyond it, or neither."""
+    """Compare a figure with its prediction: its whole interval lies within the margin, beyond it, or neither."""
     if shown.low is None or shown.high is None:
         return "inconclusive"
     if shown.low >= expected - margin and shown.high <= expected + margin:
@@ -91,7 +91,7 @@ def against(shown: Interval, expected: float, margin: float) -> str:
 
 
 def main_device(devices: list[str]) -> str | None:
-    """The device that a run is about: an emulator, the bridge, or the first that is there for its own sake."""
+    """Return the device that a run is about: the path of the highest rank besides direct and a/a."""
     tested = [one for one in devices if one not in (DIRECT, A_A)]
     return max(tested, key=rank, default=None)
 
@@ -166,7 +166,7 @@ HYPOTHESES: dict[str, Hypothesis] = {
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """How far a deviation may lie from zero, in ns, and what that is."""
+    """The largest allowed deviation from zero, in ns, and its name."""
 
     ns: float
     what: str

@@ -1,11 +1,12 @@
-"""What an instance of a link or a device is worth: in one bed, what its second link differs by from its first.
+"""The variation between instances of a link or a device: in one bed, its second link's difference from its first.
 
-Of streams a path's trials are spread over both links of its kind (`plan.second_links`), and the log tells which each
-took; where the A/A control is a path of the plan, it is the second direct link. One difference a round, of the mean of
-each link's visits, over all cells that both have; delays and shares in their unit, rates as a share of their mean.
+The trials of a path of streams are spread over both links of its kind (`plan.second_links`), and the log names each
+trial's link; where the A/A control is a path of the plan, it is the second direct link. There is one difference per
+round, of the means of each link's visits, over all cells that both have; delays and shares in their unit, rates
+relative to their mean.
 
 Rows: instance_difference (pooled; of the direct link the A/A control) and, of several beds, between_instances (sd): the
-standard deviation of one instance, as of probes (`pairs`). Does not say whether a difference matters.
+standard deviation of one instance, as of probes (`pairs`). The module does not decide whether a difference matters.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ if TYPE_CHECKING:
 
 
 class Turns(NamedTuple):
-    """Differences, and over how many beds each is."""
+    """Differences, and the number of beds behind each."""
 
     pairs: Pairs
     beds_each: int
 
 
 CONTROL_LEVEL = 0.999
-"""Of the A/A control over several beds, whose interval exists at any level from three beds on."""
+"""The level of the A/A control over several beds, whose interval exists at any level from three beds on."""
 
 
 def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *, share: bool) -> dict[str, Pairs]:
-    """By path, each round's difference of its second link from its first, over the cells that both have.
+    """Return by path each round's difference of its second link from its first, over the cells that both have.
 
-    `share`: of the mean over all trials of the cell.
+    `share`: relative to the mean over all trials of the cell.
     """
     known = trials.filter(pl.col("cell").is_in(list(cells)), pl.col(column).is_finite())
     is_second = pl.col("block").is_in(sorted(run.second_blocks))
@@ -68,13 +69,12 @@ def apart(run: Run, trials: pl.DataFrame, column: str, cells: Collection[int], *
 
 
 def taken_in_turns(of: pl.DataFrame) -> Turns:
-    """Differences of values of which each was measured over one link: a search, a transfer; free of beds and groups.
+    """Return link differences of values each measured over one link (a search, a transfer), free of beds and groups.
 
-    `of`: session, second, group, value. Only what is alike is in one group. Where most beds have groups over both
-    links, these alone count, each as a share of its mean. Else beds go by pairs: what the one measured over its
-    second link, the other measured over its first. Such a difference has that of the two beds in it, with the
-    opposite sign in a group that went the other way about, so one of each kind make a value. What has no partner is
-    left out.
+    `of`: session, second, group, value. Values of a group are comparable. Where most beds have groups over both links,
+    only these count, each relative to its mean. Otherwise beds are paired: the one measured over its second link a
+    group that the other measured over its first. Such a difference includes that of the two beds, with the opposite
+    sign in a group of the opposite assignment, so one of each kind is averaged. Groups without a partner are left out.
     """
     beds: dict[int, dict[str, dict[bool, float]]] = {}
     means = of.group_by("session", "group", "second", maintain_order=True).agg(pl.col("value").mean())
@@ -93,7 +93,8 @@ def taken_in_turns(of: pl.DataFrame) -> Turns:
 
 
 def _by_pairs(beds: Mapping[int, Mapping[str, Mapping[bool, float]]]) -> Iterator[tuple[float, int]]:
-    """Differences with the number of their pair of beds: each bed goes with the first before it that has the others."""
+    """Return differences with the number of their pair of beds; each bed is paired with the first fitting
+    earlier one."""
     alone: list[int] = []
     pairs = 0
     for bed in sorted(beds):
@@ -107,7 +108,7 @@ def _by_pairs(beds: Mapping[int, Mapping[str, Mapping[bool, float]]]) -> Iterato
 
 
 def _of_two_beds(one: Mapping[str, Mapping[bool, float]], other: Mapping[str, Mapping[bool, float]]) -> list[float]:
-    """Half the sum of what a group's links differ by there, and of what those of another group do back."""
+    """Return half the sum of a group's link difference and that of a group with the opposite assignment of links."""
     ways: tuple[list[float], list[float]] = ([], [])
     for group in one:
         there, back = one[group], other.get(group, {})
@@ -118,16 +119,17 @@ def _of_two_beds(one: Mapping[str, Mapping[bool, float]], other: Mapping[str, Ma
 
 
 def _share(second: float, first: float) -> float:
-    """A difference as a share of the mean of both."""
+    """Return a difference relative to the mean of both."""
     return 2 * (second - first) / (second + first)
 
 
 def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, beds_each: int = 1) -> list[Row]:
-    """What two links of a kind differ by, and how far single ones do; `what` names the figure in their source.
+    """Return the rows of the differences of two links, and of single instances; `what` names the figure in their
+    source.
 
-    `beds_each`: over how many beds a session's differences are, which then is one of the row's sessions. One bed's
-    difference has two instances in it, and so twice the variance of one; half the sum of two beds' differences has
-    that of one.
+    `beds_each` is the number of beds per difference; such a group is one of the row's sessions. One bed's difference
+    contains two instances, and so twice the variance of one; half the sum of two beds' differences has the variance of
+    one.
     """
     rows = []
     for path, (values, session) in found.items():
@@ -148,7 +150,7 @@ def instance_rows(run: Run, found: Mapping[str, Pairs], unit: str, what: str, be
 
 
 def control_findings(found: Mapping[str, Pairs], unit: str) -> list[Finding]:
-    """Two direct links that differ far beyond chance over several beds: the A/A control where no path of a plan is it.
+    """Return a finding where two direct links differ significantly over several beds: the A/A control of such runs.
 
     In one bed two instances may well differ by more than the scatter there: that is no fault of the bed.
     """

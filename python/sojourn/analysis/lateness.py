@@ -1,6 +1,6 @@
-"""Emulators that were late: by how much their packets left after their time, and where that is a part of a result.
+"""Late emulators: how late their packets left, and where that is a part of a result.
 
-It reads the log's summaries of emulators, and judges nothing that an emulator did in time.
+Reads the log's summaries of emulators.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 LATE_SHARE = 0.1
-"""An emulator is too late where one packet in a hundred leaves later, after its time, than this share of what is
-measured."""
+"""An emulator is too late if one packet in a hundred is late by more than this share of the measured value."""
 
 
 def lateness(run: Run, what: str) -> dict[int, float]:
-    """By how much packets of each block's emulators left after their time, in ns: `p99_ns`, `max_ns`."""
+    """Return the lateness of packets of each block's emulators in ns, by statistic: `p99_ns`, `max_ns`."""
     found: dict[int, float] = defaultdict(float)
     for event in run.log:
         if event.get("event") == "emulator" and isinstance(block := event.get("block"), int):
@@ -34,7 +33,7 @@ def lateness(run: Run, what: str) -> dict[int, float]:
 def late_emulators(
     run: Run, where: Mapping[int, tuple[str, int]], measured_ns: Mapping[tuple[str, int], float]
 ) -> Iterator[Finding]:
-    """An emulator that is late makes a delay of its own; `where` are the blocks' devices and cells."""
+    """Return a finding for late emulators, which add a delay of their own; `where` gives a block's device and cell."""
     found: dict[Place, float] = defaultdict(float)
     for block, late in lateness(run, "p99_ns").items():
         place = where.get(block)

@@ -1,6 +1,6 @@
-"""The leading figures of a run: those that two runs are compared by, and that the history keeps; which way is better.
+"""The leading figures of a run, which two runs are compared by and the history keeps; and which direction is better.
 
-One line for each: what a person calls it. Everything else in results.json is compared too, but decides nothing.
+Each has one line: its name for people. All other figures of results.json are compared too, but do not decide.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 A_A = "a/a"
-"""The control: both of its paths are the direct link, so that neither sign of a difference is better."""
+"""The control: both of its paths are the direct link, so neither sign of a difference is better."""
 
 Direction = Literal["less", "more"]
 
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """What a person calls a figure, and which part of it this is: "all cells", "at least"."""
+    """The name of a figure for people, and which part it is: "all cells", "at least"."""
 
     name: str
     part: str = ""
@@ -48,7 +48,7 @@ LEADING: dict[tuple[str, str], Leading] = {
     ("program_time", "in"): Leading("time of the log's program", "in"),
     ("program_time", "out"): Leading("time of the log's program", "out"),
 }
-"""In the order in which they stand, by quantity and statistic."""
+"""The leading figures by quantity and statistic, in the order of reports."""
 
 LESS_IS_BETTER = frozenset({
     "device_latency", "device_round_trip", "latency_request", "latency_reply", "latency_turnaround",
@@ -70,19 +70,19 @@ MORE_IS_BETTER = frozenset({
 
 
 def leading_of(row: dict[str, Any]) -> Leading | None:
-    """What leads in this row of results, or None."""
+    """Return the leading figure of this row of results, or None."""
     return LEADING.get((str(row.get("quantity")), str(row.get("statistic"))))
 
 
 def place_of(row: dict[str, Any]) -> int:
-    """The place of a row among the leading figures; those that do not lead stand last."""
+    """Return the position of a row among the leading figures; others are last."""
     keys = list(LEADING)
     key = (str(row.get("quantity")), str(row.get("statistic")))
     return keys.index(key) if key in LEADING else len(keys)
 
 
 def direction_of(row: dict[str, Any]) -> Direction | None:
-    """Whether less or more of it is better; None where neither is known to be."""
+    """Return whether less or more is better; None where it is unknown."""
     if row.get("device") == A_A:
         return None
     quantity = row.get("quantity")

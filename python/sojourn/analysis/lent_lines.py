@@ -1,10 +1,10 @@
-"""Lines of clocks for trials that asked for no time: those of the trials before and after, between the same two clocks.
+"""Clock lines for trials without exchanges: those of the trials before and after, between the same two clocks.
 
-Through an emulator an exchange would have the error of what is configured there, so a stream over one does not ask.
-The direct path's streams of the same run do. A line is stretched to the time between, and its errors grow with the
-distance (clocks.py). Where two lines disagree, the difference is in the error; where there is a line on one side alone
-(before the first direct stream, behind the last one), a step of a clock in between is in none, which a finding says.
-Reads what `clock_lines` and `streams` hold; estimates nothing.
+An exchange over an emulator would include the emulated delay, so a stream over one makes none; the direct path's
+streams of the same run do. A line is extrapolated over the time between, and its errors grow with the distance
+(clocks.py). The error includes the disagreement of two lines. Where a line exists on one side only (before the first
+direct stream, after the last one), a clock step in between is not covered, which a finding reports. Reads `clock_lines`
+and `streams`; estimates nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ BETWEEN = ["sender", "clock_id"]
 
 
 def with_lent(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> pl.DataFrame:
-    """The lines, and the nearest ones in time of other blocks for each block over these paths that has none."""
+    """Return the lines, and for each block without lines over these paths the nearest ones in time of other blocks."""
     return pl.concat([lines, *(one.select(lines.columns) for one in _lent_of(lines, streams, devices))])
 
 
 def one_sided(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> set[int]:
-    """The blocks to which a line is lent from one side alone."""
+    """Return the blocks that have a borrowed line from one side only."""
     return {int(one["block"][0]) for one in _lent_of(lines, streams, devices) if one.height == 1}
 
 
 def _lent_of(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str]) -> list[pl.DataFrame]:
-    """For each block that is owed lines, those that it gets."""
+    """Return the borrowed lines of each block that needs some."""
     if not lines.height or not {"clock_id", "started_ns", "device"} <= set(streams.columns):
         return []
     pairs = _pairs(streams)
@@ -41,7 +41,7 @@ def _lent_of(lines: pl.DataFrame, streams: pl.DataFrame, devices: Collection[str
 
 
 def _pairs(streams: pl.DataFrame) -> pl.DataFrame:
-    """Of each block its sender's clock, each other clock of a receiver, and when reception began on that."""
+    """Return for each block its sender's clock, each receiver's other clock, and when reception began on that."""
     senders = streams.filter(pl.col("role") == "send").select("block", sender="clock_id").unique("block")
     receivers = streams.filter(pl.col("role") == "receive").select("block", "clock_id", "started_ns")
     both = receivers.unique(["block", "clock_id"]).join(senders, on="block")

@@ -1,12 +1,12 @@
-"""Limits that a user sets on figures of two compared runs: which fail, which hold, and which cannot be decided.
+"""Limits that a user sets on figures of two compared runs: which fail, which hold, and which are inconclusive.
 
-A limit is `NAME > AMOUNT` or `NAME < AMOUNT`. NAME is a figure as `comparison.name_of` calls it; the statistic and any
-factor may be left out, and every figure that is left must keep the limit. An AMOUNT with a sign is a change of the
-second run against the first: `+5%` of the first run's figure, `+200ns`, `-1Mbit/s`, `+0.1pp` of a ratio. One without a
+A limit is `NAME > AMOUNT` or `NAME < AMOUNT`. NAME is a figure's name of `comparison.name_of`; the statistic and any
+factor may be omitted, and then every matching figure must keep the limit. An AMOUNT with a sign is a change of the
+second run from the first: `+5%` of the first run's figure, `+200ns`, `-1Mbit/s`, `+0.1pp` of a ratio. One without a
 sign is a bound on the second run's figure itself: `2us`, `900Mbit/s`, `1%` of a ratio.
 
 Only the interval decides: a limit fails where the whole 95 % interval lies beyond it, holds where none of it does, and
-is inconclusive otherwise, and where a figure has no interval. Reads compared rows; measures and prints nothing.
+is otherwise inconclusive, also where a figure has no interval. Reads compared rows; measures and prints nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPECTED = 'expected NAME > AMOUNT or NAME < AMOUNT, such as "device_latency > +
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What was asked, and what it means."""
+    """A parsed limit."""
 
     text: str
     quantity: str
@@ -47,14 +47,14 @@ class Limit:
     unit: str
 
     def picks(self, row: dict[str, Any]) -> bool:
-        """Whether it is about this figure; about the A/A control only where that is named."""
+        """Return whether the limit applies to this figure; to the A/A control only if named."""
         if row["device"] == A_A and "device" not in self.factors:
             return False
         right = row["quantity"] == self.quantity and self.statistic in {None, row["statistic"]}
         return right and all(is_value(row.get(factor), value) for factor, value in self.factors.items())
 
     def bound(self, row: dict[str, Any]) -> float:
-        """The limit in the figure's unit."""
+        """Return the limit in the figure's unit."""
         factor = -1.0 if self.sign == "-" else 1.0
         if self.sign and self.unit == "%":
             return factor * float(self.number) / 100 * abs(float(row["runs"][0]["estimate"] or 0.0))
@@ -69,7 +69,7 @@ class Limit:
 
 
 def read_limit(text: str) -> Limit:
-    """A limit from its words."""
+    """Parse a limit."""
     found = LIMIT.fullmatch(text.strip())
     name = NAME.fullmatch(found[1]) if found else None
     amount = AMOUNT.fullmatch(found[3].strip()) if found else None
@@ -82,7 +82,7 @@ def read_limit(text: str) -> Limit:
 
 
 def read_factors(inside: str, text: str) -> dict[str, str]:
-    """The factors between a name's brackets."""
+    """Parse the factors between a name's brackets."""
     found, at = {}, 0
     while at < len(inside):
         one = FACTOR.match(inside, at)
@@ -96,7 +96,7 @@ def read_factors(inside: str, text: str) -> dict[str, str]:
 
 
 def unquoted(value: str, text: str) -> str:
-    """A value of a factor without its quotes."""
+    """Return a factor's value without its quotes."""
     if not value.startswith('"'):
         return value
     try:
@@ -106,7 +106,7 @@ def unquoted(value: str, text: str) -> str:
 
 
 def is_value(has: Any, asked: str) -> bool:
-    """Whether a factor of a figure is what was asked for; numbers by their value."""
+    """Return whether a factor of a figure has the requested value; numbers are compared by value."""
     if isinstance(has, bool) or not isinstance(has, int | float):
         return has is not None and str(has) == asked
     try:
@@ -116,7 +116,7 @@ def is_value(has: Any, asked: str) -> bool:
 
 
 def in_unit(number: str, unit: str, of_figure: str | None) -> float | None:
-    """An amount in a figure's unit; None if it is no amount of that."""
+    """Return an amount in a figure's unit; None if the unit does not fit."""
     if of_figure == "ns" and (nanos := nanoseconds(f"{number}{unit}")) is not None:
         return float(nanos)
     if of_figure in {"1/s", "bit/s"} and (found := rate(f"{number}{unit}")) is not None:
@@ -127,12 +127,12 @@ def in_unit(number: str, unit: str, of_figure: str | None) -> float | None:
 
 
 def judge(limits: Sequence[Limit], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each limit with its answer and those of its figures. Raises RequestError where a limit is about no figure."""
+    """Return each limit with its answer and those of its figures; RequestError where a limit matches no figure."""
     return [judge_one(limit, rows) for limit in limits]
 
 
 def judge_one(limit: Limit, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A limit: it fails where any of its figures does, and holds where all of them do."""
+    """Return a limit's answer: it fails if any of its figures does, and holds if all of them do."""
     figures = [figure(limit, row) for row in picked(limit, rows)]
     answers = {one["answer"] for one in figures}
     answer = FAILS if FAILS in answers else HOLDS if answers == {HOLDS} else OPEN
@@ -140,7 +140,7 @@ def judge_one(limit: Limit, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def picked(limit: Limit, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures that a limit is about: of a quantity without a statistic those that lead, where any does."""
+    """Return the figures that a limit applies to: without a statistic only the leading ones, if there are any."""
     found = [row for row in rows if limit.picks(row)]
     if not found:
         names = {str(row["quantity"]) for row in rows}
@@ -156,7 +156,7 @@ def picked(limit: Limit, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def figure(limit: Limit, row: dict[str, Any]) -> dict[str, Any]:
-    """One figure under a limit: what is judged, its interval, the bound, and the answer."""
+    """Return one figure under a limit: the judged value, its interval, the bound, and the answer."""
     value, interval = (row["difference"], difference_of(row)) if limit.sign else second_of(row)
     bound = limit.bound(row)
     low, high = interval or (None, None)
@@ -166,7 +166,7 @@ def figure(limit: Limit, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_of(interval: tuple[float, float] | None, bound: float, *, is_above: bool) -> str:
-    """Fails, holds or inconclusive."""
+    """Return the answer: fails, holds or inconclusive."""
     if interval is None:
         return OPEN
     low, high = interval
@@ -176,12 +176,12 @@ def answer_of(interval: tuple[float, float] | None, bound: float, *, is_above: b
 
 
 def difference_of(row: dict[str, Any]) -> tuple[float, float] | None:
-    """The interval of the difference."""
+    """Return the interval of the difference."""
     return None if row["ci_low"] is None or row["ci_high"] is None else (row["ci_low"], row["ci_high"])
 
 
 def second_of(row: dict[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
-    """The second run's figure and its interval, at 95 %; one that is open above reaches to infinity."""
+    """Return the second run's figure and its interval, at 95 %; an open upper end is infinite."""
     side = row["runs"][1]
     if has_interval(side):
         below, above = reaches(side)

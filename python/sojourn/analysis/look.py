@@ -1,7 +1,7 @@
-"""One look at a run that goes on, by a program of its own: what is doubtful, and whether its headline is narrow enough.
+"""Check a run in progress, in a process of its own: what is doubtful, and whether its headline is narrow enough.
 
-`python -m sojourn.analysis.look RUN` prints one line of JSON and writes nothing. The conductor, which understands no
-records, asks it after each session; it tells of what is doubtful, and ends the run where `enough` is true.
+`python -m sojourn.analysis.look RUN` prints one line of JSON and writes nothing. The conductor, which reads no records,
+runs it after each session; it reports what is doubtful, and ends the run where `enough` is true.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sojourn.errors import SojournError
 
 
 def main() -> None:
-    """Look once, and say so."""
+    """Check once, and print the result."""
     try:
         told = looked(Path(sys.argv[1]))
     except SojournError as error:
         told = {"problem": str(error)}
-    except Exception as error:  # the records of few sessions may lack what an analysis counts on
+    except Exception as error:  # the records of few sessions may lack what an analysis needs
         told = {"problem": f"too little is recorded so far ({''.join(traceback.format_exception_only(error)).strip()})"}
     print(json.dumps(told, allow_nan=False))
 
@@ -31,7 +31,8 @@ UNTOLD = frozenset({"truncated_record", "incomplete", "too_few_pairs"})
 
 
 def looked(folder: Path) -> dict[str, Any]:
-    """What is doubtful so far, and where the plan asks for an interval, the headline's and whether that is enough."""
+    """Return what is doubtful so far and, if the plan requests an interval, the headline's and whether that is
+    enough."""
     from sojourn.analysis import assess
     from sojourn.analysis.run import load
     from sojourn.analysis.stopping import earlier, judged

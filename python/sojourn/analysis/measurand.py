@@ -1,8 +1,8 @@
-"""The measurand of a run with a device: its latency over one reference, fixed by the plan, and how a sentence says it.
+"""The measurand of a run with a device: its latency over one reference, fixed by the plan, and its wording.
 
-The reference is the device that the plan states; else the wire where one was measured, since that has as many links;
-else the direct link. The cell is the plan's reference cell, the first value of each list: other cells are not averaged
-into it. Chooses and says; computes nothing.
+The reference is the device that the plan states; else the wire if measured, since that has as many links; else the
+direct link. The cell is the plan's reference cell, the first value of each list: other cells are not averaged into it.
+The module chooses and words; it computes nothing.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ DISAGREE_P = 0.01
 
 
 def reference_cell(run: Run) -> int | None:
-    """The first combination of the plan's factors; None where it was not measured."""
+    """Return the first combination of the plan's factors; None where it was not measured."""
     return 0 if 0 in run.cells else None
 
 
 def reference_of(run: Run, device: str) -> str:
-    """The path that the device is compared with in the headline."""
+    """Return the path that the device is compared with in the headline."""
     if run.reference in run.devices and device != run.reference:
         return run.reference or DIRECT
     return WIRE if WIRE in run.devices and device != WIRE else DIRECT
 
 
 def measurand(run: Run, rows: list[Row]) -> Row | None:
-    """The row of the measurand; None where no device was measured, or not in the plan's reference cell."""
+    """Return the row of the measurand; None without a device, or without a measurement in the reference cell."""
     device = main_device(run.devices)
     return None if device is None else row_at(rows, device, reference_of(run, device), "mean", reference_cell(run))
 
 
 def measurand_of_streams(run: Run, rows: list[Row]) -> Row | None:
-    """The same of streams where a wire was measured: of all cells together where the reference cell has no figure.
+    """Return the same for streams with a wire: of all cells together where the reference cell has no figure.
 
     None without a wire: the figure over the direct link is of all cells together (`added_sentence`).
     """
@@ -62,7 +62,7 @@ def measurand_of_streams(run: Run, rows: list[Row]) -> Row | None:
 def row_at(
     rows: list[Row], device: str, reference: str, statistic: str, cell: int | None, quantity: str = "device_latency"
 ) -> Row | None:
-    """The row of this device, reference, statistic and cell; None where there is none."""
+    """Return the row of this device, reference, statistic and cell; None where there is none."""
     wanted = (device, reference, quantity, statistic, cell)
     return next(
         (row for row in rows if (row.device, row.reference, row.quantity, row.statistic, row.cell) == wanted), None
@@ -82,25 +82,25 @@ def said_in_full(run: Run, rows: list[Row], row: Row) -> str:
 
 
 def holds_zero(value: Interval) -> bool:
-    """Whether there is an interval, and zero lies within it: nothing was found."""
+    """Return whether there is an interval and zero lies within it."""
     return value.low is not None and value.high is not None and not value.excludes(0)
 
 
 def no_delay(of: str, place: str) -> str:
-    """That no delay of a device was found in a place."""
+    """Return the statement that no delay of a device was found in a place."""
     plain = f"the {of[4:]}" if of.startswith("The ") else of
     return f"No delay of {plain} was found {place}"
 
 
 def subject(row: Row) -> str:
-    """The device; over the mode whose variant it is, what it has beyond that."""
+    """Return the subject: the device or, over the mode that it is a variant of, its addition to that."""
     known = devices.known(row.device)
     beyond = known.mode.beyond if known and row.reference == devices.variant_of(row.device) else ""
     return beyond or called(row.device)
 
 
 def adds(run: Run, row: Row, bed: float) -> str:
-    """What it adds, and in which cell where there are several; `bed` is what can be resolved there."""
+    """Return what the device adds, and in which cell if there are several; `bed` is the resolution there."""
     value, of = row.value, _in_cell(run, row)
     if abs(value.estimate) < bed:
         return f"adds less than the bed can resolve one way{of}, {figure(value)},"
@@ -108,23 +108,23 @@ def adds(run: Run, row: Row, bed: float) -> str:
 
 
 def _in_cell(run: Run, row: Row) -> str:
-    """In which cell a figure is, as a sentence goes on; empty where the run has one."""
+    """Return the cell of a figure, within a sentence; empty where the run has one."""
     where = "all cells together" if row.cell is None else row.factors.describe()
     return f" ({where})" if len(run.cells) > 1 else ""
 
 
 def figure(value: Interval) -> str:
-    """An estimate in µs, with as many decimals as its interval has."""
+    """Return an estimate in µs, with as many decimals as its interval has."""
     return f"{fixed(value.estimate / 1000, places(value))} {US}"
 
 
 def places(value: Interval) -> int:
-    """How many decimals of a µs the interval has."""
+    """Return the number of decimals of a µs that the interval has."""
     return decimals((value.half_width or abs(value.estimate)) / 1000)
 
 
 def span(value: Interval) -> str:
-    """The interval in µs without its unit: "0.21-0.31"."""
+    """Return the interval in µs without its unit: "0.21-0.31"."""
     if value.low is None or value.high is None:
         return "no interval"
     low, high = fixed(value.low / 1000, places(value)), fixed(value.high / 1000, places(value))
@@ -132,7 +132,7 @@ def span(value: Interval) -> str:
 
 
 def over_reference(run: Run, row: Row) -> str:
-    """What it is over, with both numbers of links where they differ; a simulated path has none."""
+    """Return the reference, with both numbers of links where they differ; a simulated path has none."""
     if row.reference not in (DIRECT, WIRE):
         return f" to {amid(str(row.reference))}"
     if row.reference != WIRE:
@@ -148,7 +148,7 @@ def over_reference(run: Run, row: Row) -> str:
 
 
 def covers(rows: list[Row], row: Row) -> str:
-    """The interval, over how many beds, and what it is within one."""
+    """Return the interval, the number of beds, and the interval within one."""
     if row.value.low is None:
         few = row.sessions is not None and row.sessions < LEAST_SESSIONS
         return "too few beds for an interval" if few else "too few pairs for an interval"
@@ -162,7 +162,7 @@ def covers(rows: list[Row], row: Row) -> str:
 
 
 def beside_direct(rows: list[Row], row: Row) -> list[str]:
-    """The same over the direct link, where the headline is over another path."""
+    """Return the same figure over the direct link, where the headline has another reference."""
     direct = row_at(rows, row.device, DIRECT, row.statistic, row.cell) if row.reference != DIRECT else None
     whole = f"{amid(row.device)} adds " if row.reference not in (DIRECT, WIRE) else ""
     said = "" if direct is None else f"{whole}{figure(direct.value)} ({span(direct.value)})"
@@ -170,16 +170,16 @@ def beside_direct(rows: list[Row], row: Row) -> list[str]:
 
 
 def other_cells(rows: list[Row], row: Row) -> list[str]:
-    """The range over cells, where they differ by more than their intervals."""
+    """Return the range over cells, where they differ by more than their intervals."""
     several = range_of_cells(rows, row.device, row.reference or DIRECT)
     return [f"it is {several}"] if several else []
 
 
 def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
-    """The range over cells, where one number would be true of none of them; empty where they agree.
+    """Return the range over cells where one number would be true of none; empty where they agree.
 
-    They disagree where Cochran's Q rejects at 1 % that all cells have one latency. An error of the clocks is in all of
-    them, so it is left out.
+    They disagree where Cochran's Q rejects at 1 % that all cells have one latency. An error of the clocks is common to
+    all of them, so it is left out.
     """
     cells = [row for row in rows if (row.device, row.quantity, row.statistic) == (device, "device_latency", "mean")]
     cells = [row for row in cells if row.reference == reference and (row.sampled.half_width or 0) > 0]
@@ -194,20 +194,20 @@ def range_of_cells(rows: list[Row], device: str, reference: str) -> str:
 
 
 def what_bed_resolves(rows: list[Row]) -> str:
-    """What the A/A control says that the bed can resolve, in words."""
+    """Return the bed's resolution by the A/A control, in words."""
     bed = resolution_in(rows)
     return "what the bed can resolve is not known" if bed is None else f"the bed can resolve {micro(bed)}"
 
 
 def resolution_in(rows: list[Row]) -> float | None:
-    """What the bed can resolve, in ns; None without an A/A control."""
+    """Return the bed's resolution, in ns; None without an A/A control."""
     return next((row.value.estimate for row in rows if row.quantity == "resolution"), None)
 
 
 def control_in(rows: list[Row], row: Row) -> float:
-    """What the A/A control of the same cell leaves possible; 0 where it has no interval.
+    """Return the largest difference that the A/A control of the same cell leaves possible; 0 without an interval.
 
-    Of all cells together it is what the bed can resolve, and where that is not known, the most of any cell.
+    Of all cells together it is the bed's resolution or, if unknown, the largest of any cell.
     """
     if row.cell is None and (bed := resolution_in(rows)) is not None:
         return bed
@@ -220,9 +220,9 @@ def _is_control(row: Row) -> bool:
 
 
 def added_sentence(run: Run, rows: list[Row]) -> str:
-    """What the device adds by streams: over the wire with the direct link beside it, or over the direct link alone.
+    """Return what the device adds by streams: over the wire with the direct link beside it, or over the direct link.
 
-    The delay itself without a device.
+    Without a device, return the one-way delay itself.
     """
     if (head := measurand_of_streams(run, rows)) is not None:
         beside = [*beside_direct(rows, head), what_bed_resolves(rows), not_covered(head.sessions)]
@@ -239,7 +239,7 @@ def added_sentence(run: Run, rows: list[Row]) -> str:
 
 
 def _over_wire(run: Run, rows: list[Row], head: Row) -> list[str]:
-    """The headline, and the range of the other cells; the range alone where the cells differ and none of them leads."""
+    """Return the headline and the range of the other cells; the range alone where cells differ and none leads."""
     if head.cell is not None:
         return [said_in_full(run, rows, head), *other_cells(rows, head)]
     several = range_of_cells(rows, head.device, WIRE)
@@ -247,7 +247,8 @@ def _over_wire(run: Run, rows: list[Row], head: Row) -> list[str]:
 
 
 def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
-    """What is added over the direct link: the range of the cells where they differ, else all of them together."""
+    """Return what is added over the direct link: the range of the cells where they differ, else all of them
+    together."""
     name = called(pooled.device)
     if several := range_of_cells(rows, pooled.device, DIRECT):
         return f"{name} adds {several}{_links_included(run, pooled)}"
@@ -259,13 +260,14 @@ def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
 
 
 def not_covered(sessions: int | None, also: str = "") -> str:
-    """What another run could find beyond the interval."""
+    """Return what the interval does not cover of another run's conditions."""
     beds = "" if sessions is not None else "another bed, "
     return f"{beds}reboots{f', other days, and {also}' if also else ' and other days'} are not covered"
 
 
 def _links_included(run: Run, pooled: Row) -> str:
-    """That the figure over the direct link has the path's further links in it, where no wire was measured."""
+    """Return a note that the figure over the direct link includes the path's further links, where no wire was
+    measured."""
     device = str(pooled.device)
     if run.simulated or device == WIRE or WIRE in run.devices:
         return ""
@@ -275,7 +277,7 @@ def _links_included(run: Run, pooled: Row) -> str:
 
 
 def _one_way(row: Row) -> str:
-    """A figure with its interval, and over how many beds that is."""
+    """Return a figure with its interval, and the number of beds."""
     value, beds = row.value, over_beds(row)
     places = decimals((value.half_width or abs(value.estimate)) / 1000)
     said = f"{fixed(value.estimate / 1000, places)} {US} one way"

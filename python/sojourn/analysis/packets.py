@@ -1,9 +1,9 @@
-"""What each packet of a stream tells: its delay, its variation, its gap to the one before; from records or histograms.
+"""The values of each packet of a stream: its delay, delay variation and gap; from records or histograms.
 
-A packet is counted once: its first arrival that is whole. Delays are arrival, on the sender's clock (`clocks`), less
-departure: the best stamp there is ("actual"), or the schedule's ("intended"). A lost packet has an infinite delay, so a
-quantile includes it; means, spreads and variations are of those that arrived. A run that kept histograms only has the
-delays from the departure that its frames carried, to the width of their bins.
+A packet counts once: its first undamaged arrival. Delays are arrival, on the sender's clock (`clocks`), minus
+departure: the best timestamp there is ("actual"), or the schedule's ("intended"). A lost packet has an infinite delay,
+so quantiles include it; means, spreads and variations are of the received ones. A run with histograms only has the
+delays from the departure in its frames, to the width of their bins.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ ACTUAL, INTENDED, ROUND_TRIP, RESPONSE = "actual", "intended", "round-trip", "re
 BETWEEN_TAPS = "between-taps"
 FLAGS = ("duplicate", "reordered", "late", "corrupted", "part")
 UNUSED = ("who", "receive_call_ns", "receive_call_on_sender_ns")
-"""Columns of arrivals that nobody asks for once they are packets: there are millions of them."""
+"""Columns of arrivals that packets do not need: there are millions of rows."""
 
 BINNED = {"delay": ACTUAL, "ipdv": "ipdv", "inter_arrival": "inter_arrival"}
-"""Quantities of `histograms` that are read in place of packets, and what they are called here."""
+"""Quantities of `histograms` that replace packets, and their names here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A quantity of the packets of one path, cell, receiver and node: finite values, and how many of each.
+    """A quantity of the packets of one path, cell, receiver and node: finite values, and the number of each.
 
-    `trials` numbers the trial of each value; `lost` says how many packets each trial lost: they are values too, of
-    infinity, for quantiles. `blocks` are the trials' blocks.
+    `trials` numbers the trial of each value; `lost` is the number of packets that each trial lost, which count as
+    infinite values for quantiles. `blocks` are the trials' blocks.
     """
 
     device: str
@@ -59,11 +59,11 @@ class Values:
     clock_bound_ns: float | None = None
     clock_error95_ns: float | None = None
     sessions: NDArray[np.int64] | None = None
-    """Of each trial; None where the run has one bed."""
+    """The session of each trial; None where the run has one bed."""
 
     @property
     def beds(self) -> int | None:
-        """Of how many sessions there are packets, lost ones included; None where it is of one."""
+        """The number of sessions with packets, lost ones included; None for a single session."""
         if self.sessions is None:
             return None
         told = np.union1d(self.trials, np.flatnonzero(self.lost)).astype(np.int64)
@@ -71,26 +71,26 @@ class Values:
 
     @property
     def count(self) -> int:
-        """How many packets it tells of, the lost ones included."""
+        """The number of packets, the lost ones included."""
         arrived = len(self.values) if self.weights is None else int(self.weights.sum())
         return arrived + int(self.lost.sum())
 
     def quantile(self, p: float) -> Interval:
-        """Quantile p of all packets, the lost ones above every other."""
+        """Return quantile p of all packets; lost ones are above every other."""
         values, trials, weights = self._with_lost()
         return quantile_by_rounds(values, trials, p, weights=weights)
 
     def allows(self, p: float) -> bool:
-        """Whether there are packets enough to speak of quantile p."""
+        """Return whether there are enough packets for quantile p."""
         return allowed(p, self.count)
 
     def mean(self) -> Interval:
-        """The average of those that arrived."""
+        """Return the average of the received packets."""
         figure = self.figure()
         return mean_by_rounds(self.values, self._dense(), weights=self.weights) if figure is None else figure.mean
 
     def figure(self) -> Figure | None:
-        """The mean over trials of several sessions, and what stands beside it; None where there is one session."""
+        """Return the mean over trials of several sessions, with its parts; None where there is one session."""
         if self.sessions is None or self.beds is None:
             return None
         weights = np.ones(len(self.values)) if self.weights is None else self.weights
@@ -99,9 +99,9 @@ class Values:
         return figure_of(sums[counted > 0] / counted[counted > 0], self.sessions[counted > 0])
 
     def within_sessions(self) -> NDArray[np.float64]:
-        """The values, those of each session laid upon one another where their fastest modes begin (`modes.foot`).
+        """Return the values, with sessions aligned where their fastest modes begin (`modes.foot`).
 
-        Sessions that differ are no modes.
+        Differences between sessions then make no modes.
         """
         if self.sessions is None or self.beds is None:
             return self.values
@@ -111,11 +111,11 @@ class Values:
         return np.asarray(laid + np.median(self.values) - np.median(laid), dtype=np.float64)
 
     def sd(self) -> Interval:
-        """The standard deviation of those that arrived."""
+        """Return the standard deviation of the received packets."""
         return sd_by_rounds(self.values, self._dense(), weights=self.weights)
 
     def bins(self) -> Iterator[tuple[int, int, NDArray[np.float64], NDArray[np.float64]]]:
-        """Of each trial that has any: its place, its block, its values and how many of each."""
+        """Return for each trial with values its index, its block, its values and their numbers."""
         weights = np.ones(len(self.values)) if self.weights is None else self.weights
         for place, block in enumerate(self.blocks):
             here = self.trials == place
@@ -123,11 +123,11 @@ class Values:
                 yield place, int(block), self.values[here], weights[here]
 
     def _dense(self) -> NDArray[np.int64]:
-        """The clusters that have values, numbered without gaps."""
+        """Return the clusters that have values, numbered without gaps."""
         return self._clusters(self.trials)
 
     def _clusters(self, trials: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The trial is the cluster, or the session of several, numbered without gaps."""
+        """Return the cluster of each value, from 0 without gaps: the trial, or the session where there are several."""
         clusters = trials if self.sessions is None or self.beds is None else self.sessions[trials]
         return np.unique(clusters, return_inverse=True)[1].astype(np.int64)
 
@@ -143,11 +143,11 @@ class Values:
 
 
 def packets_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """One row per packet that arrived whole at a receiver of `flows`, with both delays and the clock's errors.
+    """Return one row per packet received undamaged at a receiver of `flows`, with both delays and the clock's errors.
 
-    device, cell, round, visit, session, block, flow, port, node, seq, departure_ns, intended_ns, arrival_ns (the
-    receiver's clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared, departure_source,
-    arrival_source.
+    Columns: device, cell, round, visit, session, block, flow, port, node, seq, departure_ns, intended_ns, arrival_ns
+    (the receiver's clock), delay_ns, intended_delay_ns, clock_bound_ns, clock_error95_ns, clock_shared,
+    departure_source, arrival_source.
     """
     whole = run.arrivals.lazy().filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") == 0))
     here = whole.join(flows.lazy().select(AT), on=list(AT), how="semi").drop(FLAGS).collect()
@@ -156,7 +156,7 @@ def packets_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def answers_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """One row per unicast answer to a packet, as `packets_of`: both of its stamps are of the sender's own clock."""
+    """Return one row per unicast answer to a packet, as `packets_of`: both timestamps are of the sender's own clock."""
     answers = run.arrivals.filter(~pl.col("duplicate") & ~pl.col("corrupted") & (pl.col("node") > 0))
     here = answers.join(flows.select("block", "flow").unique(), on=["block", "flow"], how="semi")
     converted = on_sender_clock(here, run.clock_lines, run.streams)
@@ -164,7 +164,7 @@ def answers_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_departures(arrivals: pl.DataFrame, sends: pl.DataFrame) -> pl.DataFrame:
-    """When each left by the sender's own record; by what the frame carries where there is none."""
+    """Add each departure: from the sender's record, or else from the frame."""
     left = sends.select("block", "flow", "seq", "departure_ns", "departure_source").unique(["block", "flow", "seq"])
     arrival = pl.col("arrival_on_sender_ns")
     return (
@@ -185,7 +185,7 @@ def _placed(packets: pl.DataFrame, flows: pl.DataFrame, *, by_port: bool = True)
 
 
 def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTUAL) -> Iterator[Values]:
-    """The delays of every path, cell and receiver, with what each trial lost."""
+    """Return the delays of every path, cell and receiver, with each trial's losses."""
     column = "intended_delay_ns" if measure == INTENDED else "delay_ns"
     lost = flows.group_by("block", "port").agg(pl.col("lost").sum())
     for one in values_of(packets.drop_nulls(column), column, measure):
@@ -193,7 +193,7 @@ def delay_values(packets: pl.DataFrame, flows: pl.DataFrame, measure: str = ACTU
 
 
 def _with_losses(one: Values, lost: pl.DataFrame, flows: pl.DataFrame) -> Values:
-    """The same with the losses of its trials; trials that lost everything are added."""
+    """Add the losses of the trials, and the trials that lost everything."""
     here = (flows["device"] == one.device) & (flows["cell"] == one.cell) & (flows["port"] == one.port)
     blocks = np.unique(flows.filter(here)["block"].to_numpy())
     counts = dict(lost.select("block", "lost").iter_rows())
@@ -207,7 +207,7 @@ def _with_losses(one: Values, lost: pl.DataFrame, flows: pl.DataFrame) -> Values
 
 
 def answer_values(answers: pl.DataFrame, flows: pl.DataFrame) -> Iterator[Values]:
-    """The latencies of the answers of every node; a request that it did not answer was answered never."""
+    """Return the answer latencies of every node; an unanswered request has an infinite one."""
     sent = dict(flows.group_by("block").agg(pl.col("sent").max()).iter_rows())
     for one in values_of(answers.drop_nulls("delay_ns"), "delay_ns", RESPONSE):
         came = np.bincount(one.trials, minlength=len(one.blocks))
@@ -216,7 +216,7 @@ def answer_values(answers: pl.DataFrame, flows: pl.DataFrame) -> Iterator[Values
 
 
 def variation_values(packets: pl.DataFrame) -> Iterator[Values]:
-    """IPDV of packets with consecutive numbers (RFC 3393) and PDV above the trial's least delay (RFC 5481)."""
+    """Return IPDV of packets with consecutive numbers (RFC 3393) and PDV above the trial's least delay (RFC 5481)."""
     within = ("block", "flow", "port", "node")
     known = packets.drop_nulls("delay_ns")
     steps = known.with_columns(
@@ -228,7 +228,7 @@ def variation_values(packets: pl.DataFrame) -> Iterator[Values]:
 
 
 def gap_values(packets: pl.DataFrame) -> Iterator[Values]:
-    """Times between arrivals, of each flow by itself, on the receiver's own clock."""
+    """Return the times between arrivals, of each flow, on the receiver's own clock."""
     within = ("block", "flow", "port", "node")
     gaps = packets.sort(*within, "arrival_ns").with_columns(
         gap=pl.col("arrival_ns").diff().over(within).cast(pl.Float64)
@@ -237,7 +237,7 @@ def gap_values(packets: pl.DataFrame) -> Iterator[Values]:
 
 
 def values_of(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Values]:
-    """A column of packets by path, cell, receiver and node, whatever it is called."""
+    """Return a column of packets by path, cell, receiver and node."""
     groups = packets.partition_by("device", "cell", "port", "node", as_dict=True, maintain_order=True)
     for (device, cell, port, node), rows in groups.items():
         blocks, trials = np.unique(rows["block"].to_numpy(), return_inverse=True)
@@ -258,9 +258,9 @@ def values_of(packets: pl.DataFrame, column: str, measure: str) -> Iterator[Valu
 
 
 def binned_values(run: Run, flows: pl.DataFrame) -> Iterator[Values]:
-    """What runs that kept no packets counted in bins: each bin stands as its middle, as often as it was counted.
+    """Return the values that runs without packet records counted in bins: each bin's middle, with its count.
 
-    Delays between two clocks that were binned cannot be brought together any more: they are left out.
+    Binned delays between two clocks cannot be converted to one clock afterwards: they are left out.
     """
     wanted = run.histograms.filter((pl.col("role") == "receive") & pl.col("quantity").is_in(list(BINNED)))
     bins = _without_packets(wanted, run.arrivals).join(flows.select(*AT, "device", "cell"), on=list(AT), how="inner")
@@ -285,7 +285,7 @@ def _without_packets(bins: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame
 
 
 def runs_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """Lengths of losses and of what lies between them, counted: device, cell, port, run, low, high, count."""
+    """Return the counted lengths of losses and of the gaps between: device, cell, port, run, low, high, count."""
     kinds = {"loss_run": "loss", "gap_run": "gap"}
     counted = run.histograms.filter(pl.col("quantity").is_in(list(kinds)) & (pl.col("role") == "receive"))
     return (
@@ -298,7 +298,7 @@ def runs_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def ordered(run: Run, values: list[Values]) -> list[Values]:
-    """The values in the order of the tables, with the sessions of their trials where the run has values."""
+    """Return the values in the order of the tables, with the sessions of their trials where the run has several."""
     if run.sessions > 1:
         values = [replace(one, sessions=run.sessions_of(one.blocks)) for one in values]
     places = {at: place for place, at in enumerate(in_order(run, [(one.device, one.cell) for one in values]))}

@@ -1,13 +1,13 @@
 """What a device adds: differences of mean round-trip times, paired within rounds, halved to one way.
 
 The unit is the pair: (device - reference) of one cell in one round, each the average of its visits, over both instances
-where the device has a twin. A figure is the arithmetic mean of pairs: over sessions where the run has several beds, the
-mean of each being one value; Hodges and Lehmann's pseudomedian stands beside it. "pooled" first averages a round over
-all its cells. Half a round trip is one way: with equal sizes both ways it is the device's latency at that size, and for
-request-response the mean of its latencies at request and at response size, which for a device of constant plus cost per
-byte is its latency at the mean of both sizes. The whole extra round trip of request-response is reported beside it as
-`device_round_trip`; what each of the things costs that a device counts, as `device_latency_each`. A difference of
-medians is called a shift; no other quantile is subtracted.
+where the device has a twin. A figure is the arithmetic mean of pairs: over sessions where the run has several beds,
+each session's mean being one value; Hodges and Lehmann's pseudomedian is reported too. "pooled" first averages a
+round over all its cells. Half a round trip is one way: with equal sizes both ways it is the device's latency at that
+size. For request-response it is the mean of its latencies at request and response size, which for a device with a
+constant plus a cost per byte is its latency at the mean of both sizes. The whole extra round trip of request-response
+is also reported as `device_round_trip`; the cost of each of a device's counted items (such as rules) as
+`device_latency_each`. A difference of medians is called a shift; no other quantile is subtracted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sojourn.statistics.line import Over
 
 CONTROL_LEVEL = 0.999
-"""The A/A control is doubted where its interval of this level excludes zero: once in a thousand runs by chance."""
+"""The A/A control is doubtful where its interval of this level excludes zero: once in a thousand runs by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +44,48 @@ class Rounds:
     cells: list[int]
     devices: list[str]
     session: NDArray[np.int64]
-    """Of each round; all 0 where the run has one bed."""
+    """The session of each round; all 0 where the run has one bed."""
     mean: dict[str, NDArray[np.float64]]
     median: dict[str, NDArray[np.float64]]
     variance: dict[str, NDArray[np.float64]]
     probes: dict[str, NDArray[np.float64]]
     instances: dict[str, NDArray[np.float64]]
-    """The mean over the second instance less that over the first."""
+    """The mean over the second instance minus that over the first."""
     reference: str | None = None
     """The device that the plan states as the others' reference."""
 
     def one_way(self, device: str, reference: str | None) -> NDArray[np.float64]:
-        """Half the (extra) round trip per cell and round."""
+        """Return half the (extra) round trip per cell and round."""
         whole = self.mean[device]
         return whole / 2 if reference is None else (whole - self.mean[reference]) / 2
 
     @property
     def over(self) -> Over:
-        """What makes an interval of rows: of sessions, which are averages of rounds, Student's t."""
+        """The estimator of an interval over rows: Student's t for sessions, which are averages of rounds."""
         beds = {one for one in self.session.tolist() if one != NO_SESSION}
         return student_t if len(beds) > 1 else hodges_lehmann
 
     def by_session(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows of rounds as means of sessions, where the run has several; rows with a gap are left out before."""
+        """Return rows of rounds as means of sessions if the run has several; rows with a gap are left out first."""
         whole = ~np.isnan(values).any(axis=1) & (self.session != NO_SESSION)
         rows, session = values[whole], self.session[whole]
         return by_session(rows, session) if len(np.unique(session)) > 1 else rows
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every (device, reference) that can be subtracted, a/a first."""
+        """Return every (device, reference) that can be subtracted, a/a first."""
         return against(self.devices, self.reference)
 
     def counted(self, device: str, reference: str | None, used: NDArray[np.bool_]) -> int:
-        """How many probes stand behind the pairs in `used`."""
+        """Return the number of probes behind the pairs in `used`."""
         paths = [device] if reference is None else [device, reference]
         return int(sum(np.nansum(np.where(used, self.probes[path], 0)) for path in paths))
 
 
 def rounds_of(run: Run) -> Rounds:
-    """Block means, averaged over the visits of a round; a round that lacks a visit of a device has no value for it.
+    """Return block means, averaged over the visits of a round; a round without one of a device's visits has no value
+    for it.
 
-    Of a run of several sessions, a round that was begun on one bed and ended on another has no value either.
+    Of a run of several sessions, a round that began on one bed and ended on another has no value either.
     """
     instance, visit = pl.col("instance"), ("device", "cell", "round", "visit", "instance")
     blocks = pl.concat(
@@ -121,7 +122,7 @@ _COLUMNS = ("mean", "median", "variance", "n", "apart")
 
 
 def _session_of_rounds(run: Run, blocks: pl.DataFrame) -> dict[int, int]:
-    """The session of each round that has one."""
+    """Return the session of each round that has one."""
     parts = blocks.group_by("round").agg(pl.col("part").min().alias("first"), pl.col("part").max().alias("last"))
     several = run.sessions > 1
     return {
@@ -143,7 +144,7 @@ def _matrices(
 
 
 def latency_rows(run: Run, rounds: Rounds) -> list[Row]:
-    """Every device's latency per cell and pooled, its shift, variance, and the A/A control."""
+    """Return every device's latency per cell and pooled, its shift, variance, and the A/A control."""
     rows = []
     for device, reference in rounds.pairs():
         per_cell = [_cell_rows(run, rounds, device, reference, row) for row in range(len(rounds.cells))]
@@ -154,9 +155,9 @@ def latency_rows(run: Run, rounds: Rounds) -> list[Row]:
 
 
 def pooled(rounds: Rounds, device: str, reference: str, level: float = 0.95) -> Figure:
-    """The latency over all cells: per round the average over cells, then the mean over rounds.
+    """Return the latency over all cells: per round the average over cells, then the mean over rounds.
 
-    The A/A control pools every pair instead: all its cells share one truth, zero, so nothing need be averaged away.
+    The A/A control pools every pair instead: all its cells have the same true difference, zero.
     """
     differences = rounds.one_way(device, reference)
     if device == A_A:
@@ -166,9 +167,9 @@ def pooled(rounds: Rounds, device: str, reference: str, level: float = 0.95) -> 
 
 
 def resolution(rounds: Rounds) -> Interval | None:
-    """What the bed can resolve: the largest size, in ns one way, that the pooled A/A difference may have at 95 %.
+    """Return the bed's resolution: the largest size, in ns one way, that the pooled A/A difference may have at 95 %.
 
-    Its low and high are the A/A interval itself. None without an A/A control or with too few pairs for an interval.
+    None without an A/A control or with too few pairs for an interval.
     """
     if A_A not in rounds.devices or DIRECT not in rounds.devices:
         return None
@@ -176,14 +177,14 @@ def resolution(rounds: Rounds) -> Interval | None:
 
 
 def resolution_of(control: Interval) -> Interval | None:
-    """The end of the interval of the A/A difference that is farther from zero; None where it has none."""
+    """Return the end of the interval of the A/A difference that is farther from zero; None without an interval."""
     if control.low is None or control.high is None:
         return None
     return Interval(max(abs(control.low), abs(control.high)), None, None, control.level, control.n)
 
 
 def doubtful_control(rounds: Rounds) -> Interval | None:
-    """The A/A difference where it is not zero far beyond chance; None where it may be."""
+    """Return the A/A difference if it is significantly different from zero, else None."""
     if A_A not in rounds.devices or DIRECT not in rounds.devices:
         return None
     found = pooled(rounds, A_A, DIRECT, CONTROL_LEVEL).mean
@@ -191,7 +192,7 @@ def doubtful_control(rounds: Rounds) -> Interval | None:
 
 
 def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) -> list[Row]:
-    """One cell's latency, what it is within a bed and between beds, its shift and variance."""
+    """Return one cell's latency, its parts within and between beds, its shift and variance."""
     cell = rounds.cells[row]
     differences = rounds.one_way(device, reference)[row]
     used = ~np.isnan(differences)
@@ -223,9 +224,9 @@ def _cell_rows(run: Run, rounds: Rounds, device: str, reference: str, row: int) 
 
 
 def latency_of_each(rounds: Rounds, device: str, row: int) -> Figure | None:
-    """What each of the things costs that a device counts (`bridge:rules*200`): what it adds over its mode without them.
+    """Return the cost of each counted item of a device (`bridge:rules*200`): its latency over its mode without them.
 
-    None for devices that count nothing, and where the other was not measured. `row` is the cell's.
+    None for devices without a count, and where the other mode was not measured. `row` is the cell's.
     """
     known, without = devices.known(device), devices.variant_of(device)
     if known is None or not known.count or without not in rounds.devices:
@@ -234,7 +235,7 @@ def latency_of_each(rounds: Rounds, device: str, row: int) -> Figure | None:
 
 
 def _model_sd(rows: list[Row]) -> list[Row]:
-    """The device's own standard deviation, if its delay and the host's are independent: a model, and named so."""
+    """Return the device's own standard deviation, assuming independent delays of device and host; `source` says so."""
     found = next((row for row in rows if row.quantity == "device_latency_variance"), None)
     if found is None:
         return []
@@ -273,7 +274,7 @@ def _pooled_rows(run: Run, rounds: Rounds, device: str, reference: str) -> list[
 
 
 def _instance_rows(run: Run, rounds: Rounds) -> list[Row]:
-    """How much instances of a link or of a device in one bed differ, one way: the standard deviation of one.
+    """Return the variation between instances of a link or a device in one bed, one way: the standard deviation of one.
 
     Of the direct link, the A/A control is the other instance.
     """
@@ -294,7 +295,7 @@ def _instance_rows(run: Run, rounds: Rounds) -> list[Row]:
 
 
 def tell_q_values(rounds: Rounds, rows: list[Row]) -> None:
-    """Write on the latencies of cells the q-values of their differing from zero, all cells together."""
+    """Set on the latencies of cells the q-values of their difference from zero, over all cells."""
     if rows:
         cells = [rounds.one_way(row.device, row.reference)[rounds.cells.index(row.cell or 0)] for row in rows]
         every = zip(rows, (figure_of(d, rounds.session).p for d in cells), strict=True)

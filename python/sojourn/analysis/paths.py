@@ -1,6 +1,6 @@
-"""What each whole path did: its round-trip times as the papers tabulate them, and what it lost, doubled, reordered.
+"""The figures of each whole path: round-trip times as in the papers' tables, losses, duplicates, reordering.
 
-Round-trip times are those of the probes that were answered, late answers included; losses are counted beside them.
+Round-trip times are those of the answered probes, late answers included; losses are counted separately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WITHIN_NS = {"pacing_within_1us": 1_000, "pacing_within_10us": 10_000}
 
 
 def path_rows(run: Run) -> list[Row]:
-    """The rows of every path."""
+    """Return the rows of every path."""
     rows: list[Row] = []
     for path in run.paths.values():
         for quantity in ("rtt", "rtt_intended", "rtt_user"):
@@ -80,7 +80,7 @@ def _counts(run: Run, path: PathInCell) -> list[Row]:
 
 
 def _departures(run: Run, path: PathInCell) -> list[Row]:
-    """How far departures were from the schedule, by the sender's own stamps."""
+    """Return the pacing errors of probes, by the sender's own timestamps."""
     frame = path.probes("departure_ns", "intended_ns")
     errors = np.abs((frame["departure_ns"] - frame["intended_ns"]).cast(float).to_numpy())
     rounds = path.clusters
@@ -92,7 +92,8 @@ def _departures(run: Run, path: PathInCell) -> list[Row]:
 
 
 def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]) -> list[Row]:
-    """Pacing errors (absolute, ns) as rows with the factors of `like`: quantiles, maximum, shares within bounds."""
+    """Return pacing errors (absolute, ns) as rows with the factors of `like`: quantiles, maximum, shares within
+    bounds."""
     n = len(errors)
     if not n:
         return []
@@ -108,5 +109,5 @@ def error_rows(like: Row, errors: NDArray[np.float64], rounds: NDArray[np.int64]
 
 
 def _bare(value: float, rounds: NDArray[np.int64]) -> Interval:
-    """A figure that has no interval: an extreme."""
+    """Return a figure without an interval: an extreme."""
     return Interval(value, None, None, 0.95, int(rounds.max()) + 1 if len(rounds) else 0)

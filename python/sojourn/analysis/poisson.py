@@ -1,12 +1,12 @@
-"""Whether departures that were to be a Poisson process were one: Anderson and Darling's test of the times between them.
+"""Test whether departures with a Poisson schedule were a Poisson process: Anderson and Darling's test of their gaps.
 
-Each trial of a stream was tested by its sender, each block of probes is tested here, for exponential times of any mean.
-The rule is one for all methods, and for one stream by hand: tests at MISFIT_LEVEL, of which so many fail in a cell as
-would with a probability of MISFIT_LEVEL at most, that shared by all cells of the run (Bonferroni). Of a single test
-this is p < MISFIT_LEVEL. Of one test by hand and of several streams by hand it is the same rule
-(`crates/stream/src/goodness.rs`). Failures are counted, and the smallest p is not taken, because the formulas of p are
-good near usual levels only; so a cell of a single trial beside other cells cannot fail. It does not test the rate:
-`load_missed` is about that.
+Senders test each trial of a stream; each block of probes is tested here, for exponential times of any mean. All methods
+have one rule, also for a single stream by hand: tests at MISFIT_LEVEL, with a cell failing if so many tests fail that
+the probability is at most MISFIT_LEVEL divided by the number of the run's cells (Bonferroni). For a single test this is
+p < MISFIT_LEVEL. The instrument has the same rule for one and for several streams by hand
+(`crates/stream/src/goodness.rs`). Failures are counted, instead of using the smallest p, because the formulas of p are
+accurate only near usual levels; so a cell of a single trial besides other cells cannot fail. The rate is not tested:
+`load_missed` covers it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 MISFIT_LEVEL = 0.01
-"""Of each test, and of the run: a good run has the finding with this probability at most."""
+"""The level of each test, and of the run: a correct run has the finding with this probability at most."""
 
 QUANTITY = "poisson_fit"
 TESTED = {"device": pl.String, "cell": pl.Int32, "a2": pl.Float64, "p": pl.Float64}
@@ -51,12 +51,13 @@ class Fitted:
 
     @property
     def chance(self) -> float:
-        """The probability that of so many trials of a true Poisson process at least as many fail."""
+        """The probability that at least as many trials of a true Poisson process fail."""
         return float(special.bdtrc(self.failed - 1, self.trials, MISFIT_LEVEL)) if self.failed else 1.0
 
 
 def poisson(run: Run) -> tuple[list[Row], list[Finding]]:
-    """The tests of every path and cell with a Poisson schedule as rows, and the finding where the run fails them."""
+    """Return the tests of every path and cell with a Poisson schedule as rows, and the finding where the run fails
+    them."""
     tests = tests_of(run)
     chances = [min(1.0, one.chance * len(tests)) for one in tests]
     rows = [row for one, chance in zip(tests, chances, strict=True) for row in _rows(run, one, chance)]
@@ -64,7 +65,7 @@ def poisson(run: Run) -> tuple[list[Row], list[Finding]]:
 
 
 def tests_of(run: Run) -> list[Fitted]:
-    """The tests, by path and cell."""
+    """Return the tests, by path and cell."""
     tested = pl.concat([_of_streams(run), _of_probes(run)])
     return [
         Fitted(
@@ -76,12 +77,12 @@ def tests_of(run: Run) -> list[Fitted]:
 
 
 def _just_above() -> float:
-    """The level, for a chance that equals it but for rounding."""
+    """Return the level with a margin for rounding."""
     return MISFIT_LEVEL * (1 + 1e-9)
 
 
 def _of_streams(run: Run) -> pl.DataFrame:
-    """What the senders found, a row for each trial and flow."""
+    """Return the senders' tests, one row per trial and flow."""
     if "anderson_darling_p" not in run.streams.columns:
         return pl.DataFrame(schema=TESTED)
     sent = run.streams.filter(
@@ -96,13 +97,13 @@ def _of_streams(run: Run) -> pl.DataFrame:
 
 
 def _of_probes(run: Run) -> pl.DataFrame:
-    """The same of blocks of probes, from all their departures; a block some of whose probes are missing is not tested.
+    """Return the tests of blocks of probes, from all their departures; a block with missing probes is not tested.
 
-    Which stamps are missing, and which probes our own machine refuses, depends on the times between them: what is left
-    of a true Poisson process is none.
+    Missing timestamps and refused probes depend on the gaps between departures: what remains of a Poisson process is
+    not one.
     """
     sent = run.measured.filter(pl.col("schedule") == "poisson")
-    # Replies that were dropped leave all departures known.
+    # Dropped replies leave all departures known.
     refused = (pl.col("local_drops") > 0) & (pl.col("sent") < pl.col("count"))
     lacking = set(run.blocks.filter(refused)["block"].to_list())
     found = []
@@ -116,7 +117,7 @@ def _of_probes(run: Run) -> pl.DataFrame:
 
 
 def _departures(probes: pl.DataFrame) -> NDArray[np.int64]:
-    """When probes left; where not all stamps are of one source, the calls to send, which every probe has."""
+    """Return the departures of probes or, without timestamps of one source for all, the calls to send."""
     is_alike = probes["departure_source"].n_unique() == 1 and not probes["departure_ns"].null_count()
     return np.asarray(probes["departure_ns" if is_alike else "send_call_ns"].to_numpy(), dtype=np.int64)
 

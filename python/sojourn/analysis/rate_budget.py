@@ -1,6 +1,6 @@
-"""What budgets of rates are made of: throughput under a load that is offered, and the zero-loss rate of a search.
+"""The parts of budgets of rates: throughput under an offered load, and the zero-loss rate of a search.
 
-Frames are counted, each once, so a count has no uncertainty of its own; a rate has that of the time that it is over.
+Frames are counted, each once, so a count has no uncertainty of its own; a rate has that of its duration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_THIS_DURATION = "trials of another duration"
 
 
 def received_budget(run: Run, rows: list[Row], row: Row) -> Stated:
-    """The budget of a received rate under an offered load."""
+    """Return the budget of a received rate under an offered load."""
     limit = Entry(
         "limit of the tester", "outside", "the rate is well below the tester zero-loss rate, or that rate is not known"
     )
@@ -36,7 +36,7 @@ def received_budget(run: Run, rows: list[Row], row: Row) -> Stated:
 
 
 def search_budgets(run: Run, study: Study) -> list[Stated]:
-    """Those of the rates in a suite's sentence: of the device's smallest frame that has one, each goal by itself."""
+    """Return the budgets of the rates in a suite's sentence: of the device's smallest frame with one, per goal."""
     known = [row for row in study.rows if row.statistic == "rate" and row.quantity.partition("_")[0] in ("ndr", "pdr")]
     device = main_device(sorted({row.device for row in known}))
     mine = [row for row in known if row.device == device]
@@ -50,7 +50,7 @@ def search_budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def search_budget(run: Run, rows: list[Row], row: Row, sample: dict[str, Any]) -> Stated:
-    """The budget of a search's lower bound; `sample` is its row of `suite_rates`."""
+    """Return the budget of a search's lower bound; `sample` is its row of `suite_rates`."""
     entries = [
         *scatter_of(rows, row, "searches"),
         *_bracket(row, sample),
@@ -79,7 +79,7 @@ def _sample(rates: pl.DataFrame, row: Row) -> dict[str, Any] | None:
 
 
 def _bracket(row: Row, sample: dict[str, Any]) -> list[Entry]:
-    """What can be sustained lies up to the bracket's width above the figure, which is its lower end.
+    """Return the bracket: the sustainable rate lies up to its width above the figure, which is its lower end.
 
     The root mean square distance of a rectangular distribution over the bracket from its lower end is width/√3.
     """
@@ -92,7 +92,7 @@ def _bracket(row: Row, sample: dict[str, Any]) -> list[Entry]:
 
 
 def _offered(row: Row, sample: dict[str, Any]) -> list[Entry]:
-    """By how much the load that was offered deviated from the nominal one, which is what is reported."""
+    """Return the deviation of the offered load from the nominal one, which is reported."""
     off = sample["offered_off"]
     if off is None:
         return [unknown("offered rate", "the rate that was sent is not recorded")]
@@ -101,7 +101,7 @@ def _offered(row: Row, sample: dict[str, Any]) -> list[Entry]:
 
 
 def _decision(sample: dict[str, Any]) -> Entry:
-    """What the trials at the lower bound cannot exclude."""
+    """Return what the trials at the lower bound cannot exclude."""
     name = "risk of the loss decision"
     trials = number_of(sample["trials"], "trial")
     if sample["unseen_loss"] is None:
@@ -115,7 +115,7 @@ def _rate_of_clock(run: Run, row: Row) -> list[Entry]:
 
 
 def _of_the_machine() -> tuple[Entry, Entry]:
-    """What every rate on one machine leaves open."""
+    """Return what every rate on one machine leaves unknown."""
     return (
         unknown(
             "duration of a trial",

@@ -1,9 +1,10 @@
-"""Throughput: rates, the time between frames, Jain's index, and where the tester and not the device is the limit.
+"""Throughput: rates, the time between frames, Jain's index, and where the tester is the limit instead of the device.
 
 A rate counts undamaged frames without duplicates, from the first arrival of a trial to its last. `throughput_bps`
 counts the frame with its FCS, `l1_bps` 20 bytes more, `user_bps` the user data alone. Before a run the tester is
 qualified on the direct link; the highest rate that it reaches there without loss is the tester zero-loss rate. A
-device's rate within 10 % of it has the statistic "at_least": the device can do at least that."""
+device's rate within 10 % of it has the statistic "at_least": the device can do at least that.
+"""
 
 from __future__ import annotations
 
@@ -42,26 +43,26 @@ LOCAL_DROPS = 0.005
 class Pace:
     """The minimum time between frames on a line, from its bit rate (of frames with FCS) or its frame rate.
 
-    Neither where no rate is known; `why` says where the rate is from, or why there is none.
+    Both are None where no rate is known; `why` states the source of the rate, or why there is none.
     """
 
     why: str
     bps: float | None = None
     pps: float | None = None
     overhead: int = 0
-    """Bytes that a frame takes on the line beside its own."""
+    """Bytes that a frame takes on the line besides its own."""
 
     def interval_ns(self, frame_bytes: int) -> float | None:
-        """The time of one frame."""
+        """Return the time of one frame."""
         if self.bps is not None:
             return (frame_bytes + self.overhead) * 8e9 / self.bps
         return None if self.pps is None else 1e9 / self.pps
 
 
 def pace_of(run: Run, device: str, senders: int = 1) -> Pace:
-    """The slowest line on the path over a device: the plan's shaper, a simulated serialiser, or a rated link.
+    """Return the slowest line on the path over a device: the plan's shaper, a simulated serialiser, or a rated link.
 
-    Of rated links, each sender has one of its own before those that all senders share.
+    With rated links, each sender has one of its own before those that all senders share.
     """
     bed, direct = run.plan.get("bed", {}), device in (DIRECT, A_A)
     line = bed.get("lines", {}).get(DIRECT if direct else device, {}).get("serialiser")
@@ -78,7 +79,7 @@ def pace_of(run: Run, device: str, senders: int = 1) -> Pace:
 
 
 def _bits(rate: object) -> float | None:
-    """A rate in bits per second, as a plan or a line writes it."""
+    """Return a rate in bit/s, as a plan or a line writes it."""
     if isinstance(rate, int | float):
         return float(rate)
     found = units.rate(str(rate))
@@ -86,14 +87,14 @@ def _bits(rate: object) -> float | None:
 
 
 def zero_loss_rates(run: Run) -> Iterator[tuple[str, int, float]]:
-    """The tester zero-loss rates of the run's qualifications: engine, frame size, frames per second."""
+    """Return the tester zero-loss rates of the run's qualifications: engine, frame size, frames per second."""
     for event in run.log:
         if event.get("event") == "qualified" and event.get("clean_pps"):
             yield str(event.get("send_engine")), int(event["frame_bytes"]), float(event["clean_pps"])
 
 
 def zero_loss_rate(run: Run, factors: Factors) -> float | None:
-    """The tester zero-loss rate at a cell's size: of its engine, else the least of any engine."""
+    """Return the tester zero-loss rate at a cell's size: of its engine, else the least of any engine."""
     known = _by_engine(run)
     exact = known.get((str(factors.engine), factors.frame_bytes or 0))
     others = [rate for (_, size), rate in known.items() if size == factors.frame_bytes]
@@ -105,7 +106,7 @@ def _by_engine(run: Run) -> dict[tuple[str, int], float]:
 
 
 def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """Throughput in frames and in three kinds of bits, and the time between frames."""
+    """Return throughput in frames and in three kinds of bits, and the time between frames."""
     rows = []
     for _, _, here in per_path(run, trials):
         value = over_column(here, "received_pps")
@@ -133,7 +134,7 @@ def rate_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
 
 
 def is_testers(run: Run, trials: pl.DataFrame, value: Interval) -> bool:
-    """Whether a rate over a device is within 10 % of the tester zero-loss rate, or the receiver had local drops."""
+    """Return whether a device's rate is within 10 % of the tester zero-loss rate, or the receiver had local drops."""
     device, cell = str(trials["device"][0]), int(trials["cell"][0])
     if device in (DIRECT, A_A):
         return False
@@ -143,7 +144,7 @@ def is_testers(run: Run, trials: pl.DataFrame, value: Interval) -> bool:
 
 
 def zero_loss_rows(run: Run) -> list[Row]:
-    """The tester zero-loss rates, one for each engine and size of its qualification."""
+    """Return the tester zero-loss rates, one for each engine and size of its qualification."""
     rows = []
     for (engine, size), rate in sorted(_by_engine(run).items()):
         cell = next((at for at, one in run.cells.items() if (one.engine, one.frame_bytes) == (engine, size)), None)
@@ -157,7 +158,7 @@ def zero_loss_rows(run: Run) -> list[Row]:
 
 
 def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) -> list[Finding]:
-    """Where the tester zero-loss rate, not the device, limits the received rate."""
+    """Return findings where the tester zero-loss rate, not the device, limits the received rate."""
     found: dict[Place, float] = {}
     for (device, cell), _, here in per_path(run, trials):
         value = over_column(here, "received_pps")
@@ -169,7 +170,7 @@ def tester_limits(run: Run, trials: pl.DataFrame, overloads: Collection[Place]) 
 
 
 def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:
-    """Floods, and loads above the tester zero-loss rate: there the question is how much arrives."""
+    """Return floods, and loads above 90 % of the tester zero-loss rate: there the received rate is what is measured."""
     found = set()
     for (device, cell), _, here in per_path(run, trials):
         factors, tester = run.cells[cell], zero_loss_rate(run, run.cells[cell])
@@ -180,13 +181,13 @@ def overloads_of(run: Run, trials: pl.DataFrame) -> set[Place]:
 
 
 def jain(rates: NDArray[np.float64]) -> float:
-    """Jain's index: 1 where all of n have the same rate, 1/n where one has all."""
+    """Return Jain's index: 1 where all of n have the same rate, 1/n where one has all."""
     squares = float(np.square(rates).sum()) * len(rates)
     return float(rates.sum()) ** 2 / squares if squares else 1.0
 
 
 def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
-    """One row per path and cell: offered, received, lost, the time between frames, and whether the tester limits."""
+    """Return one row per path and cell: offered, received, lost, time between frames, and whether the tester limits."""
     schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
     rows = []
     for (device, cell), _, here in per_path(run, trials):

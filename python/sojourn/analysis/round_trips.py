@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def _asked(run: Run) -> pl.DataFrame:
-    """The probes of request and response that were measured and count, warm-up left out."""
+    """Return the measured request-response probes of kept blocks, without warm-up."""
     return run.measured.filter(pl.col("block").is_in(sorted(kept_blocks(run))))
 
 
 def round_trips(run: Run) -> list[Values]:
-    """Round-trip times of every path and cell, the unanswered ones infinite."""
+    """Return the round-trip times of every path and cell; unanswered ones are infinite."""
     found = []
     for (device, cell), rows in _asked(run).partition_by("device", "cell", as_dict=True, maintain_order=True).items():
         answered = rows.drop_nulls("rtt")
@@ -44,7 +44,7 @@ def round_trips(run: Run) -> list[Values]:
 
 
 def trip_summaries(run: Run) -> pl.DataFrame:
-    """Mean and median round trip of every trial."""
+    """Return mean and median round trip of every trial."""
     rtt = pl.col("rtt")
     return (
         _asked(run)

@@ -1,7 +1,7 @@
 """The tidy results table: one row per reported figure, each with its factors, interval, unit and source.
 
-Columns of streams stand at the end, null where they say nothing. A percentile whose estimate is null is infinite: so
-many frames were lost; an upper end that is null beside a lower one is infinite for the same reason.
+Columns of streams are at the end, null where they do not apply. A percentile whose estimate is null is infinite: too
+many frames were lost; a null upper end beside a lower end is infinite for the same reason.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 FACTORS = tuple(one.name for one in fields(Factors))
 STREAM_FACTORS = ("kind", "engine", "rate_pps", "rate_share", "to", "senders", "receivers", "load", "load_via", "pipe")
-"""The factors that only cells of streams have: they stand at the end of a row."""
+"""The factors that only cells of streams have: they are at the end of a row."""
 
 
 SPREADS = ("sd", "within_bed", "between_beds")
-"""Quantities and statistics that an offset between clocks is not in: it is the same for all values that they are of."""
+"""Quantities and statistics that an offset between clocks does not affect: it is common to all their values."""
 
 
 RATES = ("1/s", "bit/s", "1/min")
-"""Units of what cannot be negative, but as a difference."""
+"""Units of figures that cannot be negative, except as a difference."""
 
 SHARES = (
     "utilisation", "retransmitted", "fairness", "share", "converged", "dropped", "marked", "probe_loss",
@@ -36,16 +36,16 @@ SHARES = (
 )  # fmt: skip
 AMOUNTS = (
     "back_to_back_frames", "baseline_rtt", "bandwidth_delay_product", "throughput_ratio", "window_bytes",
-    "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio",
+    "transfer_time_ratio", "timeouts", "ssthresh_changes", "losses", "standing_queue", "mathis_ratio", "cubic_ratio",
     "background_completion", "background_delay", "tcp_rtt",
 )  # fmt: skip
 LARGEST = dict.fromkeys(SHARES, 1.0) | dict.fromkeys(AMOUNTS, math.inf)
-"""Quantities that cannot be negative, with the largest value that each can have."""
+"""Quantities that cannot be negative, with the largest possible value of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSetting:
-    """Under which traffic the log of TCP's state was measured, and how: columns of rows that have it alone."""
+    """The traffic under which the log of TCP's state was measured, and how: columns of such rows only."""
 
     path: str | None = None
     flows: int | None = None
@@ -55,39 +55,39 @@ class LogSetting:
 
 @dataclass(frozen=True, slots=True)
 class LoadSetting:
-    """The flows of TCP beside which round trips were measured: columns of rows that have them alone."""
+    """The TCP flows during which round trips were measured: columns of such rows only."""
 
     flows: int
     direction: str
     congestion: str
     round_trips: str | None = field(default=None, kw_only=True)
-    """Those that the flows have in turn without the queue; None: all have that of the pipe."""
+    """The round trips that the flows have in turn without the queue; None: all have that of the pipe."""
     background: str | None = field(default=None, kw_only=True)
-    """What was on the path beside them."""
+    """The background traffic on the path."""
     scenario: str | None = field(default=None, kw_only=True)
-    """What the plan calls all that."""
+    """The plan's name of the combination."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedSetting(LoadSetting):
-    """The flows, and the DSCP of the probes: of rows whose probes ran beside others."""
+    """The flows, and the DSCP of the probes: for rows whose probes ran beside others."""
 
     dscp: str
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSetting(LoadSetting):
-    """Transfers of TCP with a window of all connections together, over the bandwidth-delay product."""
+    """TCP transfers with a window of all connections together, over the bandwidth-delay product."""
 
     window: float
 
 
 @dataclass(slots=True)
 class Row:
-    """A figure: of which device (against which reference, or None for the whole path), which statistic of what.
+    """A figure: its device (and reference, or None for the whole path), quantity and statistic.
 
-    `against` names the cell that was subtracted where it is not another path's: "load=0.0", "to=unicast". `port` is the
-    receiver's, `node` the answering one's. The clock's errors stand where two clocks were compared, 0 where one was.
+    `against` names the subtracted cell of the same path: "load=0.0", "to=unicast". `port` is the receiver's, `node` the
+    answering one's. The clock's errors are set for times between two clocks, and are 0 for one clock.
     """
 
     device: str
@@ -110,13 +110,13 @@ class Row:
     node: int | None = None
     setting: LogSetting | LoadSetting | None = None
     sessions: int | None = None
-    """Over how many beds made anew; None where a run has one."""
+    """The number of rebuilt beds behind the figure; None where a run has one."""
     scatter: Interval | None = None
-    """The interval of the scatter alone, where `value` holds an error of the clocks besides, or less of it than reaches
-    beyond what is possible; None where `value` is that interval."""
+    """The interval of the scatter alone, where `value` also includes an error of the clocks, or was clipped to the
+    possible range; None where `value` is that interval."""
 
     def __post_init__(self) -> None:
-        """Cut the interval where no rate, spread or share can be: a mean of few, scattered values knows no bounds."""
+        """Clip the interval to the possible range of a rate, spread or share: a mean of few values may exceed it."""
         most = LARGEST.get(self.quantity)
         if (self.unit in RATES or self.statistic == "sd") and self.reference is None and self.against is None:
             most = math.inf
@@ -125,18 +125,18 @@ class Row:
 
     @property
     def sampled(self) -> Interval:
-        """The value with the interval of its scatter alone, as budgets take it."""
+        """The value with the interval of its scatter alone, for budgets."""
         return self.value if self.scatter is None else self.scatter
 
     def between_clocks(self, bound_ns: float | None, error95_ns: float | None) -> None:
-        """Tell the errors of the clocks that a delay was measured by; the interval of a place holds the 95 % error."""
+        """Set the clock errors of a delay; the interval of a location (not of a spread) includes the 95 % error."""
         self.clock_bound_ns, self.clock_error95_ns = bound_ns, error95_ns
         is_place = self.unit == "ns" and self.quantity not in SPREADS and self.statistic not in SPREADS
         if error95_ns and is_place and math.isfinite(self.value.estimate):
             self.scatter, self.value = self.value, self.value.widened(error95_ns)
 
     def tidy(self) -> dict[str, Any]:
-        """The row as results.json holds it; what is not a number is null."""
+        """Return the row as in results.json; NaN and infinity are null."""
         factors = {name: getattr(self.factors, name) for name in FACTORS}
         of_streams = {name: factors.pop(name) for name in STREAM_FACTORS}
         return {
@@ -169,10 +169,10 @@ class Row:
 
 
 def over_beds(row: Row) -> str:
-    """Over how many beds a row is, as a sentence goes on; empty where it is of one."""
+    """Return the number of beds, within a sentence; empty for one bed."""
     return "" if row.sessions is None else f" over {row.sessions} beds"
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where it is none (JSON knows no NaN)."""
+    """Return the number, or None where it is not finite (JSON knows no NaN)."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,8 +1,8 @@
-"""A run folder as the analysis sees it: plan, bed and log as plain values, blocks and probes as frames, cells.
+"""A run folder for the analysis: plan, bed and log as plain values, blocks and probes as frames, cells.
 
-It hides repeated blocks (a resumed run measures a cut block again: the later part counts) and what a cell is called.
-The records of streams are read when they are first asked for: a run of probes has none, a flood has millions.
-It judges nothing; that is for `findings`.
+It hides repeated blocks (a resumed run measures a cut block again: the later part counts) and the names of cells. The
+records of streams are read on first use: a run of probes has none, a flood has millions. It judges nothing; that is for
+`findings`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ WIRE = "wire"
 
 
 def against(devices: list[str], stated: str | None = None) -> list[tuple[str, str]]:
-    """Every (device, reference) that can be subtracted: a/a first, then over direct, over the wire, over the stated."""
+    """Return every (device, reference) that can be subtracted: a/a first, then over direct, the wire, the
+    stated one."""
     known = [one for one in devices if one not in (DIRECT, A_A)]
     over_direct = [(one, DIRECT) for one in [A_A, *known] if one in devices]
     over_wire = [(one, WIRE) for one in known if one != WIRE]
@@ -51,15 +52,15 @@ def against(devices: list[str], stated: str | None = None) -> list[tuple[str, st
 
 
 JUDGED = ("measure", "search")
-"""Purposes of blocks that figures are made of."""
+"""Purposes of the blocks from which figures are calculated."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds.
+    """The contents of a run folder.
 
-    `probes` has every probe with its block's factors: first those that were measured, then the warm-up, so that
-    `measured` is a part of it and no copy. Both are in the order of blocks and of sequence numbers.
+    `probes` has every probe with its block's factors: first the measured ones, then the warm-up, so that `measured` is
+    a slice and no copy. Both are in the order of blocks and sequence numbers.
     """
 
     folder: RunFolder
@@ -74,7 +75,7 @@ class Run:
 
     @cached_property
     def devices(self) -> list[str]:
-        """Every path that was measured: direct, a/a, then the devices in the plan's order."""
+        """Every measured path: direct, a/a, then the devices in the plan's order."""
         seen = self.blocks["device"].unique(maintain_order=True).to_list()
         streams = self.streams if "purpose" not in self.streams else self.streams.filter(purpose="measure")
         seen += [one for one in streams["device"].unique(maintain_order=True) if one not in seen]
@@ -83,7 +84,7 @@ class Run:
 
     @property
     def planned_devices(self) -> list[str]:
-        """The devices that the plan asks for."""
+        """The devices in the plan."""
         return [str(one) for one in self.plan.get("bed", {}).get("devices", [])]
 
     @property
@@ -99,26 +100,26 @@ class Run:
 
     @property
     def hypotheses(self) -> list[str]:
-        """The published hypotheses that the run is to test, by name."""
+        """The names of the published hypotheses that the run is to test."""
         return [str(one) for one in self.study.get("hypotheses", [])]
 
     @property
     def method(self) -> str:
-        """How the study goes about it: "pairs", "departures", "one-way", ..."""
+        """The method of the study: "pairs", "departures", "one-way", ..."""
         return str(self.study.get("method", DEFAULT))
 
     @property
     def sessions(self) -> int:
-        """How many beds the plan asks for, each made anew; what they found has the number of a part."""
+        """The number of sessions in the plan, each with a rebuilt bed; the part of a record numbers its session."""
         return int(self.plan.get("bed", {}).get("sessions", 1))
 
     @property
     def session(self) -> pl.Expr:
-        """The session of a row that has a part: the part's number, and 0 of every row where the run has one bed."""
+        """The session of a row with a part: the part's number, or 0 where the run has one bed."""
         return (pl.col("part").cast(pl.Int32) if self.sessions > 1 else pl.lit(0, pl.Int32)).alias("session")
 
     def sessions_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The session of each block of streams or probes; 0 of every block where the run has one bed."""
+        """Return the session of each block of streams or probes; 0 where the run has one bed."""
         found, (each, which) = self._session_of_block, np.unique(blocks, return_inverse=True)
         return np.array([found.get(block, 0) for block in each.tolist()], dtype=np.int64)[which]
 
@@ -131,12 +132,12 @@ class Run:
 
     @property
     def has_twins(self) -> bool:
-        """Whether the A/A control, or else the direct path, has a second link; the device has one, where it can."""
+        """Whether the A/A control, or else the direct path, has a second link; devices also have one, if possible."""
         return bool(self.plan.get("bed", {}).get("twins", False))
 
     @cached_property
     def second_blocks(self) -> set[int]:
-        """The blocks of streams that took the second link of their path's kind."""
+        """The blocks of streams over the second link of their path's kind."""
         return {block for block, event in self.trial_events.items() if event.get("link", 1) == 2}
 
     @property
@@ -146,20 +147,20 @@ class Run:
 
     @property
     def clock(self) -> str:
-        """The clock that departures and arrivals were read from."""
+        """The clock of departures and arrivals."""
         named = self.tables["probes"].field_metadata("departure_ns", "clock")
         named = named or self.table("streams").field_metadata("started_ns", "clock")
         return ", ".join(named) if named else "TAI"
 
     @cached_property
     def measured(self) -> pl.DataFrame:
-        """The probes without the warm-up, in the order of blocks and of sequence numbers."""
+        """The probes without the warm-up, in the order of blocks and sequence numbers."""
         warm_up = self.probes["warmup"]
         return self.probes.head(len(warm_up) - int(warm_up.sum()))
 
     @cached_property
     def paths(self) -> dict[tuple[str | None, int | None], PathInCell]:
-        """Every device in every cell that was measured, in the order of the tables."""
+        """Every device in every measured cell, in the order of the tables."""
         of_paths = self.blocks.group_by("device", "cell").agg("block")
         blocks = {(device, cell): own for device, cell, own in of_paths.iter_rows()}
         each = ((device, cell) for cell in self.cells for device in self.devices)
@@ -167,9 +168,9 @@ class Run:
         return {key: PathInCell(*key, self, own) for key, own in rows if len(own)}
 
     def path_by_path(self, *columns: str) -> Iterator[pl.DataFrame]:
-        """These columns of the measured probes of each path, one after another: of all at once they are gigabytes.
+        """Return these columns of the measured probes, path by path: all at once are gigabytes.
 
-        The first has no rows, so that there is always one.
+        The first frame has no rows, so that there is always one.
         """
         yield self.measured.clear().select(columns)
         for path in self.paths.values():
@@ -177,7 +178,7 @@ class Run:
 
     @cached_property
     def stamps(self) -> pl.DataFrame:
-        """How many measured probes (`len`) of each cell have which sources of stamps; null: they have none.
+        """The number of measured probes (`len`) of each cell by sources of timestamps; null: without timestamps.
 
         Columns: cell, departure_source, arrival_source, len.
         """
@@ -186,7 +187,7 @@ class Run:
         return of_paths.group_by(names).agg(pl.col("len").sum())
 
     def probes_of(self, blocks: Iterable[int], *columns: str) -> pl.DataFrame:
-        """These columns of the probes of some blocks, warm-up included, in their order."""
+        """Return these columns of the probes of some blocks, warm-up included, in order."""
         both = ((self.measured, self._ranges_of_measured), (self._warm_up, self._ranges_of_warm_up))
         blocks = list(blocks)
         found = pl.concat(gathered(frame.select(columns), ranges.rows(blocks)) for frame, ranges in both)
@@ -194,7 +195,7 @@ class Run:
 
     @property
     def recorded(self) -> pl.DataFrame:
-        """Of each block (`block`) how many probes were recorded, warm-up included (`len`)."""
+        """The number of recorded probes of each block (`block`), warm-up included (`len`)."""
         both = pl.concat(one.lengths for one in (self._ranges_of_measured, self._ranges_of_warm_up))
         return both.group_by("block").agg(pl.col("len").sum())
 
@@ -211,14 +212,14 @@ class Run:
         return RowRanges.of(self._warm_up)
 
     def table(self, name: str) -> Table:
-        """A table of the records, read once; one that this version does not declare is empty."""
+        """Return a table of the records, read once; one that this version does not declare is empty."""
         if name not in self.tables:
             self.tables[name] = read_table(self.folder.records, name) if name in TABLES else Table(name, pl.DataFrame())
         return self.tables[name]
 
     @cached_property
     def streams(self) -> pl.DataFrame:
-        """One row per block, role, flow and port of streams, of the last part that measured the block."""
+        """One row per block, role, flow and port of streams, from the last part that measured the block."""
         rows = self.table("streams").frame
         if not rows.height:
             return rows if rows.width else pl.DataFrame(schema={"device": pl.String})
@@ -229,35 +230,35 @@ class Run:
 
     @cached_property
     def sends(self) -> pl.DataFrame:
-        """Every packet that left, of the blocks that are judged."""
+        """Every packet sent, of the judged blocks."""
         return self._packets("sends")
 
     @cached_property
     def arrivals(self) -> pl.DataFrame:
-        """Every frame that arrived, of the blocks that are judged."""
+        """Every frame received, of the judged blocks."""
         return self._packets("arrivals")
 
     @cached_property
     def histograms(self) -> pl.DataFrame:
-        """What was counted in bins, of the blocks in `streams`."""
+        """The binned counts, of the blocks in `streams`."""
         return self._of_streams("histograms")
 
     @cached_property
     def exchanges(self) -> pl.DataFrame:
-        """The exchanges by which clocks were compared, of the blocks in `streams`."""
+        """The exchanges that compare clocks, of the blocks in `streams`."""
         return self._of_streams("exchanges")
 
     @cached_property
     def clock_lines(self) -> pl.DataFrame:
-        """What the exchanges say of the receiver's clock, of the blocks in `streams`.
+        """The lines of the receivers' clocks by exchanges, of the blocks in `streams`.
 
-        Streams over an emulator ask for no time, and have the lines of others.
+        Streams over an emulator make no exchanges, and borrow the lines of others.
         """
         return with_lent(self._of_streams("clock_lines"), self.streams, self._emulators)
 
     @cached_property
     def one_sided_blocks(self) -> set[int]:
-        """The blocks that have another's line of one side alone."""
+        """The blocks with a borrowed line from one side only."""
         return one_sided(self._of_streams("clock_lines"), self.streams, self._emulators)
 
     @cached_property
@@ -267,27 +268,27 @@ class Run:
 
     @cached_property
     def emulated(self) -> pl.DataFrame:
-        """What emulators wrote of every packet, of the blocks that are judged, in the part that measured the block."""
+        """The emulators' records of every packet, of the judged blocks, in the part that measured the block."""
         rows = read_table(self.folder.records, "packets", self.judged_blocks).frame
         return rows.join(self.streams.select("block", "part").unique(), on=["block", "part"], how="semi")
 
     @cached_property
     def trial_events(self) -> dict[int, dict[str, Any]]:
-        """The log's account of each trial of streams, by block: the last one, where a block was measured again."""
+        """The log's event of each trial of streams, by block: the last one, where a block was measured again."""
         lost = lost_blocks(self.log)
         told = in_parts(self.log, "stream-trial")
         return {int(event["block"]): event for part, event in told if (event["block"], part) not in lost}
 
     @cached_property
     def judged_blocks(self) -> set[int]:
-        """The blocks whose packets are looked at: measured, and not repeated since their sender missed its load."""
+        """The blocks whose packets are analysed: measured, and not repeated because the sender missed its load."""
         if "purpose" not in self.streams.columns:
             return set()
         measured = self.streams.filter(pl.col("purpose").is_in(JUDGED))["block"].unique().to_list()
         return {block for block in measured if self.trial_events.get(block, {}).get("kept", True)}
 
     def _packets(self, name: str) -> pl.DataFrame:
-        """A table with a row for each packet: read of the blocks that count alone, and held once."""
+        """Return a table with one row per packet: only of the judged blocks, and held once."""
         if name not in self.tables:
             self.tables[name] = read_table(self.folder.records, name, self.judged_blocks)
         rows = self._of_streams(name)
@@ -302,7 +303,7 @@ class Run:
 
 
 def load(path: Path) -> Run:
-    """The run in the folder at `path`; a folder without plan or records is refused."""
+    """Load the run in the folder at `path`; a folder without plan or records is refused."""
     folder = RunFolder(path)
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("blocks", "captures")}
@@ -326,7 +327,7 @@ def load(path: Path) -> Run:
 
 
 def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
-    """The cells of streams: what they vary in stands in the log, once for all and again with each trial."""
+    """Return the cells of streams: the log has their factors once for all and again with each trial."""
     told: dict[int, dict[str, Any]] = {}
     for event in log:
         if event.get("event") == "cells":
@@ -339,7 +340,7 @@ def _cells_of_streams(log: list[dict[str, Any]]) -> dict[int, Factors]:
 
 
 def _require_cells(rows: pl.DataFrame, run: Run) -> None:
-    """Refuse streams of cells that the log does not describe: nobody knows what was measured."""
+    """Refuse streams of cells that the log does not describe: their factors are unknown."""
     if "purpose" not in rows.columns or "cell" not in rows.columns:
         return
     measured = rows.filter(pl.col("purpose").is_in(JUDGED))["cell"].drop_nulls().unique().sort().to_list()
@@ -350,7 +351,7 @@ def _require_cells(rows: pl.DataFrame, run: Run) -> None:
 
 
 def _without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
-    """The rows without those of blocks that the log tells lost in the part that recorded them."""
+    """Return the rows without blocks that the log reports as lost in the part that recorded them."""
     lost = sorted(lost_blocks(log))
     if not lost or not rows.height:
         return rows
@@ -363,7 +364,7 @@ def _latest(blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
-    """Blocks over a twin as blocks of its device, whose second instance it is."""
+    """Rename blocks over a twin to its device; they are its second instance."""
     is_twin = pl.col("device").str.ends_with(TWIN)
     return blocks.with_columns(
         pl.when(is_twin).then(2).otherwise(1).cast(pl.Int8).alias("instance"), pl.col("device").str.strip_suffix(TWIN)
@@ -371,11 +372,11 @@ def _by_instance(blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 WORDS = ("departure_source", "arrival_source", "schedule")
-"""Columns of few words, which millions of rows have: each is held in a byte."""
+"""Columns with few distinct values and millions of rows: each value is held in a byte."""
 
 
 def _probes(folder: RunFolder, blocks: pl.DataFrame) -> tuple[pl.DataFrame, Table]:
-    """The probes with their block's factors, and the table without its rows; each part is held once, in `probes`."""
+    """Return the probes with their block's factors, and the table without rows; `probes` holds each part once."""
     own = blocks.select("block", "part", "device", "instance", "round", "visit", "cell", "schedule")
     kind = pl.Categorical(pl.Categories.random(physical=pl.UInt8))
     nothing, parts = no_rows("probes"), []
@@ -392,7 +393,7 @@ def _probes(folder: RunFolder, blocks: pl.DataFrame) -> tuple[pl.DataFrame, Tabl
 
 
 def _in_order(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all, sorted; those that are in order already are not copied."""
+    """Return the rows of all, sorted; sorted input is not copied."""
     rows = pl.concat(frames)
     same = pl.col("block") == pl.col("block").shift()
     after = (pl.col("block") > pl.col("block").shift()) | (same & (pl.col("seq") >= pl.col("seq").shift()))
@@ -400,7 +401,7 @@ def _in_order(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame, words: pl.DataType) -> pl.DataFrame:
-    """Probes with their block's factors; those of a block that another part measured again are left out."""
+    """Return probes with their block's factors; those of a block that another part measured again are left out."""
     rtt = (pl.col("arrival_ns") - pl.col("departure_ns")).alias("rtt")
     return probes.join(blocks, on=["block", "part"], how="inner").with_columns(pl.col(WORDS).cast(words), rtt)
 

@@ -1,6 +1,6 @@
-"""What the report's figures draw: thinned distributions, times and pairs. Columns are listed in the package's page.
+"""The samples that the report's figures draw: thinned distributions, times and pairs. The package's page lists columns.
 
-Deterministic thinning: the same records give the same samples, extremes included.
+Thinning is deterministic: the same records give the same samples, extremes included.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FACTOR_TYPES: dict[str, Any] = {
     **dict.fromkeys(("probe", "schedule", "kind", "engine", "to", "load_via", "pipe"), pl.String),
     **dict.fromkeys(("rate_pps", "rate_share", "load"), pl.Float64),
 }
-"""The factors of a cell that are no whole numbers."""
+"""The factors of a cell that are not integers."""
 
 
 def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, pl.DataFrame]:
-    """The samples of a run of pairs."""
+    """Return the samples of a run of pairs."""
     of_cells = {
         "rtt_quantiles": _quantiles(run),
         "timeline": _timeline(run),
@@ -52,7 +52,7 @@ def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, 
 
 
 def samples_of_series(run: Run) -> dict[str, pl.DataFrame]:
-    """The samples of long series of probes."""
+    """Return the samples of long series of probes."""
     of_cells = {"rtt_quantiles": _quantiles(run), "timeline": _timeline(run)}
     return {
         **{name: with_cells(run, frame) for name, frame in of_cells.items()},
@@ -61,7 +61,7 @@ def samples_of_series(run: Run) -> dict[str, pl.DataFrame]:
 
 
 def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
-    """The samples of a run that judges senders: every curve is a tool at one size and interval."""
+    """Return the samples of a run that judges senders: each curve is a tool at one size and interval."""
     curves = []
     for one in trials:
         if one.interval_ns:
@@ -73,7 +73,7 @@ def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
 
 
 def with_cells(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the factors of each row's cell beside it."""
+    """Add the factors of each row's cell."""
     cells = pl.DataFrame([{"cell": cell, **asdict(factors)} for cell, factors in run.cells.items()], schema=_CELLS)
     return frame.with_columns(pl.col("cell").cast(pl.Int32)).join(cells, on="cell", how="left")
 
@@ -105,7 +105,8 @@ def _quantiles(run: Run) -> pl.DataFrame:
 
 
 def curve_of(values: NDArray[np.float64]) -> pl.DataFrame:
-    """The share of values above each of a few, from all of them to one of them, evenly on a log scale of the share."""
+    """Return the share of values above each of some values, from all of them to one, evenly on a log scale of the
+    share."""
     ordered = np.sort(values)
     n = len(ordered)
     above = np.unique(np.round(np.geomspace(1, n, min(n, CURVE_POINTS))).astype(np.int64))[::-1]
@@ -125,7 +126,8 @@ def _timeline(run: Run) -> pl.DataFrame:
 
 
 def thinned(rows: pl.DataFrame, column: str, of: int | None = None) -> pl.DataFrame:
-    """Every k-th row, and the largest value of those left out between them. `of`: of how many, where rows are some."""
+    """Return every k-th row, and the largest of those left out between them. `of`: the total number, if `rows` is a
+    part."""
     stride = max(1, -(-(rows.height if of is None else of) // TIMELINE_POINTS))
     if stride == 1:
         return rows
@@ -169,7 +171,7 @@ def _own_departures(run: Run) -> pl.DataFrame:
 
 
 def departure_curves(errors: Iterable[tuple[str, NDArray[np.float64]]]) -> pl.DataFrame:
-    """The share of pacing errors (ns) above each of some sizes, by device."""
+    """Return the share of pacing errors (ns) above each of some sizes, by device."""
     schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
     curves = [pl.DataFrame(schema=schema)]
     for device, own in errors:

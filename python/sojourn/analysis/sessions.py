@@ -1,7 +1,7 @@
-"""Pair differences of several sessions as one figure: what it is over beds made anew, and what it is within one.
+"""Pair differences of several sessions as one figure: over rebuilt beds, and within one.
 
-A session's value is the arithmetic mean of its pair differences. Where a run has one bed alone, the figure is the mean
-over its pairs with Student's interval: that is repeatability, and it says nothing of another bed.
+A session's value is the arithmetic mean of its pair differences. Where a run has a single bed, the figure is the mean
+over its pairs with Student's interval: that is repeatability, and does not cover another bed.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_PAIRS = 2
-"""A session that was cut to fewer has no scatter of its own, and is left out."""
+"""A session cut to fewer pairs has no scatter of its own, and is left out."""
 
 NO_SESSION = -1
-"""Of rounds that were begun on one bed and ended on another."""
+"""The session of rounds that began on one bed and ended on another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean of pair differences; what stands beside it is None where the run has one bed.
+    """A mean of pair differences; its parts over beds are None where the run has one bed.
 
     `mean`, `pseudomedian` (Hodges and Lehmann's) and `within` count pairs.
     """
 
     mean: Interval
     pseudomedian: Interval
-    """Over beds that are centred on their common mean: how far beds differ is not taken for a tail."""
+    """Over beds centred on their common mean: differences between beds do not count as a tail."""
     within: Interval
-    """As if only the scatter within beds mattered: repeatability."""
+    """The interval if only the scatter within beds existed: repeatability."""
     between: Interval | None
-    """The standard deviation of beds made anew."""
+    """The standard deviation between rebuilt beds."""
     next_run: Interval | None
-    """Where the mean of another run of as many beds lies."""
+    """The mean of another run of as many beds, with its prediction interval."""
     sessions: int | None
     p: float | None
-    """Of a mean that is zero: by Student's t over sessions, or Wilcoxon's over the pairs of one bed."""
+    """The p of a mean of zero: by Student's t over sessions, or Wilcoxon's over the pairs of one bed."""
 
 
 def figure_of(differences: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Figure:
-    """The figure of differences (NaN: none) by their sessions; all of one session: one bed.
+    """Return the figure of differences (NaN: none) by their sessions; a single session is one bed.
 
-    Beside sessions of two pairs and more, one of a single pair is left out: of the mean, and of what is counted.
+    Besides sessions of at least two pairs, a session of a single pair is left out, of the mean and of the counts.
     """
     used = ~np.isnan(differences) & (session != NO_SESSION)
     d, of = differences[used], session[used]
     if len(np.unique(of)) < 2:
         mean = student_t(d, level)
-        if len(d) < least_pairs(level):  # so few show nothing of the shape of their scatter
+        if len(d) < least_pairs(level):  # so few do not show the shape of their scatter
             mean = Interval(mean.estimate, None, None, level, len(d))
         return Figure(mean, hodges_lehmann(d, level), mean, None, None, None, signed_rank_p(d))
     counted = np.isin(of, [one for one in np.unique(of) if (of == one).sum() >= LEAST_PAIRS])
@@ -79,7 +79,7 @@ def figure_of(differences: NDArray[np.float64], session: NDArray[np.int64], leve
 
 
 def across(d: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> AcrossSessions | None:
-    """What differences without gaps say over sessions; None where fewer than two sessions have pairs enough."""
+    """Combine differences without gaps over sessions; None where fewer than two sessions have enough pairs."""
     several = [d[session == one] for one in np.unique(session) if one != NO_SESSION]
     several = [one for one in several if len(one) >= LEAST_PAIRS]
     if len(several) < 2:
@@ -90,7 +90,7 @@ def across(d: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.
 
 
 def beds_in(session: NDArray[np.int64] | None) -> int | None:
-    """Of how many sessions something is; None where it is of one, or the run has one bed."""
+    """Return the number of sessions; None for one, or where the run has one bed."""
     if session is None:
         return None
     found = {one for one in np.unique(session).tolist() if one != NO_SESSION}
@@ -98,7 +98,8 @@ def beds_in(session: NDArray[np.int64] | None) -> int | None:
 
 
 def beds_counted(session: NDArray[np.int64]) -> int | None:
-    """Over how many sessions `figure_of` judges values: those of two and more, where there are two; None: of one."""
+    """Return the number of sessions that `figure_of` uses: those of at least two pairs, if there are two; None
+    for one."""
     names, counts = np.unique(session[session != NO_SESSION], return_counts=True)
     if len(names) < 2:
         return None
@@ -107,12 +108,12 @@ def beds_counted(session: NDArray[np.int64]) -> int | None:
 
 
 def middle(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:
-    """The pseudomedian (Hodges and Lehmann's) of values of one session; of several, their mean, judged over them."""
+    """Return the pseudomedian (Hodges and Lehmann's) of values of one session; of several, their mean over sessions."""
     return hodges_lehmann(values, level) if beds_in(session) is None else figure_of(values, session, level).mean
 
 
 def beside(quantity: str, figure: Figure, unit: str) -> list[tuple[str, str, Interval, str]]:
-    """What stands beside a mean over several beds: within one of them, another run's, and how far beds differ."""
+    """Return the parts of a mean over several beds: within one of them, another run's, and between beds."""
     if figure.between is None or figure.next_run is None:
         return []
     return [
@@ -123,7 +124,7 @@ def beside(quantity: str, figure: Figure, unit: str) -> list[tuple[str, str, Int
 
 
 def beside_latency(figure: Figure) -> list[tuple[str, str, Interval, str]]:
-    """What stands beside a device's latency: its pseudomedian too."""
+    """Return the parts of a device's latency: its pseudomedian too."""
     found = [("device_latency", "hodges_lehmann", figure.pseudomedian, "ns")]
     if figure.between is not None and figure.next_run is not None:
         found += [
@@ -135,7 +136,7 @@ def beside_latency(figure: Figure) -> list[tuple[str, str, Interval, str]]:
 
 
 def by_session(values: NDArray[np.float64], session: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rows without gaps as the means of their sessions, in the order of the sessions' numbers."""
+    """Return rows without gaps as the means of their sessions, in the order of the sessions' numbers."""
     return np.array([values[session == one].mean(axis=0) for one in np.unique(session)], dtype=np.float64)
 
 

@@ -1,6 +1,6 @@
-"""Findings about settings of ports and hosts: not taken, changed, not restored, unlike at two ends, delaying frames.
+"""Findings about settings of ports and hosts: not applied, changed, not restored, different at two ends, delaying.
 
-It reads what the bed wrote down of them, in the log and in bed.json; what delays frames was judged there.
+Reads the bed's records of them, in the log and in bed.json; the bed decided which settings delay frames.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 COMPARED = ("coalescing", "rings")
-"""Of each port, what should be alike at the two ends of a path."""
+"""The settings of a port that should be equal at the two ends of a path."""
 
 
 def settings(run: Run) -> Iterator[Finding]:
-    """All of them, each kind once; the sentence is of the first place."""
+    """Return the findings, each kind once; the sentence is of the first place."""
     rows = settings_of(run.log)
     yield from _one(
         "setting_not_taken",
@@ -48,7 +48,7 @@ def _one(name: str, rows: list[SettingRow], sentence: Any) -> Iterator[Finding]:
 
 
 def _unlike_ends(run: Run) -> Iterator[Finding]:
-    """Paths whose two ends have other settings."""
+    """Return the paths whose two ends have different settings."""
     stable = run.bed.get("stable", {})
     hosts = stable.get("hosts") or {}
     found: dict[Place, list[str]] = {}

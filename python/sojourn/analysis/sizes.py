@@ -1,8 +1,8 @@
-"""Latency as a + b times size: for whole paths and for devices, a line per round, judged over rounds.
+"""Latency as a + b times size: for whole paths and for devices, one line per round, with intervals over rounds.
 
-The size of a round trip is the mean of its request and response frames. Half the round trip over that size has the
-same slope and intercept as the papers' one-way formula ("allowing for the 64-byte request"), and one rule serves
-ICMP, ping-pong and request-response. It does not fit where a plan has only one size.
+The size of a round trip is the mean of its request and response frames. Half the round trip over that size has the same
+slope and intercept as the papers' one-way formula ("allowing for the 64-byte request"), and one rule serves ICMP,
+ping-pong and request-response. There is no fit where a plan has only one size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BySize:
-    """One-way times of a device (against a reference, or of the whole path) per round (rows) and size (columns).
+    """One-way times of a device (over a reference, or of the whole path) per round (rows) and size (columns).
 
     Of a run of several sessions, a row is the mean of a session's rounds.
     """
@@ -42,21 +42,21 @@ class BySize:
     one_way: NDArray[np.float64]
     probes: int
     over: Over
-    """What makes an interval of the values of rows."""
+    """The estimator of an interval from the values of rows."""
 
     def line(self) -> Line:
-        """The fitted line."""
+        """Return the fitted line."""
         return fit(self.sizes, self.one_way, over=self.over)
 
     def at_each_size(self) -> list[Interval]:
-        """The latency at each size."""
+        """Return the latency at each size."""
         return [self.over(column, 0.95) for column in self.one_way.T]
 
 
 def by_size(run: Run, rounds: Rounds) -> list[BySize]:
-    """Every probe with two sizes or more, for every path and device; cells that differ otherwise are averaged.
+    """Return every probe with at least two sizes, for every path and device; cells that differ otherwise are averaged.
 
-    Frames beyond the MTU travel as fragments and are on no line.
+    Frames beyond the MTU travel as fragments and are excluded.
     """
     whole: list[tuple[str, str | None]] = [(one, None) for one in rounds.devices if one != A_A]
     wanted = whole + [pair for pair in rounds.pairs() if pair[0] != A_A]
@@ -70,7 +70,7 @@ def by_size(run: Run, rounds: Rounds) -> list[BySize]:
 
 
 def size_rows(fits: list[BySize]) -> list[Row]:
-    """Intercept and slope of every fit."""
+    """Return intercept and slope of every fit."""
     rows = []
     for one in fits:
         line = one.line()
@@ -83,7 +83,7 @@ def size_rows(fits: list[BySize]) -> list[Row]:
 
 
 def lies_on_line(run: Run, cell: int, probe: str) -> bool:
-    """Whether a cell is of this probe, and whole in one frame."""
+    """Return whether a cell is of this probe, and its messages fit in one frame."""
     factors = run.cells[cell]
     longest = int(run.plan.get("bed", {}).get("mtu", 1500)) + RAW_OVERHEAD
     return factors.probe == probe and max(factors.frame_bytes or 0, factors.response_frame_bytes or 0) <= longest

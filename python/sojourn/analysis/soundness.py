@@ -1,6 +1,6 @@
-"""Are the figures sound: a direct link that equals itself, estimators that agree, no device faster than none.
+"""Check the figures: a direct link that equals itself, estimators that agree, no device faster than none.
 
-Whether there are pairs and beds enough is asked of every method at once (`too_few`).
+`too_few` checks for every method whether there are enough pairs and beds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def soundness_findings(rows: list[Row], bed_ns: float, control: Interval | None) -> list[Finding]:
-    """What is wrong with the device latencies; `control` is an A/A difference that is not zero, if it is not."""
+    """Return findings about the device latencies; `control` is an A/A difference significantly different from zero, or
+    None."""
     latencies = [row for row in rows if row.quantity == "device_latency" and row.statistic in ("mean", "pooled")]
     return [*_a_a_nonzero(control), *_below_floor(latencies, bed_ns), *_estimators_disagree(rows)]
 
@@ -35,7 +36,8 @@ def _a_a_nonzero(control: Interval | None) -> Iterator[Finding]:
 
 
 def _estimators_disagree(rows: list[Row]) -> Iterator[Finding]:
-    """Where the mean lies outside the interval of the pseudomedian: a few pairs are far off, on one side."""
+    """Return a finding where the mean lies outside the interval of the pseudomedian: a few pairs are far off on one
+    side."""
     means = {
         (row.device, row.reference, row.cell): row.value.estimate
         for row in rows
@@ -60,7 +62,7 @@ def _estimators_disagree(rows: list[Row]) -> Iterator[Finding]:
 
 
 def _below_floor(rows: list[Row], bed_ns: float) -> Iterator[Finding]:
-    """Below zero by more than the bed resolves, over all cells: no device takes time away."""
+    """Return findings for latencies below zero by more than the resolution, over all cells: no device saves time."""
     for row in rows:
         value = row.value
         pooled = row.statistic == "pooled" and row.reference == DIRECT and row.device != A_A

@@ -1,6 +1,6 @@
-"""How narrow the headline's interval is after so many sessions, and what a run that ended by it says of its end.
+"""The width of the headline's interval after each number of sessions, and the finding of a run that ended by it.
 
-Earlier looks are those that the run's log has. `statistics.stopping` has the rule, and `look` is the program that asks.
+Earlier checks are in the run's log. `statistics.stopping` has the rule; `look` is the program that runs it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ NS = "ns"
 
 
 def earlier(run: Run) -> list[Look]:
-    """The looks after sessions before."""
+    """Return the checks after earlier sessions."""
     events = (one for one in run.log if one.get("event") == LOOKED and one.get("half") is not None)
     return [Look(int(one["sessions"]), float(one["half"]), float(one["target"])) for one in events]
 
 
 def judged(head: Row | None, asked: Width, before: list[Look]) -> dict[str, Any]:
-    """What the headline's interval says after the looks before; a problem where it has none over sessions."""
+    """Return the state of the headline's interval, given the earlier checks; a problem where it has none over
+    sessions."""
     if head is None:
         return {"problem": "the study has no headline figure so far"}
     if asked.nanos is not None and head.unit != NS:
@@ -56,14 +57,14 @@ def judged(head: Row | None, asked: Width, before: list[Look]) -> dict[str, Any]
 
 
 def in_words(value: float, unit: str) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     return micro(value) if unit == NS else f"{value:.3g} {unit}"
 
 
 def ended(run: Run) -> Iterator[Finding]:
-    """That the run ended by its interval, or before its interval was as narrow as it was asked to be.
+    """Return a finding if the run ended by its interval, or before its interval was as narrow as requested.
 
-    A run that was given a time alone ends as it was asked to: nothing is to be said.
+    A run that was only given a time has no finding.
     """
     if not run.study.get("until"):
         return
@@ -91,7 +92,7 @@ def ended(run: Run) -> Iterator[Finding]:
 
 
 def short_of(last: Look, until: str) -> str:
-    """What the last interval lacks of one that ends a run."""
+    """Return what the last interval lacks of one that ends a run."""
     ratio = last.half / last.target
     said = f"the headline's interval is {ratio:.2g} times as wide as requested ({until})"
     if ratio > 1:

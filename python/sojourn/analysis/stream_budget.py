@@ -1,8 +1,8 @@
-"""What budgets of one-way delays and of rates are made of: scatter over trials or beds, clocks, stamps.
+"""The parts of budgets of one-way delays and rates: scatter over trials or beds, clocks, timestamps.
 
-A delay by two clocks has two components of their offset: what exchanges scatter by, which the instrument states as a
-95 % error, and the asymmetry of the ways of these exchanges, which nothing in a run measures and which the maximum
-error bounds. A difference of delays has the sum of both paths' errors.
+A delay by two clocks has two components of their offset: the scatter of exchanges, which the instrument states as a 95
+% error, and the asymmetry of their two directions, which nothing in a run measures and which the maximum error bounds.
+A difference of delays has the sum of both paths' errors.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ ANOTHER_BED = "another bed"
 
 
 def delay_budget(run: Run, rows: list[Row], name: str, row: Row, *, paths: int = 2, what: str = "trials") -> Stated:
-    """The budget of a one-way delay (`paths` 1), or of the difference of two (2), one of `rows`.
+    """Return the budget of a one-way delay (`paths` 1), or of the difference of two (2), one of `rows`.
 
-    `what` names the independent values that the row's interval is over, where it is not over beds.
+    `what` names the independent values behind the row's interval, where it is not over beds.
     """
     entries = [*scatter_of(rows, row, what), *clocks(row), *stamps(run, row, paths), BOOTS]
     return Stated(name, row, tuple(entries), uncovered(row))
 
 
 def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
-    """The scatter between beds where the row is over several, else that within its one bed."""
+    """Return the scatter between beds for a row over several, else that within its one bed."""
     if row.sessions is not None:
         of = "" if row.value.n == row.sessions else f"{row.value.n} {what} on "  # a quantile's clusters are beds
         said = f"{of}{row.sessions} beds, each made anew"
@@ -55,12 +55,12 @@ def scatter_of(rows: list[Row], row: Row, what: str) -> list[Entry]:
 
 
 def uncovered(row: Row) -> tuple[str, ...]:
-    """What the expanded uncertainty does not hold, in words."""
+    """Return what the expanded uncertainty does not cover, in words."""
     return (OTHER_DAYS,) if row.sessions is not None else (OTHER_DAYS, ANOTHER_BED)
 
 
 def clocks(row: Row) -> list[Entry]:
-    """The offset between two clocks; none where one clock stamped both ends."""
+    """Return the offset between two clocks; zero where one clock timestamped both ends."""
     bound, error95 = row.clock_bound_ns, row.clock_error95_ns
     if not bound:
         why = "both ends read one clock" if bound == 0 else "this figure has no offset between clocks in it"
@@ -75,7 +75,7 @@ def clocks(row: Row) -> list[Entry]:
 
 
 def stamps(run: Run, row: Row, paths: int) -> list[Entry]:
-    """Where stamps are taken, their resolution, and the rate of the clock that they are read from."""
+    """Return the points of timestamping, the resolution, and the rate of the clock."""
     points = "points of timestamping"
     where = row.source or "the stamps of the records"
     if " and " in where:
@@ -94,7 +94,8 @@ def stamps(run: Run, row: Row, paths: int) -> list[Entry]:
 
 
 def step_of(run: Run) -> int | None:
-    """The step in ns that all stamps are multiples of, up to a constant; None where no packet was recorded."""
+    """Return the step in ns of which all timestamps are multiples, up to a constant; None where no packet was
+    recorded."""
     steps = []
     for table, column in ((run.arrivals, "arrival_ns"), (run.sends, "departure_ns")):
         if column in table.columns and (times := table[column].drop_nulls()).len() > 1:

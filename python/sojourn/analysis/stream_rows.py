@@ -76,7 +76,7 @@ BESIDE = (ACTUAL, ROUND_TRIP, RESPONSE, BETWEEN_TAPS)
 
 CLOCK_ERRORS = ("clock_bound_ns", "clock_error95_ns")
 OF_MEANS = ("mean", "within_bed", "next_run", "between_beds")
-"""Statistics that leave out beds of one trial, beside others."""
+"""Additional statistics that leave out beds with one trial."""
 
 OPEN_LOOPS = ("regular", "poisson")
 A_A_LEVELS = (0.999, 0.99, 0.95)
@@ -161,7 +161,7 @@ def mean_of(row: Row, trials: pl.DataFrame, column: str | pl.Expr) -> Row:
 
 
 def beside_rows(run: Run, trials: pl.DataFrame, quantity: str, column: str | pl.Expr, unit: str) -> list[Row]:
-    """What stands beside the mean of a number of each trial, where there are several sessions."""
+    """What is reported with the mean of the trials' values, where there are several sessions."""
     figure = figure_of(*of_trials(trials, column))
     return [mean_of(trial_row(run, trials, *one), trials, column) for one in beside(quantity, figure, unit)]
 

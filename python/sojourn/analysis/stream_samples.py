@@ -29,10 +29,10 @@ BULK = (0.001, 0.995)
 """A histogram shows this part of the delays in equal bins; a tail on the same axis would hide the bulk."""
 
 ROUNDED_NS = 2.0
-"""What the difference of two timestamps in whole ns varies by at most, where the ticks between them are as many."""
+"""The largest variation of a difference of two timestamps in whole ns, with equally many ticks between them."""
 
 LEAST_GROUPS = 4
-"""Ticks apart from which their length is estimated."""
+"""The least number of gaps between groups of ticks for estimating the tick's length."""
 
 
 def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
@@ -50,7 +50,7 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
         "attempts": attempts(run),
     }
     placed = {name: with_cells(run, frame) for name, frame in found.items()}
-    # The curve's own column of that name, beside the cell's.
+    # The curve's own column of that name, not the cell's.
     return placed | {"pacing_errors": departure_samples(run, of.errors)}
 
 
@@ -138,10 +138,10 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
 
 
 def timestamp_step(values: NDArray[np.float64], low: float) -> tuple[float, float]:
-    """What lies between two values that may follow each other, and where the first of them is.
+    """Return the step between two adjacent possible values, and the location of the first.
 
-    A clock of 54 MHz ticks each 18.519 ns, and timestamps are whole ns: values lie in groups of up to three, which are
-    as far apart as the ticks.
+    A clock of 54 MHz ticks each 18.519 ns, and timestamps are whole ns: values lie in groups of up to three, spaced
+    like the ticks.
     """
     each = np.unique(np.round(values, 3))
     apart = np.diff(each)
@@ -153,7 +153,7 @@ def timestamp_step(values: NDArray[np.float64], low: float) -> tuple[float, floa
     middles = (firsts + lasts) / 2
     from_first = middles - middles[0]
     tick, reach = float(np.diff(middles).min()), 2.0
-    while True:  # farther and farther groups, for each makes the tick known better
+    while True:  # ever wider spans: each refines the tick
         near = from_first <= reach * tick
         ticks = np.round(from_first[near] / tick)
         if ticks.any():

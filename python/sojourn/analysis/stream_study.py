@@ -129,14 +129,14 @@ class Gathered:
         self.add_instances(several)
 
     def add_instances(self, cells: Iterable[int]) -> None:
-        """Add what the second links of paths differ by from their first in these cells, by mean delays."""
+        """Add the differences of the paths' second links from their first in these cells, by mean delays."""
         found = apart(self.run, self.summaries, "mean", list(cells), share=False)
         self.rows.extend(instance_rows(self.run, found, "ns", "mean one-way delays"))
         if A_A not in self.run.devices:
             self.findings.extend(control_findings(found, "ns"))
 
     def add_instances_of(self, column: str, what: str, *, share: bool) -> None:
-        """The same by a number of each trial, as a share of its mean or as it is; with the A/A control's finding."""
+        """Add the same by a column of trials, relative to its mean or absolute; with the A/A control's finding."""
         found = apart(self.run, self.trials, column, list(self.run.cells), share=share)
         self.rows.extend(instance_rows(self.run, found, "1", what))
         self.findings.extend(control_findings(found, "1"))

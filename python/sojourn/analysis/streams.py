@@ -129,7 +129,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 LOAD_FLOWS = 101
-"""Flows from here on are background load: they share the block of the trial that they disturb."""
+"""Flows from this number on are background load: they share the block of the trial that they load."""
 
 L1_OVERHEAD = 20
 """Preamble, start of frame and the least gap: what a frame takes on the wire besides itself."""
@@ -148,7 +148,7 @@ SENT = {
     "started_ns": "started_ns",
     "schedule": "schedule",
 }
-"""Columns of a sender's row of `streams`, and their names beside the receiver's."""
+"""Columns of a sender's row of `streams`, and their names in a row with the receiver's columns."""
 
 COUNTS = ("first", "duplicated", "reordered", "late", "corrupted", "unexpected", "local_drops", "lost", "excess")
 
@@ -165,7 +165,7 @@ Differences = dict[At, float]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A number for each trial of one path in one cell, in the order of rounds and visits."""
+    """One number per trial of one path in one cell, in the order of rounds and visits."""
 
     device: str
     cell: int
@@ -174,7 +174,7 @@ class Series:
     values: NDArray[np.float64]
 
     def by_round(self) -> Differences:
-        """The mean of each round's visits; a round that lacks a visit, or was split over two beds, has none."""
+        """Return the mean of each round's visits; a round that lacks a visit, or was split over two beds, has none."""
         finite = np.isfinite(self.values)
         rounds, sessions = self.rounds[finite], self.sessions[finite]
         return {
@@ -184,7 +184,7 @@ class Series:
 
 
 def over_trials(values: NDArray[np.float64], level: float = 0.95, session: NDArray[np.int64] | None = None) -> Interval:
-    """The middle of a number that each trial has one of: Hodges-Lehmann, or Student's where trials are few.
+    """Return the location of a number per trial: Hodges-Lehmann, or Student's where trials are few.
 
     Of trials of several sessions it is the mean, with an interval over sessions (`sessions.figure_of`).
     """
@@ -197,20 +197,20 @@ def over_trials(values: NDArray[np.float64], level: float = 0.95, session: NDArr
 
 
 def over_column(trials: pl.DataFrame, column: str | pl.Expr, level: float = 0.95) -> Interval:
-    """`over_trials` of a column of trials, or of what is computed of their columns; nulls are left out."""
+    """Return `over_trials` of a column, or of an expression over columns; nulls are left out."""
     values, session = of_trials(trials, column)
     return over_trials(values, level, session)
 
 
 def of_trials(trials: pl.DataFrame, column: str | pl.Expr) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A column of trials without its nulls, and the session of each value."""
+    """Return a column of trials without its nulls, and the session of each value."""
     value = pl.col(column) if isinstance(column, str) else column
     known = trials.select(value.cast(pl.Float64).alias("value"), "session").drop_nulls()
     return known["value"].to_numpy(), known["session"].to_numpy().astype(np.int64)
 
 
 def share_of(trials: pl.DataFrame, counted: NDArray[np.float64], of: NDArray[np.float64]) -> Interval:
-    """The share of all that is counted, by Korn and Graubard: the trial is the cluster, or the session of several."""
+    """Return the share of all that is counted, by Korn and Graubard: clusters are trials, or sessions if several."""
     session = trials["session"].to_numpy()
     if beds_in(session):
         which = np.unique(session, return_inverse=True)[1]
@@ -219,20 +219,20 @@ def share_of(trials: pl.DataFrame, counted: NDArray[np.float64], of: NDArray[np.
 
 
 def sessions_of(trials: pl.DataFrame) -> int | None:
-    """Over how many sessions trials are; None where the run has one bed."""
+    """Return the number of sessions of trials; None where the run has one bed."""
     return beds_in(trials["session"].to_numpy().astype(np.int64))
 
 
 def kept_blocks(run: Run) -> set[int]:
-    """The blocks that count: a trial that was repeated because its sender missed the load does not."""
+    """Return the blocks that count: not a trial that was repeated because its sender missed the load."""
     told = {block for block, event in run.trial_events.items() if event.get("kept", True)}
     return told if run.trial_events else set(run.streams["block"].to_list())
 
 
 def flows_of(run: Run) -> pl.DataFrame:
-    """One row per trial, flow and receiving port: what was asked, sent and received, and at which rates.
+    """Return one row per trial, flow and receiving port: configured, sent and received frames and rates.
 
-    Trials that were measured and count; `received_pps` is over the time from the first frame to the last.
+    Only measured trials that count; `received_pps` is over the time from the first frame to the last.
     """
     measured = run.streams.filter(
         (pl.col("purpose") == "measure")
@@ -244,14 +244,14 @@ def flows_of(run: Run) -> pl.DataFrame:
 
 
 def _known_late(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """Lateness is null where the receiver, who counts it, had a clock of its own, or sees bytes of TCP alone."""
+    """Set lateness to null where the receiver, which counts it, had another clock, or sees only bytes of TCP."""
     shared = sorted(shared_blocks(run.clock_lines, run.streams))
     is_known = pl.col("block").is_in(shared) & (pl.col("via") != "tcp")
     return flows.with_columns(late=pl.when(is_known).then(pl.col("late")))
 
 
 def receivers(streams: pl.DataFrame) -> pl.DataFrame:
-    """The rows of receivers of data: those who receive answers sit on the sender's host and are called after it."""
+    """Return the rows of receivers of data; receivers of answers are on the sender's host, and named after it."""
     return streams.filter((pl.col("role") == "receive") & ~pl.col("who").str.starts_with("a"))
 
 
@@ -267,7 +267,7 @@ def _joined(streams: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
 
 
 def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
-    """One row per trial and receiving port, its flows together: counts are sums, rates are of all of them."""
+    """Return one row per trial and receiving port, its flows together: counts are sums, rates are of all of them."""
     received = pl.col("first").sum() - 1
     span = (pl.col("last_ns").max() - pl.col("first_ns").min()).cast(pl.Float64)
     counts = [one for one in COUNTS if one != "late"]
@@ -290,7 +290,7 @@ def trials_of(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def series(trials: pl.DataFrame, column: str | pl.Expr) -> dict[tuple[str, int], Series]:
-    """A number of every trial, by path and cell; trials that have none are left out."""
+    """Return a number of every trial, by path and cell; nulls are left out."""
     value = pl.col(column) if isinstance(column, str) else column
     named = trials.select("device", "cell", "round", "visit", "session", value.cast(pl.Float64).alias("value"))
     rows = named.drop_nulls().sort("device", "cell", "round", "visit")
@@ -308,9 +308,9 @@ def series(trials: pl.DataFrame, column: str | pl.Expr) -> dict[tuple[str, int],
 
 
 def differences(of: Series | None, less: Series | None) -> Differences:
-    """One difference for each round that both have, each side the mean of its visits.
+    """Return one difference for each round that both have, each side the mean of its visits.
 
-    A round that was begun on one bed and ended on another has none.
+    A round that began on one bed and ended on another has none.
     """
     if of is None or less is None:
         return {}
@@ -319,45 +319,45 @@ def differences(of: Series | None, less: Series | None) -> Differences:
 
 
 def across(rows: Sequence[Differences]) -> Differences:
-    """The mean over several rows of differences, of each round that all of them have."""
+    """Return the mean over several rows of differences, for each round that all of them have."""
     rounds = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
     return {at: float(np.mean([row[at] for row in rows])) for at in rounds}
 
 
 def values_of(pairs: Differences) -> NDArray[np.float64]:
-    """The differences without their rounds."""
+    """Return the differences without their rounds."""
     return np.array(list(pairs.values()), dtype=np.float64)
 
 
 def sessions_of_pairs(pairs: Differences) -> NDArray[np.int64]:
-    """The session of each difference."""
+    """Return the session of each difference."""
     return np.array([at.session for at in pairs], dtype=np.int64)
 
 
 def over_pairs(pairs: Differences, level: float = 0.95) -> Interval:
-    """`over_trials` of differences."""
+    """Return `over_trials` of differences."""
     return over_trials(values_of(pairs), level, sessions_of_pairs(pairs))
 
 
 def whole_rounds(sessions: NDArray[np.int64], rounds: NDArray[np.int64], visits: int) -> list[At]:
-    """The rounds of these trials of one path and cell that have all their visits on one bed."""
+    """Return the rounds of these trials of one path and cell that have all their visits on one bed."""
     found, counts = np.unique(np.stack([sessions, rounds]), axis=1, return_counts=True)
     return [At(int(session), int(at)) for (session, at), n in zip(found.T, counts, strict=True) if n == visits]
 
 
 def elapsed_s(run: Run, column: str) -> pl.Expr:
-    """Seconds since the first stream of the run."""
+    """Return the seconds since the first stream of the run."""
     start = run.streams["started_ns"].min()
     return (pl.col(column) - pl.lit(start, dtype=pl.Int64)).cast(pl.Float64) / 1e9
 
 
 def in_order(run: Run, found: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Paths and cells in the order of the tables: by cell, and the paths as the plan has them."""
+    """Return paths and cells in the order of the tables: by cell, then paths in the plan's order."""
     paths = {device: place for place, device in enumerate(run.devices)}
     return sorted(set(found), key=lambda at: (at[1], paths.get(at[0], len(paths))))
 
 
 def worst_of(rows: pl.DataFrame, column: str) -> float | None:
-    """The largest number of a column, None where there is none."""
+    """Return the largest number of a column; None where there is none."""
     worst = rows[column].max() if column in rows.columns else None
     return float(worst) if isinstance(worst, int | float) else None

@@ -1,7 +1,7 @@
-"""What a method makes of a run: its rows, what makes them doubtful, the tested hypotheses, samples, and its sentence.
+"""The result of a method for a run: its rows, findings, tested hypotheses, samples, and its sentence.
 
-Every method is a module with one `study(run)` that returns this; the package's `METHODS` names them. The dispatcher
-marks the rows with the findings, judges, and writes; a method does none of that.
+Every method is a module with a `study(run)` that returns this; the package's `METHODS` names them. The dispatcher marks
+the rows with the findings, judges, and writes; a method does none of that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """The outcome of a method: `sentence` has no full stop, `samples` are written under their names."""
+    """The result of a method: `sentence` has no full stop, `samples` are written under their names."""
 
     rows: list[Row]
     findings: list[Finding]
@@ -29,19 +29,19 @@ class Study:
     hypotheses: list[Outcome] = field(default_factory=list)
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
-    """Configured against measured, each with its verdict (`emulator.checks`)."""
+    """Configured against measured values, each check with its verdict (`analysis.checks`)."""
     headline: Row | None = None
-    """The one measurand that the sentence begins with, where the method has it; else what is pooled over cells."""
+    """The row of the measurand that the sentence begins with, if the method has one; else the pooled figure counts."""
 
 
 class Method(Protocol):
-    """A module that can make a study of a run, and state the budgets of its headline figures.
+    """A module that makes a study of a run, and states the budgets of its headline figures.
 
     A method without a headline figure has no `budgets`.
     """
 
     def study(self, run: Run) -> Study:
-        """Everything that this method says of the run."""
+        """Return the method's results for the run."""
 
     def budgets(self, run: Run, study: Study) -> list[Stated]:
-        """The uncertainty budgets of what `study` gave."""
+        """Return the uncertainty budgets of the headline figures of `study`."""

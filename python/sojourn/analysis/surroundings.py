@@ -1,6 +1,6 @@
-"""What the machine was doing meanwhile, from bed.json and the log: other work, stolen time, offloads, news of devices.
+"""The state of the machine during a run, from bed.json and the log: other work, stolen time, offloads, device reports.
 
-It reads facts that others took; where they are missing it says nothing.
+Reads facts that other modules recorded; missing facts give no finding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 STOLEN = 0.01
-"""A hypervisor that gives more of our time than this to others is a neighbour to mention."""
+"""The least share of our time that a hypervisor gives to others for a finding."""
 
 HEAVY = 0.5
-"""Of all processors' time: from here on a frame finds the core that it needs taken more often than free, and the median
-of what is measured is that of a busy machine."""
+"""Of all processors' time: from this share on a frame finds its core busy more often than idle, and the median of what
+is measured is that of a busy machine."""
 
 JOINING = (
     "tx-checksumming",
@@ -33,11 +33,11 @@ JOINING = (
     "generic-receive-offload",
     "large-receive-offload",
 )
-"""Offloads that join, split or leave unfinished what they hand on."""
+"""Offloads that merge or split frames, or leave their checksums unfinished."""
 
 
 def contended(run: Run) -> Iterator[Finding]:
-    """Other work on the machine, as it was watched, else as its load tells; simulated time knows none."""
+    """Return findings about other work on the machine, as watched, else by its load; none for simulated time."""
     said = sorted((event for event in run.log if event.get("event") == "contended"), key=_cores_of_others)
     processors = _at(run.bed, "stable", "machine", "cpu", "online")
     for event in said[-1:]:
@@ -59,7 +59,7 @@ def contended(run: Run) -> Iterator[Finding]:
 
 
 def offloads(run: Run) -> Iterator[Finding]:
-    """Offloads that were asked for, or found switched on at a link of the bed."""
+    """Return a finding for offloads that were requested, or were on at a link of the bed."""
     if run.plan.get("bed", {}).get("offloads") is True:
         yield Finding("offload_on", "bed.offloads is enabled: frames may be joined, split or checksummed late")
         return
@@ -78,7 +78,8 @@ def offloads(run: Run) -> Iterator[Finding]:
 
 
 def disturbed(run: Run) -> Iterator[Finding]:
-    """What emulators said while they ran (a port went down, a clock was set), and what of a device did not last."""
+    """Return the emulators' reports during the run (a port went down, a clock was set), and parts of devices that
+    broke."""
     ends = [event for event in run.log if event.get("event") == "emulator-ended"]
     told = [(end, said) for end in ends for said in _at(end, "report", "said") or []]
     for end, said in told[:1]:
@@ -96,7 +97,7 @@ def disturbed(run: Run) -> Iterator[Finding]:
 
 
 def lost(run: Run) -> Iterator[Finding]:
-    """What the run lost to a host, a link or its own end, by name; what was measured again doubts nothing."""
+    """Return what the run lost to a host, a link or its own end; blocks that were measured again raise no doubt."""
     missing = still_lost(run.log)
     again = [one for one in lost_trials(run.log) if one.again]
     several = missing or again
@@ -119,15 +120,16 @@ SESSION_MACHINE: dict[str, Any] = {
     "cache_misses": pl.Int64,
     "no_counters": pl.String,
 }
-"""Columns of the sample `session_machine`, one row a part of the run: how long it was, how many cores other programs
-had, which share of the processors' time a hypervisor gave away, and counts of all processors meanwhile. Null: not
-known; `no_counters` says why there are no cycles, instructions and cache misses."""
+"""Columns of the sample `session_machine`, one row per part of the run: its duration, the cores used by other programs,
+the share of the processors' time that a hypervisor took, and counts of all processors. Null: unknown; `no_counters`
+states why there are no cycles, instructions and cache misses.
+"""
 
 TIMERS = ("LOC", "arch_timer")
 
 
 def session_machine(run: Run) -> pl.DataFrame:
-    """What the machine did in each session, columns of `SESSION_MACHINE`; none where time was simulated."""
+    """Return the machine's state in each session, columns of `SESSION_MACHINE`; empty for simulated time."""
     beds: dict[int, int] = {}
     others: dict[int, float] = {}
     part = 0
@@ -171,7 +173,7 @@ def _total(moment: Any) -> int | None:
 
 
 def _more(before: int | None, after: int | None) -> int | None:
-    """By how much a count has grown."""
+    """Return the increase of a count."""
     return None if before is None or after is None else after - before
 
 
@@ -200,7 +202,7 @@ def _stolen(part: Any) -> float:
 
 
 def _at(facts: Any, *path: str) -> Any:
-    """A fact by its path, or None where the way ends early."""
+    """Return a fact by its path, or None where the path does not exist."""
     for name in path:
         if not isinstance(facts, dict):
             return None

@@ -1,4 +1,4 @@
-"""The trials over TCP from the run's log, and the records of each, flow by flow; and those whose log has a gap."""
+"""The TCP trials in the run's log, the records of each by flow, and the trials whose log has a gap."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Done:
 
 
 def trials_of(run: Run, kind: str | None = None) -> list[Done]:
-    """The trials of a kind in the order of their blocks; of a block that was measured again, the last.
+    """Return the trials of a kind in the order of their blocks; of a block that was measured again, the last.
 
-    Those whose log has a gap are left out: what is missing there is no fault of the log, and no effect of it.
+    Trials whose log has a gap are left out: their missing records are neither a fault nor an effect of the log.
     """
     told = _told(run)
     session = _sessions(run)
@@ -70,7 +70,7 @@ def trials_of(run: Run, kind: str | None = None) -> list[Done]:
 
 
 def interrupted(run: Run) -> Iterator[Finding]:
-    """Trials during which programs of the log were taken away: detached, replaced, or their cgroup removed."""
+    """Return a finding for trials whose log programs were detached or replaced, or whose cgroup was removed."""
     several = [gap for _, entry in sorted(_told(run).items()) if (gap := _gap(entry)) is not None]
     several += [entry for entry in run.log if entry.get("event") == "log-interrupted"]
     if several:
@@ -79,13 +79,13 @@ def interrupted(run: Run) -> Iterator[Finding]:
 
 
 def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
-    """What the log says of the trials under load of a purpose, by block; of earlier versions, all were measured."""
+    """Return the log's entries of the load trials of a purpose, by block; earlier versions measured all of them."""
     told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}
     return {block: entry for block, entry in told.items() if entry.get("purpose", "measure") == purpose}
 
 
 def figured(run: Run) -> Run:
-    """The run without the trials that have the log: they are in no figure, and what disturbed them neither."""
+    """Return the run without the logged trials: no figure includes them, nor their disturbances."""
     logged = [block for entry in told_by(run, LOG).values()
               for block in (entry["block"], *(one["block"] for one in entry.get("probes", ())))]  # fmt: skip
     if not logged:
@@ -99,18 +99,18 @@ def _told(run: Run) -> dict[int, dict[str, Any]]:
 
 
 def _gap(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Why and when the log of a trial was interrupted; logs of earlier versions do not say."""
+    """Return why and when the log of a trial was interrupted; logs of earlier versions do not state it."""
     return (entry.get("logged") or {}).get("interruption")
 
 
 def _sessions(run: Run) -> dict[int, int]:
-    """The part during which each trial was logged, of a run of several sessions."""
+    """Return the part during which each trial was logged, of a run of several sessions."""
     told = in_parts(run.log, "tcp-trial") if run.sessions > 1 else ()
     return {entry["block"]: part for part, entry in told}
 
 
 def by_cell(several: Sequence[Done]) -> list[list[Done]]:
-    """The trials of each cell, in the order of the cells."""
+    """Return the trials of each cell, in the order of the cells."""
     found: dict[int, list[Done]] = {}
     for one in several:
         found.setdefault(one.cell, []).append(one)
@@ -118,7 +118,7 @@ def by_cell(several: Sequence[Done]) -> list[list[Done]]:
 
 
 def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """The rows of one block, from its last writer."""
+    """Return the rows of one block, from its last writer."""
     frame = read_table(records, name, {block}, columns).frame
     if frame.is_empty():
         return frame
@@ -130,7 +130,7 @@ def of_block(records: Path, name: str, block: int, columns: Sequence[str] | None
 
 
 def samples_of(records: Path, block: int, columns: Sequence[str]) -> pl.DataFrame:
-    """Samples of a block in the order of time, with the socket cookie of their flow."""
+    """Return the samples of a block in the order of time, with the socket cookie of their flow."""
     wanted = dict.fromkeys(["block", "flow", "cpu", "number", "time_ns", "point", *columns])
     samples = of_block(records, "tcp_samples", block, list(wanted))
     flows = of_block(records, "tcp_flows", block, ["block", "flow", "socket_cookie", "local_port", "remote_port"])
@@ -139,7 +139,7 @@ def samples_of(records: Path, block: int, columns: Sequence[str]) -> pl.DataFram
 
 
 def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
-    """The application's readings in a block, in their order."""
+    """Return the application's readings in a block, in order."""
     frame = read_table(records, "tcp_readings", {block}).frame
     frame = frame.filter(pl.col("role") == role)
     frame = frame.filter(pl.col("part") == pl.col("part").max()) if frame.height else frame
@@ -147,10 +147,11 @@ def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
 
 
 def arrived(readings: pl.DataFrame) -> pl.Series:
-    """User data in bytes that acknowledgements tell to have reached the receiver: all before a point, and some behind.
+    """Return the bytes of user data that acknowledgements report as received: all before a point, and SACKed ones after
+    it.
 
-    What is acknowledged up to a point alone jumps where a hole is filled, by what came long before: over a short time a
-    flow would get more than its link carries.
+    The cumulative acknowledgement alone jumps when a hole is filled, by data received long before: over a short time a
+    flow would seem to exceed its link's rate.
     """
     behind = pl.col("sacked_out").fill_null(0) * pl.col("mss_bytes").fill_null(0)
     return readings.select(pl.col("acked_bytes") + behind).to_series()

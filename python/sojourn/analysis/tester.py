@@ -48,7 +48,7 @@ OPEN_LOOPS = ("regular", "poisson")
 
 
 def tester_findings(run: Run, *, visits: int) -> list[Finding]:
-    """Every finding about the tester, of rounds that visit each path so often."""
+    """Return every finding about the tester; rounds visit each path `visits` times."""
     checks = (
         _sender_late,
         _tester_limited,
@@ -65,20 +65,20 @@ def tester_findings(run: Run, *, visits: int) -> list[Finding]:
 
 
 def probing_findings(run: Run) -> list[Finding]:
-    """The findings about the tester of a run whose trials are not the plan's pairs: all but what is missing."""
+    """Return the findings about the tester of a run whose trials are not the plan's pairs: all but missing blocks."""
     checks = (_sender_late, _tester_limited, _clock_stepped, _local_drops, _timestamps, debug_build, offloads)
     return [finding for check in (*checks, contended, disturbed, rules_unseen) for finding in check(run)]
 
 
 def departures_findings(run: Run) -> list[Finding]:
-    """The findings of a run that measures senders: there a late departure is a result."""
+    """Return the findings of a run that measures senders: there a late departure is a result."""
     checks = (_clock_stepped, _local_drops, debug_build, offloads, contended, disturbed)
     missing = missing_trials(run, _rounds(run))
     return [*(finding for check in checks for finding in check(run)), *_not_whole(run, missing)]
 
 
 def stamp_sources(run: Run, rows: list[Row]) -> None:
-    """Write on every row that has none which clock and whose stamps are behind it."""
+    """Set on every row without them the clock and the sources of timestamps."""
     breakdown = run.stamps.drop_nulls("arrival_source").sort("cell", "len", descending=[False, True])
     by_cell: dict[int | None, list[str]] = {None: []}
     for cell, departure, arrival, _ in breakdown.iter_rows():
@@ -96,12 +96,12 @@ def _and(sources: list[str] | None) -> str:
 
 
 def late_limits(intervals: Iterable[tuple[int, float]]) -> dict[int, float]:
-    """The pacing error from which a departure of each cell is late, in ns, from cells and their intervals."""
+    """Return for each cell the pacing error from which a departure is late, in ns, from cells and their intervals."""
     return {cell: float(max(LATE_LEAST_NS, interval * LATE_PART_OF_INTERVAL)) for cell, interval in intervals}
 
 
 def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, float]:
-    """The places with too many late departures, and their share: from device, cell, error_ns."""
+    """Return the places with too many late departures, and their share: from device, cell, error_ns."""
     limit = pl.col("cell").replace_strict(limits, default=None, return_dtype=pl.Float64)
     shares = errors.group_by("device", "cell", maintain_order=True).agg(
         (pl.col("error_ns") > limit).mean().alias("share")
@@ -113,7 +113,7 @@ def late_shares(errors: pl.DataFrame, limits: dict[int, float]) -> dict[Place, f
 
 
 def late_sentence(what: str, share: float, limit_ns: float) -> str:
-    """The share of late departures, with its limit."""
+    """Return the sentence with the share of late departures and its limit."""
     return (
         f"in the worst cell {percent(share)} of the {what} left more than {micro(limit_ns)} after their intended "
         f"departure (limit: {percent(LATE_SHARE)} of them): the schedule was not kept"
@@ -142,7 +142,7 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
     times = ("departure_ns", "intended_ns")
     ends = [end for name in times for end in (pl.col(name).min(), pl.col(name).max().alias(f"last_{name}"))]
     sent, planned = (pl.col(f"last_{name}") - pl.col(name) for name in times)
-    # Piece by piece: of all probes at once, what is grouped takes as much memory as the probes.
+    # Slice by slice: grouping all probes at once would take as much memory as the probes.
     each = (run.probes.clear(), *run.probes.iter_slices(PIECE_ROWS))
     pieces = [piece.group_by("block").agg(ends) for piece in each]
     firsts, lasts = (pl.col(*times).min(), pl.col(*(f"last_{name}" for name in times)).max())
@@ -166,7 +166,7 @@ def _tester_limited(run: Run) -> Iterator[Finding]:
 
 
 def _clock_stepped(run: Run) -> Iterator[Finding]:
-    """TAI against MONOTONIC_RAW from each block's start to its end and on to the next start, within a process."""
+    """Compare TAI with MONOTONIC_RAW from each block's start to its end and to the next start, within a process."""
     for blocks in run.blocks.sort("started_raw_ns").partition_by("part"):
         step = stepped_by(blocks, blocks["clock_error_ns"].to_numpy())
         if step:
@@ -175,7 +175,7 @@ def _clock_stepped(run: Run) -> Iterator[Finding]:
 
 
 def stepped_by(blocks: pl.DataFrame, error_ns: NDArray[np.int64]) -> float:
-    """The largest clock step of one process, beyond what slewing and reading the clock explain; or 0."""
+    """Return the largest clock step of one process, beyond what slewing and reading the clock explain; or 0."""
     raw = _interleaved(blocks, "started_raw_ns", "ended_raw_ns")
     apart = _interleaved(blocks, "started_ns", "ended_ns") - raw
     error = np.repeat(error_ns, 2)
@@ -204,9 +204,10 @@ def _timestamps(run: Run) -> Iterator[Finding]:
 
 
 def stamps_of(counted: pl.DataFrame) -> Iterator[Finding]:
-    """Sources within a cell, over all its paths: a pair whose halves were stamped elsewhere is no pair.
+    """Return findings about the timestamp sources of each cell, over all its paths: both halves of a pair need the
+    same.
 
-    `counted`: how many packets (`len`) of each cell have which departure_source and arrival_source.
+    `counted`: the number of packets (`len`) by cell, departure_source and arrival_source.
     """
     mixed: dict[Place, float] = {}
     user: dict[Place, float] = {}
@@ -237,13 +238,13 @@ def debug_build(run: Run) -> Iterator[Finding]:
 
 
 def _not_whole(run: Run, missing: int) -> Iterator[Finding]:
-    """What was cut, and what is missing."""
+    """Return findings about truncated records and missing blocks."""
     yield from truncated(run, missing)
     yield from incomplete(run, missing, nothing=not run.blocks.height and not run.captures.height)
 
 
 def truncated(run: Run, missing: int) -> Iterator[Finding]:
-    """Records that were cut, unless a later part took over and nothing is missing."""
+    """Return a finding for truncated records, unless a later part replaced them and nothing is missing."""
     cut = [part for table in run.tables.values() for part in table.truncated]
     last = max((part.number for table in run.tables.values() for part in table.parts), default=0)
     excused = not missing and all(part.number < last for part in cut)
@@ -258,7 +259,7 @@ def truncated(run: Run, missing: int) -> Iterator[Finding]:
 
 
 def other_columns(run: Run) -> Iterator[Finding]:
-    """Records that lack columns of their own version, or have columns of a later one."""
+    """Return findings for records that lack columns of their own version, or have columns of a later one."""
     lacking = [part for table in run.tables.values() for part in table.parts if part.missing]
     if lacking:
         names = "; ".join(f"{part.path.name} lacks {', '.join(part.missing)}" for part in lacking[:3])
@@ -270,7 +271,7 @@ def other_columns(run: Run) -> Iterator[Finding]:
 
 
 def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
-    """Nothing was measured, something is missing, or the run was not ended."""
+    """Return a finding if nothing was measured, something is missing, or the run did not finish."""
     finished = any(event.get("event") == "finished" for event in run.log)
     if nothing:
         yield Finding("incomplete", "nothing was measured")
@@ -281,13 +282,13 @@ def incomplete(run: Run, missing: int, *, nothing: bool) -> Iterator[Finding]:
 
 
 def _rounds(run: Run) -> int:
-    """How many the plan asks for; those that were seen where it leaves that open."""
+    """Return the number of rounds in the plan; the measured ones if the plan leaves it open."""
     asked = run.plan.get("pairs", {}).get("rounds")
     return asked if isinstance(asked, int) else max(run.blocks["round"].to_list(), default=0) + 1
 
 
 def _missing_blocks(run: Run, visits: int) -> int:
-    """Blocks that the plan's rounds need for every cell and path, and that are not there whole."""
+    """Return the number of blocks that the plan's rounds need for every cell and path, and that are not complete."""
     asks_for_a_a = run.plan.get("pairs", {}).get("a_a", True)
     whole = run.blocks.join(run.recorded, on="block", how="inner").filter(pl.col("len") >= pl.col("sent"))
     paths = {(one, 1) for one in (DIRECT, *run.planned_devices)} | ({(A_A, 1)} if asks_for_a_a else set())

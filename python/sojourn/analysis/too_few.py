@@ -1,7 +1,7 @@
-"""Figures that have no interval because they are over too few beds, or over too few pairs of one bed.
+"""Figures without an interval because they are over too few beds, or over too few pairs of one bed.
 
-The dispatcher asks once for every method, so that none leaves it out. It hides which figures are judged over pairs; it
-does not say what an interval is made of (`analysis.sessions`).
+The dispatcher calls it for every method, so that none omits it. The module hides which figures are over pairs; it does
+not define intervals (`analysis.sessions`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ OF_PAIRS = {
     ("throughput_ratio", "typical"): "pair",
     ("latency_under_load", "mean"): "round",
 }
-"""Figures that are judged by ranks on one bed, by quantity and statistic, and what they are over."""
+"""Figures judged by ranks on one bed, by quantity and statistic, and their unit."""
 
 
 def too_few(rows: Sequence[Row], sessions: int) -> list[Finding]:
-    """The finding, at every place that it is true of; `sessions` is the number of beds that the plan asks for.
+    """Return the finding, with every place it applies to; `sessions` is the number of beds in the plan.
 
-    Where the plan asks for enough beds, leading figures alone make it: what is rare (a run of lost frames) may have
-    been met on few beds of many, and that doubts nothing.
+    Where the plan requests enough beds, only leading figures raise it: a rare event (a run of lost frames) may occur on
+    few of many beds, which is no reason for doubt.
     """
     short = [row for row in rows if row.value.low is None and _is_short(row, sessions)]
     if not short:

@@ -1,4 +1,4 @@
-"""The verdict on a run and its sentence: what the device adds, what the bed resolves, and whether to trust it."""
+"""The verdict on a run and its sentence: what the device adds, the bed's resolution, and whether to trust the run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SOJOURN = "Sojourn's probe"
 MEASURED = ("measure", "search")
 ROLES = ("send", "receive")
 SIMULATED = "Simulated, not measured: "
-"""Begins the sentence of a run whose lines were simulated: its figures are what the plan asked of the simulation."""
+"""The begin of the sentence of a run with simulated lines: its figures follow from the configured simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What verdict.json holds."""
+    """The contents of verdict.json."""
 
     run: str
     study: str
@@ -44,7 +44,7 @@ class Verdict:
     checks: list[dict[str, Any]]
 
     def tidy(self) -> dict[str, Any]:
-        """The verdict as JSON."""
+        """Return the verdict as JSON."""
         return {
             "run": self.run,
             "study": self.study,
@@ -61,7 +61,7 @@ class Verdict:
 
 
 def judge(run: Run, study: Study) -> Verdict:
-    """The verdict: invalid or doubtful as the gravest finding is, else trusted."""
+    """Return the verdict: invalid or doubtful by the most severe finding, else trusted."""
     grades = {one.severity for one in study.findings}
     grade = "invalid" if "invalid" in grades else "doubtful" if "doubtful" in grades else "trusted"
     return Verdict(
@@ -80,7 +80,7 @@ def judge(run: Run, study: Study) -> Verdict:
 
 
 def engines_of(run: Run) -> dict[str, list[str]]:
-    """What streams were really sent and received with, in the instrument's own words; empty for a run of probes."""
+    """Return the engines that sent and received streams, as the instrument names them; empty for a run of probes."""
     if "engine" not in run.streams.columns:
         return {"send": [], "receive": []}
     measured = run.streams.filter(pl.col("purpose").is_in(MEASURED))
@@ -88,7 +88,7 @@ def engines_of(run: Run) -> dict[str, list[str]]:
 
 
 def departures_sentence(run: Run, rows: list[Row]) -> str:
-    """How well each tool kept its schedule at the shortest interval that all of them were asked for."""
+    """Return how well each tool kept its schedule, at the shortest interval that all of them have."""
     within = [row for row in rows if row.quantity == "pacing_within_10us" and row.factors.interval_ns]
     tools = sorted({str(row.factors.probe) for row in within})
     paces = [{row.factors.interval_ns or 0 for row in within if row.factors.probe == tool} for tool in tools]
@@ -107,7 +107,7 @@ def departures_sentence(run: Run, rows: list[Row]) -> str:
 
 
 def find(rows: list[Row], device: str | None, quantity: str, statistic: str, reference: str = DIRECT) -> Row | None:
-    """The first row of this kind."""
+    """Return the first row with these properties."""
     return next(
         (
             row
@@ -119,12 +119,12 @@ def find(rows: list[Row], device: str | None, quantity: str, statistic: str, ref
 
 
 def head_of(run: Run, study: Study) -> Row | None:
-    """The headline figure: the one that the study names, else what the device adds over all cells."""
+    """Return the headline figure: the one that the study names, else what the device adds over all cells."""
     return study.headline or find(study.rows, main_device(run.devices), "device_latency", "pooled")
 
 
 def amid(device: str) -> str:
-    """The device's name within a sentence."""
+    """Return the device's name for use within a sentence."""
     name = called(device)
     return name[0].lower() + name[1:]
 
@@ -157,7 +157,7 @@ def _pairs(run: Run, study: Study) -> dict[str, Any]:
 
 
 def _coverage(rows: list[Row]) -> dict[str, Any]:
-    """How many cells' A/A intervals exclude zero, beside how many should by chance."""
+    """Return how many cells' A/A intervals exclude zero, and how many are expected to by chance."""
     cells = [row for row in rows if row.device == A_A and row.quantity == "device_latency" and row.statistic == "mean"]
     judged = [row for row in cells if row.value.low is not None]
     return {

@@ -1,4 +1,4 @@
-"""Numbers in sentences: times in microseconds, with as many decimals as their scale deserves."""
+"""Numbers in sentences: times in microseconds, with as many decimals as their scale needs."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from math import floor, log10
 DASH = "\N{EN DASH}"
 MINUS = "\N{MINUS SIGN}"
 HOLDS_ZERO = "an interval that holds zero"
-"""Stands behind a figure of which nothing more was found than its interval."""
+"""Follows a figure whose interval contains zero."""
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 US = "\N{MICRO SIGN}s"
 
 
 def micro(ns: float) -> str:
-    """A time in microseconds with two or three figures: "1.31 µs"."""
+    """Return a time in microseconds with two or three significant digits: "1.31 µs"."""
     us = ns / 1000
     return f"{fixed(us, decimals(abs(us)))} {US}"
 
 
 def decimals(scale: float) -> int:
-    """So many decimals that a number of this scale shows two or three figures; none from 100 on."""
+    """Return the number of decimals that show two or three significant digits at this scale; none from 100 on."""
     if scale >= 100:
         return 0
     return 2 if not scale > 0 else min(3, max(1, 1 - floor(log10(scale))))
 
 
 def fixed(value: float, places: int) -> str:
-    """The number with this many decimals, a true minus sign, and thin spaces between thousands."""
+    """Return the number with this many decimals, a true minus sign, and thin spaces between thousands."""
     text = f"{value:,.{places}f}".replace(",", THIN)
     return text.removeprefix("-") if round(value, places) == 0 else text.replace("-", MINUS)
 
 
 def percent(share: float) -> str:
-    """A share with two or three figures: "0.25 %", "3.1 %", "70 %", "99.9 %", "100 %"; "99.97 %" is not all."""
+    """Return a share with two or three digits: "0.25 %", "3.1 %", "70 %", "99.9 %", "100 %"; "99.97 %" is not rounded
+    to 100."""
     value = 100 * share
     if 99.95 <= value < 100 - 1e-6:
         return f"{fixed(value, min(6, 1 - floor(log10(100 - value))))[:-1].rstrip('0')} %"
@@ -46,5 +47,5 @@ def percent(share: float) -> str:
 
 
 def counted(count: float, what: str, many: str = "") -> str:
-    """So many of something: "1 search", "4 searches"."""
+    """Return a count with its noun: "1 search", "4 searches"."""
     return f"{count:.0f} {what if count == 1 else many or what + 's'}"

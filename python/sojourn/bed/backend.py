@@ -1,10 +1,10 @@
-"""The seam below a bed: what a machine, or several, must offer so that a bed can be built on it.
+"""The interface below a bed: what one or several machines must offer so that a bed can be built on them.
 
-Above it, everything is text: commands as argument lists, `ip -batch` and friends on standard input, JSON out; and
-whatever is read of a host (its files, clocks, cores, tools, counters) is read through it. So one for hosts that share
-no file with this process fits beside the one for namespaces with no change above (tests/net/own_files.py is one). A
-backend knows how to bring hosts and bare cables into being, and how to run something on a host; it does not know
-addresses, bridges, offloads or anything else that is the same on every machine. sojourn/backends.py has all names.
+Everything passes as text: commands as argument lists, `ip -batch` and the like on standard input, JSON as output. Every
+fact of a host (its files, clocks, cores, tools, counters) is read through this interface. So a backend for hosts that
+share no file with this process needs no change above it (tests/net/own_files.py is one). A backend creates hosts and
+bare cables, and runs programs on a host; it does not know addresses, bridges, offloads or anything else that is the
+same on every machine. sojourn/backends.py lists all backends.
 """
 
 from __future__ import annotations
@@ -31,138 +31,140 @@ class Usage(NamedTuple):
     steal: float
     ours: float
     processors: int = 1
-    """How many there are to be used."""
+    """The number of processors that may be used."""
 
 
 class Backend(Protocol):
-    """Hosts to run things on. `close` removes whatever `open` made, and may be called at any moment, twice too."""
+    """Hosts that run programs. `close` removes whatever `open` made; it may be called at any moment, and twice."""
 
     simulated: ClassVar[bool]
-    """Whether there are no frames, and time is the instrument's own."""
+    """Whether the bed has no frames and runs in the instrument's simulated time."""
 
     unprivileged: bool
     """Whether it works without the rights of root."""
 
     missing: list[str]
-    """What cannot be had here, a sentence each."""
+    """What this machine lacks, a sentence each."""
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
-        """Keeps everybody else from these hosts for the time of several beds."""
+        """Hold these hosts so that nobody else uses them, from the first of several beds to the last."""
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
-        """Brings the hosts into being, with no cable between them yet."""
+        """Create the hosts, without cables between them."""
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
-        """Brings the cables into being, or finds them: bare, with their MACs, all down."""
+        """Create the cables, or find them: bare, with their MAC addresses, all down."""
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program on a host; it dies with this process, whatever happens to either."""
+        """Start a program on a host; it dies with this process, however this process ends."""
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
-        """Runs a command on a host to its end and gives its standard output; raises MachineError when it fails."""
+        """Run a command on a host to its end and return its standard output; raises MachineError when it fails."""
 
     def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Starts a program on no host: it watches them from outside, and dies with this process as they do."""
+        """Start a program outside all hosts, such as an observer of them; it too dies with this process."""
 
     def cgroup(self, host: HostName) -> str:
-        """The cgroup in which the programs of a host run; raises MachineError where it has none of its own."""
+        """Return the cgroup in which a host's programs run; raises MachineError where it has none of its own."""
 
     def put(self, host: HostName, path: str, text: str) -> None:
-        """Writes a file of a host, the kernel's own (`/proc`, `/sys`) included."""
+        """Write a file of a host, the kernel's own (`/proc`, `/sys`) included."""
 
     def get(self, host: HostName, path: str) -> str:
-        """Reads a file of a host, the kernel's own included: quickly, for it is done between trials."""
+        """Read a file of a host, the kernel's own included. It must be fast, because it is called between trials."""
 
     def folder(self, host: HostName | None, local: Path) -> Path:
-        """Where programs of a host, or beside all of them, write what shall be in a folder of ours once gathered."""
+        """Return the folder where programs of a host (None: of no host) write what `gather` brings to `local`."""
 
     def lend(self, host: HostName, local: Path) -> Path:
-        """Where programs of a host can read a file of ours."""
+        """Return the path at which programs of a host can read our file `local`."""
 
     def require_hosts(self) -> None:
-        """Raises MachineError, which names the host, where one has gone: what was measured since is of no host."""
+        """Raise MachineError, which names the host, if one was lost: measurements since then are not valid."""
 
     def lost_links(self) -> Mapping[str, str]:
-        """The ports whose link was lost since this was last asked, as people call them, by their names in the bed."""
+        """Return the ports that lost their link since the last call, as people call them, by their names in the bed."""
 
     def gather(self) -> None:
-        """Brings what programs wrote for our folders into these, so far, from every host that is there, and raises
-        MachineError where one has gone."""
+        """Fetch what programs have written for our folders so far, from every host that is still there.
+
+        Raises MachineError if a host was lost.
+        """
 
     def socket(self, name: str) -> str:
-        """Where a program of the devices' host may listen for this process alone: a path that goes with the bed."""
+        """Return a path at which a program of the devices' host can listen for this process; it goes with the bed."""
 
     def connect(self, path: str, seconds: float) -> sockets.socket:
-        """A connection to the emulator that listens there, whose every wait ends after that time."""
+        """Return a connection to the emulator that listens there; every wait on it has this timeout."""
 
     def instrument(self) -> str:
-        """Where the hosts have `sojourn-instrument`."""
+        """Return the path of `sojourn-instrument` on the hosts."""
 
     def find(self, tool: str) -> str | None:
-        """Where the hosts have a tool, or None; `python3` is one that runs programs of the standard library alone."""
+        """Return the path of a tool on the hosts, or None; `python3` may have its standard library only."""
 
     @staticmethod
     def cores(hosts: Mapping[HostName, HostSpec] | None = None) -> list[int]:
-        """The cores that may be used, on both ends where these are hosts of their own; known before there is a bed."""
+        """Return the usable cores, for real hosts those common to both ends; known before a bed is built."""
 
     def without(self, core: int) -> AbstractContextManager[None]:
-        """Keeps this process away from a core meanwhile, where it might be in its way."""
+        """Keep this process off a core within the block, so that it does not disturb what runs there."""
 
     @property
     def one_clock(self) -> bool:
-        """Whether all hosts have one clock, so that a time of one may be taken from a time of another."""
+        """Whether all hosts share one clock, so that times of different hosts can be subtracted."""
 
     def tai_ns(self) -> int:
-        """CLOCK_TAI of the hosts, which stamps records, now."""
+        """Return the hosts' CLOCK_TAI now; records have its timestamps."""
 
     def tai_offset_ns(self) -> int:
-        """What the hosts add to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI."""
+        """Return the difference CLOCK_TAI − CLOCK_REALTIME on the hosts; captures have timestamps of CLOCK_REALTIME."""
 
     def cpu_ns(self, pid: int) -> int:
-        """Processor time so far of a program that was started here; 0 where that is unknown."""
+        """Return the processor time so far of a program that was started here; 0 if unknown."""
 
     def usage(self) -> Usage:
-        """Processor time so far: of everybody, and of this run."""
+        """Return the processor time so far: of all processes, and of this run."""
 
     def softnet_dropped(self) -> int:
-        """Packets that cores dropped because their backlog was full, since they started."""
+        """Return the packets that cores dropped since boot because their backlog was full."""
 
     def machine_ids(self) -> dict[str, str]:
-        """What identifies each machine, by its name here; empty where it does not matter which it is."""
+        """Return an identifier of each machine by its name here; empty where the identity does not matter."""
 
     def machine(self) -> dict[str, Any]:
-        """What the hosts are made of and the tools on them, as `bed.json` keeps it."""
+        """Return hardware, kernel and tools of the hosts, as in `bed.json`."""
 
     def moment(self) -> dict[str, Any]:
-        """Load, interrupts and such, as they are now."""
+        """Return load, interrupts and the like now."""
 
     def keep_awake(self, *, polling: bool) -> str | None:
-        """Have idle processors poll until this is closed, or let them sleep as they do; or why that cannot be."""
+        """Make idle processors poll until `close`, or leave their idle states alone; return why not, if impossible."""
 
     @classmethod
     def require_frequency(cls) -> None:
-        """Refuses where the clock of the processors cannot be set: before anything starts."""
+        """Raise MachineError if the processors' frequency cannot be set, before anything starts."""
 
     def keep_frequency(self, *, highest: bool) -> None:
-        """Hold the clock of the processors at its highest until this is closed, or let it do as it does."""
+        """Hold the processors at their highest frequency until `close`, or leave their frequency alone."""
 
     @classmethod
     def require_settings(cls, asked: Mapping[str, str]) -> None:
-        """Refuses settings that are not there, as far as that is known before anything starts."""
+        """Refuse settings that do not exist here, as far as this is known before anything starts."""
 
     def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
-        """Sets these on every port and host, and notes in `tuned` what was and what is; `close` gives them back."""
+        """Set these on every port and host, and record old and new values in `tuned`; `close` restores them."""
 
     def look_at_settings(self) -> None:
-        """Reads again what was set, and notes it in `tuned`."""
+        """Read the settings again, and record the values in `tuned`."""
 
     @property
     def tuned(self) -> list[Tuned]:
-        """What was set; after `close` also what was given back."""
+        """The settings with their values; after `close` also the restored ones."""
 
     def governors(self) -> dict[str, list[str]]:
-        """What governs the frequency of the processors, by host; none where nothing does."""
+        """Return the frequency governors of the processors, by host; empty if there are none."""
 
     def close(self) -> None:
-        """Leaves everything as it was found."""
+        """Restore everything to its earlier state."""

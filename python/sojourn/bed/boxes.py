@@ -1,14 +1,13 @@
-"""Boxes of the user's own: a program builds what stands between two ports, and Sojourn finds out what passes it.
+"""Boxes that the user's own program builds between two ports; Sojourn then finds out whether they bridge or route.
 
-The program runs with the rights that the bed has, in the network namespace of its device, and in process and mount
-namespaces of its own: what it starts ends with the first process there, however this program ends; what it mounts goes
-with them; `ip netns` has an empty /run/netns. Files that it writes elsewhere, modules that it loads and services that
-it asks for by a socket are its own business.
+The program runs with the bed's rights in the network namespace of its device, and in process and mount namespaces of
+its own. What it starts ends with the first process of that process namespace, however this program ends; its mounts go
+with it; `ip netns` has an empty /run/netns. Files that it writes elsewhere, modules that it loads and services that it
+requests by a socket are not cleaned up.
 
 Its environment has SOJOURN_LEFT and SOJOURN_RIGHT, the names of its ports towards A and B, which are up;
-SOJOURN_LEFT_IP4, _IP6 and the same of RIGHT, addresses with their prefixes that the ports may have; SOJOURN_A_IP4,
-_IP6, _MAC and the same of B, the ends behind them where it routes; SOJOURN_MTU; SOJOURN_FOLDER, a folder in memory
-that goes with it.
+SOJOURN_LEFT_IP4, _IP6 and the same of RIGHT, addresses with prefixes that the ports may have; SOJOURN_A_IP4, _IP6, _MAC
+and the same of B, the ends behind them if it routes; SOJOURN_MTU; SOJOURN_FOLDER, a folder in memory that goes with it.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.model import BedSpec, Link, Topology
 
-# The first process of the box's own process namespace: it runs the program, says how that ended, and waits. Its
-# standard output is ours, the program's is the log. Descriptor 3 is our line to it: "down", or its end.
-# Its mounts are private: nobody else sees them. In a chroot whose root is no mount point only those on others below it
-# can be, so there must be one where we mount; what a program of the user's mounts on the root itself is seen outside.
+# The first process in the box's process namespace: it runs the program, reports its exit status, and waits. Its
+# standard output is ours; the program's is the log. Descriptor 3 is our pipe to it: "down", or its end.
+# Its mounts are private: nobody else sees them. In a chroot whose root is no mount point, only mount points below it
+# can be made private, so each place where we mount must be one; what the user's program mounts on the root itself is
+# visible outside.
 _FIRST = """
 if ! command -v mount >/dev/null; then echo "no program mount here: apt-get install mount" >&2; exit 1; fi
 if ! mount -n --make-rprivate / 2>/dev/null; then
@@ -70,7 +70,7 @@ _PATIENCE_SECONDS = 0.05
 
 @dataclass
 class _Running:
-    """One box, its first process, and where its output goes."""
+    """One box, its first process, and the log of its output."""
 
     link: Link
     spec: BoxSpec
@@ -83,7 +83,7 @@ class _Running:
         return f"box {self.spec.up}"
 
     def last_lines(self) -> str:
-        """The end of what the program wrote, as part of a sentence."""
+        """Return the end of the program's output, as part of a sentence."""
         self.log.flush()
         self.log.seek(0)
         lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
@@ -102,9 +102,9 @@ class Boxes:
         self._running: list[_Running] = []
 
     def up(self) -> Topology:
-        """Runs every box's program and waits until frames pass; returns the topology with what was found to route.
+        """Run every box's program and wait until frames pass; return the topology, in which boxes found to route do so.
 
-        Raises MachineError where a program fails, hangs, or lets nothing pass.
+        Raises MachineError where a program fails, hangs, or lets no frame pass.
         """
         began = time.monotonic()
         for link in () if self._backend.simulated else self._topology.laid:
@@ -125,7 +125,7 @@ class Boxes:
         )
 
     def down(self) -> None:
-        """Runs what every box has for its end, and ends all that it started."""
+        """Run the `down` command of every box that has one, and end everything that the boxes started."""
         for one in self._running:
             if one.spec.down and one.process.poll() is None and one.process.stdin is not None:
                 with suppress(MachineError, OSError):
@@ -143,7 +143,7 @@ class Boxes:
 
     def _start(self, link: Link, spec: BoxSpec) -> None:
         words = shlex.split(spec.up)
-        # /bin/sh runs a script of ours: a package keeps no mark that it may be run. Each host has a shell of its own.
+        # /bin/sh runs a script of ours, because packages do not keep the executable bit. Each host has its own shell.
         folder, lent = Path(words[0]).parent, 1 if words[0] == _SHELL else 0
         words[lent] = str(self._backend.lend(link.device_host, Path(words[lent])))
         argv = [*_ALONE, "sh", "-c", _FIRST, "sh", shlex.join(words), spec.down or "true"]
@@ -163,7 +163,7 @@ class Boxes:
         self._running.append(_Running(link, spec, process, log, path))
 
     def _await_end_of(self, one: _Running, what: str, deadline: float) -> None:
-        """Waits until the program has ended, and raises MachineError unless it went well."""
+        """Wait until the program has ended; raises MachineError unless it succeeded."""
         assert one.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(one.process.stdout, selectors.EVENT_READ)
@@ -177,7 +177,7 @@ class Boxes:
             raise MachineError(f"{one.name} failed with status {int(status)}; {one.last_lines()}")
 
     def _await_frames(self, one: _Running, deadline: float) -> None:
-        """Asks from A until B answers: as over a bridge, and as over a router where nobody said which it is."""
+        """Probe from A until B answers: bridged, or routed; both are tried if the user did not say which."""
         tried = [False, True] if one.spec.routed is None else [one.spec.routed]
         while True:
             for routed in tried:
@@ -204,7 +204,7 @@ class Boxes:
 
 
 def _told(spec: BedSpec, link: Link) -> dict[str, str]:
-    """The environment of a box's program."""
+    """Return the environment of a box's program."""
     station = link.stations[0]
     told: dict[str, Any] = {"LEFT": station.left.dev, "RIGHT": station.right.dev, "MTU": spec.mtu, "FOLDER": _FOLDER}
     for name, end, side in zip(("LEFT", "RIGHT"), "AB", link.sides, strict=True):

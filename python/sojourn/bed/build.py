@@ -1,7 +1,7 @@
-"""Builds a bed and takes it down again, however the block that uses it ends.
+"""Build a bed, and remove it at the end of the block, however that ends.
 
-It puts the parts together in their order; what each part does is theirs. SIGTERM and SIGHUP, unless the program
-handles them itself, leave the block as exceptions do. SIGKILL needs no code: the backend's holder sees to it.
+It calls the parts in order; each part does its own work. SIGTERM and SIGHUP, unless the program handles them itself,
+leave the block as exceptions do. After SIGKILL the backend's holder cleans up.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class Bed:
-    """A built bed: hosts `a` (asks), `b` (answers) and those that hold devices, and the links between them.
+    """A built bed: hosts `a` (sends probes), `b` (answers) and those that hold devices, and the links between them.
 
-    Programs and files of its hosts are reached by its backend.
+    Programs and files of its hosts are reached through its backend.
     """
 
     def __init__(self, spec: BedSpec, topology: Topology, backend: Backend, cores: DeviceCores, turns: Turns) -> None:
@@ -42,17 +42,17 @@ class Bed:
         self._cores = cores
         self.turns = turns
         self.left_out: dict[str, str] = {}
-        """What should be switched and cannot be here, with the reason."""
+        """The switches that cannot be set here, with the reason."""
         self.delaying: list[str] = []
-        """What of its ports and hosts delays frames, a sentence each."""
+        """What delays frames at its ports and hosts, a sentence each."""
 
     @property
     def device_core(self) -> int | None:
-        """The core that handles the device's packets, where it has one of its own."""
+        """The core that handles the device's packets, if it has one of its own."""
         return self._cores.core
 
     def put_in_place(self, path: str) -> None:
-        """Puts a path between the ports that it shares with others, where it is not there, and sees that B answers."""
+        """Connect a path to the ports that it shares with others, unless it is already, and check that B answers."""
         if not self.turns.is_in_place(path):
             self.turns.put(path, self._await_links, self._has_lost_links)
             self.turns.require_answer(path, self.backend)
@@ -65,10 +65,10 @@ class Bed:
         return bool(self.backend.lost_links())
 
     def counters(self, *paths: str) -> dict[str, dict[str, int]]:
-        """What every interface of these paths has counted, ends, device's ports and bridges; of all without a name.
+        """Return the counters of every interface of these paths (ends, device's ports, bridges); without names, of all.
 
-        Ports that a shaper stands before have `qdisc_dropped` too: what its queue lost. The difference of two of these
-        tells where frames went: each port's `tx_packets` is its neighbour's `rx_packets`, less what that one dropped.
+        Ports with a shaper have `qdisc_dropped` too: the drops of its queue. The difference of two readings locates
+        lost frames: each port's `tx_packets` is its neighbour's `rx_packets`, less what that one dropped.
         """
         links = [self.topology.link(path) for path in paths] or list(self.topology.links)
         wanted = {port.dev for link in links for port in link.ports}
@@ -91,39 +91,39 @@ class Bed:
         flush_fdb(self.backend, self.topology.link(path))
 
     def prepare_live(self, path: str) -> None:
-        """Lets the path's ports take frames that an XDP program redirects to their neighbours.
+        """Let the path's ports accept frames that an XDP program redirects to their peers.
 
-        Every frame they receive then passes a ring of 256 first, which can overflow: prepare paths that are to be
-        compared alike, before any of them is measured. `facts` shows it as generic-receive-offload.
+        Every frame that they receive then passes a ring of 256 entries first, which can overflow: prepare all paths
+        that are to be compared, before any of them is measured. In `facts` this is generic-receive-offload.
         """
         prepare_live(self.backend, self.topology.link(path))
 
     def facts(self) -> dict[str, Any]:
-        """The whole of `bed.json`: what the machines are, and a hash over what should stay so."""
+        """Return the content of `bed.json`: the facts of the machines, and a hash over those that should not change."""
         return facts(self.backend, self.topology, self.spec, self._cores)
 
     def objects(self) -> dict[str, Any]:
-        """What each device made in the kernel, as the tools show it now, by path."""
+        """Return the kernel objects of each device, as the tools show them now, by path."""
         return objects(self.backend, self.topology)
 
     def notes(self) -> dict[str, list[str]]:
-        """What there is to note of each device as it stands now, by path."""
+        """Return the notes on each device in its present state, by path."""
         return notes(self.backend, self.topology)
 
     def broken(self) -> dict[str, list[str]]:
-        """What of each device is no longer what it should be, by path."""
+        """Return what is broken of each device, by path."""
         return broken(self.backend, self.topology)
 
     def moment(self) -> dict[str, Any]:
-        """Load, interrupts and counters as they are now; compared with those in `facts`, what went on beside a run."""
+        """Return load, interrupts and counters now; their difference to those in `facts` is the load beside a run."""
         return moment(self.backend, self.topology, self.spec, self._cores)
 
 
 @contextmanager
 def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[Bed]:
-    """Builds what is asked, and removes all of it at the end of the block.
+    """Build the bed of a spec, and remove all of it at the end of the block.
 
-    What the programs of boxes write goes to a file each of the folder `logs`, if one is named.
+    The output of each box's program goes to a file in the folder `logs`, if one is named.
     """
     topology = Topology.of_spec(checked(spec))
     turns = Turns(topology, spec)
@@ -158,7 +158,7 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
 
 @contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
-    """Within the block, a signal that would end the program at once raises SystemExit instead."""
+    """Raise SystemExit within the block on a signal that would end the program at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

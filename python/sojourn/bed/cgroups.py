@@ -1,8 +1,8 @@
-"""Cgroups of a bed's hosts: a folder for each host in the unified hierarchy, and the one of the bed above them.
+"""Cgroups of a bed's hosts: one folder for the bed in the unified hierarchy, with one folder for each host.
 
-Made only where a bed is asked for them, so that programs in the kernel can be attached to one end of a connection: at
-the root they would see both. No controller is enabled. A bed's folder carries its mark in its name, so that one that a
-dead run left can be distinguished from a live one's. Needs the right to write there, which a plain user has not.
+Made only on request, so that BPF programs can be attached to one end of a connection: at the root they would see both
+ends. No controller is enabled. A bed's folder has its mark in its name, which distinguishes a dead run's folder from a
+live one's. It needs write access there, which an unprivileged user lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 1.0
 
 
 def unified_root(mounts: str | None = None) -> Path:
-    """Where the unified (v2) hierarchy is mounted, by the mount table; raises MachineError where it is not."""
+    """Return the mount point of the unified (v2) hierarchy; raises MachineError if there is none in the mount table."""
     for line in (Path("/proc/self/mountinfo").read_text() if mounts is None else mounts).splitlines():
         before, _, after = line.partition(" - ")
         if after.split(" ", 1)[0] == "cgroup2":
@@ -32,12 +32,12 @@ def unified_root(mounts: str | None = None) -> Path:
 
 
 def folder_of(mark: Mark) -> Path:
-    """The folder of a bed, whether it is there or not."""
+    """Return the folder of a bed, whether or not it exists."""
     return unified_root() / f"{_PREFIX}{mark}"
 
 
 def make(folder: Path, hosts: Iterable[str]) -> None:
-    """Makes the folder of a bed and one for each host."""
+    """Make the folder of a bed and one for each host."""
     try:
         folder.mkdir()
         for host in hosts:
@@ -48,7 +48,7 @@ def make(folder: Path, hosts: Iterable[str]) -> None:
 
 
 def remove(folder: Path) -> bool:
-    """Ends whatever runs in a bed's cgroups and removes them; whether nothing is left."""
+    """Kill everything in a bed's cgroups and remove them; return whether nothing is left."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while folder.is_dir():
         with suppress(OSError):
@@ -65,7 +65,7 @@ def remove(folder: Path) -> bool:
 
 
 def left() -> Iterator[tuple[Path, Mark]]:
-    """Every bed's folder on this machine, with its mark; nothing where there is no unified hierarchy."""
+    """Return every bed's folder on this machine, with its mark; none without a unified hierarchy."""
     with suppress(MachineError, OSError):
         for folder in sorted(unified_root().glob(f"{_PREFIX}*")):
             mark = Mark.parse(folder.name.removeprefix(_PREFIX))
@@ -74,12 +74,12 @@ def left() -> Iterator[tuple[Path, Mark]]:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a process of another process namespace runs in a bed's cgroups: its mark's numbers mean nothing here."""
+    """Return whether a process of another PID namespace runs in a bed's cgroups: PIDs in its mark mean nothing here."""
     ours = Path("/proc/self/ns/pid").readlink()
     for members in folder.glob("*/cgroup.procs"):
         with suppress(OSError):
             for pid in members.read_text().split():
-                if pid == "0":  # what is not to be seen from here
+                if pid == "0":  # a process that is not visible in this PID namespace
                     return True
                 with suppress(OSError):
                     if Path(f"/proc/{pid}/ns/pid").readlink() != ours:
@@ -87,7 +87,7 @@ def is_of_others(folder: Path) -> bool:
     return False
 
 
-# What the holder does with the folder that is its first argument, where it has one: the same in the shell's words.
+# The holder's cleanup of the folder in its first argument, if it has one: `remove` as a shell script.
 HOLDERS_LAST_ACT = """
 if [ -n "$1" ]; then
     for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -105,5 +105,5 @@ fi
 
 
 def _unescaped(path: str) -> str:
-    """A path as the mount table writes it: blanks are octal there."""
+    """Decode the octal escapes of a path in the mount table."""
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")

@@ -1,8 +1,8 @@
-"""Removes what dead runs left behind: processes, and with these their namespaces and links; cgroups; netem; files.
+"""Remove what dead runs left: processes, and with them their namespaces and links; cgroups; netem qdiscs; files.
 
-A process is a dead run's when it carries a bed's mark in its environment and the controller that the mark names no
-longer runs. Everything else, live runs above all, is left alone, and so is what cannot be judged. A run in a chroot has
-its state file there: it is found by the run's processes.
+A process belongs to a dead run if its environment has a bed's mark and the controller in the mark no longer runs.
+Everything else, live runs above all, is left alone; so is whatever cannot be decided. A run in a chroot has its state
+file there: the run's processes lead to it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 2.0
 
 Found = list[tuple[Path, State | None]]
-"""State files, and what each says."""
+"""State files, each with its content."""
 
 
 @dataclass
 class Cleaning:
-    """What was done, a sentence each."""
+    """The results of cleaning, a sentence each."""
 
     removed: list[str] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
-        """All of it, in the order of importance."""
+        """Return all sentences, in the order of importance."""
         return [*self.removed, *self.live, *self.left] or ["Nothing to clean."]
 
 
 def clean() -> Cleaning:
-    """Removes what dead runs, and dead emulators, of this user left behind."""
+    """Remove what dead runs and dead emulators of this user left."""
     done = Cleaning()
     marked = list(marked_processes())
     own = state_folder().absolute()
@@ -66,7 +66,7 @@ def clean() -> Cleaning:
 
 
 def marked_processes() -> Iterator[tuple[Process, Mark]]:
-    """Every process that carries a bed's mark, as far as this user may look; this one and its parents excepted."""
+    """Return every visible process that has a bed's mark, without this process and its parents."""
     ours = _this_process_and_its_parents()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) in ours:
@@ -79,12 +79,12 @@ def marked_processes() -> Iterator[tuple[Process, Mark]]:
 
 
 def _clean_cgroups(done: Cleaning, found: Found) -> None:
-    """Remove those of this user and process namespace whose controller is gone; a live run's stand in its state."""
+    """Remove the cgroups of this user and PID namespace whose controller is gone; live runs keep theirs."""
     others = {str(state.mark) for _, state in found if state is not None and state.is_live()}
     for folder, mark in cgroups.left():
         if mark.controller.is_alive() or str(mark) in others or cgroups.is_of_others(folder):
             continue
-        with suppress(FileNotFoundError):  # its keeper may be about to remove it, too
+        with suppress(FileNotFoundError):  # its keeper may be removing it, too
             if folder.stat().st_uid != os.geteuid():
                 continue
         if cgroups.remove(folder):
@@ -106,7 +106,7 @@ def _clean_states(done: Cleaning, found: Found) -> None:
 
 
 def root_of(process: Process) -> Path:
-    """The root folder of a process, as this one sees it; our own where that is unknown."""
+    """Return the root folder of a process, as this one sees it; our own root if unknown."""
     with suppress(OSError):
         return Path(f"/proc/{process.pid}/root").readlink()
     return Path("/")
@@ -130,7 +130,7 @@ def _this_process_and_its_parents() -> set[int]:
 
 
 def _kill(processes: list[Process]) -> None:
-    """Ends them politely, then not."""
+    """End the processes by SIGTERM, then by SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Which instrument a host of a bed gets: the one for its architecture, without shared libraries where there is one."""
+"""The instrument for a host of a bed: the one for its architecture, linked statically if there is such a build."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sojourn.binary import OVERRIDE, find_instrument
 from sojourn.errors import MachineError
 
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
-"""The machines of ELF, as `uname -m` calls them."""
+"""The machine numbers of ELF, each with its name in `uname -m`."""
 
 
 def instrument_for_hosts(architecture: str | None = None) -> Path:
-    """The instrument that is copied to hosts of an architecture; by default that of the instrument here.
+    """Return the instrument to copy to hosts of an architecture; by default that of the instrument here.
 
-    For the latter it is the one without shared libraries, where that was built since the other was. Where there is none
-    for an architecture it is the one here, which does not fit. One for another architecture that is older than the one
-    here is refused: it may be of older sources.
+    For the latter this is the statically linked build, unless it is older. Where there is none for an architecture, it
+    is the one here, which does not fit. A build for another architecture that is older than the one here is refused: it
+    may be of older sources.
     """
     own = Path(find_instrument())
     if named := os.environ.get(variable_for(architecture)) if architecture else None:
@@ -38,24 +38,24 @@ def instrument_for_hosts(architecture: str | None = None) -> Path:
 
 
 def variable_for(architecture: str | None) -> str:
-    """The environment variable that names the instrument for an architecture."""
+    """Return the environment variable that names the instrument for an architecture."""
     return f"{OVERRIDE}_{(architecture or '').upper()}"
 
 
 def how_to_have(architecture: str, again: str = "") -> str:
-    """What makes an instrument for another architecture be there."""
+    """Return how to get an instrument for another architecture."""
     name = f"name one built for {architecture}: {variable_for(architecture)}=FILE"
     make = " ".join(filter(None, ("run `make arm64`", again, "in the source tree here, or")))
     return f"{make} {name}" if architecture == "aarch64" else name
 
 
 def is_for(program: bytes, architecture: str) -> bool:
-    """Whether a program is for an architecture; a script is for every one."""
+    """Return whether a program is for an architecture; a script is for every one."""
     return program.startswith(b"#!") or architecture_of(program) == architecture
 
 
 def architecture_of(binary: bytes) -> str:
-    """What a program is built for, as `uname -m` calls it."""
+    """Return the architecture of a program, as in `uname -m`."""
     if not binary.startswith(b"\x7fELF"):
         return "no machine: it is no ELF program"
     number = int.from_bytes(binary[18:20], "little")
@@ -63,14 +63,14 @@ def architecture_of(binary: bytes) -> str:
 
 
 def tools_folder(*binaries: bytes) -> str:
-    """Where the hosts of a bed have their instruments: a folder named by the content of all of them."""
+    """Return the hosts' folder for the instruments of a bed, named by the content of all of them."""
     digests = sorted({hashlib.sha256(binary).hexdigest() for binary in binaries})
     name = digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
     return f"{keeper.INSTRUMENTS}/{name[:16]}"
 
 
 def _header(program: Path) -> bytes:
-    """As much of a program as says what it is for."""
+    """Return the start of a program, which has its architecture."""
     with program.open("rb") as file:
         return file.read(20)
 

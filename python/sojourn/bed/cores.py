@@ -1,8 +1,8 @@
-"""Where packets are handled: the device's core as a factor of the experiment.
+"""The core that handles the device's packets, as a factor of the experiment.
 
-`shared`: nothing is set; a veth pair hands each packet on within the sender's own context. `own`: receive packet
-steering hands the packets that enter a device to a core of its own, and those that enter A and B to the prober's and
-the responder's, on every path alike. `loaded:NN%`: the same, with a calibrated load on the device's core.
+`shared`: nothing is set; a veth pair delivers each packet in the sender's own context. `own`: receive packet steering
+(RPS) hands packets that enter a device to a core of its own, and those that enter A and B to the prober's and the
+responder's core, on every path alike. `loaded:NN%`: the same, with a calibrated load on the device's core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_STEERING = (
 
 
 class DeviceCores:
-    """The device's core, once it has been arranged, and the load on it, if there is one."""
+    """The device's core, and the load on it, if any."""
 
     def __init__(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:
         self.asked = DeviceCpu.parse(spec.device_cpu)
@@ -47,7 +47,7 @@ class DeviceCores:
             self._load = self._start_load(backend, spec)
 
     def facts(self) -> dict[str, Any]:
-        """What was asked, and what came of it."""
+        """Return the request and its result."""
         return {
             "asked": self.asked.kind,
             "core": self.core,
@@ -56,7 +56,7 @@ class DeviceCores:
         }
 
     def load(self) -> dict[str, Any] | None:
-        """What the load has achieved so far; None when there is none, or when it does not answer."""
+        """Return the achieved load so far; None if there is no load, or it does not answer."""
         if self._load is None or self._load.stdin is None or self._load.stdout is None:
             return None
         with suppress(BrokenPipeError, ValueError):
@@ -86,7 +86,7 @@ class DeviceCores:
 
 
 def program(backend: Backend, host: HostName, file: Path) -> list[str]:
-    """How a file of ours, which needs Python's standard library alone, runs on a host."""
+    """Return the command that runs a file of ours, which needs Python's standard library only, on a host."""
     python = backend.find("python3")
     if python is None:
         raise MachineError("there is no python3 on the hosts of the bed: apt-get install python3")
@@ -94,21 +94,21 @@ def program(backend: Backend, host: HostName, file: Path) -> list[str]:
 
 
 def require_usable_cores(spec: BedSpec, usable: list[int]) -> None:
-    """Refuses a spec that names a core which may not be used."""
+    """Refuse a spec that names a core which may not be used."""
     for name, core in (("prober_cpu", spec.prober_cpu), ("responder_cpu", spec.responder_cpu)):
         if core is not None and core not in usable:
             raise RequestError(f"{name} = {core}: the cores that may be used here are {', '.join(map(str, usable))}")
 
 
 def cpu_mask(*cores: int) -> str:
-    """A set of cores as the kernel writes it: hexadecimal, in groups of 32 bits with commas between."""
+    """Return a set of cores as the kernel writes it: hexadecimal, in groups of 32 bits with commas between."""
     bits = sum(1 << core for core in cores)
     last = max(cores, default=0) // 32
     return ",".join(f"{bits >> 32 * group & 0xFFFF_FFFF:08x}" for group in range(last, -1, -1))
 
 
 def _a_core_for_the_device(spec: BedSpec, backend: Backend) -> int | None:
-    """The highest core that neither end uses, else one that the prober does not use."""
+    """Return the highest core that neither end uses, else one that the prober does not use."""
     cores, missing = backend.cores(spec.hosts)[::-1], backend.missing
     for taken in ({spec.prober_cpu, spec.responder_cpu}, {spec.prober_cpu}):
         free = [core for core in cores if core not in taken]

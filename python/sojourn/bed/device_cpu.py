@@ -1,4 +1,4 @@
-"""Which core does a device's work, as a plan has it. Pure."""
+"""The core that handles a device's packets, as configured in a plan. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sojourn.errors import RequestError
 
 @dataclass(frozen=True)
 class DeviceCpu:
-    """Where a device's packets are handled: by whoever sent them (`shared`), by a core of its own, by a loaded core."""
+    """The core that handles a device's packets: the sender's (`shared`), one of its own, or a loaded one of its own."""
 
     kind: Literal["shared", "own", "loaded"]
     load: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> DeviceCpu:
-        """Reads `shared`, `own` or `loaded:NN%` with NN from 1 to 95."""
+        """Parse `shared`, `own` or `loaded:NN%` with NN from 1 to 95."""
         if text == "shared":
             return cls("shared")
         if text == "own":

@@ -1,8 +1,8 @@
-"""What this machine can do, and how to fix what it cannot.
+"""Check what this machine can do, and say how to fix what it cannot.
 
-Everything is tried, not guessed: a bed is built, and on it the shaper, the core of the device's own and the floor of an
-empty link. What the instrument says of itself (`sojourn-instrument doctor --json`) is taken in. The status is 3 when
-something is missing that the main job cannot do without, else 0.
+Everything is tried: a bed is built, and on it the shaper, the device's own core and the minimum RTT of the direct link.
+The instrument's own report (`sojourn-instrument doctor --json`) is included. The status is 3 when something is missing
+that measuring requires, else 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Status = Literal["ok", "limited", "missing"]
 
 _ANSWER_SECONDS = 5.0
 _FLOOR_PROBES = 244
-_ECHO_REPLY_BIT = 1  # of icmp_ratemask: whether echo replies are limited too
+_ECHO_REPLY_BIT = 1  # of icmp_ratemask: whether the kernel limits the rate of echo replies too
 _STUDY_TOOLS = {
     "ping": ("iputils-ping", "the study ping-wait and `make bench`"),
     "tcpdump": ("tcpdump", "the study ping-wait"),
@@ -47,7 +47,7 @@ _STUDY_TOOLS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; `needed` says that the main job cannot do without it."""
+    """The result of one check; `needed`: measuring requires it."""
 
     group: str
     name: str
@@ -58,7 +58,7 @@ class Check:
 
 
 def examine() -> dict[str, Any]:
-    """Looks at everything; takes a second or two. Keys: `status`, `sentence`, `checks`, `instrument`."""
+    """Run all checks, which takes a second or two. Keys: `status`, `sentence`, `checks`, `instrument`."""
     instrument = _instrument_doctor()
     checks = [*_tools(), *_rights(), *_beds(), *_kernel(), *_processor(), *_instrument(instrument)]
     lacking = [check for check in checks if check.needed and check.status == "missing"]
@@ -71,7 +71,7 @@ def examine() -> dict[str, Any]:
 
 
 def print_examination(examination: dict[str, Any], console: Console | None = None) -> None:
-    """The examination as a table, worst news last, where the eye is."""
+    """Print the examination as a table, with the worst results last, next to the prompt."""
     from rich.console import Console
     from rich.table import Table
 
@@ -88,7 +88,7 @@ def print_examination(examination: dict[str, Any], console: Console | None = Non
 
 
 def _plain(text: str) -> str:
-    """Text that rich takes as it is."""
+    """Escape text for rich."""
     return text.replace("[", "\\[")
 
 
@@ -117,7 +117,7 @@ def _there(group: str, name: str, path: str | None, fix: str, *, needed: bool) -
 
 
 def _rights() -> Iterator[Check]:
-    """What this user may do."""
+    """Check what this user may do."""
     may = rights()
     if may.root_namespaces:
         yield Check("rights", "network namespaces", "ok", "as root", needed=True)
@@ -147,7 +147,7 @@ def _what_gives_fifo() -> str:
 
 
 def _beds() -> Iterator[Check]:
-    """Builds a bed of its own, and tries on it what can only be tried on one."""
+    """Build a bed, and check on it what needs one."""
     began = time.monotonic()
     try:
         with build_bed(BedSpec(devices=tuple(mode.name for mode in needed_modes())), f"doctor-{os.getpid()}") as bed:
@@ -166,12 +166,12 @@ def _beds() -> Iterator[Check]:
 
 
 def needed_modes() -> list[Mode]:
-    """The devices without which the main job cannot be done, the direct link first."""
+    """Return the devices that measuring requires, the direct link first."""
     return [mode for mode in modes().values() if mode.is_needed]
 
 
 def _device(mode: Mode) -> Check:
-    """A device that not every machine can have, built."""
+    """Build a device that not every machine supports."""
     name = f"{mode.name}*1" if mode.counts else mode.name
     try:
         with build_bed(BedSpec(devices=(name,)), f"doctor-{os.getpid()}"):
@@ -181,7 +181,7 @@ def _device(mode: Mode) -> Check:
 
 
 def _fix_of_a_bed() -> str:
-    """How to fix a bed that could not be built, found by building each part of it."""
+    """Return how to fix a bed that could not be built, found by building each part of it."""
     for mode in needed_modes():
         try:
             with build_bed(BedSpec(devices=(mode.name,)), f"doctor-{os.getpid()}"):
@@ -212,7 +212,7 @@ def _steering(bed: Bed) -> Check:
 
 
 def _floor(bed: Bed) -> Check:
-    """The least round trip that this tester can see: ICMP over the bed's empty link."""
+    """Measure the tester's minimum RTT: ICMP over the bed's direct link."""
     name = "floor of an empty link"
     rtt = _direct_rtt(bed)
     if rtt is None:
@@ -240,7 +240,7 @@ def _direct_rtt(bed: Bed) -> dict[str, float] | None:
 
 
 def _kernel() -> Iterator[Check]:
-    """Settings of the machine itself; inside a bed they are set as they should be."""
+    """Check settings of the machine itself; inside a bed, Sojourn sets them."""
     name, mask = "ICMP echo replies unlimited", machine.sysctl("net.ipv4.icmp_ratemask")
     if mask is not None and int(mask) & _ECHO_REPLY_BIT:
         found = f"limited to one per {machine.sysctl('net.ipv4.icmp_ratelimit')} ms and peer"
@@ -292,7 +292,7 @@ def _instrument(said: dict[str, Any] | None) -> Iterator[Check]:
 
 
 def _instrument_doctor() -> dict[str, Any] | None:
-    """What the instrument says of itself; None when it is not there or says nothing that can be read."""
+    """Return the instrument's own report; None if it is missing or its report is unreadable."""
     binary = machine.instrument_binary()
     if binary is None:
         return None

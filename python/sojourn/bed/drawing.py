@@ -1,4 +1,4 @@
-"""A bed drawn: as text for a terminal, as nodes and links for a page. Pure; it needs no built bed."""
+"""Drawings of a bed: as text for a terminal, as nodes and links for a page. Pure; it needs no built bed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text(topology: Topology) -> str:
 
 
 def _drawn(middle: str, width: int) -> str:
-    """What lies between the hosts: a line with the device in it, or the corners of further ends."""
+    """Draw what is between the hosts: a line with the device in it, or the corners of further ends."""
     if middle not in _CORNERS:
         return f"{middle:─^{width}}"
     left, right = (width - 1) // 2, width - (width - 1) // 2
@@ -34,7 +34,7 @@ def _drawn(middle: str, width: int) -> str:
 
 
 def drawing(topology: Topology) -> dict[str, Any]:
-    """Nodes and links, as `bed.json` keeps them for the report, and the text beside them."""
+    """Return nodes and links, as in `bed.json` for the report, and the text drawing."""
     hosts = {"a": "host A", "b": "host B"}
     nodes = [{"id": name, "label": label, "kind": "host", "path": None} for name, label in hosts.items()]
     nodes += [
@@ -65,7 +65,7 @@ def _links(topology: Topology) -> list[dict[str, str]]:
 
 
 def _ports(stretch: Stretch) -> dict[str, str]:
-    """Where a link begins and ends, and what it is held to, if it is."""
+    """Return the two ports of a link, and its rate and delay if it has any."""
     held = stretch.emulated.rated if stretch.emulated else None
     label = {"label": held.label} if held else {}
     return {"from_port": stretch.left.dev, "to_port": stretch.right.dev} | label
@@ -89,7 +89,7 @@ def _further_rows(link: Link) -> list[Row]:
 
 
 def _middle(link: Link) -> str:
-    """The device's boxes, and between them what their links are held to."""
+    """Draw the device's boxes, and between them the rates and delays of their links."""
     names = [f"[{box}]" for box in link.boxes]
     held = [one.emulated.rated.label if one.emulated and one.emulated.rated else "" for one in link.stretches]
     if not any(held):

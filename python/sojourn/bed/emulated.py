@@ -1,7 +1,7 @@
-"""Ports of the devices' host that only a running emulator joins: emulators among the devices, and rated links.
+"""Ports of the devices' host that only a running emulator joins: emulators as devices, and rated links.
 
-A cable that is held to a rate is two cables with an emulator's link between them, which serialises frame by frame, one
-each way. Pure, as the model: it starts nothing.
+A cable with a rate consists of two cables with an emulator's link between them, which serialises frames one after
+another in each direction. Pure, as the model: it starts nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from sojourn.bed.model import Port
 
 WIRE_BYTES = 24
-"""What a frame takes on an Ethernet beside its bytes without FCS: preamble, FCS, gap."""
+"""The overhead of a frame on Ethernet beyond its bytes without FCS: preamble, FCS, inter-frame gap."""
 
 
 @dataclass(frozen=True)
 class Rated:
-    """What a cable is held to, each way."""
+    """The rate, delay and queue of a cable, in each direction."""
 
     rate_bps: int | None
-    """Bits per second on the wire; None: as it comes."""
+    """Bits per second on the wire; None: no limit."""
     delay_ns: int = 0
     queue_bytes: int = 150_000
-    """Before it; what does not fit is lost."""
+    """The queue before the rate; what does not fit is lost."""
 
     @property
     def label(self) -> str:
-        """As a drawing has it: "100 Mbit/s, 5 us"."""
+        """The text in a drawing: "100 Mbit/s, 5 us"."""
         rate = [f"{self.rate_bps / 1e6:g} Mbit/s"] if self.rate_bps else []
         return ", ".join([*rate, *([f"{self.delay_ns / 1e3:g} us"] if self.delay_ns else [])])
 
     @property
     def words(self) -> str:
-        """The pipe that does it."""
+        """The configuration string of the emulator's pipe."""
         parts = []
         if self.rate_bps:
             parts.append(f"rate {self.rate_bps}bit/s overhead {WIRE_BYTES} queue {self.queue_bytes}B")
@@ -47,14 +47,14 @@ class Rated:
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """What the cables of one path are held to, from A to B; one value is for all of them."""
+    """The rates and delays of one path's cables, from A to B; a single value applies to all of them."""
 
     rates_bps: tuple[int | None, ...]
     delays_ns: tuple[int, ...] = (0,)
     queue_bytes: int = 150_000
 
     def cables(self, count: int, path: str) -> tuple[Rated | None, ...]:
-        """Cable by cable; None where one is a plain cable."""
+        """Return the rate and delay of each cable; None for a plain cable."""
         for name, values in (("rates", self.rates_bps), ("delays", self.delays_ns)):
             if len(values) not in (1, count):
                 raise RequestError(f"link of {path}: {len(values)} {name} for {count} cables from A to B")
@@ -69,7 +69,7 @@ class Emulated:
     """Two ports that an emulator joins: a device (which has a label), or a rated link."""
 
     name: str
-    """Of its records, and of its control socket: letters and digits."""
+    """The name of its records and of its control socket: letters and digits."""
     path: str
     left: Port
     right: Port

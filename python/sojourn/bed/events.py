@@ -1,6 +1,6 @@
-"""Cycles, instructions and cache misses of all processors, where the machine has counters of them: perf_event_open(2).
+"""Cycles, instructions and cache misses of all processors, by hardware counters: perf_event_open(2).
 
-Counts the whole machine, kernel included, from when it is made until it is closed. It needs CAP_PERFMON, or
+Counts the whole machine, kernel included, from construction to `close`. It needs CAP_PERFMON, or
 kernel.perf_event_paranoid below 1; most virtual machines have no such counters.
 """
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EVENTS = {"cycles": (0, 0), "instructions": (0, 1), "cache_misses": (0, 3)}
-"""Type and number of each (linux/perf_event.h: PERF_TYPE_HARDWARE)."""
+"""Type and number of each event (linux/perf_event.h: PERF_TYPE_HARDWARE)."""
 
 NUMBERS = {"x86_64": 298, "aarch64": 241, "riscv64": 241}
-"""Of the system call, by architecture."""
+"""The number of the system call, by architecture."""
 
 ATTRIBUTE = struct.Struct("=IIQQQQQ80x")
 """struct perf_event_attr: type, size, config, period, sample_type, read_format, flags; the rest is zero."""
 
 TIMES = 0b11
-"""PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING: more events than counters take turns, and counts are scaled by them."""
+"""PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING: if there are more events than counters, counts are scaled by them."""
 
 VALUE = struct.Struct("=QQQ")
 CLOSE_ON_EXEC = 8
@@ -36,7 +36,7 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
 class Counters:
-    """Open counters of each event, one a processor; `missing` says why there are none."""
+    """Open counters of each event, one for each processor; `missing` says why there are none."""
 
     def __init__(self, cpus: list[int], events: Mapping[str, tuple[int, int]] | None = None) -> None:
         self.missing: str | None = None
@@ -51,13 +51,13 @@ class Counters:
             self.missing = _why(error)
 
     def read(self) -> dict[str, int | str]:
-        """The count of each event so far, or `missing` alone."""
+        """Return the count of each event so far, or only `missing`."""
         if self.missing is not None:
             return {"missing": self.missing}
         return {name: sum(map(_count, several)) for name, several in self._open.items()}
 
     def close(self) -> None:
-        """Ends counting."""
+        """Stop counting."""
         for several in self._open.values():
             for one in several:
                 with suppress(OSError):

@@ -1,8 +1,8 @@
-"""What the machines were: everything that could make two runs differ, for `bed.json`.
+"""The facts of the machines that could make two runs differ, for `bed.json`.
 
-`stable` is what should be the same when nothing was changed, and is hashed; `moment` is what changes by itself (load,
-interrupts, counters). Nothing here names the machine or its user, and nothing here is needed for measuring: a fact that
-cannot be had is null.
+`stable` has facts that stay the same unless something is changed, and is hashed; `moment` has those that change by
+themselves (load, interrupts, counters). Nothing here identifies the machine or its user, and no fact is required: one
+that is missing is null.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HOST_SYSCTLS = (
     "net/ipv6/icmp/ratemask",
     "net/ipv6/mld_qrv",
 )
-"""The sysctls that each network namespace has for itself."""
+"""The sysctls that each network namespace has of its own."""
 
 # One device per line on standard input.
 _ETHTOOL = """
@@ -75,7 +75,7 @@ class Change:
 
 
 def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
-    """The whole of `bed.json`."""
+    """Return the content of `bed.json`."""
     stable: dict[str, Any] = {
         **backend.machine(),
         "sojourn": machine.sojourn(),
@@ -92,7 +92,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
         stable["hosts"] = {host.name: _host(backend, host.name) for host in topology.hosts}
     if not spec.boxes:
         del stable["bed"]["spec"]["boxes"]
-    del stable["bed"]["spec"]["hosts"]  # names of machines and users
+    del stable["bed"]["spec"]["hosts"]  # may name machines and users
     if not spec.paths:
         del stable["bed"]["spec"]["paths"]
     for path in stable["bed"]["spec"].get("paths", {}).values():
@@ -100,9 +100,9 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
     if not spec.settings:
         del stable["bed"]["spec"]["settings"]
     if spec.layout is None:
-        del stable["bed"]["spec"]["addresses"]  # drawn with the layout alone
+        del stable["bed"]["spec"]["addresses"]  # drawn only if a layout is
     if "frequency" in spec.switches:
-        stable["machine"]["cpu"].pop("frequency_min_khz", None)  # what is switched is recorded with the switches
+        stable["machine"]["cpu"].pop("frequency_min_khz", None)  # a switched setting is recorded with the switches
     if _are_settings(spec.switches):
         _without_settings(stable)
     layout = None if spec.layout is None else _take_layout(stable)
@@ -118,7 +118,7 @@ def facts(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCore
 
 
 def _are_settings(switches: Collection[str]) -> bool:
-    """Whether one of these is a setting: asked of the plan's table where there are switches at all."""
+    """Return whether one of the switches is a setting; the plan's table is imported only if there are switches."""
     if not switches:
         return False
     from sojourn.plan.settings import SETTINGS
@@ -127,7 +127,7 @@ def _are_settings(switches: Collection[str]) -> bool:
 
 
 def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
-    """Takes out what each session draws: seed, cores of the ends, addresses, MACs, neighbours, switches."""
+    """Move what each session draws from the stable facts to the layout: seed, cores of the ends, addresses, …"""
     bed, hosts = stable["bed"], stable["hosts"]
     layout = {key: bed["spec"].pop(key) for key in ("layout", "addresses", "prober_cpu", "responder_cpu")}
     if bed["spec"]["switches"]:
@@ -149,7 +149,7 @@ def _take_layout(stable: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_settings(stable: dict[str, Any]) -> None:
-    """Takes out what is set on some beds and not on others."""
+    """Remove facts that settings change on some beds and not on others."""
     stable["machine"].get("cpu", {}).pop("governor", None)
     for host in stable["hosts"].values():
         for link in host["links"].values():
@@ -158,18 +158,18 @@ def _without_settings(stable: dict[str, Any]) -> None:
 
 
 def moment(backend: Backend, topology: Topology, spec: BedSpec, cores: DeviceCores) -> dict[str, Any]:
-    """What changes by itself: two of these, before and after a run, tell what went on beside it."""
+    """Return the facts that change by themselves; their difference over a run is the activity beside it."""
     hosts = {} if backend.simulated else {host.name: counters(backend, host.name) for host in topology.hosts}
     return {**backend.moment(), "device_load": cores.load(), "link_counters": hosts}
 
 
 def digest(stable: dict[str, Any]) -> str:
-    """The hash of the stable facts: the same for two runs exactly when nothing was changed between them."""
+    """Return the hash of the stable facts: equal for two runs if and only if nothing was changed between them."""
     return hashlib.sha256(json.dumps(stable, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
-    """What changed between two `bed.json`, among the stable facts."""
+    """Return the differences between the stable facts of two `bed.json`."""
     old, new = (dict(_flat(bed["stable"])) if bed.get("stable") else {} for bed in (before, after))
     keys = sorted(old.keys() | new.keys())
     return [Change(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
@@ -190,7 +190,7 @@ def _path(topology: Topology, name: str) -> dict[str, Any]:
 
 
 APART = ("count", "sides")
-"""Of a station, what only some modes have."""
+"""Keys of a station that only some modes have."""
 
 
 def _without_nothing(station: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _without_nothing(station: dict[str, Any]) -> dict[str, Any]:
 
 
 def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
-    """What each device made in the kernel, as the tools show it now, by path: notes, and commands with their output."""
+    """Return the kernel objects of each device by path: notes, and commands with their output now."""
     if backend.simulated:
         return {}
     main = [link for link in topology.links if link.stations and not link.is_twin and not link.is_bypass]
@@ -206,12 +206,12 @@ def objects(backend: Backend, topology: Topology) -> dict[str, dict[str, Any]]:
 
 
 def notes(backend: Backend, topology: Topology) -> dict[str, list[str]]:
-    """What there is to note of each device as it stands now, its further links included, by the path of its first."""
+    """Return the notes on each device with its further links, by the path of its first link."""
     return _of_each(backend, topology, lambda mode: mode.notes)
 
 
 def broken(backend: Backend, topology: Topology) -> dict[str, list[str]]:
-    """What of each device is no longer what it should be, its further links included, by the path of its first."""
+    """Return what is broken of each device with its further links, by the path of its first link."""
     return _of_each(backend, topology, lambda mode: mode.broken)
 
 
@@ -222,7 +222,7 @@ def _of_each(
     for link in topology.links if not backend.simulated else ():
         if link.stations and not link.is_bypass:
             run = partial(backend.run, link.device_host)
-            with suppress(MachineError):  # to look is not worth a run
+            with suppress(MachineError):  # a failed inspection must not end a run
                 said.setdefault(link.device.name, []).extend(asked(link.device.mode)(run, link.stations[0]))
     return said
 
@@ -236,7 +236,7 @@ def _objects(backend: Backend, link: Link) -> dict[str, Any]:
 def _shown(run: Run, command: str) -> str:
     try:
         return run(["sh", "-c", command]).rstrip()
-    except MachineError as error:  # to look is not worth a run
+    except MachineError as error:  # a failed inspection must not end a run
         return str(error)
 
 
@@ -265,7 +265,7 @@ def _link(link: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bridge(info: dict[str, Any]) -> dict[str, Any] | None:
-    """A bridge's settings, without its timers, which run."""
+    """Return a bridge's settings, without its timers, which change all the time."""
     if info.get("info_kind") != "bridge":
         return None
     names = ("stp_state", "forward_delay", "ageing_time", "vlan_filtering", "mcast_snooping", "nf_call_iptables")
@@ -273,7 +273,7 @@ def _bridge(info: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _drivers(text: str) -> dict[str, dict[str, Any]]:
-    """What `ethtool -i`, `-k`, `-a`, `-c` and `-g` say, by device; without what it does not have at all."""
+    """Return the output of `ethtool -i`, `-k`, `-a`, `-c` and `-g` by device, without features that it lacks."""
     found: dict[str, dict[str, Any]] = {}
     for block in re.split(r"^= (?!(?:pause|coalescing|rings)$)", text, flags=re.MULTILINE)[1:]:
         dev, _, told = block.partition("\n")
@@ -298,7 +298,7 @@ def _pause(text: str) -> dict[str, str] | str:
 
 
 def _coalescing(text: str) -> dict[str, str]:
-    """When a driver interrupts for frames, as `ethtool -c` says; without what it does not have."""
+    """Return the interrupt coalescing parameters of `ethtool -c`, without those that the driver lacks."""
     found = dict(re.findall(r"^([\w-]+):\s*(\d+)$", text, re.MULTILINE))
     adaptive = re.search(r"^Adaptive RX: (\S+)\s+TX: (\S+)$", text, re.MULTILINE)
     words = dict(zip(("adaptive-rx", "adaptive-tx"), adaptive.groups(), strict=True)) if adaptive else {}
@@ -306,7 +306,7 @@ def _coalescing(text: str) -> dict[str, str]:
 
 
 def _rings(text: str) -> dict[str, str]:
-    """The sizes of rings now, as `ethtool -g` says."""
+    """Return the current ring sizes of `ethtool -g`."""
     return dict(re.findall(r"^(RX|TX):\s*(\d+)$", text.partition("Current hardware settings:")[2], re.MULTILINE))
 
 
@@ -316,7 +316,7 @@ def _sysctls(backend: Backend, host: HostName) -> dict[str, str]:
 
 
 def counters(backend: Backend, host: HostName) -> dict[str, dict[str, int]]:
-    """What every interface of a host has counted since it was made; one command, some milliseconds."""
+    """Return the counters of every interface of a host since its creation; one command, some milliseconds."""
     links = _json(backend, host, ["ip", "-json", "-statistics", "link"])
     names = ("packets", "bytes", "errors", "dropped")
     with reading(f"host {host.upper()}"):
@@ -328,7 +328,7 @@ def counters(backend: Backend, host: HostName) -> dict[str, dict[str, int]]:
 
 
 def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
-    """Frames that the root queue of each interface of a host has refused: what a shaper lost, and not the port."""
+    """Return the drops of the root qdisc of each interface of a host: those of a shaper, not of the port."""
     qdiscs = _json(backend, host, ["tc", "-json", "-statistics", "qdisc", "show"])
     with reading(f"host {host.upper()}"):
         return {qdisc["dev"]: int(qdisc.get("drops", 0)) for qdisc in qdiscs if qdisc.get("root")}

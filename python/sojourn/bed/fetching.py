@@ -1,4 +1,4 @@
-"""What programs on a real host wrote, fetched as it grows and compared by its hash. It trusts no host."""
+"""Fetch files that programs on a real host write, as they grow, and compare their hashes. It trusts no host."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SIZE = re.compile(r" *(\d{1,15}) \./(.+)")
 
 
 class Fetched(NamedTuple):
-    """A folder of a host, and the one of ours that it is for."""
+    """A folder of a host, and the folder here for its files."""
 
     machine: RemoteMachine
     there: str
     local: Path
     sizes: dict[str, int]
-    """How much of each file is here."""
+    """The fetched size of each file."""
 
 
 def fetch(one: Fetched) -> None:
-    """Brings what is new of a folder's files; what differs from its hash there is fetched again, once."""
+    """Fetch the new part of a folder's files; a part whose hash differs from the host's is fetched again, once."""
     sizes = _sizes(one)
     for gone in one.sizes.keys() - sizes.keys():
         _place(one, gone).unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def fetch(one: Fetched) -> None:
 
 
 def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
-    """Writes what came where it belongs, through to the disk; whether all of it has its hash."""
+    """Write the received parts to their files and sync them; return whether every hash matches."""
     named: set[Path] = set()
     at, good = 0, len(sums) == len(wanted)
     for (name, begin, size), digest in zip(wanted, sums, strict=False):
@@ -81,7 +81,10 @@ def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums
 
 
 def _sizes(one: Fetched) -> dict[str, int]:
-    """The files of a folder there, and their sizes; `wc` adds a line for all. What the host says is not trusted."""
+    """Return the files of a folder on the host with their sizes; `wc` adds a line for all.
+
+    The output is not trusted.
+    """
     said = one.machine.line.run([*one.machine.root, "sh", "-c", keeper.SIZES, "sh", one.there])
     found: dict[str, int] = {}
     for row in said.split("\n"):
@@ -95,12 +98,12 @@ def _sizes(one: Fetched) -> dict[str, int]:
 
 
 def _is_record(name: str) -> bool:
-    """Whether a file of this name stays inside the folder it is fetched to."""
+    """Return whether a file of this name stays inside the folder that it is fetched to."""
     return _RECORD.fullmatch(name) is not None and not {".", ".."} & set(name.split("/"))
 
 
 def _place(one: Fetched, name: str) -> Path:
-    """Where a file of a host belongs here; refuses symbolic links on the way."""
+    """Return the path here of a host's file; refuses symbolic links on the way."""
     path = one.local
     for part in name.split("/"):
         path /= part

@@ -1,7 +1,7 @@
-"""The clock of this machine's processors, held at its highest while a bed stands, and given back however that ends.
+"""The frequency of this machine's processors, held at its highest while a bed stands, and always restored.
 
-bed/held.py has the journal and the guardian. The highest is the least frequency raised to the greatest
-(`scaling_min_freq`): that holds under every driver and governor. Does not measure the frequency.
+bed/held.py has the journal and the guardian. Raising the minimum frequency to the maximum (`scaling_min_freq`) works
+with every driver and governor. Does not measure the frequency.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOURNAL = "sojourn-frequency.json"
 
 
 def require() -> None:
-    """Refuses where processors have no clock that can be set, or where this user may not set it."""
+    """Refuse if the frequency of the processors cannot be set, or this user may not set it."""
     least = _files()
     if not least:
         raise MachineError(ABSENT.format(CPU / "cpu*/cpufreq"))
@@ -28,7 +28,7 @@ def require() -> None:
 
 
 class Highest(held.Held):
-    """The clock of all processors at its highest, until it is closed."""
+    """All processors at their highest frequency, until closed."""
 
     journal: ClassVar[str] = JOURNAL
     what: ClassVar[str] = "the clock of the processors"
@@ -42,7 +42,7 @@ class Highest(held.Held):
 
 
 def recover() -> list[str]:
-    """Gives back what a journal says that a dead run left; returns what was done, a sentence each."""
+    """Restore the values in the journal of a dead run; return the results, a sentence each."""
     return held.recover(Highest)
 
 

@@ -1,8 +1,8 @@
-"""Files of the kernel that are held at a value while a bed stands on this machine, and given back however that ends.
+"""Kernel files that are held at a value while a bed stands on this machine, and always restored.
 
-A journal beside the beds' state files says what was found; a guardian process, which hears of our end by the end of its
-standard input, writes that back and removes the journal. If it was killed too, its run does so, or the next that holds
-the same, or `bed clean`.
+A journal beside the beds' state files has the old values. A guardian process, whose standard input ends when this
+process ends, writes them back and removes the journal. If it was killed too, this is done by its run, by the next run
+that holds the same files, or by `bed clean`.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ kept=
 for pair in "$@"; do echo "${pair##*=}" >"${pair%=*}" || kept=yes; done 2>/dev/null
 [ "$kept" ] || is_of_another || rm -f "$0"
 """
-"""$0 the journal, which stays where something could not be written; its text; then FILE=VALUE of each file."""
+"""$0 is the journal, which stays if a file could not be written; then its text; then FILE=VALUE of each file."""
 
 
 JOURNAL = PROCESS | {
     NEEDED: (*OF_PROCESS, "boot", "pids", "found"), "boot": TEXT, "pids": TEXT, "found": {EACH: TEXT},
 }  # fmt: skip
-"""What a journal has to be, whatever it may be."""
+"""The shape that a journal must have, whatever it holds."""
 
 
 class Held:
-    """Files held at values until it is closed."""
+    """Files held at values until closed."""
 
     journal: ClassVar[str]
     """The name of the journal."""
     what: ClassVar[str]
-    """What is held, in sentences."""
+    """The name of what is held, for sentences."""
     _guardian: subprocess.Popen[bytes] | None = None
 
     def __init__(self, wanted: Mapping[Path, str]) -> None:
@@ -91,11 +91,11 @@ class Held:
                 raise self.refusal(path, value, error) from error
 
     def refusal(self, path: Path, value: str, error: OSError) -> Exception:
-        """The error for a file that takes no such value."""
+        """Return the error for a file that does not accept a value."""
         return MachineError(f"{self.what} cannot be set to {value} ({path}: {error.strerror})")
 
     def close(self) -> None:
-        """Have the guardian give back what was found, and wait until it has; what it has not is given back here."""
+        """Have the guardian restore the old values, and wait for it; restore here what it could not."""
         if self._guardian is not None:
             for pipe in (self._guardian.stdin, self._guardian.stdout):
                 if pipe is not None:
@@ -114,7 +114,7 @@ class Held:
 
 
 def recover(of: type[Held]) -> list[str]:
-    """Gives back what a journal says that a dead run left; returns what was done, a sentence each."""
+    """Restore the values in the journal of a dead run; return the results, a sentence each."""
     journal = state_folder() / of.journal
     try:
         if journal.lstat().st_uid != os.geteuid():
@@ -139,14 +139,14 @@ def recover(of: type[Held]) -> list[str]:
 
 
 def _give_back(found: dict[str, str]) -> list[str]:
-    """Writes what was found; returns what cannot be, of files that are there: VALUE to FILE."""
+    """Write the old values; return "VALUE to FILE" for each existing file that could not be written."""
     kept = []
     for path, value in found.items():
         try:
-            with Path(path).open("r+", encoding="ascii") as file:  # makes no file
+            with Path(path).open("r+", encoding="ascii") as file:  # does not create the file
                 file.write(f"{value}\n")
         except FileNotFoundError:
-            continue  # its processor was taken away
+            continue  # its processor was removed
         except OSError:
             kept.append(f"{value} to {path}")
     return kept

@@ -1,8 +1,8 @@
-"""A Linux bridge over two real ports of this machine: made, shown, and taken away with everything as it was.
+"""A Linux bridge over two real ports of this machine: made, shown, and removed with the earlier state restored.
 
-Unlike a bed it stays when this program ends: what was before is kept in a file of /run/sojourn until `down`. A port
-that the machine itself uses (an address, a route, another bridge, the SSH session that this runs in) is refused unless
-it is taken over. Nothing is written elsewhere but by `persist`: files for systemd-networkd.
+Unlike a bed it stays when this program ends: a file in /run/sojourn has the earlier state until `down`. A port that the
+machine itself uses (an address, a route, another bridge, the SSH session of this program) is refused unless it is taken
+over. Nothing is written elsewhere, except the files for systemd-networkd with `persist`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ STATE = {
     NEEDED: ("name", "mode", "ports", "notes", "files"), "name": TEXT, "mode": TEXT, "notes": [TEXT], "files": [TEXT],
     "ports": [_PORT | {NEEDED: tuple(_PORT), ONLY: tuple(_PORT)}],
 }  # fmt: skip
-"""What a file of STATES has to be, whatever it may be."""
+"""The shape that a file of STATES must have, whatever it holds."""
 
 
 @dataclass(frozen=True)
 class PortBefore:
-    """What a port was before it became the bridge's."""
+    """The state of a port before it joined the bridge."""
 
     name: str
     was_up: bool
@@ -56,18 +56,18 @@ class PortBefore:
 
 @dataclass(frozen=True)
 class HostBridge:
-    """A bridge that stands, and what was before it."""
+    """A bridge that exists, and the state before it."""
 
     name: str
     mode: str
     ports: tuple[PortBefore, ...]
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = field(default=())
-    """Of systemd-networkd, where it was persisted."""
+    """The files of systemd-networkd, if it was persisted."""
 
     @classmethod
     def read(cls, path: Path) -> HostBridge:
-        """Reads a state; raises MachineError where it is none."""
+        """Read a state file; raises MachineError if it is not one."""
         try:
             kept = json_value(path.read_text(encoding="utf-8"))
             if wrong := misfit(kept, STATE):
@@ -81,7 +81,7 @@ class HostBridge:
 
 
 def up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persist: bool) -> HostBridge:
-    """Makes the bridge; what was made by then is taken away where something cannot be."""
+    """Make the bridge; if a step fails, remove what was made so far."""
     _refuse_words(name, mode, persist=persist)
     _require_root()
     require_tools(TOOLS | ({"nft": "nftables"} if mode == "netfilter" else {}))
@@ -111,7 +111,7 @@ def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persis
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-            path.chmod(0o644)  # systemd-networkd is another user
+            path.chmod(0o644)  # systemd-networkd runs as another user
     except BaseException:
         _undo(made)
         raise
@@ -121,7 +121,7 @@ def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persis
 
 
 def down(name: str | None) -> list[str]:
-    """Takes a bridge away and leaves its ports as they were; what was done, a sentence each."""
+    """Remove a bridge and restore its ports; return the results, a sentence each."""
     _require_root()
     require_tools(TOOLS)
     with _alone():
@@ -142,12 +142,12 @@ def _down(name: str | None) -> list[str]:
 
 
 def standing() -> list[HostBridge]:
-    """Every bridge of this network namespace that `up` made."""
+    """Return every bridge of this network namespace that `up` made."""
     return [HostBridge.read(path) for path in sorted(STATES.glob(f"bridge-{_namespace()}-*.json"))]
 
 
 def status() -> list[dict[str, Any]]:
-    """Every bridge, with what its ports are now."""
+    """Return every bridge, with the present state of its ports."""
     _require_root()
     require_tools(TOOLS)
     links = {link["ifname"]: link for link in _json(["ip", "-json", "-statistics", "link"])}
@@ -160,12 +160,12 @@ def status() -> list[dict[str, Any]]:
 
 
 def links_here() -> list[dict[str, Any]]:
-    """Every interface of this network namespace, as `ip` shows it."""
+    """Return every interface of this network namespace, as `ip` reports it."""
     return _json(["ip", "-json", "-details", "link"])
 
 
 def in_use(port: str, link: dict[str, Any]) -> list[str]:
-    """What this machine uses a port for, as the rest of a sentence; nothing for one that is free."""
+    """Return the uses that this machine has for a port, as ends of sentences; empty for a free port."""
     found = []
     session = _session_port()
     if session == port:
@@ -222,7 +222,7 @@ def _refuse_queues(ports: tuple[str, str]) -> None:
 
 
 def _make(one: HostBridge) -> list[str]:
-    """Makes what the mode needs; sentences about how."""
+    """Make the parts that the mode needs; return sentences about how they were made."""
     _run(["ip", "link", "add", "name", one.name, "type", "bridge", "stp_state", "0", "forward_delay", "0",
           "mcast_snooping", "0"])  # fmt: skip
     silent = Path(f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6")
@@ -239,7 +239,7 @@ def _make(one: HostBridge) -> list[str]:
 
 
 def _filter(one: HostBridge) -> list[str]:
-    """Loads the rules for this bridge alone: in the bridge family, else by br_netfilter."""
+    """Load the rules for this bridge only: in the bridge family, else by br_netfilter."""
     names = [port.name for port in one.ports]
     try:
         _run(["nft", "-f", "-"], limited_rules("bridge", _table(one), names))
@@ -258,7 +258,7 @@ def _filter(one: HostBridge) -> list[str]:
 
 
 def _undo(one: HostBridge) -> list[str]:
-    """Takes everything away, each thing whatever becomes of the others."""
+    """Remove every part of the bridge, and restore its ports."""
     links = {link["ifname"]: link for link in _json(["ip", "-json", "link"])}
     done: list[str] = []
     restored = [_restore(port, one, links) for port in one.ports]
@@ -277,7 +277,7 @@ def _undo(one: HostBridge) -> list[str]:
 
 
 def _restore(port: PortBefore, one: HostBridge, links: dict[str, Any]) -> str:
-    """Leaves a port as it was; how far that went."""
+    """Restore a port; return the result."""
     if port.name not in links:
         return f"{port.name} is gone: nothing of it was restored."
     if one.mode != "bridge":
@@ -314,7 +314,7 @@ def _port_now(bridge: str, port: str, links: dict[str, Any], states: dict[str, A
 
 
 def _session_port() -> str | None:
-    """The interface by which the SSH session comes in that this runs in, also below sudo; None where there is none."""
+    """Return the interface of the SSH session that runs this process, below sudo too; None outside SSH."""
     pid = os.getpid()
     while pid > 1:
         with suppress(OSError, ValueError, IndexError):
@@ -335,13 +335,13 @@ def _port_towards(address: str) -> str | None:
 
 
 def _networkd_paths(name: str) -> list[Path]:
-    """Where `--persist` writes; none for what is no bridge's name."""
+    """Return the files that `--persist` writes; none if the name is not valid for a bridge."""
     ends = (".netdev", ".network", "-port1.network", "-port2.network")
     return [NETWORKD / f"{_PREFIX}{name}{end}" for end in ends] if NAME.fullmatch(name) else []
 
 
 def _networkd_files(name: str, ports: tuple[str, str], mode: str) -> dict[Path, str]:
-    """The bridge and its ports as systemd-networkd has them; HTB too."""
+    """Return the files of systemd-networkd for the bridge, its ports and HTB."""
     head = f"# Written by `sojourn bridge up {' '.join(ports)} --mode {mode} --persist`; `down {name}` removes it.\n"
     quiet = "[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
     bridge = "[Bridge]\nSTP=no\nForwardDelaySec=0\nMulticastSnooping=no\n"
@@ -358,7 +358,7 @@ def _networkd_files(name: str, ports: tuple[str, str], mode: str) -> dict[Path, 
 
 
 def _networkd_htb(major: int) -> str:
-    """The classes of linux-bridge-2003, as those of `classes`."""
+    """Return the HTB classes of linux-bridge-2003, equal to those of `classes`."""
     one = "\n[HierarchyTokenBucketClass]\n"
     return (
         f"\n[HierarchyTokenBucket]\nParent=root\nHandle={major}\nDefaultClass=10\n"
@@ -374,9 +374,9 @@ def _table(one: HostBridge) -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Waits until no other `up` or `down` is at work, nor a command that a killed one started: the folder is the lock.
+    """Hold the lock of STATES: wait until no other `up`, `down`, or command started by a killed one is running.
 
-    Each command inherits the lock: one that outlives its `sojourn` would make a bridge after `down` has looked for it.
+    Each command inherits the lock: one that outlives its `sojourn` could make a bridge after `down` has looked for it.
     """
     STATES.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(STATES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -394,7 +394,7 @@ def _alone() -> Iterator[None]:
 
 
 _inherited: list[int] = []
-"""The lock, while this process holds it."""
+"""The descriptor of the lock, while this process holds it."""
 
 
 def _locked(lock: int) -> bool:
@@ -420,7 +420,7 @@ def _state_of(name: str) -> Path:
 
 
 def _namespace() -> int:
-    """Return a number that is this network namespace's alone on this machine, as long as it lives."""
+    """Return a number that identifies this network namespace on this machine, as long as it exists."""
     return Path("/proc/self/ns/net").stat().st_ino
 
 

@@ -1,4 +1,4 @@
-"""The hosts of a bed: which there are, between which of them is measured, and what interfaces their ports are."""
+"""The hosts of a bed, the ends of the measurement among them, and the interfaces that are their ports."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 HostName = str
 END_HOSTS: tuple[HostName, ...] = ("a", "b")
-"""What is between them is measured; `d`, and the hosts of devices that stand apart, hold it."""
+"""The measurement is between these; `d`, and the hosts of devices with their own network stack, are between them."""
 
 DEVICES: HostName = "d"
 """The host of every device that shares its network stack with others."""
 
 
 DEVICES_HOST = "device"
-"""The real host of all that hold devices; each has a network namespace of its own there."""
+"""The real host for all devices' hosts; each of these has a network namespace of its own there."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """A place where programs run: A asks, B answers, the others hold devices."""
+    """A place where programs run: A sends probes, B answers, the others hold devices."""
 
     name: HostName
     role: str
 
 
 HOSTS: tuple[Host, ...] = (Host("a", "prober"), Host("b", "responder"), Host(DEVICES, "devices under test"))
-"""Those of every bed."""
+"""The hosts that every bed has."""
 
 
 def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str]:
-    """The real interface of each port of a bed, by the port's name there; ports within the device's host have none."""
+    """Return the real interface of each port, by its name in the bed; ports within the device's host have none."""
     found: dict[str, str] = {}
     for link in topology.links:
         own = paths[link.path]
@@ -50,7 +50,7 @@ def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str
 
 
 def require_paths(topology: Topology, spec: BedSpec) -> None:
-    """Refuses what real hosts cannot have: a path needs ports of its own, and these are there or not."""
+    """Refuse what real hosts do not support: every path needs existing ports of its own."""
     for link in topology.links:
         if link.path not in spec.paths:
             raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")

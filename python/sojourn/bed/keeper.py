@@ -1,10 +1,10 @@
-"""What stays on a real host while a bed stands there, and cleans up by itself: scripts for its shell, nothing else.
+"""Shell scripts that run on a real host while a bed stands there; they clean up without the controller.
 
-The *keeper* is root's shell on the host, asked over SSH by lines on its standard input. It holds the lock of the host,
-keeps the network namespaces of the bed's hosts, sends signals, and hears a beat every few seconds. At the end of its
-input (the controller or the SSH session has ended), at a SIGTERM, or when no beat has come for a while (the network
-has), it ends every program in these namespaces, gives the interfaces back as it found them, and removes what was
-copied.
+The *keeper* is root's shell on the host; it reads commands over SSH, one per line of its standard input. It holds the
+lock of the host, keeps the network namespaces of the bed's hosts, sends signals, and expects a heartbeat every few
+seconds. At the end of its input (the controller or the SSH session has ended), at a SIGTERM, or without a heartbeat for
+LEASE_SECONDS (the network has failed), it ends every program in these namespaces, restores the interfaces, and removes
+what was copied.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from sojourn.bed.setting_scripts import RESTORE, STATE
 
 BEAT_SECONDS = 10.0
 LEASE_SECONDS = 40
-"""Without a word for so long, a keeper takes its controller for dead."""
+"""Without input for this long, a keeper takes its controller for dead."""
 
 INSTRUMENTS = "/var/lib/sojourn"
-"""Of root on each host: the instrument, in a folder named by its content. By the name `ethtool` it answers for that
-program where a host has none: these folders are the last of the search path."""
+"""The folder for instruments on each host, owned by root; each has a subfolder named by its content.
 
-# $1 the run, $2 who holds it, $3 the folder to be made for records, $4 the folder of the instrument, $5 "keep" if that
-# stays, then the names of hosts. Answers "held …", "ready" and a process in each namespace, or nothing.
+Under the name `ethtool` the instrument replaces that program on a host without one: these folders are the last in the
+search path.
+"""
+
+# $1: the run; $2: its holder; $3: the folder to make for records; $4: the folder of the instrument; $5: "keep" if that
+# stays; then the names of hosts. Prints "held …", or "ready" with a process in each namespace, or nothing.
 KEEPER = (
     """
 PATH=$PATH:/usr/sbin:/sbin
@@ -164,9 +167,9 @@ echo gone
     .replace("{instruments}", INSTRUMENTS)
 )
 
-# $1 the keeper, $2 the folder of the instrument; on each line: namespace, interface, its name there, its MAC there,
-# its MTU there, and MAC, MTU and state as they are. What was is written down before anything is changed. A keeper that
-# cleans up holds the lock until its namespaces are gone.
+# $1: the keeper; $2: the folder of the instrument; on each line: namespace, interface, its name, MAC and MTU in the
+# bed, then its present MAC, MTU and state. The present values are written to a file before anything is changed. A
+# keeper that cleans up holds the lock until its namespaces are gone.
 TAKE = """
 PATH=$PATH:/usr/sbin:/sbin:$2
 taken={state}/taken.$1
@@ -181,9 +184,9 @@ while read -r ns old new new_mac new_mtu mac mtu up; do
 done
 """.replace("{state}", STATE)
 
-# $1 the folder of the bed, $2 the program's number, $3 the namespace, $4 the folder of the instrument, then the words
-# of `env` and the command. The program's own number is written down before it runs; what it used of the processors,
-# when it has ended.
+# $1: the folder of the bed; $2: the program's number; $3: the namespace; $4: the folder of the instrument; then the
+# arguments of `env`, the command last. The PID is written before the program runs, its processor time after it has
+# ended.
 ENTER = """
 PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
 work=$1 number=$2 ns=$3; shift 4
@@ -193,14 +196,15 @@ times >"$work/times.$number" 2>/dev/null
 exit $status
 """
 
-# $1 the namespace, $2 the folder of the instrument, then the command.
+# $1: the namespace; $2: the folder of the instrument; then the command.
 INSIDE = """
 PATH=$PATH:/usr/sbin:/sbin:$2; export PATH
 ns=$1; shift 2
 exec nsenter --net="/proc/$ns/ns/net" -- "$@"
 """
 
-# $1 the folder of the instrument, $2 its SHA-256; the instrument comes compressed, unless it is there: then "have".
+# $1: the folder of the instrument; $2: its SHA-256. INSTALLED prints "have" if it is there; INSTALL reads it
+# compressed.
 INSTALLED = """
 f=$1/sojourn-instrument
 [ -O "$f" ] && [ -e "$1/ethtool" ] && [ "$(sha256sum <"$f")" = "$2  -" ] && echo have
@@ -213,7 +217,8 @@ mkdir -p "$1" && gzip -dc >"$1/new" && [ "$(sha256sum <"$1/new")" = "$2  -" ] ||
 chmod 755 "$1/new" && mv -f "$1/new" "$1/sojourn-instrument" && ln -sf sojourn-instrument "$1/ethtool"
 """
 
-# $1 a folder; on each line of the input, how much of a file is here already. The bytes that are new, file after file.
+# $1: a folder. SIZES prints the size of every file. FETCH and SUMS read offset, length and name of a part on each line;
+# FETCH prints the parts one after another, SUMS their SHA-256.
 SIZES = 'cd "$1" && export LC_ALL=C && find . -type f -exec wc -c {} +'
 FETCH = """
 cd "$1" || exit 1
@@ -224,8 +229,8 @@ cd "$1" || exit 1
 while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length" | sha256sum; done
 """
 
-# $1 the folder of the bed: processor time in clock ticks, of all, of the hypervisor's others, and what programs of
-# ours have used; those that have ended wrote it down.
+# $1: the folder of the bed. Prints processor time in clock ticks: of the machine with steal, and of the bed's programs;
+# ended programs have written theirs to files.
 USAGE = """
 head -n 1 /proc/stat
 getconf CLK_TCK

@@ -1,8 +1,8 @@
 """A calibrated load: keeps one core busy for a given share of the time, in slices of about a millisecond.
 
-Runs as a program of its own, by its path, with nothing imported but the standard library. It steers by the CPU time
-that the kernel says it got, so what preempts it (a device's packets, for instance) is made up for, within limits.
-Each line on standard input is answered by one line of JSON that tells what was achieved; the end of input ends it.
+Runs as a program of its own, by its path, with only the standard library. It regulates by the CPU time that the kernel
+reports, so that time lost to preemption (by a device's packets, for instance) is made up for, within limits. Each line
+on standard input is answered by one line of JSON with the achieved load; the end of input ends it.
 
     python3 -I -S load.py CORE SHARE
 """
@@ -16,7 +16,7 @@ import sys
 import time
 
 PERIOD_NS = 1_000_000
-LARGEST_DEBT_NS = 2 * PERIOD_NS  # a core that others keep busy is not made busier still afterwards
+LARGEST_DEBT_NS = 2 * PERIOD_NS  # a core that others keep busy gets no more load later
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _one_slice(share: float, debt_ns: float) -> float:
-    """Sleeps a little, then burns until what is owed is paid; gives what is still owed."""
+    """Sleep a little, then compute until the debt is paid; return the remaining debt in ns."""
     began_ns, cpu_began_ns = time.monotonic_ns(), time.process_time_ns()
     time.sleep(PERIOD_NS * (1 - share) / 1e9)
     while True:

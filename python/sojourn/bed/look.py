@@ -1,4 +1,4 @@
-"""What a real host says of itself: one shell script over SSH, without rights and without changing anything."""
+"""The facts of a real host: one shell script over SSH, which needs no rights and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TOOLS = {
     "sha256sum": "coreutils",
     "gzip": "gzip",
 }
-"""What a host must have, and the package of each."""
+"""The tools that a host must have, each with its package."""
 
 OLDEST_KERNEL = (5, 15)
 BED_MACS = "02:77:00:"
-"""How the MACs of a bed's ports begin."""
+"""The first octets of the MAC addresses of a bed's ports."""
 
 _LOOK = """
 PATH=$PATH:/usr/sbin:/sbin; folder=$1; shift
@@ -57,7 +57,7 @@ echo '== now'; date +%s%N
 
 @dataclass(frozen=True)
 class Looked:
-    """One host, as it was found."""
+    """One host, as found."""
 
     uid: int
     boot_id: str
@@ -70,33 +70,33 @@ class Looked:
     memory_bytes: int
     clocksource: str
     management: str
-    """The interface with the address that the SSH session came to; empty where that is unknown."""
+    """The interface with the host's address of the SSH session; empty if unknown."""
     tools: frozenset[str]
     links: dict[str, dict[str, Any]]
-    """Its interfaces as `ip -json -details address` has them."""
+    """Its interfaces, as `ip -json -details address` reports them."""
     routes: tuple[dict[str, Any], ...]
-    """Its routes of all tables as `ip -json route` has them."""
+    """Its routes of all tables, as `ip -json route` reports them."""
     free_bytes: int | None
     sudo: str
-    """"yes", or why not."""
+    """"yes", or why sudo does not work."""
     ahead_ns: int
-    """By how much its CLOCK_REALTIME is ahead of ours."""
+    """The offset of its CLOCK_REALTIME minus ours."""
     ahead_error_ns: int
-    """The largest error of that: half of what the asking took."""
+    """The maximum error of this offset: half the time that the request took."""
     machine_id: str = ""
-    """Its /etc/machine-id, which is not to be written down; empty where it has none."""
+    """Its /etc/machine-id, which must not be recorded; empty if it has none."""
     governors: tuple[str, ...] = ()
-    """What governs the frequency of its processors; empty where nothing does."""
+    """The frequency governors of its processors; empty if there are none."""
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """The first two numbers of its version."""
+        """The first two numbers of its kernel version."""
         numbers = re.match(r"(\d+)\.(\d+)", self.release)
         return tuple(map(int, numbers.groups())) if numbers else ()
 
 
 def look(line: Line) -> Looked:
-    """Ask a host."""
+    """Read the facts of a host."""
     before, began = time.time_ns(), time.monotonic_ns()
     said = line.run(["sh", "-c", _LOOK, "sh", line.spec.folder, *TOOLS, "python3", "ping", "taskset", "tcpdump"])
     took = time.monotonic_ns() - began
@@ -105,7 +105,7 @@ def look(line: Line) -> Looked:
 
 
 def parse(said: str, before_ns: int, took_ns: int) -> Looked:
-    """What a host says. Raises KeyError, IndexError or ValueError where that cannot be."""
+    """Parse the script's output; raises KeyError, IndexError or ValueError if it is malformed."""
     found: dict[str, list[str]] = {}
     for words in said.splitlines():
         if words.startswith("== "):
@@ -116,7 +116,7 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
     routes = [[_held(one, ROUTE) for one in _tables(found[name])] for name in ("routes", "routes6")]
     connection = (found["ssh"] or [""])[0].split()
     disk = (found["disk"] or [""])[0].split()
-    # The clock is read by the script's last command, so less than all of the time lies behind it.
+    # The script's last command reads the clock, so that nearly all of the time has passed before it.
     ahead = int(found["now"][0]) - (before_ns + took_ns // 2)
     return Looked(
         uid=int(found["uid"][0]),
@@ -147,14 +147,14 @@ LINK: dict[str, type] = {
     "link": str, "linkinfo": dict, "addr_info": list,
 }  # fmt: skip
 OF_PORT = ("address", "mtu", "flags")
-"""What a port is given back with."""
+"""The properties that are restored when a port is returned to its host."""
 ADDRESS: dict[str, type] = {"local": str, "prefixlen": int, "scope": str}
 ROUTE: dict[str, type] = {"dst": str, "dev": str, "protocol": str, "type": str, "nexthops": list}
-"""What is read of `ip -json`, and its types; a member that is not said or null is none."""
+"""The members of `ip -json` that are read, with their types; a missing or null member is left out."""
 
 
 def _tables(words: list[str]) -> list[dict[str, Any]]:
-    """An array of tables, as `ip -json` writes it."""
+    """Parse an array of tables, as `ip -json` writes it."""
     read = json_value(" ".join(words) or "[]")
     if not isinstance(read, list) or not all(isinstance(one, dict) for one in read):
         raise ValueError("what `ip -json` says is no array of tables")
@@ -162,7 +162,7 @@ def _tables(words: list[str]) -> list[dict[str, Any]]:
 
 
 def _held(table: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
-    """The table with what is read of it; members of another type are refused."""
+    """Return the table without nulls; a member of a wrong type raises ValueError."""
     held = {name: value for name, value in table.items() if value is not None}
     wrong = next((name for name, kind in kinds.items() if not isinstance(held.get(name, kind()), kind)), None)
     if wrong is not None or (kinds is ADDRESS and not ADDRESS.keys() <= held.keys()):
@@ -178,11 +178,11 @@ def _held(table: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
 
 
 MOST_CPUS = 1 << 16
-"""More than any kernel is built for."""
+"""More processors than any kernel supports."""
 
 
 def cpus_of(words: str) -> list[int]:
-    """The numbers of a list such as 0-3,8."""
+    """Return the numbers of a list such as 0-3,8."""
     found: list[int] = []
     for part in words.split(","):
         first, _, last = part.partition("-")
@@ -193,7 +193,7 @@ def cpus_of(words: str) -> list[int]:
 
 
 def _with_address(links: dict[str, dict[str, Any]], address: str) -> str:
-    """The interface with an address; a link-local one, which several may have, names it by its zone."""
+    """Return the interface with an address; a link-local one, which several may have, names it by its zone."""
     address, _, zone = address.partition("%")
     able = [
         name for name, link in links.items() if any(one.get("local") == address for one in link.get("addr_info", []))
@@ -202,12 +202,12 @@ def _with_address(links: dict[str, dict[str, Any]], address: str) -> str:
 
 
 def own_addresses(link: dict[str, Any]) -> list[str]:
-    """The addresses of an interface that somebody has given it."""
+    """Return the configured addresses of an interface, without link-local ones."""
     return [f"{one['local']}/{one['prefixlen']}" for one in link.get("addr_info", []) if one.get("scope") != "link"]
 
 
 def unfit(looked: Looked, name: str) -> str | None:
-    """Why an interface cannot be taken as a test port; None where it can."""
+    """Return why an interface cannot be a test port; None if it can."""
     if name not in looked.links:
         for left, link in looked.links.items():
             if link.get("address", "").startswith(BED_MACS):
@@ -219,7 +219,7 @@ def unfit(looked: Looked, name: str) -> str | None:
 
 
 def _reasons(looked: Looked, name: str) -> Iterator[str]:
-    """What speaks against an interface."""
+    """Return the reasons against an interface."""
     link, management = looked.links[name], looked.management
     if not management:
         yield "has no interface with the address of the SSH session: what carries it is not known, so no port is taken"
@@ -246,7 +246,7 @@ PEERS = {"veth", "netkit", "vxcan"}
 
 
 def _lower(link: dict[str, Any]) -> str | None:
-    """The interface that one stands on, as a VLAN does."""
+    """Return the interface below one, such as that of a VLAN."""
     return None if link.get("linkinfo", {}).get("info_kind") in PEERS else link.get("link")
 
 
@@ -255,7 +255,7 @@ def _on_top_of(looked: Looked, name: str) -> Iterator[str]:
 
 
 def _below(looked: Looked, name: str) -> set[str]:
-    """What an interface stands on or belongs to, all the way."""
+    """Return all interfaces that an interface is on top of or belongs to, directly or not."""
     found: set[str] = set()
     ahead = [name]
     while ahead:
@@ -267,7 +267,7 @@ def _below(looked: Looked, name: str) -> set[str]:
 
 
 def _routes_over(looked: Looked, name: str) -> Iterator[str]:
-    """Where routes lead that somebody made over an interface; the kernel makes some for every interface that is up."""
+    """Return the destinations of configured routes over an interface, without those that the kernel makes itself."""
     for route in looked.routes:
         devs = {route.get("dev"), *(one.get("dev") for one in route.get("nexthops", []))}
         if name in devs and route.get("protocol") != "kernel" and route.get("type") != "multicast":

@@ -1,6 +1,6 @@
-"""Facts of this machine, read from the kernel and from the tools on it; a fact that cannot be had is null.
+"""Facts of this machine, read from the kernel and from tools; a fact that is missing is null.
 
-Reads only. It names neither the machine nor its user.
+Reads only. Nothing here identifies the machine or its user.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SYSCTLS = (
     "vm/swappiness",
 )
 
-# The boot parameters that bear on latency; the others may tell more of a machine than its owner would like.
+# The boot parameters that affect latency; others may reveal more of a machine than its owner would like.
 _PARAMETERS = (
     *("amd_pstate", "clocksource", "cpufreq", "cpuidle", "idle", "intel_idle", "intel_pstate", "irqaffinity"),
     *("isolcpus", "mitigations", "nmi_watchdog", "nohz", "nosmt", "nowatchdog", "preempt", "processor."),
@@ -66,12 +66,12 @@ _VERSION_COMMANDS = {
 _PACKAGES = ("altair", "numpy", "polars", "pyarrow", "scipy")
 _CPU = Path("/sys/devices/system/cpu")
 DMA_LATENCY = Path("/dev/cpu_dma_latency")
-"""Takes the longest wake-up latency that is allowed, for as long as it is open; 0: idle processors poll."""
+"""Holds the maximum allowed wake-up latency while it is open; with 0, idle processors poll."""
 _COMMAND_SECONDS = 5.0
 
 
 def stable() -> dict[str, Any]:
-    """Kernel, CPU, clocks and settings: what stays as it is until somebody changes it."""
+    """Return kernel, CPU, clocks and settings: facts that stay until somebody changes them."""
     return {
         "kernel": {
             "release": platform.release(),
@@ -95,7 +95,7 @@ def stable() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """The tools and libraries that take part."""
+    """Return the versions of the tools and libraries used."""
     with ThreadPoolExecutor(4) as pool:
         tools = dict(zip(_VERSION_COMMANDS, pool.map(_first_line, _VERSION_COMMANDS.values()), strict=True))
     binary = instrument_binary()
@@ -105,7 +105,7 @@ def versions() -> dict[str, str | None]:
 
 
 def sojourn() -> dict[str, Any]:
-    """Which Sojourn this is: its version and, run from its repository, the commit and whether files differ from it."""
+    """Return the version of Sojourn and, if run from its repository, the commit and whether files differ from it."""
     here = Path(__file__).resolve()
     commit = dirty = None
     if _git(here, ["ls-files", "--error-unmatch", here.name]) is not None:
@@ -115,7 +115,7 @@ def sojourn() -> dict[str, Any]:
 
 
 def moment() -> dict[str, Any]:
-    """Load, interrupts, context switches, frequencies and such, as they are now."""
+    """Return load, interrupts, context switches, frequencies and the like now."""
     return {
         "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
@@ -132,33 +132,33 @@ def moment() -> dict[str, Any]:
 
 
 def governors() -> dict[str, str | None]:
-    """What governs the frequency of each processor; None where nothing does."""
+    """Return the frequency governor of each processor; None without one."""
     return {cpu.name: _read(cpu / "cpufreq/scaling_governor") for cpu in _cpus()}
 
 
 def judge_governors(found: Collection[str]) -> str | None:
-    """What is wrong with what governs processors' frequencies; None where nothing is, or none does."""
+    """Return what is wrong with these governors; None if nothing is."""
     changing = sorted(one for one in set(found) if one and one != "performance")
     return f"governor {', '.join(changing)}: it changes while we measure" if changing else None
 
 
 STEADY_GOVERNOR = "cpupower frequency-set -g performance"
-"""What makes the frequency of processors steady."""
+"""The command that makes the frequency of processors constant."""
 
 
 def idle_driver() -> str | None:
-    """What puts idle processors to sleep; None where nothing does but the halt instruction."""
+    """Return the driver of idle states; None if the processors only halt."""
     found = _read(_CPU / "cpuidle/current_driver")
     return None if found == "none" else found
 
 
 def sysctl(key: str) -> str | None:
-    """One of this machine's settings, by its dotted name."""
+    """Return a sysctl of this machine, by its dotted name."""
     return _read(f"/proc/sys/{key.replace('.', '/')}")
 
 
 def instrument_binary() -> str | None:
-    """Where `sojourn-instrument` is, or None."""
+    """Return the path of `sojourn-instrument`, or None."""
     with suppress(MachineError):
         return find_instrument()
     return None
@@ -201,12 +201,12 @@ def _preemption() -> str | None:
 
 
 def _tick_hz() -> int:
-    """The coarse clock advances once a tick."""
+    """Return the tick rate: the coarse clock advances once a tick."""
     return round(1 / time.clock_getres(getattr(time, "CLOCK_MONOTONIC_COARSE", 6)))
 
 
 def _tai_offset_s() -> int:
-    """Zero means that nobody told the kernel how many leap seconds there have been."""
+    """Return TAI − UTC in the kernel; zero means that nothing has set it."""
     return round((time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)) / 1e9)
 
 
@@ -222,14 +222,14 @@ def _memory() -> dict[str, int]:
 
 
 def cpu_ticks() -> dict[str, int]:
-    """The first line of /proc/stat, in ticks of 1/100 s; steal is what the hypervisor gave to others."""
+    """Return the first line of /proc/stat, in clock ticks; steal is time that the hypervisor gave to others."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     values = (_read("/proc/stat") or "cpu").splitlines()[0].split()[1:]
     return dict(zip(names, map(int, values), strict=False))
 
 
 def online() -> list[int]:
-    """Processors that are in use; the kernel writes them as ranges: 0-3,5."""
+    """Return the online processors; the kernel writes them as ranges: 0-3,5."""
     ranges = (word.partition("-") for word in (_read(_CPU / "online") or "0").split(","))
     return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
 
@@ -240,7 +240,7 @@ def _field_of_stat(name: str) -> str:
 
 
 def _interrupts() -> dict[str, int]:
-    """Totals by source; hardware interrupts are named by their device, not by their number."""
+    """Return totals by source; hardware interrupts have the name of their device, not their number."""
     sums: dict[str, int] = {}
     for line in (_read("/proc/interrupts") or "").splitlines()[1:]:
         source, _, rest = line.partition(":")
@@ -257,12 +257,12 @@ def _sums(path: str) -> dict[str, int]:
 
 
 def softnet_dropped() -> int:
-    """Packets that this machine's cores dropped because their backlog was full, since it started."""
+    """Return the packets that this machine's cores dropped since boot because their backlog was full."""
     return sum(core["dropped"] for core in _softnet())
 
 
 def _softnet() -> list[dict[str, int]]:
-    """Per core: packets handled, dropped because the backlog was full, and times that the budget ran out."""
+    """Return for each core: packets processed, dropped because of a full backlog, and exhausted budgets."""
     rows = [line.split() for line in (_read("/proc/net/softnet_stat") or "").splitlines()]
     names = ("processed", "dropped", "time_squeeze")
     return [{name: int(row[i], 16) for i, name in enumerate(names)} for row in rows]

@@ -1,27 +1,26 @@
-"""What a bed is, before anything is built: hosts, links, devices, and every name and address they will have.
+"""The model of a bed, before anything is built: hosts, links, devices, and all their names and addresses.
 
-Everything here is pure: the same devices give the same topology, on every machine and for every backend. It knows
-nothing of namespaces, commands or processes.
+Everything here is pure: the same devices give the same topology, on every machine and for every backend. It does not
+know namespaces, commands or processes.
 
-The plan of addresses: link k (direct is 1, the devices follow in their order) has 10.77.k.1 and fd77:0:0:k::1 at host
-A, .2 and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:k:01 and :02. Inside the device, station
-i has a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further near ends, the
-j-th (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and
-further far ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
-`…r<j>`. Behind a box that routes, B is in a subnet of its own:
-10.78.k.2 and fd78:0:0:k::2, and the box has .254 and ::fe in both. A bypass is one more link with a second device of
-the same kind; its path is `<device>/bypass`, its names end
-in `-y`. Its load loads the machine as the device does, and not the device. A twin is one more link of the same kind
-that is measured as the first is; its names end in `-t`, its path is `a/a` for the direct link and `<device>/2` for a
-device. Nobody has 02:77:00:00:k:fe. Interface indexes differ everywhere: two veth ends with the same index stay down
+The address plan: link k (direct is 1, the devices follow in their order) has 10.77.k.1 and fd77:0:0:k::1 at host A, .2
+and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:k:01 and :02. Inside the device, station i has
+a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further A-side ends, the j-th
+(from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and further
+B-side ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
+`…r<j>`. Behind a box that routes, B is in a subnet of its own: 10.78.k.2 and fd78:0:0:k::2, and the box has .254 and
+::fe in both. A bypass is one more link with a second device of the same kind; its path is `<device>/bypass`, its names
+end in `-y`. Its load loads the machine as the device does, but not the device. A twin is one more link of the same kind
+that is measured like the first; its names end in `-t`, its path is `a/a` for the direct link and `<device>/2` for a
+device. No port has 02:77:00:00:k:fe. Interface indexes are all different: two veth ends with the same index stay down
 for up to a second.
 
-A bed may draw its layout: then k is random, and links are laid in a random order. So addresses, MACs, indexes and
-places in the kernel's tables are others in each session of a run.
+A bed may draw its layout: then k is random, and links are made in a random order. So addresses, MACs, indexes and
+positions in the kernel's tables differ between the sessions of a run.
 
-A device may have a label, which then stands for it in the names: so several of one kind have different names. Where a
-cable is held to a rate, an emulator stands in it (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at
-A, and `l-<path>-n<j>l` or `-f<j>l` on the cables of further ends.
+A device may have a label, which replaces it in the names: so several of one kind have different names. A cable with a
+rate contains an emulator (bed/emulated.py): its ports are `l-<path>-<i>l` and `…r`, i from 1 at A, and `l-<path>-n<j>l`
+or `-f<j>l` on the cables of further ends.
 """
 
 from __future__ import annotations
@@ -44,53 +43,53 @@ if TYPE_CHECKING:
 
     from sojourn.devices import Device, Mode
 
-MOST_ENDS = 17  # sixteen senders, and one more pair that loads the device meanwhile
+MOST_ENDS = 17  # sixteen senders, and one more pair for background load on the device
 BYPASS = "/bypass"
 NUMBERS = range(1, 251)
-"""What a drawn layout numbers links with: an octet of addresses and of MACs, and the stem of indexes."""
+"""The numbers of links in a drawn layout: an octet of addresses and MACs, and the base of interface indexes."""
 ETHERNET_BYTES = 18  # header and FCS
-LEAST_MTU_BYTES = 1280  # what IPv6 needs; every link carries both families
+LEAST_MTU_BYTES = 1280  # the minimum for IPv6; every link carries both families
 GREATEST_MTU_BYTES = 65535
 
 
 @dataclass(frozen=True)
 class BoxSpec:
-    """What a box of the user's own is."""
+    """The user's own box."""
 
     up: str
-    """The program that builds it, by its whole path, with its arguments."""
+    """The program that builds it, with its full path and arguments."""
     down: str | None = None
     within_ns: int = 30_000_000_000
-    """In which it must let frames pass."""
+    """The time within which it must let frames pass."""
     routed: bool | None = None
-    """Whether it forwards by IP addresses; None: what is found."""
+    """Whether it forwards by IP addresses; None: this is found by probing."""
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A real host, and how OpenSSH reaches it."""
+    """A real host, and the options for OpenSSH to reach it."""
 
     address: str
-    """As `ssh` takes it: a name, an address, or a host of the user's own configuration."""
+    """As for `ssh`: a name, an address, or a host of the user's configuration."""
     user: str | None = None
     port: int | None = None
     identity: str | None = None
     """The file of a private key."""
     jump: str | None = None
-    """The host to go through."""
+    """The jump host."""
     config: str | None = None
-    """A file of OpenSSH's configuration in place of the user's own."""
+    """A configuration file of OpenSSH that replaces the user's own."""
     sudo: bool = True
-    """Whether rights come by `sudo -n` where the user is not root."""
+    """Whether to use `sudo -n` if the user is not root."""
     folder: str = "/var/tmp"
-    """Where records are written until they are fetched."""
+    """The folder for records until they are fetched."""
     keep: bool = False
     """Whether the instrument stays on the host."""
 
 
 @dataclass(frozen=True)
 class PathSpec:
-    """The interfaces of a path of real hosts: at both ends, and at the device's host where we build the device."""
+    """The interfaces of a path of real hosts: at both ends, and at the device's host if Sojourn builds the device."""
 
     a: str
     b: str
@@ -98,12 +97,12 @@ class PathSpec:
     """The device's port towards A."""
     right: str | None = None
     switch: str | None = None
-    """What puts it between its ports, where it shares them with other paths: a program, or "person"."""
+    """What connects the path between ports that it shares with others: a program, or "person"."""
 
 
 @dataclass(frozen=True)
 class BedSpec:
-    """What is asked of a bed."""
+    """The configuration of a bed."""
 
     backend: str = "netns"
     devices: tuple[str, ...] = ()
@@ -117,31 +116,31 @@ class BedSpec:
     bypass: bool = False
     shaper: str = "tbf"
     rate_bps: int | None = None
-    """Bits of frames with their FCS per second at each device's far side; None leaves them unshaped."""
+    """Bits of frames with FCS per second at each device's B side; None: not shaped."""
     burst_bytes: int = 16_000
     queue_bytes: int = 150_000
     links: Mapping[str, LinkSpec] = field(default_factory=dict)
-    """By path, what its cables are held to."""
+    """Rates and delays of cables, by path."""
     cgroups: bool = False
-    """Whether hosts A and B have a cgroup each, in which their programs run."""
+    """Whether hosts A and B each have a cgroup for their programs."""
     twins: tuple[str, ...] = ()
     """Paths, "direct" among them, that have a second link of the same kind."""
     layout: int | None = None
-    """The seed by which numbers and order of links are drawn; None: the same on every machine."""
+    """The seed for numbers and order of links; None: the same on every machine."""
     addresses: int | None = None
-    """The seed by which addresses and MACs are numbered; None: as the links are."""
+    """The seed for the numbers in addresses and MACs; None: those of the links."""
     has_direct: bool = True
-    """Whether there is the link without a device, which every comparison needs."""
+    """Whether there is a direct link, which every comparison needs."""
     switches: Mapping[str, bool] = field(default_factory=dict)
     """What is switched on or off for this bed (`bed.switches`)."""
     boxes: Mapping[str, BoxSpec] = field(default_factory=dict)
-    """By device, those that programs of the user's build."""
+    """The boxes that programs of the user build, by device."""
     hosts: Mapping[HostName, HostSpec] = field(default_factory=dict)
-    """Real hosts, where the bed is made of such."""
+    """The real hosts, if the bed consists of such."""
     paths: Mapping[str, PathSpec] = field(default_factory=dict)
     """The interfaces of each path of real hosts."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What is set at its ports and on its hosts, as sojourn.plan.settings calls it, in the kernel's words."""
+    """Settings of its ports and hosts by their names in sojourn.plan.settings, with the kernel's values."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class End(Port):
 
 @dataclass(frozen=True)
 class Cable:
-    """Two ports joined back to back: a veth pair here, a patch cord elsewhere."""
+    """Two ports joined back to back: a veth pair, or a patch cord between real ports."""
 
     left: Port
     right: Port
@@ -172,7 +171,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class Stretch:
-    """From one port to the next: a cable, or two with a rated link between them."""
+    """The connection of two neighbouring ports: a cable, or two with a rated link between them."""
 
     cables: tuple[Cable, ...]
     emulated: Emulated | None
@@ -190,7 +189,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Station:
-    """One box of a device: what joins its two ports, and its name where the join is an interface of its own."""
+    """One box of a device: its ports, and the interface that joins them, if there is one."""
 
     kind: str
     """The name of its mode."""
@@ -206,12 +205,12 @@ class Station:
 
     @property
     def host(self) -> HostName:
-        """Where it stands."""
+        """The host that has it."""
         return self.left.host
 
     @property
     def mode(self) -> Mode:
-        """What joins its ports."""
+        """The mode: what joins its ports."""
         return device_modes.modes()[self.kind]
 
     @property
@@ -226,13 +225,13 @@ class Station:
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """Every port that it joins."""
+        """Every port that it has."""
         return (*self.lefts, *self.rights)
 
 
 @dataclass(frozen=True)
 class Link:
-    """One way from A to B: a path of the experiment, with everything that a probe needs to be sent along it."""
+    """One way from A to B: a path of the experiment, with everything that is needed to send a probe over it."""
 
     path: str
     number: int
@@ -240,15 +239,15 @@ class Link:
     near_ends: int = 1
     far_ends: int = 1
     rated: tuple[Rated | None, ...] = ()
-    """What each cable from A to B is held to; empty where none is. Further ends have what their side's cable has."""
+    """The rate of each cable from A to B; empty if none has one. Further ends have that of their side's cable."""
     is_twin: bool = False
     """Whether it is the second of its kind."""
     addressed: int | None = None
-    """What its addresses and MACs are numbered with; None: as its indexes are."""
+    """The number in its addresses and MACs; None: the number in its indexes."""
     is_routed: bool = False
     """Whether B is in a subnet of its own, behind a box that forwards by IP addresses."""
     wired_as: str | None = None
-    """In names of interfaces, the path whose ports it shares; then it has that path's numbers, too."""
+    """The path whose ports it shares, which gives it names of interfaces and numbers; None: its own."""
 
     @property
     def octet(self) -> int:
@@ -257,7 +256,7 @@ class Link:
 
     @property
     def is_bypass(self) -> bool:
-        """Whether it is there to be loaded in another's place."""
+        """Whether it is a bypass, which is loaded instead of the device."""
         return self.path.endswith(BYPASS)
 
     @property
@@ -269,13 +268,13 @@ class Link:
 
     @cached_property
     def near(self) -> tuple[End, ...]:
-        """The ends at A; the first is the one that every path has."""
+        """The ends at A; every path has the first one."""
         first = End("a", self.a_dev, self.number * 100 + 1, self.a_mac, self.a_ip4, self.a_ip6)
         return (first, *(self._end("a", j, 10, 0x10) for j in range(2, self.near_ends + 1)))
 
     @cached_property
     def far(self) -> tuple[End, ...]:
-        """The ends at B; the first is the one that every path has."""
+        """The ends at B; every path has the first one."""
         first = End("b", self.b_dev, self.number * 100 + 2, self.b_mac, self.b_ip4, self.b_ip6)
         return (first, *(self._end("b", j, 100, 0x40) for j in range(2, self.far_ends + 1)))
 
@@ -323,7 +322,7 @@ class Link:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """What a box that stands apart may give its ports: addresses of two subnets, whether it routes or not."""
+        """The two subnets that a box may use for its ports, whether it routes or not."""
         k = self.octet
         left = Side(f"10.77.{k}.254", f"fd77:0:0:{k:x}::fe", self.a_ip4, self.a_ip6, self.a_mac)
         return left, Side(f"10.78.{k}.254", f"fd78:0:0:{k:x}::fe", f"10.78.{k}.2", f"fd78:0:0:{k:x}::2", self.b_mac)
@@ -338,7 +337,7 @@ class Link:
 
     @cached_property
     def stations(self) -> tuple[Station, ...]:
-        """The boxes from A to B that a bed builds; none where the device is a box of somebody's on the bench."""
+        """The boxes from A to B that a bed builds; none if the device is an existing box on the bench."""
         if self.device.mode.is_outside:
             return ()
         return tuple(self._station(i) for i in range(1, self.device.stations + 1))
@@ -350,7 +349,7 @@ class Link:
 
     @cached_property
     def emulated(self) -> tuple[Emulated, ...]:
-        """What only running emulators join: the device, where it is one, and each cable that is held to a rate."""
+        """The port pairs that only running emulators join: an emulated device, and each cable with a rate."""
         devices = [
             Emulated(_plain_name(self.slug), self.path, station.left, station.right, label=self.device.label)
             for station in self.stations
@@ -360,7 +359,7 @@ class Link:
 
     @property
     def boxes(self) -> tuple[str, ...]:
-        """What is written on the boxes of a drawing, from A to B."""
+        """The labels of boxes in a drawing, from A to B."""
         return (self.device.mode.box,) * self.device.stations
 
     @property
@@ -370,7 +369,7 @@ class Link:
 
     @cached_property
     def cables(self) -> tuple[Cable, ...]:
-        """The cables from A to B: one more than there are stations, and one more for each that is held to a rate."""
+        """The cables from A to B: one more than there are stations, and one more for each with a rate."""
         return tuple(cable for one in self.stretches for cable in one.cables)
 
     @cached_property
@@ -398,7 +397,7 @@ class Link:
         )
 
     def _stretch(self, cable: Cable, which: str, place: int, rated: Rated | None) -> Stretch:
-        """A cable as it is, or with an emulator in it; `place` numbers the emulator's ports within the link."""
+        """Return a cable as it is, or with an emulator in it; `place` numbers the emulator's ports within the link."""
         if rated is None:
             return Stretch((cable,), None)
         name = f"l-{self.slug}-{which}"
@@ -451,12 +450,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """All paths of a bed; they exist at once, as parallel links between A and B, but those that share their ports."""
+    """All paths of a bed; they exist at the same time as parallel links between A and B, unless they share ports."""
 
     links: tuple[Link, ...]
     hosts: tuple[Host, ...] = field(default=HOSTS)
     laid: tuple[Link, ...] = ()
-    """The links in the order in which they are laid."""
+    """The links in the order in which they are made."""
 
     @classmethod
     def of(
@@ -468,12 +467,12 @@ class Topology:
         bypass: bool = False,
         links: Mapping[str, LinkSpec] | None = None,
     ) -> Topology:
-        """The layout that is the same on every machine."""
+        """Return the layout that is the same on every machine."""
         return cls.of_spec(BedSpec(devices=devices, near=near, far=far, bypass=bypass, links=links or {}))
 
     @classmethod
     def of_spec(cls, spec: BedSpec) -> Topology:
-        """Lays out the direct link and a link a device, bridges with their further ends; then bypasses and twins."""
+        """Return the layout: direct link, a link per device (bridges with further ends), then bypasses and twins."""
         parsed = [device_modes.parse(name) for name in spec.devices]
         _require_names_of_their_own(parsed)
         direct = [device_modes.parse("direct")] if spec.has_direct else []
@@ -500,11 +499,11 @@ class Topology:
 
     @cached_property
     def paths(self) -> Mapping[str, Link]:
-        """The links by the name of their path, direct first; the A/A control has one where that has a twin."""
+        """The links by the name of their path, direct first; the A/A control has its own if `direct` has a twin."""
         return {link.path: link for link in self.links}
 
     def link(self, path: str) -> Link:
-        """The link of a path; `a/a` is the direct link again where that has no twin."""
+        """Return the link of a path; `a/a` is the direct link itself if that has no twin."""
         try:
             return self.paths[device_modes.DIRECT if path == device_modes.A_A not in self.paths else path]
         except KeyError:
@@ -512,7 +511,7 @@ class Topology:
 
     @property
     def device_hosts(self) -> tuple[HostName, ...]:
-        """Those that hold devices, the shared one first."""
+        """The hosts that hold devices, the shared one first."""
         return tuple(host.name for host in self.hosts if host.name not in END_HOSTS)
 
     @property
@@ -534,12 +533,12 @@ class Topology:
 
 
 def _plain_name(dashed: str) -> str:
-    """A name of records: letters and digits alone."""
+    """Return a name for records: letters and digits only."""
     return dashed.replace("-", "")
 
 
 def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
-    """Only a switch has further ends; a second one of its kind as many, where their names fit; a bypass one pair."""
+    """Return a link; only a switch has further ends, and its twin if their names fit; a bypass has one pair."""
     is_twin = path == device_modes.twin_of(device.name)
     one = Link(path, number, device, is_routed=device.mode.is_routed, is_twin=is_twin)
     if not device.mode.is_switch or path.endswith(BYPASS) or (is_twin and device_modes.is_long(device.name)):
@@ -548,8 +547,9 @@ def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
 
 
 def _sharing(links: tuple[Link, ...], paths: Mapping[str, PathSpec]) -> tuple[Link, ...]:
-    """The links, those that share their ports with an earlier one by its names and numbers: one of them is there at a
-    time.
+    """Return the links; one that shares ports with an earlier link has that one's names and numbers.
+
+    Only one of them is connected at a time.
     """
     first: dict[tuple[str, str], Link] = {}
     found = []
@@ -564,7 +564,7 @@ def _sharing(links: tuple[Link, ...], paths: Mapping[str, PathSpec]) -> tuple[Li
 
 
 def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
-    """A bypass's cables are as its device's."""
+    """Return the link with the rates of its cables; a bypass has those of its device."""
     spec = links.get(link.device.name)
     if spec is None:
         return link
@@ -572,13 +572,13 @@ def _rated(link: Link, links: Mapping[str, LinkSpec]) -> Link:
 
 
 def _boxed(link: Link, boxes: Mapping[str, BoxSpec]) -> Link:
-    """A box routes where somebody said so."""
+    """Return the link of a box, routed if its configuration says so."""
     box = boxes.get(link.device.name)
     return link if box is None or box.routed is None else replace(link, is_routed=box.routed)
 
 
 def _require_names_of_their_own(devices: list[Device]) -> None:
-    """Interfaces are named after devices and labels."""
+    """Refuse devices with the same name: interfaces are named after devices and labels."""
     taken = {"direct": device_modes.parse("direct")}
     for device in (device for device in devices if device.stations):
         if device.slug in taken and taken[device.slug] == device:
@@ -589,7 +589,7 @@ def _require_names_of_their_own(devices: list[Device]) -> None:
 
 
 def checked(spec: BedSpec) -> BedSpec:
-    """The same spec, once its values are known to be possible; what cores there are is not looked at."""
+    """Return the same spec if its values are possible; the cores of the machine are not checked."""
     if spec.backend not in backends():
         raise RequestError(f"bed backend '{spec.backend}': expected {' or '.join(map(repr, backends()))}")
     if not LEAST_MTU_BYTES <= spec.mtu <= GREATEST_MTU_BYTES:

@@ -1,7 +1,7 @@
-"""What ports negotiated and are set to that delays frames: judged once, for `sojourn bed check` and for a run.
+"""Negotiated and configured properties of ports that delay frames, for `sojourn bed check` and for a run.
 
-Half duplex, ports slower than the fastest of their path, interrupts that wait for more frames, links that sleep. Ports
-have the names that people know them by, with their host.
+Half duplex, ports slower than the fastest of their path, interrupt coalescing, links that sleep (EEE). Ports have the
+names that people know, with their host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OFFLOADS = {
     "tcp-segmentation-offload": "tso",
     "large-receive-offload": "lro",
 }
-"""Offloads that join or split frames, as `ethtool -k` calls them and as `ethtool -K` does."""
+"""Offloads that join or split frames: names of `ethtool -k`, with those of `ethtool -K`."""
 
 # One device per line on standard input.
 _ASK = """
@@ -43,18 +43,18 @@ BLAMED = "frames wait there, and the device is blamed (sojourn bed check)"
 
 
 class Port(NamedTuple):
-    """A port as it was found."""
+    """A port, as found."""
 
     name: str
-    """As people know it, with its host."""
+    """The name that people know, with the host."""
     told: str
     fix: str | None
-    """What to change; None where nothing delays frames."""
+    """What to change; None if nothing delays frames."""
     mbps: int | None
 
 
 def ports_found(backend: Backend, topology: Topology, real: Mapping[str, str]) -> dict[str, Port]:
-    """Every port that is a real interface, by its name in the bed; `real` has the interfaces' names."""
+    """Return every port that is a real interface, by its name in the bed; `real` has the interfaces' names."""
     found: dict[str, Port] = {}
     for host in topology.hosts:
         devs = [port.dev for port in topology.ports(host.name) if port.dev in real]
@@ -73,14 +73,16 @@ def ports_found(backend: Backend, topology: Topology, real: Mapping[str, str]) -
 
 
 def rates_of(link: Link, ports: Mapping[str, Port]) -> dict[str, int]:
-    """The speeds of a path's ports in Mbit/s, by the names that people know; without those that say none."""
+    """Return the speeds of a path's ports in Mbit/s, by their known names; ports without a speed are left out."""
     every = (ports[port.dev] for port in link.ports if port.dev in ports)
     return {one.name: one.mbps for one in every if one.mbps is not None}
 
 
 def delaying(backend: Backend, topology: Topology, real: Mapping[str, str]) -> list[str]:
-    """What of the bed's ports and hosts delays frames, a sentence each; without names of
-    interfaces, of hosts alone. They are measured as they are."""
+    """Return what delays frames at the bed's ports and hosts, a sentence each; the run goes on with them.
+
+    Without names of interfaces only the hosts are checked.
+    """
     ports = ports_found(backend, topology, real) if real else {}
     found = []
     for link in topology.links:
@@ -97,14 +99,14 @@ def delaying(backend: Backend, topology: Topology, real: Mapping[str, str]) -> l
 
 
 def judge_rates(rates: Mapping[str, int]) -> str | None:
-    """Which ports of a path are slower than its fastest, by their speeds in Mbit/s; None where all are alike."""
+    """Return which ports are slower than the path's fastest, by speeds in Mbit/s; None if all are equal."""
     fastest = max(rates.values(), default=0)
     slower = [f"{port} has {rate} Mbit/s" for port, rate in rates.items() if rate < fastest]
     return f"{', '.join(slower)}; the path's fastest port has {fastest} Mbit/s" if slower else None
 
 
 def judge_port(said: str) -> tuple[str, str | None]:
-    """What `ethtool` says of a port in a few words, and what to change, if anything delays frames or is slow."""
+    """Return a summary of `ethtool` for a port, and what to change if anything delays frames or is slow."""
     speed, duplex = (re.search(rf"^\s*{name}: (.+)$", said, re.MULTILINE) for name in ("Speed", "Duplex"))
     rate = speed[1].strip() if speed and "Unknown" not in speed[1] else "speed not told"
     way = duplex[1].strip().lower() if duplex and "Unknown" not in duplex[1] else "not told"

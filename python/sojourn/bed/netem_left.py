@@ -1,8 +1,8 @@
-"""Removes the netem of `sojourn emulate run --backend kernel` where its program and that program's shell were killed.
+"""Remove the netem of `sojourn emulate run --backend kernel` where that program and its shell were killed.
 
-Reads what the program has written down (crates/instrument/src/emulate/netem_record.rs): network namespace, interface,
-handle. A record is out of date where its boot, its namespace, its interface or its qdisc is gone. A program that runs
-holds the lock of its port: its records are left alone.
+Reads the program's records (crates/instrument/src/emulate/netem_record.rs): network namespace, interface, handle. A
+record is out of date if its boot, namespace, interface or qdisc is gone. A running program holds the lock of its port,
+and its records are left alone.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _RECORD = {
 
 @dataclass(frozen=True)
 class Left:
-    """A record: which netem was put where."""
+    """A record: a netem qdisc and its interface."""
 
     boot: str
     namespace: int
     """The inode of the network namespace."""
     index: int
-    """The number of the interface there."""
+    """The index of the interface there."""
     port: str
     handle: str
 
     @classmethod
     def read(cls, path: Path) -> Left | None:
-        """Reads a record; None where it is none, as one that was being written when its program was killed."""
+        """Read a record; None if it is not one, for instance if its program was killed while writing it."""
         try:
             with path.open("rb") as file:
                 kept = json_value(file.read(_MOST_BYTES))
@@ -62,7 +62,7 @@ class Left:
 
 
 def remove_left() -> tuple[list[str], list[str]]:
-    """Removes what dead emulators have left, and records that are out of date; what was removed, and what was not."""
+    """Remove what dead emulators left, and records that are out of date; return what was removed and what was not."""
     removed: list[str] = []
     stays: list[str] = []
     for path in [path for folder in folders() for path in sorted(folder.glob("netem-*.json"))]:
@@ -77,10 +77,10 @@ def remove_left() -> tuple[list[str], list[str]]:
 
 
 def _settled(path: Path) -> str | None:
-    """Removes what a record names, and the record; what was removed, in a sentence.
+    """Remove the netem of a record, and the record; return what was removed, in a sentence.
 
-    A record whose namespace cannot be entered stays: somebody may hold that by a descriptor alone, and its next
-    emulator knows the netem by it. It is out of date with the next boot.
+    A record whose namespace cannot be entered stays: a process may hold the namespace by a descriptor only, and its
+    next emulator identifies the netem by the record. It is out of date with the next boot.
     """
     left, said = Left.read(path), None
     if left is not None and left.boot == boot_id():
@@ -93,7 +93,7 @@ def _settled(path: Path) -> str | None:
 
 
 def folders() -> list[Path]:
-    """This user's folders of locks, as crates/port/src/bridge/lock.rs chooses them: nobody else writes there."""
+    """Return this user's lock folders, as in crates/port/src/bridge/lock.rs: only this user can write there."""
     session = os.environ.get("XDG_RUNTIME_DIR")
     named = [Path("/run/sojourn")] if os.geteuid() == 0 else []
     named += [Path(session) / "sojourn"] if session else []
@@ -103,7 +103,7 @@ def folders() -> list[Path]:
 
 
 def _number_outside() -> int:
-    """This user's number where the user namespace was made: root in a namespace of its own is a user outside."""
+    """Return this user's id outside its user namespace: root of a user namespace is another user outside."""
     number = os.geteuid()
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         inside, outside, count = map(int, line.split())
@@ -122,7 +122,7 @@ def _is_own(folder: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether nobody else holds the lock, which is held meanwhile; whoever holds it removes it in the end."""
+    """Yield whether the lock was acquired; it is held within the block, and its holder removes it in the end."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         is_ours = False
@@ -137,7 +137,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _remove(left: Left, namespace: Path) -> str | None:
-    """Removes one netem; a sentence, or None where it was not there any more."""
+    """Remove one netem; return a sentence, or None if it was gone already."""
     port = next(
         (one["ifname"] for one in _inside(namespace, "ip", "-json", "link") if one["ifindex"] == left.index), None
     )
@@ -151,7 +151,7 @@ def _remove(left: Left, namespace: Path) -> str | None:
 
 
 def _namespace(inode: int) -> Path | None:
-    """Where a network namespace can be entered; None where it is gone."""
+    """Return the path by which a network namespace can be entered; None if there is none."""
     places = [Path("/proc/self/ns/net"), *Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")]
     for place in places:
         with suppress(OSError):
@@ -161,7 +161,7 @@ def _namespace(inode: int) -> Path | None:
 
 
 def _inside(namespace: Path, *argv: str) -> list[dict[str, Any]]:
-    """What a command of iproute2 answers in a network namespace, as JSON; nothing where it prints nothing."""
+    """Return the JSON output of an iproute2 command in a network namespace; empty if it prints nothing."""
     program = find_tool(argv[0]) or argv[0]
     command = ["nsenter", f"--net={namespace}", program, *argv[1:]]
     env = {**os.environ, "PATH": search_path()}

@@ -1,7 +1,7 @@
-"""Programs that cannot outlive this process, and commands whose failure reads as a sentence.
+"""Start programs that cannot outlive this process, and run commands whose failure becomes a sentence.
 
-Knows nothing of hosts or namespaces. The parent-death signal follows the *thread* that started a program: such a
-thread must live as long as the program.
+Knows no hosts or namespaces. The parent-death signal follows the *thread* that started a program: such a thread must
+live as long as the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MARK_VARIABLE = "SOJOURN_BED"
 """The environment variable that marks the processes of a bed; its value is a `Mark`."""
 
-# The parent may have died before the signal was armed: then `$PPID` is not the one that started us.
+# If the parent died before the signal was set, then `$PPID` is not the process that started us.
 _GUARD = '[ "$PPID" = "$0" ] && exec "$@"'
 _JOIN = f'echo $$ > "$1/cgroup.procs" && shift && {_GUARD}'
 
@@ -33,15 +33,15 @@ _PATIENCE_SECONDS = 1.0
 
 
 def guarded(argv: Sequence[str], cgroup: Path | None = None) -> list[str]:
-    """The command that becomes `argv`, in a cgroup where one is named, and is killed when this process ends first."""
+    """Return the command that becomes `argv`, in a cgroup if one is named, and is killed when this process ends."""
     script, where = (_GUARD, []) if cgroup is None else (_JOIN, [str(cgroup)])
     return ["setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", script, str(os.getpid()), *where, *argv]
 
 
 def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a bed's program: the one asked for, or ours, with a full search path and the bed's mark.
+    """Return the environment of a bed's program: `env` or ours, with a full search path and the bed's mark.
 
-    Folders of a PATH that was asked for come first; ours follow, for what enters the namespace needs them.
+    Folders of a PATH in `env` are first; ours follow, because the programs that enter the namespace need them.
     """
     asked = None if env is None else env.get("PATH")
     path = search_path() if not asked else f"{asked}{os.pathsep}{search_path()}"
@@ -49,12 +49,12 @@ def environment(mark: Mark, env: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def find_tool(tool: str) -> str | None:
-    """Where a tool is, or None."""
+    """Return the path of a tool, or None."""
     return shutil.which(tool, path=search_path())
 
 
 def require_tools(packages: Mapping[str, str]) -> None:
-    """Raises MachineError when one of these tools is missing, naming the packages that have them."""
+    """Raise MachineError if one of these tools is missing, naming the packages that have them."""
     missing = [tool for tool in packages if find_tool(tool) is None]
     if missing:
         names = " ".join(sorted({packages[tool] for tool in missing}))
@@ -62,7 +62,7 @@ def require_tools(packages: Mapping[str, str]) -> None:
 
 
 def launch(command: Sequence[str], program: str, mark: Mark, popen: dict[str, Any]) -> subprocess.Popen[Any]:
-    """Starts a program in a session of its own: Ctrl-C reaches it only through this process."""
+    """Start a program in a session of its own: Ctrl-C reaches it only through this process."""
     if find_tool(program) is None:
         raise MachineError(f"{program} not found on this machine: install it, or name it with its folder")
     popen.setdefault("stdin", subprocess.DEVNULL)
@@ -73,7 +73,7 @@ def launch(command: Sequence[str], program: str, mark: Mark, popen: dict[str, An
 
 
 def finish(command: Sequence[str], text: str | None, env: Mapping[str, str], shown: str) -> str:
-    """Runs a command to its end and gives its output; raises MachineError with what it said when it fails."""
+    """Run a command to its end and return its output; raises MachineError with its error output if it fails."""
     try:
         done = subprocess.run(
             command, input=text or "", capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False, env=env
@@ -87,7 +87,7 @@ def finish(command: Sequence[str], text: str | None, env: Mapping[str, str], sho
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """Waits for a process that was asked to end, and kills it when it will not; closes its pipes."""
+    """Wait for a process that was asked to end; kill it if it does not; close its pipes."""
     try:
         process.wait(_PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 def end_all(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Tells all of them to end, then waits for each."""
+    """Terminate all of them, then wait for each."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -109,7 +109,7 @@ def end_all(processes: Sequence[subprocess.Popen[Any]]) -> None:
 
 
 def _culprit(said: str, text: str | None) -> str:
-    """The line that a batch stopped at: `Command failed -:3` names it by its number."""
+    """Return the line at which a batch stopped: `Command failed -:3` names its number."""
     number = said.rpartition("-:")[2].strip()
     lines = (text or "").splitlines()
     return f" (line: {lines[int(number) - 1]})" if number.isdigit() and 0 < int(number) <= len(lines) else ""

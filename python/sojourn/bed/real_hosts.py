@@ -1,7 +1,7 @@
-"""Whether real hosts can hold a bed, and what would fix that; and a first file that describes one.
+"""Check whether real hosts can hold a bed, and what would fix that; write a first file that describes one.
 
-Everything is looked at without changing anything, then tried: the bed is built once, each path is probed, and all is
-given back. So a cable that goes elsewhere, a link that does not come up and a device that does not bridge are found.
+Everything is first inspected without changes, then tried: the bed is built once, each path is probed, and everything is
+restored. This finds a wrongly connected cable, a link that stays down and a device that does not bridge.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
     from sojourn.bed.doctor import Status
 
 ROOM_BYTES = 1_000_000_000
-"""Free space for records, below which a host is reported to have little: some ten million probes."""
+"""Free space for records, below which a warning is given: enough for some ten million probes."""
 
 APART_NS = 1_000_000_000
-"""Clocks that differ by more make logs and records hard to read together; round-trip times do not feel it."""
+"""A larger clock offset makes logs and records hard to compare; round-trip times are not affected."""
 
 PROBES = 20
 READY_SECONDS = 15.0
 COUNTED_SECONDS = 3.0
-"""So long, interfaces may take to say what they counted."""
+"""The time that drivers may take to update their counters."""
 
 NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
-"""Kinds of interfaces that no cable ends at."""
+"""Kinds of interfaces without a port for a cable."""
 
 
 def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], devices: tuple[str, ...]) -> dict[str, Any]:
-    """Look at everything, then try it. Keys: `status`, `sentence`, `checks`."""
+    """Inspect everything, then try it. Keys: `status`, `sentence`, `checks`."""
     spec = BedSpec(backend="ssh", devices=devices, hosts=hosts, paths=paths)
     topology = Topology.of_spec(checked(spec))
     checks: list[Check] = []
@@ -138,7 +138,7 @@ def _disk(found: Looked, spec: HostSpec, check: Callable[..., Check]) -> Check:
 
 
 class Judged(NamedTuple):
-    """What was found, what would fix it, and how bad it is."""
+    """The result of a check: what was found, what would fix it, and its status."""
 
     found: str
     fix: str | None
@@ -146,7 +146,7 @@ class Judged(NamedTuple):
 
 
 def judge_clock(looked: Looked) -> Judged:
-    """How far a host's clock is from ours."""
+    """Judge the offset of a host's clock from ours."""
     apart, error = abs(looked.ahead_ns), looked.ahead_error_ns
     if apart <= error:
         return Judged(f"ours, within {error // 1_000_000 + 1}ms", None, "ok")
@@ -185,7 +185,7 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
 
 @contextmanager
 def _emulating(bed: Bed, link: Link) -> Iterator[None]:
-    """A plain bridge of the emulator where that is the device: no frame passes there without it."""
+    """Run the emulator as a plain bridge if it is the device: without it no frame passes."""
     with ExitStack() as stack:
         for one in link.emulated:
             argv = [bed.backend.instrument(), "emulate", "run", one.left.dev, one.right.dev, "--json"]
@@ -199,7 +199,7 @@ def _emulating(bed: Bed, link: Link) -> Iterator[None]:
 
 
 def _in_real_names(sentence: str, spec: BedSpec) -> str:
-    """A sentence that names ports of the bed, with the interfaces that they are."""
+    """Replace the bed's names of ports in a sentence by those of the interfaces."""
     topology = Topology.of_spec(spec)
     real = ports_of(topology, spec.paths)
     hosts = {port.dev: port.host for host in topology.hosts for port in topology.ports(host.name)}
@@ -210,7 +210,7 @@ def _in_real_names(sentence: str, spec: BedSpec) -> str:
 
 
 def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
-    """What the ports of a path have negotiated, and settings of theirs that delay frames."""
+    """Report what the ports of a path have negotiated, and their settings that delay frames."""
     for port in (port for port in link.ports if port.dev in ports):
         one = ports[port.dev]
         name, _, host = one.name.partition(" of ")
@@ -221,7 +221,7 @@ def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
 
 
 def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
-    """Whether B answers A over a path and by its ports alone, and its least round-trip time."""
+    """Check whether B answers A over a path and over its ports only; report the minimum round-trip time."""
     before = bed.counters()
     argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
     try:
@@ -241,7 +241,7 @@ def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
 
 
 def _elsewhere(bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], received: int) -> str | None:
-    """What speaks against probes that passed the path's own ports alone; drivers may count late."""
+    """Return why the probes did not use the path's own ports only, or None; drivers may update counters late."""
     ways = ("rx_packets", "tx_packets")
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
@@ -255,7 +255,7 @@ def _elsewhere(bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], re
 
 
 def judge_way(grown: Mapping[str, int], own: Collection[str], received: int) -> str | None:
-    """Which ports of a path counted less than was answered, and which of other paths counted the probes."""
+    """Return which ports of a path counted too few packets, and which ports of other paths counted the probes."""
     silent = [dev for dev, packets in grown.items() if dev in own and packets < received]
     stray = [dev for dev, packets in grown.items() if dev not in own and 2 * packets >= PROBES]
     words = [f"did not pass {', '.join(silent)}"] * bool(silent) + [f"passed {', '.join(stray)}"] * bool(stray)
@@ -271,7 +271,7 @@ class Candidate:
 
 
 def ports_found(found: Looked) -> list[Candidate]:
-    """The interfaces of a host that can be test ports; those with a carrier first."""
+    """Return the interfaces of a host that can be test ports; those with a carrier first."""
     able = [
         name
         for name, link in found.links.items()
@@ -287,7 +287,7 @@ def _may_be_port(link: dict[str, Any]) -> bool:
 
 
 def first_file(hosts: Mapping[str, HostSpec]) -> str:
-    """A description of a bed from what the hosts say of their interfaces; which cable is where, a person must say."""
+    """Return a description of a bed from the hosts' interfaces; the user must correct which cable is where."""
     looked: dict[str, list[Candidate]] = {}
     words = ["# Written by `sojourn bed new`: correct which port is cabled where, then: sojourn bed check bed.toml"]
     for name, spec in hosts.items():

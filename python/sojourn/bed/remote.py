@@ -1,6 +1,6 @@
-"""A real host with its keeper, and the programs on it as this machine sees them: started, signalled, heard, given up.
+"""A real host with its keeper, and its programs: started, signalled, waited for.
 
-Knows no bed's topology and no records: bed/backends/ssh.py lays the one, bed/fetching.py fetches the others.
+Knows neither the bed's topology (bed/backends/ssh.py) nor records (bed/fetching.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KILLED_SECONDS = 5.0
 
 
 class RemoteProcess(subprocess.Popen[Any]):
-    """A program on a host, as `ssh` stands for it here: its streams, its status; signals go the other way."""
+    """A program on a host, represented by its `ssh` here: streams and status; the keeper delivers its signals."""
 
     remote: RemoteMachine | None = None
     number = 0
@@ -41,16 +41,16 @@ class RemoteProcess(subprocess.Popen[Any]):
 
     @property
     def lost(self) -> str | None:
-        """The sentence for a program that was not heard to its end because the connection to its host was lost."""
+        """The sentence for a program whose end is unknown because the connection to its host was lost."""
         return self.remote.line.lost() if self.remote is not None and self.returncode == LOST else None
 
     @property
     def where(self) -> str | None:
-        """The host that it runs on, as people read it."""
+        """The host that it runs on, as text."""
         return None if self.remote is None else str(self.remote)
 
     def send_signal(self, sig: int) -> None:
-        """Have the keeper send it."""
+        """Have the keeper send the signal."""
         if self.poll() is not None:
             return
         if self.remote is None or not self.remote.send(f"signal {signal.Signals(sig).name[3:]} {self.number}"):
@@ -58,7 +58,7 @@ class RemoteProcess(subprocess.Popen[Any]):
         self._killed = self._killed or sig == signal.SIGKILL
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; one that was killed is not waited for longer than a while, whatever its host does."""
+        """Wait for its end; after a kill, only for a limited time, whatever its host does."""
         try:
             return super().wait(_KILLED_SECONDS if self._killed and timeout is None else timeout)
         except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ class RemoteMachine:
         self.root = rights(self.line, self.found.uid)
         self.work = ""
         self.tools = ""
-        """Where the instrument is there."""
+        """The folder of the instrument on the host."""
         self.keeper = 0
         self.namespaces: dict[HostName, int] = {}
         self._process: subprocess.Popen[str] | None = None
@@ -87,13 +87,13 @@ class RemoteMachine:
         self._silent = False
         """Whether the keeper could not be reached, or did not answer."""
         self.carriers: dict[str, int] = {}
-        """How often each port of the bed has lost its carrier and got it back."""
+        """The number of carrier changes of each port of the bed (`transns`)."""
 
     def __str__(self) -> str:
         return str(self.line)
 
     def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
-        """Start the keeper, with a namespace for each of these hosts; the lock is taken by the name of its holder."""
+        """Start the keeper, with a namespace for each of these hosts; the lock is taken in the name of `holder`."""
         self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
         self.tools = tools
         stays = "keep" if self.spec.keep or holder != run else "-"
@@ -113,11 +113,11 @@ class RemoteMachine:
             raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
         with reading(self):
             self.keeper, self.namespaces = kept(rest, hosts)
-        self.found = look(self.line)  # what an earlier keeper had taken is back
+        self.found = look(self.line)  # an earlier keeper has returned its interfaces by now
         threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()
 
     def send(self, line: str) -> bool:
-        """Say something to the keeper; whether it could be said."""
+        """Send a line to the keeper; return whether it could be sent."""
         with self._lock:
             if self._process is None or self._process.stdin is None or self._process.stdin.closed:
                 return False
@@ -129,7 +129,7 @@ class RemoteMachine:
             return self._process.poll() is None
 
     def gone(self) -> str | None:
-        """The sentence for a keeper that has ended though nobody asked it to; None while it is there."""
+        """Return the sentence for a keeper that ended unasked; None while it is there."""
         if self._process is None or (self._process.poll() is None and not self._silent):
             return None
         status = self._process.poll()
@@ -157,12 +157,12 @@ class RemoteMachine:
         return self.line.run([*self.root, *argv], text)
 
     def governors(self) -> list[str]:
-        """What governs the frequency of its processors now; none where nothing does."""
+        """Return the frequency governors of its processors now; empty if there are none."""
         script = "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null | sort -u"
         return self.line.run(["sh", "-c", script]).split()
 
     def close(self, heard: Callable[[str], None] | None = None) -> None:
-        """Let the keeper clean up, wait until it has, and end the connection; what it says of that may be heard."""
+        """Let the keeper clean up, wait for it, and end the connection; `heard` gets the keeper's output."""
         if (process := self._process) is not None:
             with self._lock, suppress(OSError):
                 assert process.stdin is not None
@@ -177,14 +177,14 @@ class RemoteMachine:
         self.line.close()
 
     def _beat(self) -> None:
-        """Tell the keeper again and again that we live."""
+        """Send the keeper a heartbeat until it cannot be reached."""
         while self.send(""):
             time.sleep(keeper.BEAT_SECONDS)
         self._silent = True
 
 
 def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[HostName, int]]:
-    """The process of a keeper that is ready, and those whose namespaces are the hosts'; raises ValueError."""
+    """Parse the PIDs of a ready keeper and of the hosts' namespaces; raises ValueError."""
     keeper, *namespaces = map(int, words)
     return keeper, dict(zip(hosts, namespaces, strict=True))
 
@@ -195,7 +195,7 @@ def about_sudo(words: str, spec: HostSpec) -> str:
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """The first line that a program says within this time; nothing where it says none."""
+    """Return the first line that a program prints within this time; empty if it prints none."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""What this user may do on this machine, found by trying each thing in a process that ends at once."""
+"""The rights of this user on this machine, found by trying each in a process that ends at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AF_XDP = 44
 _BPF_CALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280}
 _TRY_SECONDS = 5.0
 
-# What forbids user namespaces to plain users: the key, the value that does, and one that does not.
+# Sysctls that forbid user namespaces to unprivileged users: key, value that forbids, value that allows.
 _NAMESPACE_SYSCTLS = (
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
@@ -26,13 +26,13 @@ _NAMESPACE_SYSCTLS = (
 )
 
 
-# As beds are made: in a chroot, whose root is no mount point, the propagation of its mounts cannot be changed.
+# As for beds: in a chroot, whose root is no mount point, the propagation of its mounts cannot be changed.
 _NAMESPACES = ("unshare", "--mount", "--propagation", "unchanged", "--net")
 
 
 @dataclass(frozen=True)
 class Rights:
-    """What was allowed. `lockable_bytes` is None when there is no limit; `refusal` says why there are no namespaces."""
+    """The rights found. `lockable_bytes` is None without a limit; `refusal` says why there are no namespaces."""
 
     root_namespaces: bool
     user_namespaces: bool
@@ -44,7 +44,7 @@ class Rights:
 
 
 def rights() -> Rights:
-    """Tries everything."""
+    """Try all rights."""
     is_root = os.geteuid() == 0
     root_said = _try([*_NAMESPACES, "true"]) if is_root else "not root"
     user_said = _try(["unshare", "--user", "--map-root-user", "--mount", "--net", "true"])
@@ -62,7 +62,7 @@ def rights() -> Rights:
 
 
 def what_is_missing_without_root() -> list[str]:
-    """What a bed in a user namespace cannot have, a sentence each; tried, since limits can be raised for a user."""
+    """Return what a bed in a user namespace lacks, a sentence each; tried, because limits can be raised for a user."""
     missing = []
     if _try(["chrt", "--fifo", "1", "true"]):
         missing.append("No real-time priority (SCHED_FIFO) without root: a busy machine can delay departures.")
@@ -72,7 +72,7 @@ def what_is_missing_without_root() -> list[str]:
 
 
 def why_no_namespaces(refusal: str) -> str:
-    """The sentence for a machine that lets us make no network namespace, with what would fix it."""
+    """Return the sentence for a machine that allows no network namespace, with a fix."""
     for key, bad, good in _NAMESPACE_SYSCTLS:
         with suppress(OSError):
             if Path("/proc/sys", key.replace(".", "/")).read_text().strip() == bad:
@@ -81,7 +81,7 @@ def why_no_namespaces(refusal: str) -> str:
 
 
 def _try(command: list[str]) -> str:
-    """What a command had to say against it; empty when it worked."""
+    """Run a command; return its error output, empty if it succeeded."""
     if find_tool(command[0]) is None:
         return f"{command[0]} not found"
     try:
@@ -100,7 +100,7 @@ def _may_open_af_xdp() -> bool:
 
 
 def _may_make_a_bpf_map() -> bool:
-    """BPF_MAP_CREATE of an array with one element: type, key size, value size, entries."""
+    """Try BPF_MAP_CREATE of an array with one element: type, key size, value size, entries."""
     number = _BPF_CALL.get(platform.machine())
     if number is None:
         return False

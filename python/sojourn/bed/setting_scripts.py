@@ -1,13 +1,13 @@
-"""How a shell reads and sets the settings of ports and of a host, and writes down what it found before it sets them.
+"""Shell scripts that read and set the settings of ports and of a host, and record the old values before setting them.
 
-For real hosts: bed/keeper.py restores by the same functions. The names of settings are those of sojourn.plan.settings;
-one of them may have several values, such as one for each interrupt. Decides nothing about which are asked.
+For real hosts; bed/keeper.py restores with the same functions. The names of settings are those of
+sojourn.plan.settings; one of them may have several values, such as one for each interrupt.
 """
 
 from __future__ import annotations
 
 STATE = "/run/sojourn"
-"""Of root on each host: the lock, who holds it, what was taken, and what was set."""
+"""The folder of root on each host: the lock, its holder, the taken interfaces, and the old values of settings."""
 
 FUNCTIONS = r"""
 irqs_of() { # the numbers of an interface's interrupts
@@ -59,7 +59,7 @@ HERE = """
 in_port() { "$@"; }
 in_sysfs() { "$@"; }
 """
-"""The interfaces are where the shell is."""
+"""For a shell in the network namespace of the interfaces."""
 
 THERE = """
 in_port() {
@@ -71,11 +71,11 @@ in_sysfs() {
         'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"' sh "$@"
 }
 """
-"""The interfaces are in the namespace of the process `ns`."""
+"""For interfaces in the network namespace of process `ns`."""
 
 _PATH = "PATH=$PATH:/usr/sbin:/sbin:$1\n"
 
-# $1 the folder of the instrument; on each line: a setting, and an interface of the host or -. Says those lines again of
+# $1: the folder of the instrument; on each line: a setting, and an interface of the host or -. Prints those lines for
 # which there is no value.
 LACKING = f"""{_PATH}{FUNCTIONS}{HERE}
 while read -r setting dev; do
@@ -87,10 +87,10 @@ while read -r setting dev; do
 done
 """
 
-# $1 the folder of the instrument, $2 the keeper; on each line: a namespace, an interface as the host calls it, as it
-# is called there, a setting, a value; of the host's own settings the first three are -. Says of each value: interface,
-# setting, name, what was, what is. A setting of a host that another bed's host has set already is not written down
-# twice.
+# $1: the folder of the instrument; $2: the keeper; on each line: a namespace, an interface's name on the host and in
+# the namespace, a setting, a value; for the host's own settings the first three are -. Prints for each value:
+# interface, setting, name, old value, present value. A host's setting that another bed's host has recorded already is
+# not recorded twice.
 TUNE = f"""{_PATH}{FUNCTIONS}{THERE}
 taken={STATE}/taken.$2 journal={STATE}/settings.$2
 exec 8<"$taken" && flock 8 && [ -e "$taken" ] && kill -0 "$2" || exit 1
@@ -114,8 +114,8 @@ while read -r ns old new setting value; do
 done
 """
 
-# $1 the folder of the instrument; on each line: a namespace, an interface as it is called there, the name of a value.
-# Says the value, or "gone".
+# $1: the folder of the instrument; on each line: a namespace, an interface's name there, the name of a value. Prints
+# the value, or "gone".
 NOW = f"""{_PATH}{FUNCTIONS}{THERE}
 while read -r ns dev name; do
     now=$(value_of "$name" "$dev")
@@ -135,4 +135,4 @@ restore() {{ # what the journal of settings says, the last first; says what is n
     rm -f "$journal"
 }}
 """
-"""A part of the keeper, in which `journal` is the file."""
+"""A part of the keeper, which sets `journal` to the file."""

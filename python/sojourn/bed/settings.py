@@ -1,8 +1,8 @@
-"""Settings of ports and hosts that a bed sets, each with what was, what is, and what was restored at the end.
+"""Settings of ports and hosts that a bed sets, each with its old, present and restored value.
 
-`HostSettings` does it on one real host, by scripts for its shell (bed/setting_scripts.py); its keeper restores.
-`LocalSettings` does it on this machine: ports of a bed of namespaces go with it, and what is the machine's own is held
-with a journal and a guardian (bed/held.py). Which settings there are says sojourn.plan.settings.
+`HostSettings` does this on one real host, by shell scripts (bed/setting_scripts.py); its keeper restores.
+`LocalSettings` does it on this machine: ports of a bed of namespaces go with the bed, and the machine's own settings
+are held with a journal and a guardian (bed/held.py). The settings are declared in sojourn.plan.settings.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 NET = Path("/proc/sys/net/core")
 ITS_OWN = "-"
-"""In place of an interface: what is the host's own."""
+"""Used in place of an interface for the host's own settings."""
 
 
 def lacking(where: str, setting: str, port: str = "") -> RequestError:
-    """The refusal of a setting that is not there."""
+    """Return the error for a setting that does not exist."""
     own = SETTINGS[setting]
     has = f"{port} of {where} has no {own.what}" if port else f"{where} has no {own.what}"
     return RequestError(f"settings.{setting}: {has}: leave it out, or {own.fix}")
 
 
 class HostSettings:
-    """What is set on one real host."""
+    """The settings of one real host."""
 
     def __init__(self, remote: RemoteMachine, asked: Mapping[str, str], *, has_its_own: bool) -> None:
         self._remote = remote
@@ -47,10 +47,10 @@ class HostSettings:
         self._scopes = ("port", "host") if has_its_own else ("port",)
         self.tuned: list[Tuned] = []
         self._at: list[tuple[str, str]] = []
-        """Namespace and interface of each."""
+        """Namespace and interface of each value in `tuned`."""
 
     def require(self, interfaces: Sequence[str]) -> None:
-        """Refuse what an interface, or the host, does not have. Changes nothing."""
+        """Refuse settings that an interface, or the host, does not have. Changes nothing."""
         lines = [f"{name} {place}\n" for name in self._asked for place in self._places(name, interfaces)]
         for line in self._remote.run(self._script(LACKING), "".join(lines)).splitlines():
             with reading(self._remote):
@@ -59,7 +59,7 @@ class HostSettings:
             raise refusal
 
     def set(self, ports: Sequence[tuple[int, str, str]]) -> None:
-        """Set all of it on ports, each by its namespace, its name on the host, and its name in the bed."""
+        """Set all of them on ports, each given by namespace, name on the host, and name in the bed."""
         names = {new: (str(ns), old) for ns, old, new in ports} | {ITS_OWN: (ITS_OWN, ITS_OWN)}
         lines = []
         for name, word in self._asked.items():
@@ -77,7 +77,7 @@ class HostSettings:
                 self._was_set(line, names)
 
     def _was_set(self, line: str, names: Mapping[str, tuple[str, str]]) -> None:
-        """What the host says of one value that was to be set; `names` has namespace and interface of each place."""
+        """Handle the host's report on one value; `names` has namespace and interface of each place."""
         kind, place, *words = line.split()
         port = "" if place == ITS_OWN else names[place][1]
         if kind == "refused":
@@ -92,7 +92,7 @@ class HostSettings:
         self._at.append((names[place][0], place))
 
     def look(self) -> None:
-        """Read all of it again."""
+        """Read all values again."""
         lines = [f"{ns} {dev} {one.value}\n" for (ns, dev), one in zip(self._at, self.tuned, strict=True)]
         if lines:
             found = self._remote.run(self._script(NOW), "".join(lines)).split()
@@ -101,7 +101,7 @@ class HostSettings:
                     one.ended = now
 
     def hear(self, said: str) -> None:
-        """What the keeper says that it has restored."""
+        """Record the restored values that the keeper reports."""
         at = {(dev, one.value): one for (_, dev), one in zip(self._at, self.tuned, strict=True)}
         for line in said.splitlines():
             words = line.split()
@@ -111,7 +111,7 @@ class HostSettings:
     def _limit_idle(self, word: str) -> None:
         before = self._latency()
         self._remote.send(f"latency {word}")
-        self._remote.require()  # it has read the line
+        self._remote.require()  # the keeper has read the line
         now = before
         for _ in range(20):
             now = self._latency()
@@ -140,23 +140,23 @@ class HostSettings:
 
 
 class OfThisMachine(held.Held):
-    """Settings of this machine, until it is closed."""
+    """The settings of this machine, until closed."""
 
     journal: ClassVar[str] = "sojourn-settings.json"
     what: ClassVar[str] = "settings of this machine"
 
     def refusal(self, path: Path, value: str, error: OSError) -> Exception:
-        """A value that the kernel does not take is the plan's fault."""
+        """Return a RequestError, because the plan has a value that the kernel does not accept."""
         return RequestError(f"this machine does not take {value} in {path}: {error.strerror}")
 
 
 def recover() -> list[str]:
-    """Gives back what a journal says that a dead run left; returns what was done, a sentence each."""
+    """Restore the values in the journal of a dead run; return the results, a sentence each."""
     return held.recover(OfThisMachine)
 
 
 def files_of(name: str) -> list[Path]:
-    """The kernel's files of a setting that is a machine's own."""
+    """Return the kernel's files of a setting of the machine."""
     if name == "idle_latency":
         return [machine.DMA_LATENCY] if machine.DMA_LATENCY.exists() else []
     if name == "governor":
@@ -165,7 +165,7 @@ def files_of(name: str) -> list[Path]:
 
 
 def require_here(asked: Mapping[str, str]) -> None:
-    """Refuse what this machine does not have, or may not be set by this user. Changes nothing."""
+    """Refuse settings that this machine does not have, or this user may not set. Changes nothing."""
     for name in asked:
         if SETTINGS[name].scope == "host":
             files = files_of(name)
@@ -176,13 +176,13 @@ def require_here(asked: Mapping[str, str]) -> None:
 
 
 class LocalSettings:
-    """What is set on this machine, and at the ports of a bed on it."""
+    """The settings of this machine, and of the ports of a bed on it."""
 
     def __init__(self, backend: Backend, topology: Topology, asked: Mapping[str, str]) -> None:
         self._backend = backend
         self.tuned: list[Tuned] = []
         self._files: list[tuple[str, Path]] = []
-        """The host of each, and its file."""
+        """The host of each value, and its file."""
         self._held: OfThisMachine | None = None
         self._idle: BinaryIO | None = None
         self._is_closed = False
@@ -230,7 +230,7 @@ class LocalSettings:
         self.tuned.append(one)
 
     def look(self) -> None:
-        """Read all of it again."""
+        """Read all values again."""
         for (host, file), one in zip(self._files, self.tuned, strict=True):
             one.ended = self._read(host, one.port, file)
 
@@ -243,7 +243,7 @@ class LocalSettings:
             return GONE
 
     def close(self) -> None:
-        """Give back what is the machine's own; ports go with the bed."""
+        """Restore the machine's own settings; ports go with the bed."""
         if self._is_closed:
             return
         self._is_closed = True

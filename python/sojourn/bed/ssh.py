@@ -1,7 +1,7 @@
-"""One real host as OpenSSH reaches it: one connection, over which everything else goes; what fails, as a sentence.
+"""One real host, reached by OpenSSH: one connection that everything uses; failures become sentences.
 
-OpenSSH is run, not imitated: the user's configuration, agent, keys and known hosts are its own business. A host key
-that is not known is refused, whatever the configuration says, and nothing is ever asked of a person.
+OpenSSH itself is run: the user's configuration, agent, keys and known hosts apply. An unknown host key is refused,
+whatever the configuration says, and nothing asks the user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS = (
 CONNECT_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 LOST = 255
-"""The status of `ssh` where the connection failed, and not the command."""
+"""The exit status of `ssh` if the connection failed, not the command."""
 
 
 class Line:
@@ -64,15 +64,15 @@ class Line:
         return f"host {self.name} ({self.spec.address})"
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command here that runs another there, as whoever logs in."""
+        """Return the local command that runs another on the host, as the login user."""
         return [*self._ssh("-o", "ControlMaster=no"), shlex.join(argv)]
 
     def run(self, argv: Sequence[str], text: str = "", seconds: float = COMMAND_SECONDS) -> str:
-        """Run a command there to its end; raises MachineError with what it said when it fails."""
+        """Run a command on the host to its end; raises MachineError with its error output if it fails."""
         return self.run_bytes(argv, text.encode(), seconds).decode(errors="replace")
 
     def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = COMMAND_SECONDS) -> bytes:
-        """The same with bytes."""
+        """Run a command with bytes as input and output."""
         try:
             done = subprocess.run(
                 guarded(self.command(argv)), input=given, capture_output=True, timeout=seconds, check=False
@@ -88,11 +88,11 @@ class Line:
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection still stands, as far as is known."""
+        """Whether the connection is up, as far as known."""
         return self._master.poll() is None
 
     def lost(self) -> str:
-        """The sentence for a connection that ended."""
+        """Return the sentence for a connection that ended."""
         return f"{self}: the SSH connection was lost"
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Line:
         Path(self._socket).unlink(missing_ok=True)
 
     def _ssh(self, *more: str) -> list[str]:
-        """`ssh` to the host, with more options."""
+        """Return the `ssh` command for the host, with more options."""
         spec = self.spec
         words = ["ssh", *(["-F", spec.config] if spec.config else [])]
         words += [word for option in (*OPTIONS, f"ControlPath={self._socket}") for word in ("-o", option)]
@@ -123,12 +123,12 @@ class Line:
 
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of reading words that are not what was asked for."""
+"""The errors of parsing output that is malformed."""
 
 
 @contextmanager
 def reading(host: object) -> Iterator[None]:
-    """While what a host said is read: where it is not what was asked for, one sentence says so."""
+    """Turn errors in parsing a host's output into one sentence."""
     try:
         yield
     except UNREADABLE as error:
@@ -136,10 +136,10 @@ def reading(host: object) -> Iterator[None]:
 
 
 def through(spec: HostSpec) -> list[str]:
-    """The options by which `ssh` goes through jump hosts, each reached with our options, which `-J` leaves out.
+    """Return the options for `ssh` to go through jump hosts, each with our options, which `-J` leaves out.
 
-    They are those of the description, else those of the configuration. What the configuration has as its own
-    `ProxyCommand` is left as it is.
+    They are those of the bed file, else those of the configuration. A `ProxyCommand` of the configuration is left as it
+    is.
     """
     if spec.jump == "none":
         return ["-o", "ProxyJump=none"]
@@ -152,26 +152,26 @@ def through(spec: HostSpec) -> list[str]:
         *who_and_port, _, host = _destination(jump)
         if number:
             words += ["-o", f"ProxyCommand={command}"]
-        elif _proxy_jump([*who_and_port, "--", host], spec):  # itself again
+        elif _proxy_jump([*who_and_port, "--", host], spec):  # the host itself again
             words += ["-o", "ProxyJump=none"]
         command = f"{_escaped([*words, *who_and_port])} -W '[%h]:%p' -- {_escaped([host])}"
     return ["-o", f"ProxyCommand={command}"] if command else []
 
 
 def _hops(jumps: str, spec: HostSpec, seen: tuple[str, ...]) -> list[str]:
-    """The hosts of a list of jumps, in their order, and before the first those that the configuration has for it."""
+    """Return the hosts of a list of jumps in order, preceded by those that the configuration has for the first."""
     first, *rest = jumps.split(",")
     return [*_configured(first, spec, (*seen, jumps)), first, *rest]
 
 
 def _configured(destination: str, spec: HostSpec, seen: tuple[str, ...]) -> list[str]:
-    """The jumps that the configuration has for a host; one that names itself again (`Host *`) has none."""
+    """Return the jumps that the configuration has for a host; none if they lead to itself again (`Host *`)."""
     found = _proxy_jump(_destination(destination) if seen else _target(spec), spec)
     return [] if found is None or found in seen else _hops(found, spec, seen)
 
 
 def _proxy_jump(target: Sequence[str], spec: HostSpec) -> str | None:
-    """What OpenSSH's configuration says of the jumps of a host."""
+    """Return the ProxyJump of OpenSSH's configuration for a host."""
     argv = ["ssh", *(["-F", spec.config] if spec.config else []), "-o", "RequestTTY=no", "-G", *target]
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
@@ -184,14 +184,14 @@ def _proxy_jump(target: Sequence[str], spec: HostSpec) -> str | None:
 
 
 def _target(spec: HostSpec) -> list[str]:
-    """The options and the host that `ssh` connects to."""
+    """Return the options and the host for `ssh` to connect to."""
     words = ["-l", spec.user] if spec.user else []
     words += ["-p", str(spec.port)] if spec.port else []
     return [*words, "--", spec.address]
 
 
 def _destination(jump: str) -> list[str]:
-    """The same of a jump: `[user@]host[:port]`, or an address of the scheme ssh."""
+    """Return the same for a jump: `[user@]host[:port]`, or a URL with the scheme ssh."""
     found = re.fullmatch(r"(?:ssh://)?(?:([^@]+)@)?(\[[^]]+\]|[^:\[\]@]+)(?::(\d+))?/?", jump)
     if found is None or found[2].startswith("-"):
         raise MachineError(f"jump host {jump}: expected [user@]host[:port]")
@@ -201,12 +201,12 @@ def _destination(jump: str) -> list[str]:
 
 
 def _escaped(words: Sequence[str]) -> str:
-    """Words for the shell of a `ProxyCommand`, in which a per cent sign is `ssh`'s own."""
+    """Return words for the shell of a `ProxyCommand`, in which `ssh` expands per cent signs."""
     return shlex.join(words).replace("%", "%%")
 
 
 def why(said: str, spec: HostSpec) -> str:
-    """What `ssh` said when it could not connect, and what would fix it."""
+    """Return the reason for which `ssh` could not connect, and what would fix it."""
     jump = ["-J", spec.jump] if spec.jump else []
     by_hand = shlex.join(["ssh", *(["-F", spec.config] if spec.config else []), *jump, spec.address])
     whose = f"its host key, or that of {spec.jump}," if spec.jump else "its host key"
@@ -229,7 +229,7 @@ def why(said: str, spec: HostSpec) -> str:
 
 
 def who() -> str:
-    """Who holds a bed, as others see it: user, machine, process."""
+    """Return the holder of a bed for others: user, machine, process."""
     user = os.environ.get("SUDO_USER") or os.environ.get("USER") or str(os.getuid())
     name = os.uname().nodename
     with suppress(OSError):
@@ -238,10 +238,10 @@ def who() -> str:
 
 
 def rights(line: Line, uid: int) -> list[str]:
-    """What is put before a command that needs the rights of root."""
+    """Return the prefix of a command that needs the rights of root."""
     return ["sudo", "-n", "--"] if uid != 0 and line.spec.sudo else []
 
 
 def launch(line: Line, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-    """Start a command there; its streams are those of the process here."""
+    """Start a command on the host; its streams are those of the local process."""
     return subprocess.Popen(guarded(line.command(argv)), **popen)

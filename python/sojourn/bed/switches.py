@@ -1,10 +1,10 @@
-"""What a bed has switched on or off, so that a study of variance can tell what it is worth.
+"""Switch factors on or off for a bed, so that a study of variance can estimate their effect.
 
-`idle`: idle processors poll, or sleep as they do. `rps`: every port hands its packets to all usable cores by their
-flow (receive packet steering), or handles them where they arrive. `frequency`: the processors' clock is held at its
-highest, or does as it does. What cannot be switched here is left out, and why is said; but a clock that cannot be set
-is refused before anything starts. The bed's ports go with it, the kernel ends the request for polling with the process
-that made it, and `bed.frequency` gives the clock back.
+`idle`: idle processors poll, or sleep as usual. `rps`: every port distributes its packets by flow to all usable cores
+(receive packet steering), or handles them where they arrive. `frequency`: the processors are held at their highest
+frequency, or not. A switch that is not possible here is left out, and the reason is reported; but a frequency that
+cannot be set is refused before anything starts. The bed's ports go with it, the kernel ends the request for polling
+with the process that made it, and `bed.frequency` restores the frequency.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ REAL_PORTS = "packet steering of real hosts is left as it is"
 
 
 def switch(backend: Backend, topology: Topology, spec: BedSpec) -> dict[str, str]:
-    """Switch what the spec asks; returns why, by name, of what cannot be. Simulated beds have nothing to switch."""
+    """Set the switches of the spec; return by name why others are not possible.
+
+    Simulated beds have nothing to switch.
+    """
     left_out: dict[str, str] = {}
     if backend.simulated:
         return left_out

@@ -1,7 +1,7 @@
-"""Paths that share their ports: one of them is there at a time, put in place by a program of the user's or by a person.
+"""Paths that share their ports: one of them is connected at a time, by a program of the user's or by a person.
 
-As the papers' authors did it by hand. What a program does is its own affair: it asks a managed switch for other VLANs,
-turns a relay, or changes a bridge. After each change B must answer A.
+The authors of the papers did so by hand. The program may do this in any way: set other VLANs on a managed switch, turn
+a relay, or change a bridge. After each change B must answer A.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ if TYPE_CHECKING:
     from sojourn.bed.model import BedSpec, Link, PathSpec, Topology
 
 PROGRAM_SECONDS = 300.0
-"""In which a program must have put a path in place."""
+"""The time within which a program must have connected a path."""
 ANSWER_SECONDS = 60.0
-"""In which B must answer over it: a switch may learn for half a minute before it forwards (spanning tree)."""
+"""The time within which B must answer over it: a switch may block for half a minute (spanning tree)."""
 PROBES = 3
 LAST_WORDS = 300
-"""Of what a program that fails has said, the last characters."""
+"""The number of characters that are quoted from the end of a failed program's output."""
 
 
 class Turns:
-    """Which of the paths that share their ports is in place."""
+    """The connected one of the paths that share their ports."""
 
     def __init__(self, topology: Topology, spec: BedSpec) -> None:
         self._topology, self._paths = topology, spec.paths
         self._order = -1 if spec.layout is not None and spec.layout % 2 else 1
         self._in_place: dict[str, str] = {}
-        """By the interface at A, the path that is there."""
+        """The connected path, by the interface at A."""
 
     @property
     def groups(self) -> list[list[str]]:
-        """The paths of each pair of ports that are put in place, in the bed's order; on a part of the beds, by chance,
-        in the other one: what changes with time is then on no side."""
+        """The paths of each shared pair of ports, in the bed's order or, on beds with an odd layout seed, in reverse.
+
+        Reversed orders at random balance out changes over time.
+        """
         found: dict[str, list[str]] = {}
         for link in self._topology.links:
             if link.path in self._paths and self._paths[link.path].switch is not None:
@@ -56,16 +58,16 @@ class Turns:
         return [several[:: self._order] for several in found.values()]
 
     def place_of(self, path: str) -> str:
-        """The path of the bed that a trial's path is: without a twin, a control goes by the direct one."""
+        """Return the bed's path for a path of a trial: without a twin, the A/A control uses the direct one."""
         return self._topology.link(path).path
 
     @property
     def by_person(self) -> bool:
-        """Whether a person puts one of them in place."""
+        """Whether a person connects one of the paths."""
         return any(self._paths[path].switch == PERSON for several in self.groups for path in several)
 
     def begin(self) -> None:
-        """Put the first of each group in place, before any link is waited for."""
+        """Connect the first path of each group, before any link is waited for."""
         if self.by_person and not all(one is not None and one.isatty() for one in (sys.stdin, sys.stderr)):
             raise MachineError(
                 "a path of this bed is put in place by a person, and this is no terminal at which one could be asked: "
@@ -77,13 +79,13 @@ class Turns:
             self.put(several[0], lambda: None)
 
     def is_in_place(self, path: str) -> bool:
-        """Whether a path can be measured now."""
+        """Return whether a path can be measured now."""
         link = self._topology.link(path)
         switched = link.path in self._paths and self._paths[link.path].switch is not None
         return not switched or self._in_place.get(link.a_dev) == link.path
 
     def put(self, path: str, await_links: Callable[[], None], has_moved: Callable[[], bool] = lambda: True) -> None:
-        """Put a path in place, and wait for its links; a person is asked until ports have lost theirs."""
+        """Connect a path, and wait for its links; a person is asked again until ports have lost their link."""
         link = self._topology.link(path)
         own = self._paths[link.path]
         assert own.switch is not None
@@ -97,7 +99,7 @@ class Turns:
         await_links()
 
     def require_answer(self, path: str, backend: Backend) -> None:
-        """Refuse to go on where B does not answer A over a path that was put in place."""
+        """Raise MachineError if B does not answer A over a path that was just connected."""
         link = self._topology.link(path)
         argv = [backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
         argv += ["-c", str(PROBES), "-i", "20ms", "--timeout", "300ms", "--json"]
@@ -118,20 +120,20 @@ class Turns:
 
 
 def _words(link: Link, own: PathSpec) -> str:
-    """What a person is asked to do."""
+    """Return the request to a person."""
     what = "one cable, without a device" if link.path == DIRECT else link.path
     return f"Connect {own.a} of host A and {own.b} of host B by {what}; then press Enter: "
 
 
 def _ask(words: str) -> None:
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before is no answer
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # earlier input is no answer
     print(words, end="", file=sys.stderr, flush=True)
     if not sys.stdin.readline():
         raise MachineError("a path is to be put in place by a person, and the terminal is closed")
 
 
 def _run(words: str, path: str) -> None:
-    """Run a program to its end, and end what it started where it takes too long or this process is to end."""
+    """Run a program to its end; end its processes if it takes too long or this process is to end."""
     with tempfile.TemporaryFile() as said:
         try:
             program = subprocess.Popen(

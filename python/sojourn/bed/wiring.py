@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
 _UP_SECONDS = 5.0
 _NEGOTIATED_SECONDS = 20.0
-"""The same where ports are those of real hosts, which negotiate their rate first."""
+"""The time limit for ports of real hosts, which negotiate their rate first."""
 
 OFFLOADS = ("tx", "gro", "gso", "tso")
-"""What is switched off unless offloads are asked for. Transmit checksums first: with them a veth hands on frames whose
-checksum nobody ever fills in, which raw receivers then see."""
+"""The offloads that are switched off by default.
+
+Transmit checksums first: with these, a veth passes on frames without a valid checksum, which raw receivers then see.
+"""
 
 _END_HOST_SYSCTLS: dict[str, str] = {
     "net/ipv4/conf/*/accept_redirects": "0",
@@ -64,7 +66,7 @@ _DEVICE_HOST_SYSCTLS: dict[str, str] = {
     "net/ipv6/conf/*/disable_ipv6": "1",
 }
 
-# One `key value` per line on standard input; prints the keys that exist and yet refuse the value.
+# Reads one `key value` per line; prints the keys that exist but refuse the value.
 _SET_SYSCTLS = """
 while read -r key value; do
     [ -e "/proc/sys/$key" ] || continue
@@ -74,7 +76,7 @@ done
 
 
 def silence(backend: Backend, topology: Topology) -> None:
-    """Sets every host's sysctls, before it has interfaces: each interface takes them over when it is made."""
+    """Set every host's sysctls before it has interfaces: each new interface inherits them."""
     for host in topology.hosts:
         asked = _END_HOST_SYSCTLS if host.name in END_HOSTS else _DEVICE_HOST_SYSCTLS
         for mode in {one.kind: one.mode for one in topology.stations if one.host == host.name != DEVICES}.values():
@@ -86,7 +88,7 @@ def silence(backend: Backend, topology: Topology) -> None:
 
 
 def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
-    """Gives bare hosts and cables their addresses, neighbours and stations, and waits until every link carries."""
+    """Give bare hosts and cables their addresses, neighbours and stations, and wait until every link has a carrier."""
     if not spec.offloads:
         for host in topology.hosts:
             _switch_offloads_off(backend, host.name, topology)
@@ -104,32 +106,32 @@ def wire_up(backend: Backend, topology: Topology, spec: BedSpec) -> None:
 
 
 def await_links(backend: Backend, topology: Topology, spec: BedSpec) -> None:
-    """Waits until every link carries, and every device forwards."""
+    """Wait until every link has a carrier, and every device forwards."""
     _wait_until_up(backend, topology, _NEGOTIATED_SECONDS if spec.hosts else _UP_SECONDS)
 
 
 def address_ends(backend: Backend, link: Link) -> None:
-    """Gives the ends of a link its addresses, neighbours and routes in place of those that they have."""
+    """Give the ends of a link its addresses, neighbours and routes, and remove those that they have."""
     for end in END_HOSTS:
         devs = [own.dev for own in (link.near if end == "a" else link.far)]
         flushed = [f"address flush dev {dev}" for dev in devs]
         pinned = [f"neighbour flush dev {dev} nud permanent" for dev in devs]
         _batch(backend, end, "ip", [*flushed, *pinned])
         for dev in devs:
-            backend.run(end, ["ip", "-6", "route", "flush", "dev", dev])  # IPv4's routes have gone with their address
+            backend.run(end, ["ip", "-6", "route", "flush", "dev", dev])  # IPv4 routes were removed with their address
         _batch(backend, end, "ip", _end_host(link, end))
 
 
 def flush_fdb(backend: Backend, link: Link) -> None:
-    """Flushes what the link's switches have learnt."""
+    """Flush the FDB of the link's switches."""
     commands = [command for station in link.stations for command in station.mode.flush_fdb(station)]
     _do(backend, link.device_host, commands)
 
 
 def prepare_live(backend: Backend, link: Link) -> None:
-    """Switches GRO on at every port of the link: a veth takes redirected frames only while its peer polls (NAPI).
+    """Switch GRO on at every port of the link: a veth accepts redirected frames only while its peer polls (NAPI).
 
-    Generic receive offload is what makes a veth poll; frames of our own EtherType are never merged by it.
+    Generic receive offload makes a veth poll; it never merges frames of our own EtherType.
     """
     for host in {port.host: None for port in link.ports}:
         lines = "".join(f"{port.dev}\n" for port in link.ports if port.host == host)
@@ -149,7 +151,7 @@ def _switch_offloads_off(backend: Backend, host: HostName, topology: Topology) -
 
 
 def _end_host(link: Link, end: HostName) -> list[str]:
-    """Addresses and pinned neighbours of one link at one end: nothing is ever asked for on the wire."""
+    """Return addresses and permanent neighbours of one link at one end: no ARP or ND is ever needed on the wire."""
     ours, theirs = (link.near, link.far) if end == "a" else (link.far, link.near)
     lines = []
     for own in ours:
@@ -164,13 +166,13 @@ def _end_host(link: Link, end: HostName) -> list[str]:
         for peer in theirs:
             for address in (peer.ip4, peer.ip6):
                 lines.append(f"neighbour replace {address} lladdr {peer.mac} dev {own.dev} nud permanent")
-    for own, peer in list(zip(ours, theirs, strict=False))[1:]:  # a further pair keeps to its own ports, both ways
+    for own, peer in list(zip(ours, theirs, strict=False))[1:]:  # a further pair uses its own ports both ways
         lines += [f"route add {peer.ip4}/32 dev {own.dev} src {own.ip4}", f"route add {peer.ip6}/128 dev {own.dev}"]
     return lines
 
 
 def _by_gateway(link: Link, end: HostName, own: End) -> list[str]:
-    """The way to the other subnet: by the box's own address, whose MAC nobody has to ask for."""
+    """Return the routes to the other subnet via the box's address, with a permanent neighbour entry for it."""
     left, right = link.sides
     gateway, there = (left, right) if end == "a" else (right, left)
     port = link.stations[0].left if end == "a" else link.stations[-1].right
@@ -184,7 +186,7 @@ def _by_gateway(link: Link, end: HostName, own: End) -> list[str]:
 
 
 def _set_up_devices(backend: Backend, topology: Topology) -> None:
-    """Builds every box, mode by mode: what a machine cannot build is reported with what it lacks."""
+    """Build every box, mode by mode, so that an error names what the machine lacks for the mode."""
     alike: dict[tuple[HostName, str], list[Station]] = {}
     for station in topology.stations:
         alike.setdefault((station.host, station.kind), []).append(station)
@@ -207,23 +209,23 @@ def _make(backend: Backend, host: HostName, mode: Mode, commands: Iterable[Comma
 
 
 def take_down(backend: Backend, topology: Topology) -> None:
-    """Removes what devices have made beyond their host's interfaces, each box whatever becomes of the others."""
+    """Remove what devices made outside their host's interfaces; a failure of one does not stop the others."""
     for station in topology.stations:
         with suppress(MachineError):
             _do(backend, station.host, station.mode.remove(station))
 
 
 def _do(backend: Backend, host: HostName, commands: Iterable[Command]) -> None:
-    """Commands on a host of devices, as many as possible by one run of a tool."""
+    """Run commands on a host of devices, as many as possible by one call of a tool."""
     for tool, some in groupby(commands, key=lambda command: command.tool):
         _batch(backend, host, tool, [command.line for command in some])
 
 
-FCS_BYTES = 4  # the kernel counts a frame without it; told so, a shaper's rate is that of whole frames
+FCS_BYTES = 4  # the kernel counts frames without it; with this overhead, a shaper's rate is that of whole frames
 
 
 def _shaper(link: Link, spec: BedSpec) -> list[str]:
-    """What holds a device to its rate, at every port towards B; what comes while its queue is full is lost."""
+    """Return the shaper of a device at every port towards B; packets are dropped while its queue is full."""
     if spec.rate_bps is None or not link.stations:
         return []
     bucket = f"rate {spec.rate_bps}bit burst {spec.burst_bytes}b overhead {FCS_BYTES}"
@@ -248,7 +250,7 @@ def _batch(backend: Backend, host: HostName, tool: str, lines: list[str]) -> Non
 
 
 def _wait_until_up(backend: Backend, topology: Topology, seconds: float) -> None:
-    """Waits until every port is UP and every device forwards; a frame sent before that would be lost."""
+    """Wait until every port is UP and every device forwards; a frame sent earlier would be lost."""
     end = time.monotonic() + seconds
     while waiting := [port for host in topology.hosts for port in _not_up(backend, host.name, topology)]:
         if time.monotonic() > end:

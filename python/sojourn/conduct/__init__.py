@@ -1,4 +1,4 @@
-"""The orchestrator: a plan, a bed and the instruments in, a run folder out. Understands nothing of what it records."""
+"""The orchestrator: from a plan, a bed and the instruments to a run folder. It does not interpret the records."""
 
 from sojourn.conduct.archive import create_folder, folder_of
 from sojourn.conduct.boxes import try_boxes

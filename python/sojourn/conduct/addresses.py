@@ -1,7 +1,7 @@
-"""Lets a bridge learn addresses and counts those that it has learned: the tables of switches (RFC 2889, 5.7 and 5.8).
+"""Teach a bridge MAC addresses and count those that it learned: address tables of switches (RFC 2889, 5.7 and 5.8).
 
-The sending program runs at the B side; what was learned is read from the bridge itself, which is exact where RFC 2889
-has to infer it from floods. Decides nothing.
+The sending program runs at the B side. The learned addresses are read from the bridge's FDB, which is exact; RFC 2889
+has to infer them from flooded frames. Decides nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from sojourn.conduct.tester import Tester
 
 LESSON = 4096
-"""Addresses of a lesson whose rate is in question."""
+"""The number of addresses in a trial of the learning rate."""
 
 OURS = "02:78:"
 GRACE_SECONDS = 0.02
-"""Frames may still wait for the device's core."""
+"""the time for frames that still wait for the device's core"""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What one lesson found."""
+    """The result of one trial of learning."""
 
     count: int
     learned: int
@@ -38,14 +38,14 @@ class Learned:
 
 @dataclass
 class Lesson:
-    """Lessons for the bridges of one link, each beginning with an empty FDB."""
+    """Trials of learning for the bridges of one link, each beginning with an empty FDB."""
 
     tester: Tester
     link: Link
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def learn(self, count: int, rate_pps: float | None) -> Learned:
-        """Frames from so many addresses, and how many of these the last bridge then knows."""
+        """Send frames from `count` source addresses, and return how many of them the last bridge has learned."""
         bridges = [station.name for station in self.link.stations if station.mode.is_switch and station.name]
         site = self.tester.session.site
         if site.simulated or not bridges:

@@ -1,6 +1,6 @@
-"""Makes run folders and keeps their log: one JSON object a line, each with both clocks, written through at once.
+"""Make run folders and keep their log: one JSON object per line with both clocks, flushed at once.
 
-The layout itself is the waist's (records/folder.py).
+The layout itself is declared in records/folder.py.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RUNS = Path("runs")
 
 
 def folder_of(plan: Plan) -> Path:
-    """Where a run goes whose user named no folder."""
+    """Return the folder of a run whose user named none."""
     return RUNS / new_name(plan)
 
 
 def create_folder(plan: Plan, out: Path) -> RunFolder:
-    """A new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
+    """Make a new run folder with its plan; `out` may be an empty folder, but nothing else that exists.
 
-    A plan that names cores which are not there, a clock of processors that cannot be set, or settings that this machine
-    does not have, is refused before anything is made.
+    A plan that names missing cores, a processor frequency that cannot be set, or settings that this machine lacks, is
+    refused before anything is made.
     """
     choose_cores(plan)
     if "variance" in plan.sections and "frequency" in plan.variance.factors:
@@ -63,34 +63,34 @@ def create_folder(plan: Plan, out: Path) -> RunFolder:
 
 
 def new_name(plan: Plan) -> str:
-    """When, what, and four digits of chance: 2026-11-20T101500Z-bridge-latency-3f9c."""
+    """Return time, study, and four random digits: 2026-11-20T101500Z-bridge-latency-3f9c."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H%M%SZ}-{plan.study.name}-{secrets.token_hex(2)}"
 
 
 def is_empty_folder(path: Path) -> bool:
-    """Whether the path is a folder with nothing in it."""
+    """Return whether the path is an empty folder."""
     return path.is_dir() and next(path.iterdir(), None) is None
 
 
 ASKED = "# asked: "
 FINISHED = "finished"
 SYNCED = frozenset({FINISHED, CLOSED, LOST})
-"""Events on which rests what a resumed run takes as measured: on the disk before its records are trusted."""
-"""The last event of a complete run: what is in its folder outlives a loss of power from then on."""
+"""Events that a resumed run relies on when it counts trials as measured: each is synced to disk at once."""
+"""FINISHED is the last event of a complete run: from then on its folder survives a loss of power."""
 
 
 def asked_in(plan: Path) -> list[str]:
-    """What an effective plan says was asked: comments, which reading it as a plan leaves out."""
+    """Return what the user asked for, from comments of the effective plan."""
     lines = plan.read_text(encoding="utf-8").splitlines()
     return [line.removeprefix(ASKED) for line in lines if line.startswith(ASKED)]
 
 
 class Log:
-    """The run's diary; a line that was cut by a crash is left as it is, and the next one begins afresh."""
+    """The log of a run; a line that a crash cut stays as it is, and the next one begins on a new line."""
 
     def __init__(self, path: Path, heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._heard = heard
-        """Hears each entry, once it is written."""
+        """Called with each entry after it is written."""
         cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file = path.open("a", encoding="utf-8")
         sync_folder(path.parent)
@@ -112,10 +112,10 @@ class Log:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with suppress(OSError):  # on a full disk, what could not be written is lost; the run has said so
+        with suppress(OSError):  # on a full disk the last entries are lost; the run has reported this
             self._file.close()
 
 
 def monotonic_raw_ns() -> int:
-    """The clock that nobody steers: steps of the other show against it."""
+    """Return CLOCK_MONOTONIC_RAW, which is never adjusted: steps of CLOCK_TAI are visible against it."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -1,6 +1,6 @@
-"""One trial as the ends of its streams are asked for it: flows, ports, destinations, counts. Pure.
+"""The requests to the ends of the streams of one trial: flows, ports, destinations, counts. Pure.
 
-Does not run anything; the words are those of `sojourn-instrument stream serve`.
+Does not run anything; the format is that of `sojourn-instrument stream serve`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ FIRST_LOAD_FLOW = 101
 FIRST_LOAD_PORT = 100
 BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
 MOST_PPS = 8_000_000
-"""No sender here is faster: bounds the count of a flood, which its time ends."""
+"""No sender is faster: this limits the count of a flood, which ends by its duration."""
 
 MOST_KEPT = 1_000_000
-"""Frames of a trial that are kept one by one where the plan leaves it open; above, histograms."""
+"""The most frames of a trial that are recorded one by one if `keep` is auto; above, histograms are recorded."""
 
 START_IN_NS = 2_000_000
-"""From the request to the first departure: what a sender needs to make its frames."""
+"""The time from the request to the first departure: what a sender needs to build its frames."""
 
 
 class Engines(NamedTuple):
-    """What sends, and what receives."""
+    """The engines for sending and for receiving."""
 
     send: str
     receive: str
@@ -41,28 +41,28 @@ class Engines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A trial, and what was decided about it just before: link, engines, rate."""
+    """A trial, with what was decided just before it: link, engines, rate."""
 
     plan: Plan
     trial: Trial[Factors]
     link: Link
     engines: Engines
     rate_pps: float | None
-    """All senders together; None is a flood."""
+    """The rate of all senders together; None for a flood."""
     load_link: Link | None = None
     load_pps: float = 0.0
     pipe_ns: int = 0
-    """How long emulators and rated links may keep a frame: a trial waits so much longer, and nothing is late before."""
+    """The longest time that emulators and rated links may hold a frame; it extends the wait for late frames."""
     all_stamps: bool = False
-    """Whether every time of a departure is taken, and frames pass the sender's queue."""
+    """Whether all timestamps of a departure are taken, and frames pass the sender's qdisc."""
     one_clock: bool = True
-    """Whether both ends read one clock; else the sender learns the receiver's by exchanges."""
+    """Whether both ends have the same clock; otherwise the sender measures the offset by exchanges."""
     is_timed: bool = False
-    """Whether it is a search's trial whose delays are wanted, between two clocks: those of its others are not."""
+    """Whether it is a trial of a search whose delays are needed although the ends have two clocks."""
 
     @property
     def frames(self) -> int:
-        """Frames that each sender is asked for; of a flood, more than its time allows."""
+        """The number of frames that each sender is asked for; for a flood, more than its duration allows."""
         trial, senders = self.trial, self.trial.factors.senders
         if trial.count is not None:
             return trial.count
@@ -71,15 +71,15 @@ class Asked:
 
     @property
     def is_flood(self) -> bool:
-        """As fast as it goes, until its time is up."""
+        """Whether the stream is sent at the maximum rate until its duration is over."""
         return self.rate_pps is None and not self.trial.factors.schedule.startswith("ramp")
 
     @property
     def keep(self) -> str:
-        """Each frame, or histograms alone."""
+        """What is recorded: each frame, or only histograms."""
         if "live" in self.engines:
             return "histograms"
-        if self.is_timed:  # bins cannot be brought to one clock
+        if self.is_timed:  # histograms cannot be corrected for a clock offset
             return "packets"
         if self.plan.trials.keep != "auto":
             return str(self.plan.trials.keep)
@@ -88,37 +88,37 @@ class Asked:
 
     @property
     def late_after_ns(self) -> int:
-        """A frame that comes later counts as late."""
+        """The delay above which a frame counts as late."""
         return int(self.plan.stream.late_after_ns + self.pipe_ns)
 
     @property
     def answering(self) -> int:
-        """How many receivers answer each request in unicast: all, or of a round trip to a group the one measured."""
+        """The number of receivers that answer each request in unicast: all, or only the measured one."""
         if self.trial.factors.kind == "answers":
             return len(self.far)
         return 1 if self.trial.factors.kind in CLOSED_LOOPS else 0
 
     @property
     def far(self) -> tuple[Port, ...]:
-        """The far ends that receive: the first is the one that is measured, others subscribe too."""
+        """The B-side ends that receive: the first is the measured one; others subscribe too."""
         return self.link.far[: 1 + self.trial.factors.receivers]
 
     @property
     def near(self) -> tuple[Port, ...]:
-        """The near ends that send: one of them for all senders that are distinguished by their marks."""
+        """The A-side ends that send: one for all senders if these differ in their DSCP."""
         if self.plan.stream.marks:
             return (self.link.near[0],) * self.trial.factors.senders
         return self.link.near[: self.trial.factors.senders]
 
     @property
     def payload_bytes(self) -> int:
-        """Of what is sent: the fixed request, where answers have the size that is asked."""
+        """The payload of what is sent: the fixed request, if the configured size is that of responses."""
         fixed = self.trial.factors.kind in ("answers", "request-response")
         return self.plan.stream.request_payload_bytes if fixed else self.trial.factors.payload_bytes
 
 
 def head(trial: Trial[Factors], purpose: str | None = None) -> dict[str, Any]:
-    """What every request says of its trial."""
+    """Return the fields that every request has about its trial."""
     return {
         "block": trial.block,
         "device": trial.device,
@@ -130,12 +130,12 @@ def head(trial: Trial[Factors], purpose: str | None = None) -> dict[str, Any]:
 
 
 def link_number(trial: Trial[Any]) -> int:
-    """Which of the two links of its path's kind a trial takes; the log tells it."""
+    """Return which of the two links of its path's kind a trial uses; it is logged."""
     return 2 if trial.second else 1
 
 
 def sending(asked: Asked) -> dict[str, Any]:
-    """The sender's request: one flow for each near end, merged by it into one sequence of departures."""
+    """Return the sender's request: one flow per A-side end; the sender merges them into one sequence of departures."""
     flows = [flow(asked, number, port) for number, port in enumerate(asked.near, start=1)]
     return (
         head(asked.trial)
@@ -152,31 +152,31 @@ def sending(asked: Asked) -> dict[str, Any]:
 
 
 def stays_open(asked: Asked) -> bool:
-    """Whether ports and programs are left for the next trial: a search makes hundreds over the same path."""
+    """Return whether ports and programs stay open for the next trial: a search makes hundreds over the same path."""
     return asked.trial.purpose == "search" and not asked.is_timed
 
 
 def own_answers(asked: Asked) -> dict[str, float]:
-    """Answers to UDP come back to the socket that asked, so the sender accounts for them itself."""
+    """Answers to UDP are received by the requesting socket, so the sender accounts for them itself."""
     udp = asked.engines.send in ("udp", "udp6")
     return {"answers_late_after_ns": asked.late_after_ns} if udp and asked.answering else {}
 
 
 def stamps(asked: Asked) -> str:
-    """Which timestamps of a departure are taken: all for the latency breakdown, none where nobody keeps them."""
+    """Return which timestamps of a departure are taken: all for the latency breakdown, none if none are recorded."""
     if asked.all_stamps:
         return "all"
     return "departure" if asked.keep == "packets" else "none"
 
 
 def time_limit(asked: Asked) -> dict[str, int]:
-    """A flood ends when its time is up; a paced stream that cannot keep up is given three times its own."""
+    """Return the time limit: a flood ends with its duration; a paced stream that is too slow gets three times that."""
     own = asked.trial.duration_ns
     return {"at_most_ns": own if asked.is_flood else 3 * own + 1_000_000_000}
 
 
 def flow(asked: Asked, number: int, port: Port) -> dict[str, Any]:
-    """One flow from one near end; each further one falls behind by `stream.walk` intervals."""
+    """Return one flow from one A-side end; each further flow has `stream.walk` frames less than the one before."""
     count = max(1, asked.frames - (number - 1) * asked.plan.stream.walk)
     rate = (asked.rate_pps or 0.0) / asked.trial.factors.senders
     return {
@@ -191,7 +191,7 @@ def flow(asked: Asked, number: int, port: Port) -> dict[str, Any]:
 
 
 def schedule(asked: Asked) -> str:
-    """The schedule in the instrument's words: a ramp in frames per second of each sender."""
+    """Return the schedule in the instrument's format: a ramp in frames per second of each sender."""
     factors = asked.trial.factors
     if ends := ramp_ends(factors.schedule, factors.frame_bytes):
         return f"ramp:{ends[0] / factors.senders:g}-{ends[1] / factors.senders:g}"
@@ -201,15 +201,15 @@ def schedule(asked: Asked) -> str:
 
 
 def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:
-    """Where a flow goes, by which means. Flows of other marks have sockets, and so source ports, of their own."""
+    """Return engine and destination of a flow. Flows with different DSCP have their own sockets and source ports."""
     stream, to, engine = asked.plan.stream, asked.trial.factors.to, asked.engines.send
     if engine in ("udp", "udp6"):
         dscp = stream.marks[number - 1] if stream.marks else stream.dscp
         return {"via": "udp", "address": address(asked), "dev": port.dev, "dscp": dscp}
     there: dict[str, Any] = {"via": engine, "dev": port.dev, "mac": mac(asked.link, to)}
     if engine == "live":
-        # A device's full ring loses what was sent; only our own receiver's refuses it. That frames leave at all was
-        # seen when the engines were chosen.
+        # A full ring of a device loses frames that were sent; only our own receiver's refuses them. That frames leave
+        # was checked when the engines were chosen.
         there |= {"into_device": bool(asked.link.stations), "proven": True}
     if engine == "packet":
         there |= {"vlan": stream.vlan, "pcp": stream.pcp, "qdisc_bypass": not asked.all_stamps}
@@ -217,7 +217,7 @@ def destination(asked: Asked, port: Port, number: int) -> dict[str, Any]:
 
 
 def mac(link: Link, to: str) -> str:
-    """The destination address of raw frames."""
+    """Return the destination MAC address of raw frames."""
     return {
         "unicast": link.b_mac,
         "broadcast": BROADCAST_MAC,
@@ -227,12 +227,12 @@ def mac(link: Link, to: str) -> str:
 
 
 def group_mac(link: int) -> str:
-    """The group of a link: that of its IPv4 group, 239.77.0.<link>."""
+    """Return the group MAC address of a link: that of its IPv4 group, 239.77.0.<link>."""
     return f"01:00:5e:4d:00:{link:02x}"
 
 
 def address(asked: Asked) -> str:
-    """The destination address of UDP."""
+    """Return the destination address of UDP."""
     link, six = asked.link, asked.engines.send == "udp6"
     if asked.trial.factors.to == "multicast":
         return f"ff15::77:{link.octet:x}" if six else f"239.77.0.{link.octet}"
@@ -242,7 +242,7 @@ def address(asked: Asked) -> str:
 
 
 def receiving(asked: Asked) -> dict[str, Any]:
-    """The receiver's request: every far end that takes part, as a port of its own."""
+    """Return the receiver's request: every B-side end that takes part, as a port of its own."""
     factors = asked.trial.factors
     ports = [listening(asked, number, port) for number, port in enumerate(asked.far)]
     total = asked.frames * factors.senders
@@ -259,7 +259,7 @@ def receiving(asked: Asked) -> dict[str, Any]:
 
 
 def listening(asked: Asked, number: int, port: Port) -> dict[str, Any]:
-    """One port of the receiver; where answers are asked for, tagged by which one it is."""
+    """Return one port of the receiver; if it answers, with its number."""
     udp = asked.engines.receive in ("udp", "udp6")
     groups = [address(asked) if udp else group_mac(asked.link.octet)] if asked.trial.factors.to == "multicast" else []
     via, via6 = ("udp" if udp else asked.engines.receive), asked.engines.receive == "udp6"
@@ -270,7 +270,7 @@ def listening(asked: Asked, number: int, port: Port) -> dict[str, Any]:
 
 
 def answers_receiving(asked: Asked) -> dict[str, Any]:
-    """The request of the end beside the sender, which receives what the far ends answer."""
+    """Return the request of the receiver at the A side, which receives the answers of the B-side ends."""
     port = {"port": 0, "via": "packet", "dev": asked.near[0].dev, "groups": [], "answer": None}
     return head(asked.trial) | {
         "ports": [port],
@@ -282,7 +282,7 @@ def answers_receiving(asked: Asked) -> dict[str, Any]:
 
 
 def load_sending(asked: Asked) -> dict[str, Any]:
-    """The background: one flow through another pair of ports, for far longer than the foreground lasts."""
+    """Return the request of the background load: one flow through another pair of ports, which outlasts the trial."""
     near, far = load_ports(asked)
     stream = asked.plan.stream
     seconds = 3 * asked.trial.duration_ns / 1e9 + 60
@@ -300,21 +300,21 @@ def load_sending(asked: Asked) -> dict[str, Any]:
 
 
 def asks_clock(asked: Asked) -> bool:
-    """Whether a stream asks its receiver for its time: a second each, which the tester's own streams do without.
+    """Return whether a stream measures the receiver's clock: a second per stream, which the tester's own streams skip.
 
-    Through an emulator the answers would have the error of what is configured there: the direct path's streams ask.
+    Over an emulator the exchanges would have the error of its configuration: the streams of the direct path make them.
     """
     is_wanted = asked.plan.ask.joins_clocks and (asked.is_timed or asked.trial.purpose == "measure")
     return not asked.one_clock and is_wanted and not asked.link.emulated
 
 
 def untimed_clock(asked: Asked) -> str:
-    """What is said of the receiver's clock where nobody asks how long frames took: no exchange is worth its time."""
+    """Return the relation of the clocks for a stream whose delays are not needed, which makes no exchanges."""
     return "shared" if asked.one_clock else "none"
 
 
 def load_receiving(asked: Asked) -> dict[str, Any]:
-    """Where the background ends."""
+    """Return the request of the background load's receiver."""
     _, far = load_ports(asked)
     there = {"port": FIRST_LOAD_PORT, "via": "packet", "dev": far.dev, "groups": [], "answer": None}
     own = {"ports": [there], "flows": [FIRST_LOAD_FLOW], "keep": "histograms", "room": 0}
@@ -322,16 +322,16 @@ def load_receiving(asked: Asked) -> dict[str, Any]:
 
 
 def load_ports(asked: Asked) -> tuple[Port, Port]:
-    """The pair of ports that the load takes: the last of its link, which the foreground leaves alone."""
+    """Return the ports of the background load: the last pair of its link, which the trial does not use."""
     link = asked.load_link or asked.link
     return link.near[-1], link.far[-1]
 
 
 def simulating(asked: Asked, path: dict[str, Any]) -> dict[str, Any]:
-    """Both ends of a simulated path."""
+    """Return the request of both ends of a simulated path."""
     request = sending(asked)
     for one in request["flows"]:
         del one["to"]
-    del request["stay_open"]  # there is nothing to be opened
+    del request["stay_open"]  # no port needs to be opened
     receive = {"keep": asked.keep, "late_after_ns": asked.late_after_ns}
-    return request | {"path": path, "receive": receive, "clock": "exchange"}  # the path says whether they share one
+    return request | {"path": path, "receive": receive, "clock": "exchange"}  # `path` says whether both ends share one

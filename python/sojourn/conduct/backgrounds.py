@@ -1,7 +1,7 @@
-"""Traffic beside the flows that a trial measures: UDP at a constant rate, streams, long flows of TCP, short transfers.
+"""Background traffic of a trial: UDP at a constant rate, streams, long TCP flows, short transfers.
 
-Each part has a channel for each of its directions, with a block and programs of its own: who counts the trial's flows
-does not meet it. Does not judge, and knows no method.
+Each part has a channel per direction, with its own block and programs, so that the trial's own flows are counted
+without it. Does not judge, and does not know methods.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from sojourn.plan.trial import Trial
 
 HOSTS: dict[str, tuple[HostName, HostName]] = {"up": ("a", "b"), "down": ("b", "a")}
-"""By direction, who sends to whom."""
+"""Sender and receiver, by direction."""
 
 FIRST_PORT, PORTS = 10_000, 10_000
 MARGIN_NS = 300_000_000
-"""A background goes on for so long after the flows should have ended, and for the handshakes of these."""
+"""The time for which background traffic outlasts the flows, in addition to the time for their handshakes."""
 
 FLOW = 1
 TOLD = ("local", "started_ns", "ended_ns", "moved_bytes", "congestion")
@@ -43,7 +43,7 @@ TOLD = ("local", "started_ns", "ended_ns", "moved_bytes", "congestion")
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One part of a background in one direction."""
+    """One part of the background traffic in one direction."""
 
     source: Source
     direction: str
@@ -62,7 +62,7 @@ class Channel:
 
     @property
     def port(self) -> int:
-        """Where it is received."""
+        """The port on which it is received."""
         return FIRST_PORT + self.block % PORTS
 
 
@@ -73,19 +73,19 @@ class Backgrounds:
     session: Session
     stack: ExitStack
     first: int
-    """How many blocks a trial has beside those of its background."""
+    """The number of blocks of a trial without those of its background traffic."""
     planned: int
-    """How many trials the plan has: the blocks of channels are numbered behind them."""
+    """The number of trials of the plan: the blocks of channels are numbered after them."""
     settings: dict[str, Any]
-    """Of sockets of TCP."""
+    """The options of TCP sockets."""
     read_every_ns: int
     _tcp: dict[str, TcpInstrument] = field(default_factory=dict)
     _udp: dict[str, StreamInstrument] = field(default_factory=dict)
 
     def begin(self, trial: Trial[Any], pipe: str, lasts_ns: int, connections: int) -> list[tuple[Channel, int]]:
-        """Begin what is beside a trial's flows; gives its channels, each with how much it was asked for.
+        """Begin the background traffic of a trial; return its channels, each with the requested amount.
 
-        `pipe`: the words that the emulators of its path were set to.
+        `pipe`: the configuration of the emulators of its path.
         """
         found = []
         words, mtu = trial.factors.background, self.session.plan.bed.mtu
@@ -103,7 +103,7 @@ class Backgrounds:
     def end(
         self, trial: Trial[Any], pipe: str, channels: list[tuple[Channel, int]], lasts_ns: int
     ) -> list[dict[str, Any]]:
-        """Wait until all has been sent and what is under way has arrived; gives what came of each channel."""
+        """Wait until all of it has been sent and received; return the result of each channel."""
         tick, told = self.session.screen.tick, []
         for channel, _ in channels:
             own = {"name": channel.source.name, "kind": channel.source.kind, "direction": channel.direction,
@@ -141,7 +141,7 @@ class Backgrounds:
             argv = serve_argv(session.instrument, session.records(host), session.part.number, name, options)
             end = StreamInstrument(session.site.start(host), argv)
             self.stack.callback(end.kill)
-            self.stack.callback(end.finish, at_once=True)  # it has nothing under way, or is to leave it
+            self.stack.callback(end.finish, at_once=True)  # nothing is in flight, or is to be dropped
             self._udp[name] = end
         return self._udp[name]
 
@@ -187,7 +187,7 @@ class Backgrounds:
         )
 
     def _end_udp(self, trial: Trial[Any], pipe: str, channel: Channel) -> dict[str, Any]:
-        """Stop it, and wait for what is under way: its flow's account, by sender and receiver."""
+        """Stop the channel, and wait for frames in flight; return its flow's counters by sender and receiver."""
         session, sender = self.session, self._udp[self._name(channel)]
         tick, mtu = session.screen.tick, session.plan.bed.mtu
         sender.stop()
@@ -213,7 +213,7 @@ class Backgrounds:
 
 
 def is_recorded(trial: dict[str, Any], ends: Counter[tuple[int, str, str]], streams: Collection[int]) -> bool:
-    """Whether the background that a trial had is recorded: readings of its connections, and its streams."""
+    """Return whether the background traffic of a trial is recorded: readings of its connections, and its streams."""
     return all(
         channel["block"] in streams
         if channel["kind"] == "udp"

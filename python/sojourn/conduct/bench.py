@@ -1,4 +1,4 @@
-"""What a method's `measure` module gives the loop: instruments that are up, and how one trial is measured with them."""
+"""The interface between a method's `measure` module and the loop: running instruments, and how to measure a trial."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Bench(ABC):
-    """The instruments of a part, up for as long as it lasts."""
+    """The instruments of a part, running as long as it lasts."""
 
     def batch(self, trials: Sequence[Trial[Any]]) -> AbstractContextManager[None]:
-        """Set up what the trials of one batch share; nothing, unless a method says otherwise."""
+        """Set up what the trials of one batch share; by default nothing."""
         del trials
         return nullcontext()
 
     @abstractmethod
     def measure(self, trial: Trial[Any]) -> None:
-        """Measure one trial, and log what is kept of it beside its records."""
+        """Measure one trial, and log what is not in its records."""
 
 
 class Clock:
-    """The time that measuring may take: that of trials, without what is set up before them in each session."""
+    """The time budget for measuring: that of trials, without the setup in each session."""
 
     def __init__(self, at_most_ns: int | None) -> None:
         self._seconds = None if at_most_ns is None else at_most_ns / 1e9
@@ -39,34 +39,34 @@ class Clock:
         self._began: float | None = None
 
     def start(self, share: float = 1.0) -> None:
-        """Begin to count, or go on, up to that share of the time."""
+        """Start or continue the clock, with a limit of `share` of the budget."""
         self._began, self._share = time.monotonic(), share
 
     def stop(self) -> None:
-        """Count no further until the next start."""
+        """Stop the clock until the next start."""
         self._spent, self._began = self.spent_seconds, None
 
     @property
     def spent_seconds(self) -> float:
-        """What was counted."""
+        """The time spent so far."""
         return self._spent + (0.0 if self._began is None else time.monotonic() - self._began)
 
     @property
     def left_seconds(self) -> float | None:
-        """What is left of the share, below 0 when it is up; None where there is no limit."""
+        """The rest of the share, negative when it is spent; None without a limit."""
         return None if self._seconds is None else self._share * self._seconds - self.spent_seconds
 
     def has_less_than(self, seconds: float) -> bool:
-        """Whether less is left of the share; never, where there is no limit."""
+        """Return whether less time than this is left of the share; False without a limit."""
         return self.left_seconds is not None and self.left_seconds < seconds
 
     def part_of_rest(self, parts: int) -> float:
-        """How much time is left when the first of so many equal parts of what is left now is over."""
+        """Return how much time will be left after the first of `parts` equal parts of the present rest."""
         return 0.0 if self.left_seconds is None else self.left_seconds * (1 - 1 / parts)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Without counting, for the time of a block of code."""
+        """Stop the clock within the block."""
         is_counting, share = self._began is not None, self._share
         self.stop()
         try:
@@ -81,7 +81,7 @@ class Clock:
         return self.has_spent(1.0)
 
     def has_spent(self, share: float) -> bool:
-        """Whether such a part of the time is over; never, where there is no limit."""
+        """Return whether this share of the budget is spent; False without a limit."""
         return self._seconds is not None and self.spent_seconds > share * self._seconds
 
 
@@ -89,6 +89,6 @@ class Measure(NamedTuple):
     """How a method measures."""
 
     open: Callable[[Session, Clock], AbstractContextManager[Bench]]
-    """Starts the instruments and warms up; ends them when the part is over, however it ends."""
+    """Starts the instruments and warms up; ends them when the part ends, however it ends."""
     whole: Callable[[RunFolder, Plan], set[int]]
-    """The numbers of the trials that are recorded whole, and need not be measured again."""
+    """Returns the numbers of the trials that are recorded completely and need not be measured again."""

@@ -1,6 +1,6 @@
-"""Trials that are blocks of probes: the driver of `probe blocks`, with a responder where a probe needs one of ours.
+"""Trials that are blocks of probes, sent by `probe blocks`, with our responder for probes that need it.
 
-A block that is whole is never measured again. Does not build the bed, and does not know how a run ends.
+A complete block is never measured again. Does not build the bed, and does not handle the end of a run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Blocks(Bench):
-    """Trials that are blocks of probes, asked of one long-lived prober."""
+    """Trials that are blocks of probes of one long-lived prober."""
 
     session: Session
     prober: BlocksInstrument
@@ -52,7 +52,7 @@ class Blocks(Bench):
 
 @contextmanager
 def open_blocks(session: Session, clock: Clock) -> Iterator[Bench]:
-    """Blocks of probes alone."""
+    """Start the instruments for blocks of probes only."""
     del clock
     with open_prober(session) as prober:
         yield Blocks(session, prober)
@@ -60,7 +60,7 @@ def open_blocks(session: Session, clock: Clock) -> Iterator[Bench]:
 
 @contextmanager
 def open_prober(session: Session, beside: Collection[str] = ()) -> Iterator[BlocksInstrument]:
-    """The responder and the prober, warmed up; probes of further kinds `beside` them are answered, too."""
+    """Start responder and prober, and warm up; the responder also answers probes of the kinds in `beside`."""
     plan, part, site = session.plan, session.part, session.site
     options = place_options(session.cores.prober, plan.host.wait, fifo=session.fifo)
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def open_prober(session: Session, beside: Collection[str] = ()) -> Iterator[Bloc
 
 
 def start_responder(session: Session, stack: ExitStack, beside: Collection[str] = ()) -> None:
-    """Start the answering end where a probe needs one of ours."""
+    """Start our responder if a probe needs it."""
     blocks, site, cores = session.part.owed, session.site, session.cores
     vias = {KINDS[probe].via for probe in (*beside, *{block.factors.probe for block in blocks})}
     if site.simulated or not vias & {"packet", "udp"}:
@@ -97,7 +97,7 @@ def start_responder(session: Session, stack: ExitStack, beside: Collection[str] 
 
 
 def is_longer_back(factors: Probing) -> bool:
-    """Whether the responses are longer than the requests: a responder gives them only to whom it may."""
+    """Return whether responses are longer than requests: a responder sends those only to permitted addresses."""
     return factors.response_payload_bytes > factors.request_payload_bytes
 
 
@@ -106,7 +106,7 @@ WARM_UP_INTERVAL_NS = 1_000_000
 
 
 def warm_up(session: Session, options: list[str]) -> None:
-    """Probe every way once, without keeping it: caches fill, clock rates rise, and a way that is dead is found now."""
+    """Send discarded probes over every path: caches fill, clock rates rise, and a dead path is found early."""
     screen, site = session.screen, session.site
     ways = {
         (block.device, block.factors.probe): block
@@ -140,7 +140,7 @@ def warm_up(session: Session, options: list[str]) -> None:
 
 
 def request(plan: Plan, site: Site, trial: Trial[Probing]) -> dict[str, Any]:
-    """One block as the instrument is asked for it."""
+    """Return the request for one block."""
     factors = trial.factors
     return {
         "block": trial.block,
@@ -162,7 +162,7 @@ def request(plan: Plan, site: Site, trial: Trial[Probing]) -> dict[str, Any]:
 
 
 def probed_blocks(folder: RunFolder) -> set[int]:
-    """Blocks that sent all they should, with a record of every probe."""
+    """Return the blocks that sent all their probes and have a record of each."""
     blocks = read_table(folder.records, "blocks", columns=("block", "count", "sent")).frame
     recorded = rows_of_blocks(folder.records, "probes")
     asked = blocks.filter(pl.col("sent") == pl.col("count")).select("part", "block", "count")
@@ -170,4 +170,4 @@ def probed_blocks(folder: RunFolder) -> set[int]:
 
 
 PROBES = Measure(open_blocks, lambda folder, _: probed_blocks(folder))
-"""How methods measure whose trials are blocks of probes."""
+"""The measurement of methods whose trials are blocks of probes."""

@@ -1,7 +1,7 @@
-"""What a run is bound to: its hosts, their test ports and the instrument. It is not gone on with on another bed.
+"""The identity of a run's bed: its hosts, their test ports and the instrument. A run is not resumed on another bed.
 
-Hosts are identified by a digest of their machine identifier, which names nobody. Other changes (a kernel, a governor)
-are logged and compared, and end nothing (conduct/facts.py).
+Hosts are identified by a digest of their machine id, from which nobody can be identified. Other changes (a kernel, a
+governor) are logged and compared, but do not end the run (conduct/facts.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PORTS = {"a": "of host A", "b": "of host B", "left": "of the device, towards A",
 
 
 def bound_to(plan: Plan, backend: Backend) -> dict[str, Any]:
-    """What `bed.json` keeps of a run's first bed, to know it again."""
+    """Return the identity of a run's first bed, which `bed.json` keeps."""
     instrument = Path(find_instrument()).read_bytes()
     return {
         "version": __version__,
@@ -34,7 +34,7 @@ def bound_to(plan: Plan, backend: Backend) -> dict[str, Any]:
 
 
 def require_same(began: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    """Refuse to go on with a run on another bed than it was begun on; one of an earlier version told of none."""
+    """Refuse to resume a run on another bed; a run of an earlier version has no identity to compare."""
     differ = [*_other_hosts(began, now), *_other_ports(began, now), *_other_instrument(began, now)]
     if differ:
         raise RequestError(
@@ -67,5 +67,5 @@ def _other_instrument(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _digest(identifier: str) -> str:
-    """As machine-id(5) asks of who writes it down: of no use to tell the machine elsewhere."""
+    """Return an application-specific hash, as machine-id(5) demands: it cannot identify the machine elsewhere."""
     return hashlib.sha256(f"sojourn bed {identifier}".encode()).hexdigest()[:16]

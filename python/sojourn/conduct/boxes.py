@@ -1,7 +1,7 @@
-"""Finds out what boxes of the user's own do, before a plan is made final: whether they bridge or route.
+"""Find out whether the user's own boxes bridge or route, before a plan is final.
 
-On that depend the addresses of both ends and what is sent. A box that cannot be built is reported here, before there is
-a run folder.
+The addresses of both ends and the frames depend on it. A box that cannot be built is reported here, before there is a
+run folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def try_boxes(plan: Plan) -> Table:
-    """Build once, alone, the boxes of which nobody said whether they route; what they do, as a plan says it."""
+    """Build, once and by themselves, the boxes whose `routed` is not set; return what they do, as keys of a plan."""
     unsaid = tuple(device for device, box in plan.bed.boxes.items() if box.routed is None)
     if plan.bed.simulated or not unsaid:
         return {}

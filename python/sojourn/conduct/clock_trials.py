@@ -52,7 +52,7 @@ class ClockTrials:
 
 @contextmanager
 def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
-    """What makes the clock trials of a session."""
+    """Give what makes the clock trials of a session."""
     site = session.site
     if not session.plan.ask.clock_trials or site.simulated or site.bed.backend.one_clock:
         yield ClockTrials()
@@ -85,7 +85,7 @@ class _Between(ClockTrials):
 
 
 def _end(session: Session, stack: ExitStack, host: HostName) -> StreamInstrument:
-    """One end: a program that sleeps but for its clock trials."""
+    """Start one end: a program that sleeps but for its clock trials."""
     argv = serve_argv(session.instrument, session.records(host), session.part.number, f"{host}clock",
                       place_options(None, "sleep", fifo=False))  # fmt: skip
     end = StreamInstrument(session.site.start(host), argv)
@@ -95,7 +95,7 @@ def _end(session: Session, stack: ExitStack, host: HostName) -> StreamInstrument
 
 
 def _exchange(session: Session, link: Link, block: int, near: StreamInstrument, far: StreamInstrument) -> None:
-    """One clock trial, logged with what the sender says of the two clocks."""
+    """Make one clock trial, logged with what the sender says of the two clocks."""
     tick = session.screen.tick
     near_end, far_end = link.near[0], link.far[0]
     head = {"block": block, "device": link.path, "round": 0, "visit": 0, "cell": 0, "purpose": PURPOSE}

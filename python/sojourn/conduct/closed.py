@@ -1,6 +1,6 @@
-"""Closed loops beside a load: `probe blocks` asks, our responder answers, while streams run through other ports.
+"""Closed loops beside a load: `probe blocks` sends requests, our responder answers; streams use other ports.
 
-The prober and the responder start when the first such trial comes. Does not decide the load (tester runs it).
+Prober and responder start with the first such trial. Does not control the load (tester does).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sojourn.conduct.tester import Tester
 
 TIMEOUT_NS = 200_000_000
-"""A later answer counts as late."""
+"""The timeout: a later answer counts as late."""
 
 WARM_UP_SHARE = 10
-"""One probe in so many comes first and is not judged."""
+"""One of WARM_UP_SHARE probes is for warming up: these are sent first and not evaluated."""
 
 
 class ClosedLoop:
-    """The asking end and the answering end of trials that wait for their answers."""
+    """The requesting and the answering end of closed-loop trials."""
 
     def __init__(self, tester: Tester, stack: ExitStack) -> None:
         self._tester = tester
@@ -38,7 +38,7 @@ class ClosedLoop:
         self._prober: BlocksInstrument | None = None
 
     def measure(self, asked: Asked) -> None:
-        """One trial, beside its load where it has one."""
+        """Measure one trial, with its load if it has one."""
         session = self._tester.session
         prober = self._prober or self._start()
         self._tester.announce(asked)
@@ -71,7 +71,7 @@ class ClosedLoop:
         if not session.site.simulated:
             paths = [link for link in session.site.bed.topology.links if not link.is_bypass]
             port = UDP_PORT if any(engine.startswith("udp") for engine in session.plan.stream.engine) else None
-            # Beside a load it must not poll: the load needs the core that it would poll on.
+            # With a load the responder must not poll: the load needs the core on which it would.
             alone = cores.responder != cores.prober and not any(session.plan.stream.load)
             devices = [link.b_dev for link in paths]
             amplified = self._asks_for_longer()
@@ -82,13 +82,13 @@ class ClosedLoop:
         )
         self._prober = prober = BlocksInstrument(session.site.start("a"), argv)
         self._stack.callback(prober.kill)
-        self._stack.callback(prober.finish, at_once=True)  # it has nothing under way, or is to leave it
+        self._stack.callback(prober.finish, at_once=True)  # nothing is in flight, or is to be dropped
         require_as_asked(session.plan, prober.ready)
         session.log("ready", part=part.number, cores=cores._asdict(), **without_event(prober.ready))
         return prober
 
     def _asks_for_longer(self) -> bool:
-        """Whether responses may be longer than requests: a responder gives them only to whom it may."""
+        """Return whether responses may be longer than requests: a responder sends those only to permitted addresses."""
         return "request-response" in self._tester.session.plan.stream.kind
 
     def _request(self, asked: Asked) -> dict[str, Any]:

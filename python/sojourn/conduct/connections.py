@@ -1,6 +1,6 @@
-"""Trials that are connections of TCP from host A to host B, whose application at A reads TCP_INFO as it sends.
+"""Trials that are TCP connections from host A to host B, whose application at A reads TCP_INFO while sending.
 
-Beside them stands the log of TCP's state, attached to A alone. Does not judge, and knows no method.
+The log of TCP's state is attached to A only. Does not judge, and does not know methods.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Applications:
     mss_bytes: int
 
     def connect(self, trial: Trial[Connections], traffic: dict[str, Any], **own: Any) -> dict[str, Any]:
-        """Send `traffic` with the sender's `own` settings, from the first packet to the last acknowledgement."""
+        """Send `traffic` with the sender's `own` settings, until everything is acknowledged."""
         near, far, port = self.ends["a"], self.ends["b"], port_of(trial)
         link = self.session.site.bed.topology.paths[trial.path]
         settings = {"congestion": trial.factors.congestion, "mss_bytes": self.mss_bytes}
@@ -59,15 +59,15 @@ class Applications:
         return sent
 
     def begin_log(self, trial: Trial[Connections], options: dict[str, Any], *, keep: bool) -> None:
-        """Let the log record from now on."""
+        """Start the log's recording."""
         begin_log(self.session, self.log, trial.block, options, "a", keep=keep)
 
     def end_log(self) -> dict[str, Any]:
-        """End the log of a trial; gives its account, and why it has a gap, if it has one."""
+        """End the log of a trial; return its packet accounting, and the reason for a gap, if it has one."""
         return end_log(self.log)
 
     def tell(self, trial: Trial[Connections], came: dict[str, Any], logged: dict[str, Any] | None, **more: Any) -> None:
-        """Log what was done, for whoever looks at the records."""
+        """Log the trial for the analysis of the records."""
         factors = trial.factors
         self.session.log(
             "tcp-trial",
@@ -92,13 +92,13 @@ def port_of(trial: Trial[Connections]) -> int:
 
 @contextmanager
 def open_applications(session: Session, asked: Any) -> Iterator[Applications]:
-    """The applications and the log, with what the method's section asks of sockets."""
+    """Start the applications and the log, with the socket options of the method's section."""
     require_root(session)
     bed = session.site.bed
     with watch_neighbours(session), ExitStack() as stack:
         conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes)
         for name, link in bed.topology.paths.items():
-            # Large packets over an emulated path would be cut between the log and the capture, and lost in segments.
+            # On an emulated path large packets would be segmented between log and capture, and lost segment by segment.
             size_packets(bed, link, "gso" if name == DIRECT else "mtu", checksums=name == DIRECT)
         log = start_log(session, "a", stack)
         ends = {host: start_end(session, host, stack) for host in END_HOSTS}
@@ -107,7 +107,7 @@ def open_applications(session: Session, asked: Any) -> Iterator[Applications]:
 
 
 def start_end(session: Session, host: HostName, stack: ExitStack, name: str = "", *options: str) -> TcpInstrument:
-    """The application of one host; in records it has the host's name, where it is given no other."""
+    """Start the application of a host; its name in records is that of the host by default."""
     cpu = session.cores.prober if host == "a" else session.cores.responder
     records = session.records(host)
     argv = tcp_argv(session.instrument, records, session.part.number, name or host, cpu, *options)
@@ -118,7 +118,7 @@ def start_end(session: Session, host: HostName, stack: ExitStack, name: str = ""
 
 
 def start_anywhere(session: Session, host: HostName, stack: ExitStack, name: str) -> TcpInstrument:
-    """An application of one host, on whichever core is free: a prober beside it may not wait for it."""
+    """Start an application of a host without a fixed core, so that a prober does not have to wait for it."""
     argv = tcp_argv(session.instrument, session.records(host), session.part.number, name, None)
     end = TcpInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
@@ -127,14 +127,14 @@ def start_anywhere(session: Session, host: HostName, stack: ExitStack, name: str
 
 
 def connections_read(folder: RunFolder) -> Counter[tuple[int, str, str]]:
-    """Of how many connections a trial has readings, by block, host, and role at that host."""
+    """Return the number of connections with readings, by block, host, and role at that host."""
     read = read_table(folder.records, "tcp_readings", columns=["block", "connection", "role"]).frame
     each = read.select("block", "role", "who", "connection").unique().iter_rows()
     return Counter((block, who[:1], role) for block, role, who, _ in each)
 
 
 def whole_connections(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials that ended, and of which the readings of both ends are recorded."""
+    """Return the trials that ended and have readings of both ends."""
     del plan
     read = read_table(folder.records, "tcp_readings", columns=["block", "role"]).frame
     sent, received = (set(read.filter(role=role)["block"].to_list()) for role in ("send", "receive"))

@@ -1,4 +1,4 @@
-"""Which core does what. "auto" is resolved here, once, and written into the log. Does not pin devices (bed does)."""
+"""The cores of the two ends. "auto" is resolved here, once, and logged. Does not pin devices (bed does)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Cores(NamedTuple):
 
 
 def choose_cores(plan: Plan, draw: Random | None = None) -> Cores:
-    """What was asked, or two cores that are not the busiest: the first serves most interrupts, if there are others.
+    """Return the configured cores, or two that avoid the first one, which serves most interrupts, if there are others.
 
-    Where there is a choice, `draw` makes it.
+    If there is a choice, `draw` makes it.
     """
     return cores_of(plan.host, load(plan.bed.backend).cores(real_hosts(plan)), draw)
 
 
 def cores_of(host: HostPlan, usable: list[int], draw: Random | None = None) -> Cores:
-    """The same, of known cores."""
+    """Return the same for known cores."""
     spare = usable[1:] if len(usable) > 2 else usable
     if draw is not None:
         spare = draw.sample(spare, len(spare))

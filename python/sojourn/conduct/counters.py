@@ -1,6 +1,6 @@
-"""What interfaces count, read often and quickly: from each host's `/proc/net/dev`. Judges nothing.
+"""Interface counters, read often and fast from each host's `/proc/net/dev`. Judges nothing.
 
-A command on each host, as the bed itself does it, takes longer than many a trial lasts.
+A command on each host, which the bed itself uses, takes longer than many a trial.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 FIELDS = ("rx_packets", "rx_dropped", "tx_packets", "tx_dropped")
 COLUMNS = (1, 3, 9, 11)
-"""Where a line of /proc/net/dev has them, after the name."""
+"""The columns of these fields in a line of /proc/net/dev, after the name."""
 
 Counts = dict[str, dict[str, int]]
 
 
 class Counters:
-    """The counters of a site; there are none where it is simulated."""
+    """The counters of a bed's interfaces; none if it is simulated."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
 
     def read(self, *links: Link) -> Counts:
-        """The counters of these links' ports; where a shaper stands before them, what its queue lost too."""
+        """Return the counters of these links' ports; with a shaper, also the drops of its queue."""
         bed = self._site.bed
         if bed.backend.simulated:
             return {}
@@ -52,7 +52,7 @@ def _read(backend: Backend, host: HostName) -> Counts:
 
 
 def parse(text: str) -> Counts:
-    """`/proc/net/dev`, without loopback."""
+    """Parse `/proc/net/dev`, without loopback."""
     found: Counts = {}
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")

@@ -1,12 +1,10 @@
-"""What each session of a run draws anew, so that its figure can tell what the bed's making is worth.
+"""What each session of a run draws at random, so that the interval covers the variation between beds.
 
-Whatever is set up once for a bed and could matter: numbers of links, and with them interface indexes; the order in
-which links are laid; addresses and MACs; how long the environment of programs is, and with it where their stacks lie;
-which cores the two ends have, where there is a choice. Processes are new in each session, and so are their address
-spaces.
-A study of variance has two more things on or off (`switches`), which its design says and not a draw.
-What is held (`bed.hold`) follows from the run's seed in place of the session's; an address space that is held is not
-random.
+These are properties of a bed that are set up once and may matter: numbers of links, and with them interface indexes;
+the order in which links are made; addresses and MACs; the length of programs' environment, and with it the position of
+their stacks; the cores of the two ends, if there is a choice. Processes, and so their address spaces, are new in each
+session. A study of variance has further `switches`, on or off by its design and not by a draw. What is held
+(`bed.hold`) is derived from the run's seed instead of the session's; a held address space is not randomised.
 """
 
 from __future__ import annotations
@@ -20,63 +18,63 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MOST_ENVIRONMENT_BYTES = 4096
-"""One page: stacks are aligned to less."""
+"""One page: the alignment of stacks is smaller."""
 
 VARIABLE = "SOJOURN_SESSION"
 
 FIXED = ("setarch", "-R")
-"""Starts a program whose address space is not random."""
+"""The prefix that starts a program without address space randomisation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A session's draw; everything follows from the two seeds."""
+    """A session's draw; everything is derived from the two seeds."""
 
     seed: int
     run_seed: int = 0
-    """Of what is held."""
+    """The seed of what is held."""
     held: tuple[str, ...] = ()
     switches: Mapping[str, bool] = field(default_factory=dict)
-    """What is on or off on the bed, as the plan has it."""
+    """What the plan switches on or off on the bed."""
 
     def seed_of(self, what: str) -> int:
-        """The seed of one of the things that are drawn (`DRAWN`)."""
+        """Return the seed of one of the drawn properties (`DRAWN`)."""
         return self.run_seed if what in self.held else self.seed
 
     @property
     def layout(self) -> int:
-        """The seed of numbers and order of links."""
+        """The seed for numbers and order of links."""
         return self.seed_of("layout")
 
     @property
     def addresses(self) -> int:
-        """The seed of addresses and MACs."""
+        """The seed for addresses and MACs."""
         return self.seed_of("addresses")
 
     @property
     def cores(self) -> random.Random:
-        """Chooses the cores of both ends."""
+        """The random generator for the cores of both ends."""
         return random.Random(f"{self.seed_of('cores')}/cores")
 
     @property
     def environment_bytes(self) -> int:
-        """By how much the environment of programs is longer."""
+        """The length of the variable that extends the programs' environment."""
         return random.Random(f"{self.seed_of('processes')}/environment").randrange(MOST_ENVIRONMENT_BYTES)
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """The command of a program, its address space at the same place each time where that is held."""
+        """Return the command of a program, with a fixed address space if that is held."""
         return [*(FIXED if "aslr" in self.held else ()), *argv]
 
     def environment(self) -> dict[str, str]:
-        """The environment of programs."""
+        """Return the environment of programs."""
         return {**os.environ, VARIABLE: "-" * self.environment_bytes}
 
     def offset_ns(self, path: str, sd_ns: float, of: str = "") -> float:
-        """How much slower a simulated path is in this session, each way: normal about zero; drawn with `of`."""
+        """Return the extra delay of a simulated path in this session, each way: normal with mean zero."""
         return random.Random(f"{self.seed_of(of)}/{path}").gauss(0.0, sd_ns)
 
     def told(self) -> dict[str, Any]:
-        """As the log has it."""
+        """Return the draw for the log."""
         return {
             "seed": self.seed,
             "run_seed": self.run_seed,

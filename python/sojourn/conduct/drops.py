@@ -1,9 +1,9 @@
-"""Where frames went between two ends, from what the interfaces counted: each once, at the place that had no room. Pure.
+"""Locate dropped frames between two ends by the interfaces' counters: each frame at one place. Pure.
 
-A veth has two such places. Its *ring* (256 frames, there only while the port polls): what does not fit is counted by
-both ends of the cable, as dropped on the way out and on the way in. The *backlog* of a core (1,000 frames), where
-packets are handed to another core: what does not fit is counted by the receiving end alone, and by the core. Both are
-the input queue of whoever owns the receiving port: the device's between the ends, the tester's own at B.
+A veth has two such places. In its *ring* (256 frames, only while the port polls) drops are counted at both ends of the
+cable, as tx_dropped and rx_dropped. In the *backlog* of a core (1,000 frames), where packets are handed to another
+core, drops are counted at the receiving end only, and by the core. Both are the input queue of the receiving port: of
+the device between the ends, of the tester itself at B.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def located(link: Link, counted: Counts) -> dict[str, dict[str, int]]:
-    """Frames that the ring and the backlog of each receiving port had no room for; ports without any are left out."""
+    """Return the drops in ring and backlog of each receiving port; ports without drops are left out."""
     found: dict[str, dict[str, int]] = {}
     for cable in (*link.cables, *link.further_cables):
         if cable.left.dev not in counted or cable.right.dev not in counted:

@@ -1,7 +1,7 @@
-"""The emulators of a bed: one process for each, from the first frame to the last; set before a trial, asked behind it.
+"""The emulators of a bed: one process each for the whole session, configured before a trial, queried after it.
 
-An emulator is a device that is measured, or the link of a cable that is held to a rate. Does not know what a pipe's
-words mean: the emulator says what it understood, and from that how long a frame may be under way.
+An emulator is a measured device, or the rated link of a cable. Does not interpret the configuration strings of pipes:
+the emulator returns the parsed configuration, which gives the longest time of a frame in it.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ DRAINED_SECONDS = 0.005
 
 @dataclass
 class Running:
-    """One emulator, where it stands, and how long what it was set to may keep a frame."""
+    """One running emulator, its ports, and its configuration."""
 
     at: Emulated
     instrument: EmulatorInstrument
     backend: Backend
     own: Sequence[dict[str, Any]] = ()
-    """The pipes that it was started with, as it understood them."""
+    """The pipes that it was started with, as the emulator parsed them."""
     is_logged: bool = False
-    """Whether every packet is recorded, so that the log can be replayed."""
+    """Whether every packet is logged, so that the log can be replayed."""
 
     @property
     def own_ns(self) -> int:
-        """How long what it was started with may keep a frame."""
+        """The longest time that its initial pipes may hold a frame."""
         return sum_of_longest(self.own)
 
     @property
     def cpu_ns(self) -> int:
-        """Processor time that it has used so far."""
+        """The processor time that it has used so far."""
         return self.backend.cpu_ns(self.instrument.pid)
 
 
@@ -74,28 +74,28 @@ class Emulators:
     log: Log
     _running: list[Running] = field(default_factory=list)
     _understood: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The pipes of each words that are set before trials."""
+    """The parsed pipes of each configuration string that is set before trials."""
 
     @property
     def are_set(self) -> bool:
-        """Whether what the pipes are is a factor of the plan; then "" is an idle pipe, else whatever there is."""
+        """Whether the pipe is a factor of the plan: then "" is an idle pipe, otherwise it keeps the present one."""
         return any(self._pipes)
 
     @property
     def _pipes(self) -> tuple[str, ...]:
-        """What they are set to before one trial or another."""
+        """The configurations that are set before trials."""
         return self.part.plan.ask.pipes(self.part.plan)
 
     def on(self, path: str) -> list[Running]:
-        """The emulators on the way over a path, links included."""
+        """Return the emulators on a path, those of rated links included."""
         return [one for one in self._running if one.at.path == path]
 
     def devices_on(self, path: str) -> list[Running]:
-        """Those that are a device."""
+        """Return those that are devices."""
         return [one for one in self.on(path) if one.at.rated is None]
 
     def longest_ns(self, path: str, words: str) -> int:
-        """How long a frame may be under way over a path because of its pipes and rated links."""
+        """Return the longest time of a frame in the pipes and rated links of a path."""
         links = sum(link_ns(one.at.rated) for one in self.on(path) if one.at.rated)
         return links + self._devices_ns(path, words)
 
@@ -104,10 +104,10 @@ class Emulators:
         return sum(one.own_ns if pipes is None else sum_of_longest(pipes) for one in self.devices_on(path))
 
     def wait_until_empty(self, path: str, words: str) -> None:
-        """Wait for all that a path's pipes may keep, and until its rated links keep nothing any more.
+        """Wait until neither the pipes nor the rated links of a path can hold a frame.
 
-        A link is asked, for its queue is long and mostly empty; a device that is measured is not, lest the asking make
-        its departures late.
+        A link is polled, because its queue is long and mostly empty; a measured device is not, because polling could
+        delay its departures.
         """
         time.sleep(self._devices_ns(path, words) / NANOS)
         for one in self.on(path):
@@ -115,7 +115,7 @@ class Emulators:
                 drain(one, link_ns(one.at.rated))
 
     def start_anew(self, path: str) -> None:
-        """End a path's devices and start them again, so that what is random in them begins with the seed once more."""
+        """Restart a path's devices, so that their random sequences begin with the seed again."""
         for one in self.devices_on(path):
             one.instrument.stop()
             self._running.remove(one)
@@ -123,9 +123,9 @@ class Emulators:
 
     @contextmanager
     def during(self, path: str, block: int, words: str, *, keep: bool = False) -> Iterator[None]:
-        """A trial: every emulator of the path is set, and counts for the block; what it came to is logged behind it.
+        """Configure every emulator of the path for a trial, count for its block, and log the counters afterwards.
 
-        With `keep` its packets are recorded where the method logs some trials (`Ask.logs_some`).
+        With `keep` its packets are logged, for methods that log some trials (`Ask.logs_some`).
         """
         there = self.devices_on(path)
         used = [one.cpu_ns for one in there]
@@ -182,7 +182,7 @@ class Emulators:
         )
         self._running.append(running)
         ready = without_event(running.instrument.ready)
-        if at.rated is None:  # what passes before the first trial is nobody's
+        if at.rated is None:  # packets before the first trial belong to none
             running.instrument.begin(NOBODY, keep=running.is_logged)
         running.own = (running.instrument.show().get("config") or {}).get("pipes") or ()
         self.log(
@@ -224,23 +224,23 @@ class Emulators:
         )
 
     def _fifo(self, own: bool | None = None) -> bool | None:
-        """What the plan says of real-time priority, of this emulator or else of all; None where both say "auto"."""
+        """Return the setting for real-time priority of this emulator, else the plan's; None if both are "auto"."""
         return own if own is not None else self.part.plan.host.fifo
 
     def _own(self, at: Emulated) -> EmulatorPlan:
-        """What the plan says of a device."""
+        """Return the plan's section for a device."""
         emulators = self.part.plan.emulators
         return emulators.get(at.label or EVERY, emulators[EVERY])
 
     @property
     def _turn(self) -> int:
-        """What a session adds to the seeds: with the same, each session would have the same losses and delays."""
+        """The session's increment of seeds, without which each session would have the same losses and delays."""
         return self.part.number if self.part.plan.bed.sessions > 1 else 0
 
     def _cpu(self, asked: int | None) -> int | None:
-        """The core that was asked, the device's own, or where the responder is: the prober's is left alone.
+        """Return the configured core, else the device's own, else the responder's; never the prober's.
 
-        On a host without any end every core is free, and which there are is not known here.
+        On a host without an end every core is free; which cores it has is not known here.
         """
         if asked is not None:
             return asked
@@ -249,13 +249,13 @@ class Emulators:
         return self.site.bed.device_core if self.site.bed.device_core is not None else self.cores.responder
 
     def _has_core(self) -> bool:
-        """Whether the device's core is nobody else's, so that an emulator may poll on it."""
+        """Return whether no other program uses the device's core, so that an emulator may poll on it."""
         core = self.site.bed.device_core
         alone = len(self.site.bed.topology.emulated) == 1
         return alone and core is not None and core not in self.cores
 
     def _understand(self) -> None:
-        """Have each pipe of the plan understood, or refused, before anything is measured."""
+        """Have each pipe of the plan parsed, or refused, before anything is measured."""
         first = next((one for one in self._running if one.at.rated is None), None)
         if first is None or not self.are_set:
             return
@@ -267,7 +267,7 @@ class Emulators:
         return self.site.bed.backend.folder("d", self.part.folder.records)
 
     def _replay(self) -> None:
-        """Drive the engine over what was logged: its dispositions must be the same, or the log names the packet."""
+        """Replay the logs: the dispositions must be the same, or the entry names the first packet that differs."""
         for one in (one for one in self._running if one.is_logged):
             for said in replay(self.site.start("d"), self.instrument, self._records, one.at.name, self.part.number):
                 self.log("emulator-replay", device=one.at.path, **without_event(said))
@@ -279,9 +279,9 @@ class Emulators:
 
 
 def refuse_wrong_words(plan: Plan) -> None:
-    """Refuse pipes that no emulator would understand, before a bed is built or a folder made for them.
+    """Refuse pipes that an emulator cannot parse, before a bed is built or a folder made.
 
-    Where there is no instrument to ask, the run itself will say so.
+    Without an instrument nothing is checked; the run itself will report that.
     """
     if plan.bed.simulated or not any(emulator_label(device) is not None for device in plan.bed.devices):
         return
@@ -300,7 +300,7 @@ def refuse_wrong_words(plan: Plan) -> None:
 
 
 def files_in(config: object) -> Iterator[str]:
-    """The files that a configuration names: distributions, profiles, traces, patterns."""
+    """Return the files that a configuration names: distributions, profiles, traces, patterns."""
     if isinstance(config, dict):
         for key, value in config.items():
             if key == "file" and isinstance(value, str) and value:
@@ -311,7 +311,7 @@ def files_in(config: object) -> Iterator[str]:
 
 
 def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:
-    """The whole configuration of the emulators, as options of the instrument, and where the plan has it."""
+    """Return the emulators' configuration as options of the instrument, with its place in the plan."""
     yield from ((f'{plan.ask.pipe_key} "{words}"', ["--forward", words]) for words in plan.ask.pipes(plan))
     for label, own in plan.emulators.items():
         section = f"emulate.{label}" if label else "emulate"
@@ -322,24 +322,24 @@ def asked_words(plan: Plan) -> Iterator[tuple[str, list[str]]]:
 
 
 def pipes_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pipes that an answer to `set` tells of."""
+    """Return the pipes in an answer to `set`."""
     return [dict(pipe) for pipe in answer["pipes"]]
 
 
 def sum_of_longest(pipes: Sequence[dict[str, Any]]) -> int:
-    """How long a frame may be under way: a pipe of each direction by itself, however many it may pass in a row."""
+    """Return the longest time of a frame in these pipes: one direction, through all of them in a row."""
     ways = [pipe for pipe in pipes if pipe.get("name") != "backward"] or pipes
     return sum(longest_ns(pipe) for pipe in ways)
 
 
 def link_ns(rated: Rated) -> int:
-    """How long a rated link may keep a frame: its queue, and its delay."""
+    """Return the longest time of a frame in a rated link: its queue, and its delay."""
     queue = rated.queue_bytes * 8 * NANOS // rated.rate_bps if rated.rate_bps else 0
     return queue + rated.delay_ns
 
 
 def drain(one: Running, longest: int) -> None:
-    """Wait until a link is empty twice in a row: between two answers it has taken whatever stood before its ports."""
+    """Wait until a link is empty twice in a row: in between it has read the frames that waited at its ports."""
     deadline, empty = time.monotonic() + longest / NANOS, 0
     while empty < 2 and time.monotonic() < deadline:
         pipes = one.instrument.show().get("report", {}).get("pipes", [])
@@ -348,5 +348,5 @@ def drain(one: Running, longest: int) -> None:
 
 
 def without_ok(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer of an emulator as fields of a log entry."""
+    """Return an answer of an emulator as fields of a log entry."""
     return {key: value for key, value in answer.items() if key != "ok"}

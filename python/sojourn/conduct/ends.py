@@ -1,7 +1,7 @@
-"""The processes at the ends of streams, each started when it is first needed, all ended together.
+"""The processes at the ends of streams, each started when first needed, all ended together.
 
-`a` sends and `b` receives; `a2` receives what `b` answers; `a3` and `b2` are the two ends of a background load. Over
-simulated lines there is one, `sim`, which is both ends. Does not know what is asked of them.
+`a` sends and `b` receives; `a2` receives the answers of `b`; `a3` and `b2` are the ends of a background load. On
+simulated lines one process, `sim`, is both ends. Does not know the requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Role(NamedTuple):
-    """Where an end lives, and whether it is the one whose departures must be on time."""
+    """The host of an end, and whether its departures must be on time."""
 
     host: HostName
     on_prober: bool
@@ -50,7 +50,7 @@ class Ends:
         return self._running[name]
 
     def finish(self, *, at_once: bool = False) -> None:
-        """Let every end close its records, the senders first."""
+        """Have every end close its records, the senders first."""
         for name in sorted(self._running):
             self._running.pop(name).finish(at_once=at_once)
 

@@ -1,4 +1,4 @@
-"""What is kept of the machines beside the records: facts before, moments after, and whose work went on meanwhile."""
+"""Facts of the machines beside the records: before and after each part, and the load of other programs meanwhile."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def keep_facts(part: Part, site: Site, log: Log) -> None:
-    """Write what the machines are; a later part must find them as the first did, or the log says what changed."""
-    facts, path = json.loads(json.dumps(site.facts())), part.folder.bed  # as it is read again
+    """Write the facts of the machines; differences between a later part and the first are logged."""
+    facts, path = json.loads(json.dumps(site.facts())), part.folder.bed  # as when read back
     facts["bound"] = bound_to(part.plan, site.bed.backend)
     layout = facts.pop("layout")
     began = {"part": part.number, "before": facts["moment"], "after": None} | ({"layout": layout} if layout else {})
@@ -40,11 +40,11 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
 
 
 def keep_moment(part: Part, site: Site, log: Log) -> None:
-    """Write what changed by itself meanwhile, beside what it was before; log what of a device did not last."""
+    """Write the counters after a part beside those before; log what of a device did not last."""
     kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
     kept["parts"][-1]["after"] = site.bed.moment()
     if "objects" not in kept and (found := site.bed.objects()):
-        kept["objects"] = found  # once: they count what passed, and are otherwise the same on every bed
+        kept["objects"] = found  # once: apart from counters, they are the same on every bed
     for path, several in site.bed.notes().items():
         noted = kept.get("objects", {}).get(path, {}).get("notes", [])
         other = [one for one in dict.fromkeys(several) if one not in noted]
@@ -57,7 +57,7 @@ def keep_moment(part: Part, site: Site, log: Log) -> None:
 
 @contextmanager
 def watch_neighbours(session: Session) -> Iterator[None]:
-    """Log what other work went on meanwhile, if it was enough to be felt; simulated time feels none."""
+    """Log other work on the machine within the block, if it was enough to matter; simulated time is not affected."""
     backend = session.site.bed.backend
     before = backend.usage()
     try:

@@ -1,7 +1,7 @@
-"""Taps at both hosts' ports of a path, for trials whose flows of TCP are logged: what passes them, frame by frame.
+"""Taps at both hosts' ports of a path, for trials whose TCP flows are logged: they capture every frame.
 
-Whatever stands between the hosts is between the two taps, an emulator or a box without a log. They are attached before
-the first flow and detached behind the last one. No figure needs them: a study goes on without, and says why.
+Everything between the hosts is between the two taps, including an emulator or a box without a log. They are attached
+before the first flow and detached after the last. No figure needs them: without taps a study goes on, and logs why.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from sojourn.conduct.part import Session
 
 OPTIONS = {"format": "both", "headers": True}
-"""Frames for the timeline, which looks for segments in them, and a row each for `sojourn match`."""
+"""Frames for the timeline, which searches them for segments, and one row each for `sojourn match`."""
 
 
 class FlowTaps:
-    """The programs that capture, one on each host."""
+    """The capturing programs, one on each host."""
 
     def __init__(self, session: Session, stack: ExitStack) -> None:
         self._session = session
@@ -37,13 +37,13 @@ class FlowTaps:
             stack.callback(one.finish)
 
     def begin(self, path: str, block: int) -> None:
-        """Attach the taps of a trial: when this is back, they see every frame."""
+        """Attach the taps of a trial; after the return they see every frame."""
         for host, port in self._ports(path):
             tap = {"name": host, "interface": port, "options": OPTIONS}
             self._running[host].start(self._session.records(host) / self._folder(block, host), [tap], block)
 
     def end(self, path: str, block: int) -> list[dict[str, Any]]:
-        """Detach them: their files are whole. What each saw, for the log."""
+        """Detach the taps, which completes their files; return the counts of each for the log."""
         return [
             {"host": host, "port": port, "records": self._folder(block, host)}
             | without_event(self._running[host].stop())
@@ -55,12 +55,12 @@ class FlowTaps:
         yield from (("a", link.a_port.dev), ("b", link.b_port.dev))
 
     def _folder(self, block: int, host: HostName) -> str:
-        # By part: a trial that was cut short is measured again in another one.
+        # Named by part too: an interrupted trial is measured again in another part.
         return f"taps/{self._session.part.number:03}-{block}-{host}"
 
 
 def open_flow_taps(session: Session, stack: ExitStack) -> FlowTaps | None:
-    """The taps of a session; None where this machine has none: the log says why."""
+    """Return the taps of a session; None, with the reason logged, if this machine does not support them."""
     try:
         return FlowTaps(session, stack)
     except MachineError as error:

@@ -1,8 +1,8 @@
-"""Which trials a run has lost: noted when they begin and when their batch is fetched, told when something takes them.
+"""Track lost trials: noted at their begin, released when their batch is fetched, logged when they are lost.
 
-A host that goes takes what was measured since all hosts last answered: what looks like loss there may be the host. A
-link that loses its carrier takes the trials over its path. A process that dies takes what was not recorded whole. Does
-not measure, and does not decide what is whole (each method's `whole`).
+If a host is lost, so are the trials since all hosts last answered: apparent packet loss there may be the host's. If a
+link loses its carrier, so are the trials over its path. If a process dies, so is what was not recorded completely. Does
+not measure, and does not decide what is complete (each method's `whole`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 
 @contextmanager
 def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], None]]:
-    """A batch of trials: call what it gives as each begins. At the end of the block all hosts must be there."""
+    """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer."""
     begun: list[Trial[Any]] = []
     since: list[Trial[Any]] = []
-    """Those since a path was put in place: what that did to links was nobody's loss."""
+    """Trials since a path was last connected: link changes by re-cabling are not a loss."""
 
     def begin(trial: Trial[Any]) -> None:
         if not session.site.bed.turns.is_in_place(trial.path):
@@ -57,7 +57,7 @@ def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], 
 
 
 def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
-    """Put a path in place, by which ports lose their links: what was lost before is reported first."""
+    """Connect a path, which interrupts the links of its ports; trials lost before that are reported first."""
     session.site.bed.backend.require_hosts()
     if hit := _hit_by_links(session, begun):
         session.screen.say(f"{hit[0]}: {named(tell(session.log, session.part.number, *hit))}")
@@ -69,7 +69,7 @@ def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
 
 
 def begin_to_watch(session: Session) -> None:
-    """What happened to links before the first batch is the bed's own doing."""
+    """Discard link changes before the first batch, which the bed itself caused."""
     backend = session.site.bed.backend
     backend.require_hosts()
     backend.lost_links()
@@ -84,7 +84,7 @@ def tell(log: Log, part: int, why: str, trials: Sequence[Trial[Any]]) -> list[Lo
 
 
 def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: Set[int], log: Log) -> list[LostTrial]:
-    """Log which trials began and are neither whole nor told lost already; gives all that are lost now."""
+    """Log the trials that began but are neither complete nor logged as lost; return all that are lost now."""
     entries = read_log(folder.log, TOLD)
     known, begun = still_lost(entries), begun_trials(entries)
     already = {one.block for one in known}
@@ -96,12 +96,12 @@ def tell_cut(folder: RunFolder, every: Sequence[Trial[Any]], whole: Set[int], lo
 
 
 def lost_of(folder: RunFolder) -> list[LostTrial]:
-    """What is lost, and was not measured again."""
+    """Return the trials that are lost and were not measured again."""
     return still_lost(read_log(folder.log, TOLD))
 
 
 def _tell_after_error(session: Session, begun: Sequence[Trial[Any]], since: Sequence[Trial[Any]]) -> None:
-    """After an error in a batch: whether a host or a link took what was measured."""
+    """After an error in a batch, log the trials that a lost host or link has invalidated."""
     part = session.part.number
     try:
         session.site.bed.backend.require_hosts()
@@ -114,7 +114,7 @@ def _tell_after_error(session: Session, begun: Sequence[Trial[Any]], since: Sequ
 
 
 def _hit_by_links(session: Session, begun: Sequence[Trial[Any]]) -> tuple[str, list[Trial[Any]]] | None:
-    """Why trials are lost whose path lost a link meanwhile, and which; None where no link did."""
+    """Return the trials whose path lost a link meanwhile, with the reason; None if no link was lost."""
     lost = session.site.bed.backend.lost_links()
     if not lost:
         return None

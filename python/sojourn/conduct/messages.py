@@ -1,8 +1,8 @@
 """Streams that are messages over TCP at a fixed rate, from host A to host B: a connection for each trial.
 
-Each message is one write. The kernel has no reason to join two: Nagle's algorithm and autocorking are off, each
-message ends its segment (MSG_EOR), and no link has offloads. Whether each left as one segment of its own is not decided
-here: the taps see it.
+Each message is one write. The kernel does not join two of them: Nagle's algorithm and autocorking are off, each message
+ends its segment (MSG_EOR), and no link has offloads. Whether each message was one segment is not checked here: the taps
+record it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 PORT = 7708
 
 BUFFER_BYTES = 4 << 20
-"""Of each end: a receiver that is held up for a while must not stop the sender."""
+"""The buffers of each end: a receiver that stalls for a while must not stop the sender."""
 
 SYSCTLS = {
     "tcp_autocorking": "0",
     "tcp_slow_start_after_idle": "0",
     "tcp_timestamps": "0",
 }
-"""Small segments leave at once, also after a pause; a segment has no options, so that 1460 bytes fit into 1500."""
+"""Small segments leave at once, also after a pause; segments have no options, so that 1460 bytes fit into 1500."""
 
 DATA = f"tcp port {PORT} and ip[2:2] - ((ip[0] & 15) << 2) - ((tcp[12] & 240) >> 2) != 0"
-"""What the taps record of such a trial (pcap-filter(7)): segments with data. Acknowledgements, SYN and FIN are none."""
+"""The taps' filter for such a trial (pcap-filter(7)): segments with data, without acknowledgements, SYN and FIN."""
 
 
 class Messages:
-    """Both ends of such connections, started when the first trial comes."""
+    """Both ends of such connections, started with the first trial."""
 
     def __init__(self, session: Session, stack: ExitStack) -> None:
         self._session = session
@@ -51,7 +51,7 @@ class Messages:
 
     @contextmanager
     def receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
-        """A listener at the far end; its answer is there afterwards, if `sent` was put beside it."""
+        """Listen at the B side; after the block the yielded dictionary has its answer, if the caller added `sent`."""
         far, block = self._ends()["b"], asked.trial.block
         far.listen(block, PORT, 1, {})
         said: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Messages:
 
 
 def sending(asked: Asked) -> dict[str, Any]:
-    """The sender's request: so many messages at a rate, or as fast as it goes for a time."""
+    """Return the sender's request: messages at a rate, or at the maximum rate for a time."""
     if asked.rate_pps is None:
         load = {"duration_ns": asked.trial.duration_ns}
     else:
@@ -103,14 +103,14 @@ def sending(asked: Asked) -> dict[str, Any]:
 
 
 def stream_of(asked: Asked) -> dict[str, Any]:
-    """What the records of streams say of the trial."""
+    """Return the fields of the trial for the records of streams."""
     head = asking.head(asked.trial)
     del head["block"]
     return head | {"frame_bytes": asked.trial.factors.frame_bytes}
 
 
 def whole(answer: dict[str, Any], asked: Asked) -> list[dict[str, Any]]:
-    """The connections of an answer, none of which broke."""
+    """Return the connections of an answer; raises DoubtfulError if one broke."""
     found: list[dict[str, Any]] = answer["connections"]
     broken = [one["problem"] for one in found if one["problem"]]
     if broken:
@@ -119,7 +119,7 @@ def whole(answer: dict[str, Any], asked: Asked) -> list[dict[str, Any]]:
 
 
 def sent(one: dict[str, Any], asked: Asked) -> dict[str, Any]:
-    """A connection as the log tells of a flow that was sent: a message stands for a frame."""
+    """Return a connection in the form of a sent flow: a message stands for a frame."""
     pacing = one["pacing"]
     count = one["moved_bytes"] // asked.payload_bytes if pacing is None else pacing["written"]
     unsent = 0 if pacing is None else pacing["unwritten"]
@@ -144,7 +144,7 @@ def sent(one: dict[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def received(one: dict[str, Any], count: int, asked: Asked) -> dict[str, Any]:
-    """A connection as the log tells of a flow that was received; bytes have no delay, copy or order of their own."""
+    """Return a connection in the form of a received flow; a byte stream has no delays, duplicates or order."""
     first = min(count, one["moved_bytes"] // asked.payload_bytes)
     none = dict.fromkeys(("duplicated", "reordered", "corrupted", "unexpected", "local_drops", "excess"), 0)
     return {
@@ -163,6 +163,6 @@ def received(one: dict[str, Any], count: int, asked: Asked) -> dict[str, Any]:
 
 
 def rate(count: int, one: dict[str, Any]) -> float:
-    """Messages a second, from the first call that moved data to the last."""
+    """Return messages per second, from the first call that moved data to the last."""
     first, last = one["first_moved_ns"], one["last_moved_ns"]
     return (count - 1) * 1e9 / (last - first) if count > 1 and first is not None and last > first else 0.0

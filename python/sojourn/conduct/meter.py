@@ -1,6 +1,6 @@
-"""What the kernel has counted by now: bytes, retransmitted segments, expired timers, processor time in all and by end.
+"""The kernel's counters: bytes, retransmitted segments, expired timers, processor time in total and for each end.
 
-Read from files of the two hosts: a command on each would take longer than a slice lasts.
+Read from files of the two hosts: a command on each would take longer than a slice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
 
 RX_BYTES, RX_FRAMES = 0, 1
-"""Where a line of /proc/net/dev has them, after the name."""
+"""The columns of these fields in a line of /proc/net/dev, after the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything at one moment; times in seconds but for the moment itself."""
+    """All counters at one time; durations are in seconds."""
 
     at_ns: int
     received_bytes: int
@@ -37,29 +37,29 @@ class Reading:
     timeouts: int = 0
 
     def since(self, before: Reading) -> dict[str, float]:
-        """What came to it between two, by name."""
+        """Return the increase since an earlier reading, by name."""
         names = [one.name for one in fields(self) if one.name != "at_ns"]
         return {name: getattr(self, name) - getattr(before, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Where to read it: hosts A (sends) and B (receives), whose interface it is, and the logs' processes."""
+    """The source of readings: hosts A (sends) and B (receives), B's interface, and the processes of logs."""
 
     bed: Bed
     dev: str
     loggers: Sequence[int]
     ticks_per_s: int
-    """In what host A's `/proc/stat` counts."""
+    """The clock ticks per second in host A's `/proc/stat`."""
 
     @classmethod
     def of(cls, bed: Bed, dev: str, loggers: Sequence[int]) -> Meter:
-        """Asks host A in what it counts."""
+        """Make a meter; asks host A for its clock ticks."""
         with reading("host A"):
             return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
-        """Now; the bytes first, next to the moment that they belong to."""
+        """Read now; the bytes first, close to the timestamp."""
         with reading("host A or B"):
             return self._read()
 
@@ -80,7 +80,7 @@ class Meter:
 
 
 def interface(text: str, dev: str) -> tuple[int, int]:
-    """Bytes and frames that an interface received, of `/proc/net/dev`."""
+    """Return bytes and frames that an interface received, from `/proc/net/dev`."""
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
         if name.strip() == dev:
@@ -90,23 +90,23 @@ def interface(text: str, dev: str) -> tuple[int, int]:
 
 
 def retransmitted(text: str) -> int:
-    """Segments that a host has retransmitted since it was created, of `/proc/net/snmp`."""
+    """Return the segments that a host has retransmitted since its creation, from `/proc/net/snmp`."""
     return _counted(text, "Tcp:", "RetransSegs")
 
 
 def timeouts(text: str) -> int:
-    """Retransmission timers that have expired on a host, each of which sets a congestion window to one segment."""
+    """Return the expired retransmission timers of a host; each sets a congestion window to one segment."""
     return _counted(text, "TcpExt:", "TCPTimeouts")
 
 
 def _counted(text: str, group: str, name: str) -> int:
-    """A counter of `/proc/net/snmp` or `/proc/net/netstat`: a line of names, a line of values."""
+    """Return a counter of `/proc/net/snmp` or `/proc/net/netstat`: a line of names, a line of values."""
     names, values = (line.split() for line in text.splitlines() if line.startswith(group))
     return int(dict(zip(names, values, strict=True))[name])
 
 
 def cgroup_seconds(text: str) -> float:
-    """Processor time of a cgroup, of its `cpu.stat`."""
+    """Return the processor time of a cgroup, from its `cpu.stat`."""
     for line in text.splitlines():
         if line.startswith("usage_usec"):
             return int(line.split()[1]) / 1e6
@@ -114,6 +114,6 @@ def cgroup_seconds(text: str) -> float:
 
 
 def busy_seconds(text: str, ticks_per_s: int) -> float:
-    """Time that processors were busy, all together, to a tick, of `/proc/stat`."""
+    """Return the busy time of all processors together, to a clock tick, from `/proc/stat`."""
     user, nice, system, _, _, irq, softirq = map(int, text.splitlines()[0].split()[1:8])
     return (user + nice + system + irq + softirq) / ticks_per_s

@@ -1,7 +1,7 @@
-"""What else ran on the machine meanwhile: processor time of others, and what a hypervisor took away.
+"""Other load on the machine: processor time of other programs, and time that a hypervisor took (steal).
 
-What a run itself has used, its bed tells (`Backend.usage`). It judges by two thresholds only; what it does to a figure
-is for the analysis to say.
+The run's own processor time is from its bed (`Backend.usage`). Only two thresholds are applied here; the effect on a
+figure is for the analysis to decide.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Usage
 
 OTHERS_CORES = 0.15
-"""An idle system's own work stays below this many cores."""
+"""The idle load of a system stays below this many cores."""
 
 STEAL_CORES = 0.02
 
 
 class Contention(NamedTuple):
-    """How many cores others had on average."""
+    """The average number of cores that others used."""
 
     others_cores: float
     steal_cores: float
@@ -26,19 +26,19 @@ class Contention(NamedTuple):
 
     @property
     def is_worth_telling(self) -> bool:
-        """Whether it may have been felt."""
+        """Whether the measurement may have been affected."""
         return self.others_cores > OTHERS_CORES or self.steal_cores > STEAL_CORES
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The contention as a sentence."""
         words = f"other programs took {self.others_cores:.1f} of this machine's {self.processors} cores during the run"
         stolen = f", and its host took {self.steal_cores:.2f}" if self.steal_cores > STEAL_CORES else ""
         return words + stolen
 
 
 def contention(before: Usage, after: Usage) -> Contention:
-    """What others had between two looks."""
+    """Return the contention between two readings."""
     seconds = max(after.at - before.at, 1e-3)
     others = (after.busy - before.busy) - (after.ours - before.ours)
     return Contention(max(0.0, others) / seconds, max(0.0, after.steal - before.steal) / seconds, after.processors)

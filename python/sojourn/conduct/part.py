@@ -1,4 +1,4 @@
-"""What one session of a run is: its plan, what it owes, where it writes, and the place where it is done.
+"""One session of a run: its plan, its remaining trials, its folder, and its bed.
 
 Holds what every method needs, and does nothing by itself.
 """
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One session of a run: what it is to measure, and where it writes."""
+    """One session of a run: its trials, and its folder."""
 
     plan: Plan
     folder: RunFolder
     number: int
     owed: Sequence[Trial[Any]]
     every: int
-    """Trials of the whole run."""
+    """The number of trials of the whole run."""
     bed: int = 0
-    """The number of the bed on which it is done."""
+    """The number of its bed."""
     to_go: int = 0
-    """Trials that the run still owed when it began, this session's and those of all after it."""
+    """The number of trials that the run still had to measure when this session began, later sessions included."""
     holds: frozenset[str] = frozenset()
-    """What any bed of the run holds."""
+    """The properties that some bed of the run holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A part under way: the bed stands, and what happens is written to the log and the screen."""
+    """A part in progress: its bed exists, and events go to the log and the screen."""
 
     part: Part
     site: Site
@@ -57,35 +57,35 @@ class Session:
 
     @property
     def plan(self) -> Plan:
-        """What is asked."""
+        """The plan."""
         return self.part.plan
 
     def records(self, host: HostName | None) -> Path:
-        """Where programs of a host, or those beside all of them, write their records."""
+        """Return the folder where programs of a host (None: of no host) write their records."""
         return self.site.bed.backend.folder(host, self.part.folder.records)
 
     @property
     def fifo(self) -> bool:
-        """Whether real-time priority is tried; where it is not permitted, it goes without."""
+        """Whether to try real-time priority; if it is not permitted, programs run without."""
         return wants_fifo(self.plan) and not self.site.simulated
 
 
 def wants_fifo(plan: Plan) -> bool:
-    """Whether real-time priority is tried for the ends of this plan's streams and probes.
+    """Return whether to try real-time priority for the ends of this plan's streams and probes.
 
-    The kernel lets no real-time program run without rest, and a sender that must then take it is milliseconds late: one
-    that never sleeps goes without, unless it is asked for by name (`host.fifo = true`).
+    The kernel throttles real-time programs that never sleep, which delays a sender by milliseconds: such programs run
+    without it, unless the plan sets it explicitly (`host.fifo = true`).
     """
     asked: bool | None = plan.host.fifo
     return asked if asked is not None else plan.ask.restful(plan)
 
 
 def require_as_asked(plan: Plan, ready: dict[str, Any]) -> None:
-    """Refuse to go on without the real-time priority that was asked for by name."""
+    """Refuse to go on without real-time priority if the plan sets it explicitly."""
     if plan.host.fifo and not ready["fifo"]:
         raise MachineError("host.fifo = true, but real-time priority is not permitted: run as root, or set it to auto")
 
 
 def without_event(answer: dict[str, Any]) -> dict[str, Any]:
-    """An instrument's answer as fields of a log entry, which has an event of its own."""
+    """Return an instrument's answer as fields of a log entry, without its own event."""
     return {key: value for key, value in answer.items() if key != "event"}

@@ -1,7 +1,7 @@
-"""How long a pipe may keep a packet, from the pipe as the emulator understood it. Pure.
+"""The longest time that a pipe may hold a packet, from the configuration as the emulator parsed it. Pure.
 
-A trial is closed once nothing can be under way any more, and a frame counts as late only beyond that. Where a
-distribution has no end, it is cut where fewer than one packet in a million lies beyond.
+A trial ends when nothing can be in flight any more, and only then a frame counts as late. A distribution without an
+upper end is cut where fewer than one packet in a million exceeds it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 NANOS = 1_000_000_000
 RARE = 1e-6
 NORMAL_TAIL = 4.9
-"""Standard deviations beyond which a normal variable lies once in a million."""
+"""The quantile of the standard normal distribution that one in a million exceeds."""
 
 LONGEST_NS = 60 * NANOS
-"""Nobody waits longer for the last packet of a heavy tail."""
+"""The limit of the wait for the last packet of a heavy tail."""
 
 FULL_FRAME = 1_518
 LEAST_SLOTS = 50
-"""What a queue without a limit holds at least."""
+"""The minimum capacity of a queue without a limit."""
 
 CODEL_SECONDS = 1
-"""CoDel drops faster and faster: a queue that has room for more is held below this."""
+"""CoDel drops at an increasing rate: a queue with room for more stays below this."""
 
 
 def longest_ns(pipe: dict[str, Any]) -> int:
-    """Queue, link and delay line together."""
+    """Return the longest time in queue, link and delay line together."""
     delay = pipe.get("delay") or {}
     of_ports = (own["constant"] for own in delay.get("of_ports") or ())
     constant = max([delay.get("constant") or 0, *of_ports, *(point.get("delay") or 0 for point in points(pipe))])
@@ -38,7 +38,7 @@ def longest_ns(pipe: dict[str, Any]) -> int:
 
 
 def jitter_ns(distribution: dict[str, Any] | None) -> float:
-    """The longest of the random part, but for one packet in a million."""
+    """Return the longest random part of the delay, exceeded by one packet in a million."""
     if not distribution:
         return 0.0
     (kind, of), *_ = distribution.items()
@@ -51,15 +51,15 @@ TAILS: dict[str, Callable[[dict[str, Any]], float]] = {
     "table": lambda of: NORMAL_TAIL * of["sd"],
     "exponential": lambda of: -log(RARE) * of["mean"],
     "pareto": lambda of: of["scale"] * (RARE ** (-1 / of["shape"]) - 1),
-    # Beyond its mean a gamma falls off no more slowly than an exponential of its scale, but for a factor within this.
+    # Beyond its mean the tail of a gamma is at most that of an exponential of its scale, within this factor.
     "gamma": lambda of: of["scale"] * 2 * (of["shape"] - log(RARE)),
     "empirical": lambda of: max(value for _, value in of["points"]),
 }
-"""The longest of each distribution, but for one packet in a million, in nanoseconds."""
+"""The quantile of each distribution that one packet in a million exceeds, in nanoseconds."""
 
 
 def link_ns(pipe: dict[str, Any], constant: int) -> float:
-    """A full queue on the slowest link, and outages."""
+    """Return the time of a full queue on the slowest link, with outages."""
     link, queue = pipe.get("link") or {}, pipe.get("queue") or {}
     rates = [rate for rate in (link.get("rate_bps"), *(point.get("rate_bps") for point in points(pipe))) if rate]
     outages = sum(outage["lasts"] for outage in link.get("outages") or [])
@@ -78,13 +78,13 @@ def link_ns(pipe: dict[str, Any], constant: int) -> float:
 
 
 def room_of(limit: dict[str, Any], default: float) -> float:
-    """Bytes that a queue, or a class of one, may hold."""
+    """Return the bytes that a queue, or a class of one, may hold."""
     slots, octets = limit.get("slots"), limit.get("bytes")
     return min((size for size in (slots * FULL_FRAME if slots else None, octets) if size), default=default)
 
 
 def points(pipe: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a trace says from time to time."""
+    """Return the points of a trace, at which it changes rate or delay."""
     trace = (pipe.get("link") or {}).get("trace") or {}
     found: list[dict[str, Any]] = (trace.get("points") or {}).get("points") or []
     return found

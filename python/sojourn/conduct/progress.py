@@ -1,7 +1,7 @@
-"""What a person sees while it measures: a bar on a terminal, plain lines elsewhere; on standard error only.
+"""The progress display: a bar on a terminal, plain lines elsewhere; on standard error only.
 
-Draws between trials, never by a thread of its own: a redraw in the middle of a trial would be measured too. The
-percentiles so far are of trials that have ended, by what their instruments said of them: no record is read for them.
+Draws between trials, never from a thread of its own: a redraw during a trial would affect the measurement. The interim
+percentiles are of ended trials, from the answers of their instruments: no record is read for them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 REDRAW_SECONDS = 0.25
 PLAIN_SECONDS = 5.0
 MOST_PATHS = 12
-"""Paths whose percentiles are shown: a screen has so many lines to spare."""
+"""The most paths whose percentiles are shown, limited by the lines of a screen."""
 
 TITLES = {RTT: "RTT", ONE_WAY: "one-way delay"}
 
 
 class Bar(Progress):
-    """The bar, below the percentiles so far."""
+    """The bar, below the interim percentiles."""
 
     above: RenderableType | None = None
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
-        """What is drawn."""
+        """Return the table that is drawn."""
         drawn = super().make_tasks_table(tasks)
         if self.above is None:
             return drawn
@@ -53,7 +53,7 @@ class Screen:
 
     def __init__(self, stream: TextIO | None = None, on_doubt: Callable[[dict[str, Any]], None] | None = None) -> None:
         self.on_doubt = on_doubt
-        """Called with the first doubtful finding of a run that goes on; None: not asked for, or done."""
+        """Called with the first doubtful finding during a run; None if not configured, or called already."""
         self._stream = stream or sys.stderr
         self._console = Console(file=self._stream, highlight=False, emoji=False)
         self._bar: Bar | None = None
@@ -67,24 +67,24 @@ class Screen:
         self._noted: set[str] = set()
 
     def note(self, words: str) -> None:
-        """One line, the first time alone: later sessions of a run have the same to say."""
+        """Print a line, but only once: later sessions of a run would repeat it."""
         if words not in self._noted:
             self._noted.add(words)
             self.say(words)
 
     def say(self, words: str) -> None:
-        """One line; text of others in it is not taken for markup."""
+        """Print a line; markup in it has no effect."""
         self._console.print(words, markup=False, soft_wrap=True)
 
     def doubt(self, finding: dict[str, Any]) -> None:
-        """One line of what is doubtful so far, the first time, and to the command that was asked for."""
+        """Print a doubtful finding once, and call `on_doubt` with the first."""
         self.note(f"doubtful so far: {finding['sentence']} ({finding['where']})")
         if self.on_doubt is not None:
             self.on_doubt(finding)
-            self.on_doubt = None  # the first is reported; nobody need look for more
+            self.on_doubt = None  # only the first is reported
 
     def begin(self, total: int) -> None:
-        """Begin to count trials; a later session goes on where the one before it was."""
+        """Begin to count trials; a later session continues the count."""
         if self._began:
             return
         self._total, self._done, self._began = total, 0, time.monotonic()
@@ -103,17 +103,17 @@ class Screen:
             self._bar.start()
 
     def hear(self, entry: dict[str, Any]) -> None:
-        """An entry of the run's log."""
+        """Handle an entry of the run's log."""
         self._so_far.take(entry)
 
     def expect(self, total: int) -> None:
-        """Count on another number of trials in all from now on."""
+        """Change the total number of trials."""
         self._total = max(total, self._done)
         if self._bar:
             self._bar.update(self._bar.task_ids[0], total=self._total)
 
     def step(self) -> None:
-        """One block more: what the trials say is worked out here, between two of them, and only as often as drawn."""
+        """Count a trial; interim results are computed here, between trials, and only as often as drawn."""
         self._done += 1
         if (now := time.monotonic()) - self._understood >= self._pause:
             self._understood = now
@@ -124,7 +124,7 @@ class Screen:
         self.tick()
 
     def tick(self) -> None:
-        """Draw, if it is time to."""
+        """Draw, if the interval since the last drawing has passed."""
         now = time.monotonic()
         if now - self._drawn < self._pause:
             return
@@ -144,7 +144,7 @@ class Screen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Without the bar, for the time of a block of code that may ask the user."""
+        """Remove the bar within a block that may ask the user."""
         if self._bar:
             self._bar.stop()
         try:
@@ -154,7 +154,7 @@ class Screen:
                 self._bar.start()
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar:
             self._bar.stop()
             self._bar = None
@@ -167,7 +167,7 @@ class Screen:
 
 
 def shown(so_far: SoFar) -> dict[str, dict[str, dict[str, str]]]:
-    """By quantity and path the percentiles so far, in µs; what there are too few delays for is a dash."""
+    """Return the interim percentiles by quantity and path, in µs; a dash if there are too few delays."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for path, told in list(so_far.paths.items())[:MOST_PATHS]:
         for quantity in told.delays:
@@ -178,7 +178,7 @@ def shown(so_far: SoFar) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def lines_of(so_far: SoFar) -> list[str]:
-    """The percentiles so far as plain lines, one a quantity."""
+    """Return the interim percentiles as plain lines, one for each quantity."""
     heads = " / ".join(QUANTILES)
     return [
         f"  {TITLES[quantity]} so far, {heads} in µs: "
@@ -188,7 +188,7 @@ def lines_of(so_far: SoFar) -> list[str]:
 
 
 def table_of(so_far: SoFar) -> Table | None:
-    """The same as a table; None where there is nothing yet."""
+    """Return them as a table; None if there are none yet."""
     found = shown(so_far)
     if not found:
         return None

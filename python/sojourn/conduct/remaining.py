@@ -1,4 +1,4 @@
-"""What an interrupted run still owes: the number of its next part, and of blocks that nobody planned."""
+"""The remaining work of an interrupted run: the number of its next part, and of unplanned blocks."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PART = re.compile(r"-(\d{3})\.\w+$")
 
 
 def next_part(folder: RunFolder) -> int:
-    """One more than any part that left a file, or lost everything that it had begun."""
+    """Return one more than any part that left a file, or logged the begin of a trial."""
     begun = (int(entry["part"]) for entry in read_log(folder.log, {BEGUN}))
     return max([*recorded_parts(folder), *begun], default=-1) + 1
 
 
 def recorded_parts(folder: RunFolder) -> set[int]:
-    """The parts that left a file."""
+    """Return the parts that left a file."""
     return {int(found[1]) for path in folder.records.iterdir() if (found := PART.search(path.name))}
 
 
 def next_bed(folder: RunFolder, part: int) -> int:
-    """The number of the next bed: one more than any in the log, or that of the part where the log numbers none."""
+    """Return the number of the next bed: one more than any in the log, or that of the part if the log has none."""
     return max((int(entry["bed"]) + 1 for entry in _started(folder) if "bed" in entry), default=part)
 
 
 def run_seed(folder: RunFolder) -> int | None:
-    """The seed of what the run's beds have in common; None where none was drawn yet."""
+    """Return the seed of what the run's beds have in common; None if none was drawn yet."""
     draws = (entry.get("draw") or {} for entry in _started(folder))
     return next((int(draw["run_seed"]) for draw in draws if "run_seed" in draw), None)
 
@@ -41,10 +41,10 @@ def _started(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def next_block(folder: RunFolder, first: int) -> int:
-    """A number for a block that nobody planned: from `first`, and one more than any in the log."""
+    """Return a number for an unplanned block: at least `first`, and one more than any in the log."""
     return max([first, *(int(entry["block"]) + 1 for entry in read_log(folder.log) if "block" in entry)])
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Whether the log says that nothing is owed."""
+    """Return whether the log says that the run is complete."""
     return bool(read_log(folder.log, {"finished"}))

@@ -1,8 +1,8 @@
-"""Cells of a tapped run that stand out, measured again by themselves at the end of each session.
+"""Repeat the deviating cells of a tapped run by themselves, at the end of each session.
 
-A device's cell stands out where what the device takes more than its reference is far from what it takes more in its
-other cells of the same size. That is decided of one session with little: whether it holds, and whether it persists when
-nothing else is measured in between, is judged afterwards (`methods.taps.analyse.repeats`).
+A device's cell deviates if its extra delay over the reference is far from that of the device's other cells of the same
+size. In one session this is decided with few data; whether it holds, and whether it persists when nothing else is
+measured in between, is judged later (`methods.taps.analyse.repeats`).
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from sojourn.plan.trials import Factors
 
 REPEAT = "repeat"
-"""The purpose of these trials: no figure of the rounds is made of them."""
+"""The purpose of these trials, which no figure of the rounds uses."""
 
 MARGIN = 0.25
-"""Of the reference's delay: less does not stand out."""
+"""The least deviation, as a share of the reference's delay."""
 
 BEYOND_OTHERS = 3.0
-"""It is so many times as far from the middle as the device's other cells are."""
+"""The least deviation, in multiples of the median deviation of the device's other cells."""
 
 LEAST_CELLS = 3
 MOST = 4
-"""Cells that are repeated in one session; the farthest ones."""
+"""The most cells repeated in one session; the largest deviations are chosen."""
 
 VISITS = 4
-"""Pairs of trials of the device and of its reference."""
+"""The number of pairs of trials, of the device and of its reference."""
 
 Means = dict[tuple[str, int], list[float]]
-"""The mean delay between the taps of each trial of a session, ns, by path and cell."""
+"""The mean delay between the taps in each trial of a session, in ns, by path and cell."""
 
 
 class Standing(NamedTuple):
-    """A cell that stands out: what the device takes more than the reference here, less the middle of its cells."""
+    """A deviating cell: the device's extra delay over the reference, minus the median of its cells."""
 
     device: str
     reference: str
@@ -51,7 +51,7 @@ class Standing(NamedTuple):
 
 
 def standing_out(means: Mapping[tuple[str, int], list[float]], cells: Mapping[int, Any]) -> list[Standing]:
-    """The cells that stand out, the farthest first."""
+    """Return the deviating cells, the largest deviation first."""
     paths = {device for device, _ in means} - {DIRECT, A_A}
     found = []
     for device in sorted(paths - {references()[-1]}):
@@ -68,7 +68,7 @@ def standing_out(means: Mapping[tuple[str, int], list[float]], cells: Mapping[in
 
 
 def alike(cells: Mapping[int, Factors]) -> dict[Factors, list[int]]:
-    """The cells that differ in nothing but how often frames leave."""
+    """Group the cells that differ only in their rate."""
     groups: dict[Factors, list[int]] = {}
     for cell, factors in cells.items():
         groups.setdefault(replace(factors, rate_pps=None, interval_ns=None, rate_share=None), []).append(cell)
@@ -76,7 +76,7 @@ def alike(cells: Mapping[int, Factors]) -> dict[Factors, list[int]]:
 
 
 def _apart(over: dict[int, float]) -> dict[int, float]:
-    """How far each cell is from the middle, of those that are much farther than the others."""
+    """Return the deviations from the median of those cells that deviate much more than the others."""
     if len(over) < LEAST_CELLS:
         return {}
     middle = statistics.median(over.values())
@@ -90,7 +90,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def repeat(tester: Tester, means: Means, trials: Mapping[tuple[str, int], Trial[Factors]]) -> None:
-    """Measure the cells that stand out again, each by itself: device and reference, every other time reversed."""
+    """Measure the deviating cells again, each by itself: device and reference, in alternating order."""
     cells = {cell: trial.factors for (_, cell), trial in trials.items()}
     doubled = {path for path, _ in trials} & set(tester.session.plan.twins)
     for one in standing_out(means, cells)[:MOST]:

@@ -1,6 +1,6 @@
-"""One run, from the plan to the last record: bed, instruments, warm-up, trials in their order, facts before and after.
+"""One run, from the plan to the last record: bed, instruments, warm-up, trials in order, facts before and after.
 
-However it ends, what was recorded stays readable, and `--resume` does the rest. Does not analyse.
+However it ends, its records stay readable, and `--resume` measures the rest. Does not analyse.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ if TYPE_CHECKING:
 
 
 SIMULATED_RUN = 1 << 32
-"""The seed of what simulated beds have in common: none of them has it for its own."""
+"""The seed of what simulated beds have in common; no session has it as its own."""
 
 
 class Interrupted(SojournError):  # noqa: N818 - an event, not a fault
-    """A person or the system ended it; the folder can be gone on with."""
+    """A person or the system interrupted the run; it can be resumed."""
 
     status = 130
 
 
 def conduct(plan: Plan, folder: RunFolder, screen: Screen) -> None:
-    """Measure everything that the plan asks into a fresh folder."""
+    """Measure the whole plan in a new folder."""
     every = plan.expand()
     sit(Owed(plan, folder, 0, every, len(every)), screen)
 
 
 def resume(folder: RunFolder, screen: Screen) -> None:
-    """Measure what an interrupted run still owes; nothing, if it is finished."""
+    """Measure the rest of an interrupted run; nothing, if it is finished."""
     plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
     every = plan.expand()
     log_bytes = length_of(folder.log)
@@ -79,59 +79,59 @@ def resume(folder: RunFolder, screen: Screen) -> None:
 
 
 def length_of(log: Path) -> int:
-    """How long a log is; a run that was ended before it began has none."""
+    """Return the length of a log; 0 if the run ended before it had one."""
     return log.stat().st_size if log.is_file() else 0
 
 
 def measured(plan: Plan, folder: RunFolder) -> set[int]:
-    """The trials that are recorded whole, without those that the run has lost."""
+    """Return the completely recorded trials, without those that the run has lost."""
     done = measure_of(plan).whole(folder, plan) - {one.block for one in lost_of(folder)}
     if not any(path.switch == PERSON for path in real_paths(plan).values()):
         return done
-    # A person re-cables between passes over the rounds of a session: one that lacks a path is measured again.
+    # A person re-cables between passes over a session's rounds: a round that lacks a path is measured again.
     cut = {trial.round for trial in plan.expand() if trial.block not in done}
     return {trial.block for trial in plan.expand() if trial.round not in cut}
 
 
 def measure_of(plan: Plan) -> Measure:
-    """How the plan's method measures."""
+    """Return the measurement of the plan's method."""
     found: Measure = load(plan.study.method, "measure").MEASURE
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """What is to be measured now: a whole run, or what an interrupted one still owes."""
+    """What is to be measured now: a whole run, or the rest of an interrupted one."""
 
     plan: Plan
     folder: RunFolder
     first_part: int
     trials: Sequence[Trial[Any]]
     every: int
-    """Trials of the whole run."""
+    """The number of trials of the whole run."""
     recorded: Recorded | None = None
-    """Of a run that goes on."""
+    """The recorded trials, if the run is resumed."""
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is resumed."""
         return self.recorded is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a run that goes on has measured, and how long its log was when that was looked up."""
+    """The recorded trials of a resumed run, and the length of its log when they were read."""
 
     trials: frozenset[int]
     log_bytes: int
 
     def now(self, plan: Plan, folder: RunFolder) -> Set[int]:
-        """The trials that are recorded now; read anew only where somebody has measured since."""
+        """Return the trials recorded now; they are read again only if the log has grown."""
         return self.trials if length_of(folder.log) == self.log_bytes else measured(plan, folder)
 
 
 def sit(owed: Owed, screen: Screen) -> None:
-    """Measure all of it, and turn whatever ends it early into a sentence."""
+    """Measure all of it, and turn an early end into a sentence."""
     path, plan = owed.folder.path, owed.plan
     again = f"go on with: sojourn run --resume {path}"
     is_held = False
@@ -148,7 +148,7 @@ def sit(owed: Owed, screen: Screen) -> None:
             raise Interrupted(f"interrupted; what was measured is in {path}; {again}") from stop
         except SojournError as error:
             told = str(error)
-            if is_held or not owed.is_resumed:  # else the run may be going still: its log is its own
+            if is_held or not owed.is_resumed:  # otherwise the run may still be in progress, and its log is not ours
                 told += lost(owed, log)
                 log_quietly(log, "failed", status=error.status, message=told)
             if isinstance(error, RequestError):  # the same plan would be refused again
@@ -161,16 +161,16 @@ def sit(owed: Owed, screen: Screen) -> None:
 
 
 def lost(owed: Owed, log: Log) -> str:
-    """What is lost, as the sentence of an error goes on with it; empty where nothing is, or where it is unknown."""
+    """Return the lost trials, as the end of an error's sentence; empty if there are none, or they are unknown."""
     try:
         several = tell_cut(owed.folder, owed.plan.expand(), measured(owed.plan, owed.folder), log)
-    except (OSError, SojournError):  # the error that is being reported comes first
+    except (OSError, SojournError):  # the error that is being reported has precedence
         return ""
     return f"; {named(several)}" if several else ""
 
 
 def log_quietly(log: Log, event: str, **fields: Any) -> None:
-    """Log what can still be logged: on a full disk, the failure itself cannot be."""
+    """Log an event if possible: on a full disk the failure itself cannot be logged."""
     try:
         log(event, **fields)
     except OSError:
@@ -179,13 +179,13 @@ def log_quietly(log: Log, event: str, **fields: Any) -> None:
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """A polite end by SIGTERM or SIGHUP leaves as Ctrl-C does, which a script's background jobs would ignore."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, and SIGINT too, which a script's background jobs ignore."""
 
     def interrupt(number: int, frame: object) -> None:
         del frame
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # nohup stays nohup
+    hung_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]  # respect nohup
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, *hung_up)}
     try:
         yield
@@ -195,7 +195,7 @@ def signals_as_interrupts() -> Iterator[None]:
 
 
 def measure(owed: Owed, log: Log, screen: Screen) -> None:
-    """Measure all that is owed, on hosts that nobody else has meanwhile."""
+    """Measure the remaining trials, on hosts that nobody else uses meanwhile."""
     if owed.recorded is not None:
         every = owed.plan.expand()
         if cut := tell_cut(owed.folder, every, owed.recorded.now(owed.plan, owed.folder), log):
@@ -207,17 +207,17 @@ def measure(owed: Owed, log: Log, screen: Screen) -> None:
 
 
 def remove_analysis(folder: RunFolder) -> None:
-    """Remove what was made of the run's first part: nobody is to read it as what the whole run says."""
+    """Remove the analysis of the run's first part, so that nobody takes it for that of the whole run."""
     try:
         shutil.rmtree(folder.analysis)
-    except FileNotFoundError:  # there is none, or somebody else is removing it
+    except FileNotFoundError:  # there is none, or another process is removing it
         return
     except OSError as error:
         raise MachineError(f"{folder.analysis} cannot be removed: {error.strerror or error}: remove it") from error
 
 
 def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
-    """Measure session after session, each a part of the run with a bed of its own, until nothing is owed."""
+    """Measure session after session, each a part of the run with its own bed, until no trial remains."""
     plan, done, part = owed.plan, 0, owed.first_part
     clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
     had = -(-len(recorded_parts(owed.folder)) // starts)
@@ -245,7 +245,7 @@ def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
 
 
 def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Screen) -> int:
-    """Build, measure by the plan's method, take down; returns how many trials were measured."""
+    """Build the bed, measure, remove the bed; return the number of measured trials."""
     plan = part.plan
     draw = draw_of(part)
     cores = choose_cores(plan, None if draw is None else draw.cores)
@@ -285,7 +285,7 @@ def measure_session(part: Part, clock: Clock, share: float, log: Log, screen: Sc
 def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
     part: Part, site: Site, cores: Cores, clock: Clock, share: float, log: Log, screen: Screen
 ) -> int:
-    """Start the instruments on a bed that stands, measure, end them; returns how many trials were measured."""
+    """Start the instruments on an existing bed, measure, end them; return the number of measured trials."""
     plan = part.plan
     keep_facts(part, site, log)
     instrument = site.bed.backend.instrument()
@@ -304,7 +304,7 @@ def log_started(part: Part, draw: Draw | None, log: Log) -> None:
 
 
 def held_by_any(plan: Plan, trials: Sequence[Trial[Any]]) -> frozenset[str]:
-    """What any bed holds on which these are measured: all trials of a round are on one."""
+    """Return what any bed for these trials holds: all trials of a round are on one bed."""
     if plan.bed.sessions == 1:
         return frozenset()
     one_of_each_round = {trial.round: trial for trial in trials}.values()
@@ -312,7 +312,7 @@ def held_by_any(plan: Plan, trials: Sequence[Trial[Any]]) -> frozenset[str]:
 
 
 def draw_of(part: Part) -> Draw | None:
-    """What the session draws; nothing, where there is one session alone. A simulated one draws the same each time."""
+    """Return the session's draw; None if the run has only one session. A simulated draw is the same in every run."""
     plan, bed = part.plan, part.plan.bed
     if bed.sessions == 1:
         return None

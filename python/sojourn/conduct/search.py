@@ -1,9 +1,10 @@
-"""Searches for the highest load that meets a loss ratio: MLRsearch, and halving. No I/O.
+"""Searches for the highest load that meets a loss ratio: MLRsearch, and binary search. No I/O.
 
-Each is given something that measures one load for one duration, and its bounds. A trial whose sender was *short*,
-evenly slower than asked, still counts: a device that lost too much of less would lose too much of more. Where it did
-not, the load is out of reach: the search goes on below, and a bound that only says so is the tester's and is dropped.
-For a load that was not sent in any even way the measurer raises `LoadMissed`, and the search begins again below it.
+Each gets a function that measures one load for one duration, and its bounds. A trial whose sender was *short*, evenly
+slower than requested, still counts: a device that lost too much at a lower load would lose too much at a higher one. If
+it did not lose too much, the load is out of reach: the search continues below, and an upper bound of this kind is the
+tester's and is dropped. For a load that was not sent evenly the measurer raises `LoadMissed`, and the search restarts
+below it.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LEAST_SHARE = 1e-4
-"""No search goes lower than this part of its highest load: a path that loses there is dead or broken."""
+"""The lowest load of a search, as a share of its highest: a path that loses frames there is dead or broken."""
 
 RETREAT = 0.97
 RETREATS = 12
-"""How often, and at least by how much, a search gives way to a tester that misses its highest load."""
+"""How often, and at least by what factor, a search reduces a highest load that the tester misses."""
 
 LEAST_TRIALS = 2
-"""Trials of the final length that a lower bound rests on where time ended the search: one decides nothing."""
+"""The trials of final length that a lower bound needs if the search ran out of time: one is not enough."""
 
 TIME_WAS_UP = "time was up before the bounds were as close as requested"
 
 
 class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to go on from
-    """The tester cannot make this load, however often it tries; what it made instead is nearer to what it can."""
+    """The tester repeatedly missed this load; `below_pps` is a load that it can probably send."""
 
     def __init__(self, rate_pps: float, achieved_pps: float) -> None:
         super().__init__(f"the tester cannot send {rate_pps:.0f} packets/s as configured")
@@ -41,11 +42,11 @@ class LoadMissed(Exception):  # noqa: N818 - an event that a search knows how to
 
 
 class Unanswerable(Exception):  # noqa: N818 - an answer of its own kind
-    """There is no answer, and its words say why: not a failure of the run, but the result of the search."""
+    """A search has no result, for the reason in the message; this is not a failure of the run."""
 
 
 class Measured(Protocol):
-    """What a search must know of a trial."""
+    """What a search needs to know of a trial."""
 
     @property
     def frames_sent(self) -> int: ...
@@ -64,14 +65,14 @@ class Measured(Protocol):
 
 
 class Measure(Protocol):
-    """Tries one load."""
+    """Measures one load."""
 
     def __call__(self, rate_pps: float, seconds: float, *, verifies: bool = False) -> Measured: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is sought, and when it is found."""
+    """The goals of a search, and its stopping rules."""
 
     goals: Sequence[float]
     width: float
@@ -79,34 +80,34 @@ class Terms:
     final_seconds: float
     sum_seconds: float
     exceed_ratio: float
-    """Of the time at one load, what may miss a goal above 0: of a goal of 0, no trial may."""
+    """The share of the time at one load that may miss a goal above 0; for a goal of 0, no trial may."""
     verify_loss: bool
     at_most_seconds: float
-    """The search itself takes no longer, and gives the bounds that it has by then."""
+    """The time limit of the search, which then returns its present bounds."""
 
     @property
     def trials(self) -> int:
-        """Trials of the final length that decide a load."""
+        """The number of trials of final length that decide a load."""
         return max(1, math.ceil(self.sum_seconds / self.final_seconds - 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The highest load that met a goal, and the lowest that did not; None where there was none."""
+    """The highest load that met a goal, and the lowest that did not; None if there was none."""
 
     goal: float
     lower_pps: float | None
     upper_pps: float | None
     conditional_pps: float | None = None
-    """What came through at the lower bound: equal to it where nothing may be lost."""
+    """The rate received at the lower bound: equal to it if no loss is allowed."""
     sentence: str | None = None
-    """Why the bounds are further apart than asked, or why there are none."""
+    """Why the bounds are further apart than configured, or missing."""
     ceiling_pps: float | None = None
-    """The highest load that the search was left with: the tester's limit on this path, where it missed higher ones."""
+    """The highest load of the search after retreats: the tester's limit on this path if it missed higher ones."""
 
 
 def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
-    """Bounds for each goal; below any load that the tester turns out to miss."""
+    """Return bounds for each goal, below any load that the tester misses."""
     search = {"mlrsearch": mlr, "binary": halve}[algorithm]
     end = time.monotonic() + terms.at_most_seconds
     for _ in range(RETREATS):
@@ -125,7 +126,7 @@ def find(algorithm: str, measure: Measure, max_pps: float, terms: Terms) -> list
 
 
 def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
-    """MLRsearch (draft-ietf-bmwg-mlrsearch) for all goals at once, by the package of its authors."""
+    """Run MLRsearch (draft-ietf-bmwg-mlrsearch) for all goals at once, with the library of its authors."""
     goals = {ratio: search_goal(ratio, terms) for ratio in terms.goals}
     config = Config()
     config.goals = list(goals.values())
@@ -136,14 +137,14 @@ def mlr(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
     sentence = None
     try:
         search.search(Measurer(measure, reach), debug=logging.getLogger(__name__).debug)
-    except RuntimeError:  # the library's only way to say that its time is up
+    except RuntimeError:  # the library reports its time limit only in this way
         sentence = TIME_WAS_UP
     found = [reach.judged(bounds_of(search, ratio, goal, sentence)) for ratio, goal in goals.items()]
     return [reach.loosely(one) if sentence and one.lower_pps is None else one for one in found]
 
 
 def search_goal(ratio: float, terms: Terms) -> SearchGoal:
-    """One goal in the library's terms."""
+    """Return one goal as an object of the library."""
     return SearchGoal(
         loss_ratio=ratio,
         exceed_ratio=terms.exceed_ratio if ratio > 0 else 0.0,
@@ -158,7 +159,7 @@ def search_goal(ratio: float, terms: Terms) -> SearchGoal:
 
 
 def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, sentence: str | None) -> Bounds:
-    """What the search has found out about one goal, whether or not it came to its end."""
+    """Return the result for one goal, whether or not the search was complete."""
     target = search.scaling.goal_to_final_target[goal]
     result = GoalResult.from_bounds(search.database.get_relevant_bounds(target=target))
     lower, upper = result.relevant_lower_bound, result.relevant_upper_bound
@@ -175,29 +176,29 @@ def bounds_of(search: MultipleLossRatioSearch, ratio: float, goal: SearchGoal, s
 
 
 def lost_everywhere(goal: float) -> str:
-    """Why a search has no lower bound."""
+    """Return why a search has no lower bound."""
     what = f"more than {goal:.3%} of the frames is" if goal else "frames are"
     return f"{what} lost at every load that was tried"
 
 
 @dataclass
 class Reach:
-    """The loads that the tester fell short of, and the most that the device then lost of what came."""
+    """The loads that the tester could not reach, and the highest loss ratio of the device at each."""
 
     final_seconds: float
     worst: dict[float, float] = field(default_factory=dict)
     tried: list[tuple[float, float, float]] = field(default_factory=list)
-    """Every load that was made, for how many seconds, and the share that was lost of it."""
+    """Every load that was sent, with duration in seconds and loss ratio."""
 
     def note(self, rate_pps: float, seconds: float, outcome: Measured) -> None:
-        """A trial was made."""
+        """Record a trial."""
         if not outcome.short:
             self.tried.append((rate_pps, seconds, outcome.loss_ratio))
         if outcome.short:
             self.worst[rate_pps] = max(outcome.loss_ratio, self.worst.get(rate_pps, 0.0))
 
     def judged(self, found: Bounds) -> Bounds:
-        """The same without an upper bound, where that is where the tester ends and not the device."""
+        """Return the bounds, without an upper bound that is the tester's limit and not the device's."""
         upper = found.upper_pps
         close = next(
             (load for load in self.worst if upper is not None and math.isclose(load, upper, rel_tol=1e-9)), None
@@ -207,8 +208,11 @@ class Reach:
         return replace(found, upper_pps=None, sentence=f"the tester cannot send {close:.0f} packets/s on this path")
 
     def loosely(self, found: Bounds) -> Bounds:
-        """What is known where there was no time for more: below all loads that lost too much in a trial of any length,
-        the highest that kept the goal in two trials of the final length."""
+        """Return bounds for a search without enough time.
+
+        The upper bound is the lowest load that missed the goal in a trial of any length; the lower bound is the highest
+        load below it that met the goal in two trials of final length.
+        """
         lost = min((load for load, _, ratio in self.tried if ratio > found.goal), default=math.inf)
         long = [load for load, seconds, _ in self.tried if seconds >= self.final_seconds - 1e-9 and load < lost]
         twice = (load for load in long if sum(math.isclose(load, one, rel_tol=1e-9) for one in long) >= LEAST_TRIALS)
@@ -217,14 +221,14 @@ class Reach:
 
 
 class Measurer(AbstractMeasurer):  # type: ignore[misc]
-    """Our trials as the library asks for them."""
+    """Adapts our trials to the library."""
 
     def __init__(self, measure: Measure, reach: Reach) -> None:
         self._measure = measure
         self._reach = reach
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
-        """One trial; what was due and not sent counts against its load."""
+        """Measure one trial; frames due but not sent count as lost at its load."""
         outcome = self._measure(intended_load, intended_duration)
         self._reach.note(intended_load, intended_duration, outcome)
         return MeasurementResult(
@@ -237,9 +241,9 @@ class Measurer(AbstractMeasurer):  # type: ignore[misc]
 
 
 def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
-    """Halving for each goal by itself: a load is a lower bound when all its trials keep the goal.
+    """Binary search for each goal separately: a load is a lower bound if all its trials meet the goal.
 
-    With `verify_loss` a trial that does not is made again at once, and counts only if it misses again (ETSI GS NFV-TST
+    With `verify_loss` a trial that misses it is repeated at once, and counts only if it misses again (ETSI GS NFV-TST
     009, 12.3.3: binary search with loss verification).
     """
     end = time.monotonic() + terms.at_most_seconds
@@ -247,7 +251,7 @@ def halve(measure: Measure, max_pps: float, terms: Terms) -> list[Bounds]:
 
 
 def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: float) -> Bounds:
-    """One goal; the highest load itself is tried first."""
+    """Search for one goal; the highest load is tried first."""
     kept: dict[float, float] = {}
     reach = Reach(terms.final_seconds)
 
@@ -282,7 +286,7 @@ def halve_for(goal: float, measure: Measure, max_pps: float, terms: Terms, end: 
 def bounds(
     goal: float, lower: float | None, upper: float | None, kept: dict[float, float], sentence: str | None = None
 ) -> Bounds:
-    """The bounds of one goal with what came through at the lower one."""
+    """Return the bounds of one goal with the rate received at the lower one."""
     conditional = None if lower is None else lower * (1 - kept[lower])
     return Bounds(goal, lower, upper, conditional, sentence)
 

@@ -1,7 +1,7 @@
-"""Trials that are searches: throughput and what is measured at it (RFC 2544 with 9004, RFC 8219), tables and floods of
-switches (RFC 2889). Each search is one question on one path at one size; its answer, or why there is none, is logged.
+"""Trials that are searches: throughput and tests at that rate (RFC 2544, 9004, RFC 8219), tests of switches (RFC 2889).
 
-Decides what is tried next by `search` alone. Does not run a single trial itself (tester does).
+Each search is one question for one path and frame size; its answer, or why there is none, is logged. `search` decides
+which load is tried next. Does not run a single trial itself (tester does).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 TESTER_LIMITED = 0.9
-"""A result above this share of the tester's zero-loss rate may be the tester's, and is marked."""
+"""A result above this share of the tester's zero-loss rate may be the tester's, and is marked as such."""
 
 ALIVE_PPS = 500.0
 ALIVE_FRAMES = 100
 LONGEST_SECONDS = 14_400.0
 BURST_WIDTH = 0.01
 LEAST_BURST = 64
-"""No buffer here is smaller: live frames leave in such batches."""
+"""No buffer here is smaller: the live engine sends frames in such batches."""
 
 WEIGHTS = {"throughput": 10.0, "broadcast-forwarding": 10.0}
 LOSSLESS_STEPS = 2
-"""RFC 2544, 26.3: loads are lowered until so many in a row have lost nothing."""
+"""RFC 2544, 26.3: the load is lowered until this many loads in a row had no loss."""
 
 
 class Searches(Bench):
-    """Searches one after the other, each within its share of the time that is left."""
+    """Searches one after another, each within its share of the remaining time."""
 
     def __init__(self, limits: Limits, owed: Sequence[Trial[Sought]], clock: Clock) -> None:
         self._limits = limits
@@ -58,7 +58,7 @@ class Searches(Bench):
         self._found = Found()
 
     def measure(self, trial: Trial[Sought]) -> None:
-        """Conduct one search."""
+        """Run one search."""
         left = self._clock.left_seconds
         seconds = LONGEST_SECONDS if left is None else max(0.0, share(self._left) * left)
         self._left.remove(trial)
@@ -67,15 +67,15 @@ class Searches(Bench):
 
 @contextmanager
 def open_searches(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The tester, qualified."""
+    """Start and qualify the tester."""
     with testing(session, floods=True, all_stamps=False) as limits:
         yield Searches(limits, session.part.owed, clock)
 
 
 def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
-    """The searches of whole repetitions, each with a result or a sentence why there is none.
+    """Return the searches of complete repetitions, each with a result or a reason for none.
 
-    A repetition that was interrupted is made again: its tests are done at what was found on the same bed.
+    An interrupted repetition is measured again: its tests use the throughput found on the same bed.
     """
     told = {
         entry["search"] for entry in read_log(folder.log, {"search-result"}) if entry.get("event") == "search-result"
@@ -86,49 +86,51 @@ def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
 
 
 SEARCHES = Measure(open_searches, whole_searches)
-"""How suites measure."""
+"""The measurement of suites."""
 
 
 def share(left: Sequence[Trial[Sought]]) -> float:
-    """The part of the time that is left which the next search may take: finding a rate takes far more trials."""
+    """Return the share of the remaining time for the next search: throughput needs far more trials than others."""
     return WEIGHTS.get(left[0].factors.test, 1.0) / sum(WEIGHTS.get(one.factors.test, 1.0) for one in left)
 
 
 @dataclass
 class Found:
-    """What later tests at the same path and size need."""
+    """Results that later tests of the same path and size need."""
 
     pps: dict[tuple[str, str, int, int], float] = field(default_factory=dict)
-    """Throughput, at the strictest goal alone, by test, device, frame size and repetition."""
+    """Throughput at the strictest goal, by test, device, frame size and repetition."""
     burst_pps: dict[tuple[str, int], float] = field(default_factory=dict)
     """The rate at which the tester sends bursts into a path, by device and frame size."""
     ceiling: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest load that the tester makes on a path, by device and frame size: where both share a core, less than
-    on the direct link."""
+    """The highest load that the tester sends on a path, by device and frame size.
+
+    Where sender and device share a core, this is less than on the direct link.
+    """
     alive: set[tuple[str, int]] = field(default_factory=set)
     reached: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest load that was made of one that the tester fell short of, by the same."""
+    """The highest rate that the tester reached where it could not send the load, by device and frame size."""
 
 
 @dataclass
 class Searcher:
-    """One search: its trials so far, and the ways to its answer."""
+    """One search: its trials so far, and the methods for each test."""
 
     limits: Limits
     trial: Trial[Sought]
     found: Found
     seconds: float
-    """Its share of the time that there is."""
+    """Its share of the time, in seconds."""
     blocks: list[int] = field(default_factory=list)
     _tester_pps: float = 0.0
 
     @property
     def search(self) -> Sought:
-        """What is sought."""
+        """The factors of the search."""
         return self.trial.factors
 
     def run(self) -> None:
-        """Find the answer and log it; a path that is dead is reported, not searched."""
+        """Find the result and log it; a dead path is reported, not searched."""
         test = self.search.test
         try:
             self.require_alive()
@@ -138,7 +140,7 @@ class Searcher:
             self.conclude(sentence=str(error))
 
     def conclude(self, bounds: Bounds | None = None, sentence: str | None = None, **extra: Any) -> None:
-        """Log what was found for one goal, or for a test without goals."""
+        """Log the result for one goal, or for a test without goals."""
         search = self.search
         lower = bounds.lower_pps if bounds else extra.get("lower_pps")
         ceiling = self.highest_pps()
@@ -165,7 +167,7 @@ class Searcher:
         )
 
     def require_alive(self) -> None:
-        """A few frames at a rate that any path carries: a search over a dead path would converge to nonsense."""
+        """Send a few frames at a rate that any path carries: a search on a dead path would converge to nonsense."""
         key = (self.trial.path, self.search.frame_bytes)
         if key in self.found.alive:
             return
@@ -178,7 +180,7 @@ class Searcher:
         self.found.alive.add(key)
 
     def throughput(self, to: str = "unicast") -> None:
-        """The highest load that meets each goal."""
+        """Search for the highest load that meets each goal."""
         plan = self.limits.tester.session.plan.search
         terms = Terms(
             goals=self.search.goals,
@@ -203,7 +205,7 @@ class Searcher:
             self.conclude(bounds)
 
     def highest_pps(self) -> float:
-        """Where searches begin: what the plan allows, and never more than the tester can do here."""
+        """Return the first load of a search: the plan's limit, but at most what the tester can send here."""
         search, asked = self.search, self.limits.tester.session.plan.search.max_rate
         most = asked.pps(search.frame_bytes) if asked is not None else None
         key = (self.trial.device, search.frame_bytes)
@@ -212,7 +214,7 @@ class Searcher:
         return own if most is None else min(most, own)
 
     def throughput_pps(self, test: str = "throughput") -> float:
-        """What an earlier search found at this path and size, at its strictest goal."""
+        """Return the result of an earlier search for this path and size, at its strictest goal."""
         pps = self.found.pps.get((test, self.trial.device, self.search.frame_bytes, self.trial.round))
         if pps is None:
             raise Unanswerable(
@@ -221,7 +223,7 @@ class Searcher:
         return pps
 
     def at_throughput(self, to: str = "unicast", of: str = "throughput") -> None:
-        """Streams at the throughput found before: delays and their variation are in the records."""
+        """Measure streams at the throughput found before: their delays and delay variation are recorded."""
         plan = self.limits.tester.session.plan.search
         rate = self.throughput_pps(of)
         seconds = min(plan.latency_duration_ns / 1e9, max(0.1, self.seconds / plan.latency_repetitions))
@@ -238,7 +240,7 @@ class Searcher:
                       missed=sum(one.missed for one in outcomes))  # fmt: skip
 
     def frame_loss(self) -> None:
-        """Loss at the whole load, and at less and less of it until two loads in a row have lost nothing."""
+        """Measure the loss at the full load, and at lower loads until two in a row have no loss."""
         plan = self.limits.tester.session.plan.search
         highest, steps, clean = self.highest_pps(), [], 0
         seconds = self.shortened(plan.loss_step)
@@ -253,13 +255,13 @@ class Searcher:
         self.conclude(highest_pps=highest, steps=steps, duration_s=seconds)
 
     def shortened(self, share: float) -> float:
-        """The duration of a trial that may take that share of the search's time: never below the plan's shortest."""
+        """Return the duration of a trial that may take this share of the search's time; at least the plan's minimum."""
         plan = self.limits.tester.session.plan.search
         least, most = float(plan.initial_duration_ns), float(plan.duration_ns)
         return min(most / 1e9, max(least / 1e9, self.seconds * share))
 
     def back_to_back(self) -> None:
-        """The longest burst of which nothing is lost, with the part that was served meanwhile taken off (RFC 9004)."""
+        """Search for the longest burst without loss, and correct it for the frames forwarded meanwhile (RFC 9004)."""
         plan = self.limits.tester.session.plan.search
         burst_pps = self.burst_pps()
         most = max(2, round(burst_pps * plan.burst_ns / 1e9))
@@ -282,21 +284,21 @@ class Searcher:
         )
 
     def burst_pps(self) -> float:
-        """The rate of bursts into this path at this size: measured once on a bed."""
+        """Return the rate of bursts into this path at this size, measured once on a bed."""
         key = (self.trial.device, self.search.frame_bytes)
         if key not in self.found.burst_pps:
             self.found.burst_pps[key] = self.limits.path_sent_pps(*key, self.search.engine)
         return self.found.burst_pps[key]
 
     def burst_holds(self, frames: int) -> bool:
-        """Whether a burst comes through whole; where losses are verified, a lossy one is tried once more."""
+        """Return whether a burst has no loss; with loss verification, a lossy one is tried once more."""
         verify = self.limits.tester.session.plan.search.verify_loss
         return any(
             self.burst(frames, verifies=verifies).lost == 0 for verifies in ((False, True) if verify else (False,))
         )
 
     def burst(self, frames: int, *, verifies: bool = False) -> Outcome:
-        """So many frames back to back."""
+        """Send frames back to back."""
         factors = plain(self.limits.tester.session.plan, self.search.engine, self.search.frame_bytes, "flood")
         longest_ns = 10 * self.limits.tester.session.plan.search.burst_ns
         trial = self._step(factors, frames, longest_ns)
@@ -305,7 +307,7 @@ class Searcher:
         return outcome
 
     def forward_pressure(self) -> None:
-        """Whether a device that is offered too much sends faster than its link allows."""
+        """Test whether an overloaded device sends faster than its link allows."""
         bed, search = self.limits.tester.session.plan.bed, self.search
         if bed.rate_bps is None:
             self.conclude(sentence="does not apply: these links have no rate that could be exceeded (bed.rate)")
@@ -317,7 +319,7 @@ class Searcher:
                       exceeds=outcome.received_pps > 1.01 * allowed)  # fmt: skip
 
     def address_capacity(self) -> None:
-        """How many addresses the device can learn, and still knows all of them."""
+        """Search for the number of addresses that the device can learn and keep."""
         most = self.limits.tester.session.plan.search.most_addresses
         lesson = self._lesson()
         known, unknown = longest(lambda count: lesson.learn(count, None).learned >= count, most, BURST_WIDTH)
@@ -325,7 +327,7 @@ class Searcher:
         self.conclude(sentence=sentence, addresses=known, forgotten_at=unknown, lessons=lesson.log)
 
     def learning_rate(self) -> None:
-        """The highest rate of frames with new addresses at which all of them are learned."""
+        """Search for the highest rate of frames with new addresses at which all of them are learned."""
         plan = self.limits.tester.session.plan.search
         lesson = self._lesson()
         count = min(plan.most_addresses, addresses.LESSON)
@@ -346,7 +348,7 @@ class Searcher:
         self, rate_pps: float, seconds: float, *, to: str = "unicast", verifies: bool = False, judged: bool = True,
         is_timed: bool = False,
     ) -> Outcome:  # fmt: skip
-        """One trial; a load that the tester still misses after its repetitions is not judged but raised.
+        """Measure one trial; raises LoadMissed for a load that the tester still misses after its repetitions.
 
         `is_timed`: between two clocks, with every frame recorded and exchanges, by engines that do both.
         """
@@ -360,7 +362,7 @@ class Searcher:
         if is_timed:
             asked = replace(asked, is_timed=True, engines=PLAIN if "live" in asked.engines else asked.engines)
         outcome = tester.measure(asked, reached_pps=reached, search=self.trial.block)
-        if outcome.short and not is_timed:  # a trial of the load that was made
+        if outcome.short and not is_timed:  # a valid trial of the rate that was sent
             self.found.reached[key] = max(outcome.sent_pps, reached)
         made = outcome.sent_pps if outcome.short else rate_pps
         self._log_step(outcome, rate_pps=made, asked_pps=rate_pps, duration_s=seconds, verifies=verifies)

@@ -1,4 +1,4 @@
-"""What a bed set at its ports and on its hosts, in the log: as it was set, and again when it was given back."""
+"""Log the settings of a bed's ports and hosts: once when set, and again when restored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def settings_told(part: Part, log: Log, screen: Screen) -> Iterator[Callable[[Site], None]]:
-    """Log what was given back, at the end of a block around the bed; call what it gives once the bed stands."""
+    """Log the restored settings at the end of a block around the bed; call the yielded function once the bed exists."""
     backends = []
 
     def told(site: Site) -> None:
@@ -39,7 +39,7 @@ def settings_told(part: Part, log: Log, screen: Screen) -> Iterator[Callable[[Si
 
 
 def not_restored(one: Tuned) -> str | None:
-    """The sentence for a value that is not what it was; None where it is, or went with its port."""
+    """Return the sentence for a value that was not restored; None if it was, or its port was removed."""
     if one.is_back is not False:
         return None
     return f"{one.value} of {one.where} was {one.before}, and is {one.restored} after the run: set it by hand"

@@ -1,6 +1,6 @@
-"""Where a run takes place: its bed, real or simulated, as the orchestrator uses it.
+"""The bed of a run, real or simulated, in the form that the orchestrator uses.
 
-Says how a path is reached and how programs start there. Builds nothing itself (bed does).
+Returns how a path is reached and how programs start there. Builds nothing itself (bed does).
 """
 
 from __future__ import annotations
@@ -46,40 +46,40 @@ CARRIES: dict[tuple[str, int | None], str] = {
 
 @dataclass(frozen=True)
 class Site:
-    """A bed, and what simulated lines of it do to frames."""
+    """A bed, and the properties of its simulated lines."""
 
     bed: Bed
     lines: Mapping[str, Mapping[str, Any]]
     draw: Draw | None = None
-    """What this session has drawn, where a run has several."""
+    """The draw of this session, if the run has several sessions."""
     _waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def when_gathered(self, told: Callable[[], None]) -> None:
-        """Have something said once all that is recorded so far has been fetched; never, if its host goes before."""
+        """Register a call for when all present records have been fetched; it is dropped if their host is lost."""
         self._waiting.append(told)
 
     def gather(self) -> None:
-        """Fetch what was recorded, and say what waited for that."""
+        """Fetch the records, and make the registered calls."""
         self.bed.backend.gather()
         while self._waiting:
             self._waiting.pop(0)()
 
     @property
     def simulated(self) -> bool:
-        """Whether there are no frames: the instrument's engine runs over lines of known behaviour, in its own time."""
+        """Whether there are no frames: the instrument's engine runs over lines of known behaviour in simulated time."""
         return self.bed.backend.simulated
 
     def start(self, host: HostName) -> Start:
-        """How programs start on a host."""
+        """Return the function that starts programs on a host."""
         if self.draw is None or self.simulated:
             return partial(self.bed.backend.start, host)
         draw, start = self.draw, self.bed.backend.start
         return lambda argv, **popen: start(host, draw.command(argv), env=draw.environment(), **popen)
 
     def require_fixed_addresses(self) -> None:
-        """Refuse hosts on which no program can start with an address space that is held.
+        """Refuse hosts on which no program can start with a fixed address space.
 
-        Asked of the first bed for all of them: the one that holds it may be the last.
+        This is checked on the first bed for all of them: the bed that needs it may be the last.
         """
         for host in () if self.simulated else END_HOSTS:
             try:
@@ -89,7 +89,7 @@ class Site:
                 raise MachineError(f'"aslr" cannot be held on host {host.upper()} ({error}): {fix}') from error
 
     def to(self, trial: Trial[Probing]) -> dict[str, Any]:
-        """How the instrument reaches the trial's peer: by the path's own addresses, bound to its interface."""
+        """Return how the instrument reaches the trial's peer: by the path's addresses, bound to its interface."""
         kind = KINDS[trial.factors.probe]
         if self.simulated:
             return {"via": "sim", "line": self.line(trial.path), "as": CARRIES[kind.via, kind.ip_version]}
@@ -101,7 +101,7 @@ class Site:
         return peer | ({"port": UDP_PORT} if kind.via == "udp" else {})
 
     def line(self, path: str) -> dict[str, Any]:
-        """What the line of a path does to frames; that of a twin is as its fellow's, and has an offset of its own."""
+        """Return the behaviour of a path's line; a twin has that of its fellow, with an offset of its own."""
         line = dict(self.lines.get(path) or self.lines[devices.fellow_of(path)])
         sd_ns, of = line.pop(BETWEEN_SESSIONS, 0), line.pop(DRAWN_BY, "")
         if self.draw is None or not sd_ns:
@@ -109,7 +109,7 @@ class Site:
         return slower(line, self.draw.offset_ns(f"{path}/{line.get('seed', 0)}", sd_ns, of))
 
     def facts(self) -> dict[str, Any]:
-        """What the machines are, and the lines, where these alone matter."""
+        """Return the facts of the machines, and of a simulated bed those of its lines."""
         lines = {device: dict(line) for device, line in self.lines.items()}
         return self.bed.facts() | ({"lines": lines} if self.simulated else {})
 
@@ -118,14 +118,14 @@ class Site:
 def open_site(
     plan: Plan, cores: Cores, run_id: str, draw: Draw | None = None, logs: Path | None = None
 ) -> Iterator[Site]:
-    """The place that the plan asks, for the time of a block of code; boxes of the user's write to a folder of logs."""
+    """Build the plan's bed for the time of a block; the user's boxes write to a folder of logs."""
     with build_bed(bed_spec(plan, cores, draw), run_id, logs) as bed:
         require_clock(plan, bed.backend)
         site = Site(bed, plan.bed.lines, draw)
         try:
             yield site
         except BaseException:
-            with suppress(MachineError):  # what a host that has gone left is measured again
+            with suppress(MachineError):  # what a lost host did not deliver is measured again
                 site.gather()
             raise
         site.gather()
@@ -135,13 +135,13 @@ WAYS = ("forward", "backward", "delay", "delay_backward")
 
 
 def slower(line: dict[str, Any], by_ns: float) -> dict[str, Any]:
-    """The same line with a longer delay, each way."""
+    """Return the line with a longer delay, each way."""
     changed = {way: shifted(line[way], by_ns) for way in WAYS if way in line}
     return line | changed
 
 
 def shifted(delay: dict[str, Any], by_ns: float) -> dict[str, Any]:
-    """The same distribution, farther right."""
+    """Return the distribution shifted by a delay."""
     if "constant_ns" in delay:
         return {"constant_ns": round(delay["constant_ns"] + by_ns)}
     (kind, shape) = next(iter(delay.items()))
@@ -150,7 +150,7 @@ def shifted(delay: dict[str, Any], by_ns: float) -> dict[str, Any]:
 
 
 def bed_spec(plan: Plan, cores: Cores, draw: Draw | None = None) -> BedSpec:
-    """What the plan asks of a bed."""
+    """Return the bed that the plan requests."""
     return BedSpec(
         backend=plan.bed.backend,
         devices=tuple(device for device in plan.bed.devices if not plan.bed.simulated or devices.known(device)),

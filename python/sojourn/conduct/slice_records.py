@@ -1,6 +1,6 @@
-"""Writes tables of the orchestrator's own, row by row: the record schema's types, unit and clock of each column.
+"""Write the orchestrator's own tables, row by row, with the types, units and clocks of the record schema.
 
-Written through at every batch, so that a run that ends early keeps what it had.
+Every batch is flushed, so that a run that ends early keeps its rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RowWriter:
-    """One part of one table."""
+    """Writes one part of one table."""
 
     def __init__(self, folder: RunFolder, table: str, part: int) -> None:
         self._table, self._schema = table, arrow_schema(table, "sojourn")
@@ -27,9 +27,9 @@ class RowWriter:
         self._stream = pa.ipc.new_stream(self._sink, self._schema)
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write these rows: each has the table's columns and no others; None only where a column may be null.
+        """Write these rows: each has exactly the table's columns; None only where a column is nullable.
 
-        Arrow itself drops a key that the schema lacks, and writes null where it must not stand.
+        Arrow itself would drop a key without a column, and write null into any column.
         """
         for row in rows:
             if problem := unfit(row, self._schema):
@@ -47,7 +47,7 @@ class RowWriter:
 
 
 def unfit(row: Mapping[str, Any], schema: pa.Schema) -> str | None:
-    """What of a row its table cannot hold: a key without a column, a column without a value that must have one."""
+    """Return why a row does not fit its table: a key without a column, or no value for a column that needs one."""
     if unknown := sorted(set(row) - set(schema.names)):
         return f"no column for {', '.join(unknown)}"
     if missing := [one.name for one in schema if not one.nullable and row.get(one.name) is None]:

@@ -1,4 +1,4 @@
-"""Trials that are streams in a fixed matrix: each with its rate and its load decided, the tester qualified first.
+"""Trials that are streams in a fixed matrix: rate and load are decided per trial, and the tester is qualified first.
 
 A trial that was kept is never measured again. Does not run a single trial itself (tester does).
 """
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 ROUND_TRIPS_PPS = 1000.0
-"""Requests to a group do not wait for an answer, since no single one is the last: they leave at this rate."""
+"""The rate of requests to a group, which do not wait for an answer, because no single answer is the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix(Bench):
-    """A fixed matrix of streams, the tester qualified first."""
+    """A fixed matrix of streams, with a qualified tester."""
 
     limits: Limits
     closed: ClosedLoop
 
     def measure(self, trial: Trial[Factors]) -> None:
-        """Measure one trial, with its rate and its load decided by what the path was found to carry."""
+        """Measure one trial, with rate and load derived from the path's measured throughput."""
         tester, factors = self.limits.tester, trial.factors
         asked = tester.asked(trial, decided_rate(self.limits, trial), decided_load(self.limits, trial))
         if factors.kind in CLOSED_LOOPS and factors.to == "unicast":
             self.closed.measure(asked)
         else:
-            # Where the question is what happens above the tester's limit, trying again would not lift that.
+            # If the test goes beyond the tester's limit, further attempts would not change that.
             beyond = self.limits.is_beyond(asked.rate_pps, factors.frame_bytes, factors.engine)
             tester.measure(asked, **({"attempts": 1} if beyond else {}))
 
@@ -63,7 +63,7 @@ class Matrix(Bench):
 def streams(
     *, floods: bool = False, times_regular: bool = False, all_stamps: bool = False, taps: bool = False
 ) -> Measure:
-    """How a method measures whose trials are streams in a fixed matrix; see `Tester` for the choices."""
+    """Return the measurement of a method whose trials are streams in a fixed matrix; see `Tester` for the options."""
 
     @contextmanager
     def opened(session: Session, clock: Clock) -> Iterator[Bench]:
@@ -80,7 +80,7 @@ def streams(
 
 @contextmanager
 def testing(session: Session, *, floods: bool, all_stamps: bool) -> Iterator[Limits]:
-    """The ends of streams, qualified; their records are closed however the block ends."""
+    """Start and qualify the ends of streams; their records are closed however the block ends."""
     with (
         watch_neighbours(session),
         Ends(session) as ends,
@@ -104,7 +104,7 @@ def testing(session: Session, *, floods: bool, all_stamps: bool) -> Iterator[Lim
 
 
 def decided_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
-    """The rate that is asked in frames per second, a share being one of the path's own throughput."""
+    """Return the rate in frames per second; a share is one of the path's own throughput."""
     factors = trial.factors
     if factors.kind in CLOSED_LOOPS:
         return ROUND_TRIPS_PPS
@@ -114,7 +114,7 @@ def decided_rate(limits: Limits, trial: Trial[Factors]) -> float | None:
 
 
 def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | None:
-    """The link of the background load and its rate: as much beside the device as it would be through it."""
+    """Return link and rate of the background load; a bypass gets the same rate as the device."""
     factors, tester = trial.factors, limits.tester
     if not factors.load or tester.session.site.simulated:
         return None
@@ -124,7 +124,7 @@ def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | 
 
 
 def whole_streams(folder: RunFolder) -> set[int]:
-    """The planned trials that were kept and whose records are there, those of both ends."""
+    """Return the planned trials that were kept and have records of both ends."""
     names = ("part", "block", "role")
     rows = read_table(folder.records, "streams", columns=["block", "role", "purpose"]).frame
     rows = rows.filter(pl.col("purpose") != "load").select(names)

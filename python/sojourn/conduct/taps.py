@@ -1,7 +1,7 @@
-"""Taps at both ports of the device of each trial, and the match of what they saw.
+"""Taps at both ports of each trial's device, and the matching of their records.
 
-The taps are attached before the first frame and detached behind the last; then the packets that both saw are matched,
-and each one's delay is a record. Does not judge.
+The taps are attached before the first frame and detached after the last; then packets that both recorded are matched,
+and the delay of each is recorded. Does not judge.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ MATCH_SECONDS = 600.0
 
 
 class Taps:
-    """The programs that capture, one for each host on which a device stands."""
+    """The capturing programs, one for each host that has a device."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._running: dict[HostName, TapInstrument] = {}
         self.means: Means = {}
-        """Of the trials of this session so far."""
+        """Mean delays of the trials of this session so far."""
         self.trials: dict[tuple[str, int], Trial[Any]] = {}
-        """A trial of each path and cell that has taps."""
+        """One trial for each path and cell that has taps."""
 
     @contextmanager
     def during(self, asked: Asked) -> Iterator[None]:
-        """A trial that was planned: where its path has a device, what passes that is captured and then matched."""
+        """During a planned trial over a device, capture what passes the device; afterwards match it."""
         stations = asked.link.stations
         if asked.trial.purpose not in (MEASURE, REPEAT) or not stations:
             yield
@@ -57,7 +57,7 @@ class Taps:
         options = {"format": "records", "key": key} | ({"filter": DATA} if asked.engines.send == "tcp" else {})
         ports = {BEFORE: stations[0].left.dev, AFTER: stations[-1].right.dev}
         taps = [{"name": name, "interface": port, "options": options} for name, port in ports.items()]
-        # By part: a trial that was cut short is measured again in another one.
+        # Named by part too: an interrupted trial is measured again in another part.
         name = f"taps/{self._session.part.number:03}-{asked.trial.block}"
         folder = self._session.records(host) / name
         instrument = self._on(host)
@@ -83,22 +83,22 @@ class Taps:
         )
 
     def _keep(self, asked: Asked, matched: dict[str, Any]) -> None:
-        """The mean delay of a planned trial: of all attempts at it, for what stands out is measured again anyway.
+        """Keep the mean delay of a planned trial, over all its attempts, to find cells to repeat.
 
-        Exchanges between two clocks are in it; they are as many in each trial, and the analysis leaves them out.
+        It includes exchanges between two clocks; each trial has equally many, and the analysis leaves them out.
         """
         place = (asked.trial.device, asked.trial.cell)
         ways = matched["pairs"][0]["directions"]
-        # A direction of which nothing was matched has no delay.
+        # A direction without matched packets has no delay.
         delay = next((one.get("delay") for one in ways if one["direction"] == "forward"), None)
         if asked.trial.purpose == MEASURE and delay and delay["n"]:
             self.means.setdefault(place, []).append(float(delay["mean_ns"]))
             self.trials[place] = asked.trial
 
     def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
-        """Match what the taps of a folder saw; the delays are written beside it."""
+        """Match the records of a folder's taps; the delays are written beside them."""
         before, after = (folder / f"taps-{name}-000.arrow" for name in (BEFORE, AFTER))
-        window_ns = self._session.plan.stream.late_after_ns  # what takes longer is late at the receiver, too
+        window_ns = self._session.plan.stream.late_after_ns  # packets with a longer delay are late at the receiver, too
         argv = match_argv(self._session.instrument, before, after, folder / "matched", window_ns)
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:

@@ -1,4 +1,4 @@
-"""What trials over TCP set on our two hosts, how large packets may be, and the log of TCP's state at an end."""
+"""Settings of the two hosts for trials over TCP, the size of packets, and the log of TCP's state at an end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 SYSCTLS = "/proc/sys/net/ipv4/"
 NOT_SENT_BYTES = 131_072
-"""What a sender of a trial of a known time holds beyond its window (tcp_notsent_lowat): with a whole buffer of it, a
-slow path would work for seconds after the end."""
+"""The unsent data that a sender in a trial of fixed duration may queue (tcp_notsent_lowat).
+
+With a full buffer of it, a slow path would go on sending for seconds after the end.
+"""
 
 
 def require_root(session: Session) -> None:
-    """Refuse to go on without the right to attach programs to a host's cgroup, or without one."""
+    """Refuse to go on without the right to attach programs to a host's cgroup, or without a cgroup."""
     backend = session.site.bed.backend
     if backend.unprivileged:
         raise MachineError("programs in the kernel are attached to cgroups of the hosts: run this study as root")
@@ -33,7 +35,7 @@ def require_root(session: Session) -> None:
 
 
 def set_tcp(bed: Bed, send_buffer_bytes: int, receive_buffer_bytes: int, **more: str) -> dict[str, Any]:
-    """Set what connections begin with, on our two hosts alone; gives what is in force."""
+    """Set the TCP sysctls of both hosts; return the values in force."""
     wanted = {
         "tcp_no_metrics_save": "1",
         "tcp_moderate_rcvbuf": "0",
@@ -47,14 +49,14 @@ def set_tcp(bed: Bed, send_buffer_bytes: int, receive_buffer_bytes: int, **more:
 
 
 OFFLOADS = {"gso": "tso on gso on gro off", "mtu": "tso off gso off gro off"}
-"""Large packets cross a veth whole. Its receive offload would only put a ring of 256 before them, which overflows."""
+"""Large packets cross a veth whole. GRO would only add a ring of 256 entries before them, which overflows."""
 
 MOST_SEGMENTS = {"gso": 65_535, "mtu": 1}
-"""Of a packet. Switching offloads off is not enough: TCP builds large packets all the same, and they are cut below."""
+"""The most segments of a packet. Without offloads TCP still builds large packets, which are segmented below it."""
 
 
 def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
-    """Let packets over a link be as large as the kernel makes them (gso), or of one segment each (mtu)."""
+    """Allow packets over a link to be as large as the kernel makes them (gso), or of one segment each (mtu)."""
     for port in (link.a_port, link.b_port):
         tx = "on" if checksums else "off"
         bed.backend.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
@@ -62,7 +64,7 @@ def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
 
 
 class Connecting(Protocol):
-    """What a plan asks of its connections."""
+    """The options of a plan's connections."""
 
     send_buffer_bytes: int
     receive_buffer_bytes: int
@@ -70,7 +72,7 @@ class Connecting(Protocol):
 
 
 def prepare_links(session: Session, asked: Connecting, **more: str) -> None:
-    """Set what connections begin with, and packets of one segment each: one of several would be one in a queue."""
+    """Set the TCP sysctls, and packets of one segment each: a larger packet would count as one in a queue."""
     bed = session.site.bed
     conditions = set_tcp(bed, asked.send_buffer_bytes, asked.receive_buffer_bytes, **more)
     for link in bed.topology.paths.values():
@@ -79,13 +81,13 @@ def prepare_links(session: Session, asked: Connecting, **more: str) -> None:
 
 
 CONVERTING_SECONDS = 300.0
-"""Until all that a trial logged has become records."""
+"""The time limit for converting the log of a trial to records."""
 
 
 def start_log(session: Session, host: HostName | None, stack: ExitStack) -> LogInstrument:
-    """The log of one end, or of both (None), outside of every host: its own time is not the host's."""
+    """Start the log of one end, or of both (None), outside all hosts: its processor time is not the host's."""
     bed = session.site.bed
-    # The cgroups of a bed's hosts lie in one of the bed; what is attached there sees both.
+    # The cgroups of a bed's hosts are in one of the bed; a program attached to that sees both.
     attach = bed.backend.cgroup(host) if host else str(Path(bed.backend.cgroup("a")).parent)
     log = LogInstrument(bed.backend.beside, log_argv(session.instrument, attach))
     stack.callback(log.kill)
@@ -97,13 +99,13 @@ def start_log(session: Session, host: HostName | None, stack: ExitStack) -> LogI
 
 def begin_log(session: Session, log: LogInstrument, block: int, options: Mapping[str, Any], who: str, *, keep: bool
               ) -> None:  # fmt: skip
-    """Let the log of `who` record the trial from now on."""
+    """Start the log's recording of the trial, in the name of `who`."""
     # A process writes no file twice: each block has a name of its own.
     name, records = f"{who}{block}x{session.part.number}", session.records(None)
     log.begin(block, "on", records=records, who=name, options=options, keep=keep)
 
 
 def end_log(log: LogInstrument) -> dict[str, Any]:
-    """End the log of a trial; gives its account, and why it has a gap, if it has one."""
+    """End the log of a trial; return its packet accounting, and the reason for a gap, if it has one."""
     account = log.end(CONVERTING_SECONDS)
     return {key: account.get(key) for key in ("account", "records", "logger_cpu_s", "interruption")}

@@ -1,7 +1,6 @@
-"""One trial from its question to its log entry: receivers first, then the load, the stream, what is still on its way,
-and what the interfaces counted meanwhile.
+"""One trial, from request to log entry: receivers first, then load and stream, frames in flight, interface counters.
 
-A trial whose sender missed the load that was asked is repeated, not judged. Does not choose what is tried next.
+A trial whose sender missed the requested load is repeated, not judged. Does not choose the next load.
 """
 
 from __future__ import annotations
@@ -31,32 +30,34 @@ if TYPE_CHECKING:
     from sojourn.plan.trials import Factors
 
 MISSED = 0.005
-"""A sender that is further than this from the load that was asked has not made the trial that was meant."""
+"""The relative deviation from the requested load above which a sender's trial is not valid."""
 
 LEAST_LATE_NS = {"p99": 1_000_000, "max": 5_000_000}
-"""One frame in a hundred may leave so late in the shortest of trials, and where a loss decides, any; in longer ones, by
-MISSED of their time."""
+"""The lateness that p99 of the departures, or for trials of a search also the maximum, may have in any trial.
+
+In long trials the limit is MISSED of their duration.
+"""
 
 PLAIN = Engines("packet", "packet")
 ATTEMPTS = 3
 EVEN = 0.25
-"""Evenly, it would be a half."""
+"""with perfectly even delay the ratio would be 0.5"""
 
 LOAD_LEAD_SECONDS = 0.1
-"""The load runs alone for this long before a foreground begins."""
+"""The time for which the load runs alone before the stream begins."""
 
 LOOK_SECONDS = 0.001
-"""Between two looks at what has arrived, where the wait for late frames may end early."""
+"""The polling interval for received frames, if the wait for late frames may end early."""
 
 LOAD_POLL_SECONDS = 0.01
 LOAD_PATIENCE_SECONDS = 10.0
-"""On a busy machine a load's first frame may leave long after it was asked for; one that takes longer never leaves."""
+"""The time limit for the load's first frame: on a busy machine it may be seconds late, beyond this it never leaves."""
 
 Counted = tuple["Counts", int]
-"""Of each interface; and frames that found a core's backlog full."""
+"""The counters of each interface, and the drops of all cores' backlogs."""
 
 SIMULATED_FLOOD_PPS = 1e6
-"""A simulated sender has no "as fast as it goes", unless its line says what one frame costs it (send_ns)."""
+"""The maximum rate of a simulated sender, unless its line has a cost per frame (send_ns)."""
 
 ANNOUNCED_FRAMES = 3
 ANNOUNCED_PPS = 1000.0
@@ -64,7 +65,7 @@ ANNOUNCED_PPS = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one attempt at a trial came to."""
+    """The result of one attempt at a trial."""
 
     trial: Trial[Factors]
     sent: Sequence[dict[str, Any]]
@@ -72,60 +73,60 @@ class Outcome:
     missed: bool
     rate_pps: float | None
     short: bool = False
-    """Whether the sender was evenly slower than asked, without standing still: a trial of the load that it made."""
+    """Whether the sender was evenly too slow, without stalling: then this is a trial of the rate that it achieved."""
 
     @property
     def frames_due(self) -> int:
-        """Frames of the asked load in the time that the sender took: more than it sent where it fell short."""
+        """Frames of the requested load in the time that the sender took: more than it sent if it was too slow."""
         rate = self.rate_pps or 0.0
         return max(self.frames_sent, round(rate * self.seconds)) if self.short else self.frames_sent
 
     @property
     def frames_sent(self) -> int:
-        """By all senders."""
+        """Frames sent by all senders."""
         return sum(flow["sent"] for flow in self.sent)
 
     @property
     def frames_received(self) -> int:
-        """For the first time, by the receiver that is measured."""
+        """Frames that the measured receiver received, without duplicates."""
         return sum(flow["first"] for flow in self.received if flow["port"] == 0)
 
     @property
     def local_drops(self) -> int:
-        """What the receiver itself dropped."""
+        """Frames that the receiver itself dropped."""
         return sum(flow["local_drops"] for flow in self.received if flow["port"] == 0)
 
     @property
     def lost(self) -> int:
-        """Sent and never received, whoever dropped it."""
+        """Frames sent and never received, wherever they were dropped."""
         return max(0, self.frames_sent - self.frames_received)
 
     @property
     def loss_ratio(self) -> float:
-        """Of what was sent; 1 where nothing was."""
+        """Lost frames as a share of those sent; 1 if none was sent."""
         return self.lost / self.frames_sent if self.frames_sent else 1.0
 
     @property
     def seconds(self) -> float:
-        """From the first departure to the last."""
+        """The time from the first departure to the last."""
         return span_seconds(self.sent)
 
     @property
     def sent_pps(self) -> float:
-        """All senders together."""
+        """The rate of all senders together."""
         return self.frames_sent / self.seconds if self.seconds else 0.0
 
     @property
     def received_pps(self) -> float:
-        """Frames of the measured receiver over the time in which they were sent."""
+        """Frames of the measured receiver per time in which they were sent."""
         return self.frames_received / self.seconds if self.seconds else 0.0
 
     @property
     def carried_pps(self) -> float:
-        """Frames that came through, those that the receiver itself dropped too, over the time that they took.
+        """Frames that crossed the path, local drops included, per time that this took.
 
-        Of the times from the first to the last, sent and arrived, the longer: a queue lets out what it holds when the
-        sender has ended, and that is no rate of the path.
+        The time is the longer of those from the first to the last frame sent and received: a queue drains after the
+        sender has ended, which must not raise the rate.
         """
         took = max(self.seconds, span_seconds([flow for flow in self.received if flow["port"] == 0], "first"))
         return (self.frames_received + self.local_drops) / took if took else 0.0
@@ -133,7 +134,7 @@ class Outcome:
 
 @dataclass
 class Tester:
-    """The ends of a session, and the numbers of the trials that nobody planned."""
+    """The ends of a session, and the numbers of unplanned trials."""
 
     session: Session
     ends: Ends
@@ -142,24 +143,27 @@ class Tester:
     counters: Counters
     next_block: int
     floods: bool
-    """Whether the method needs speed: the engines that move most are chosen, and the tester's zero-loss rate found."""
+    """Whether the method needs high rates: then the fastest engines are chosen, and the zero-loss rate is measured."""
     all_stamps: bool
-    """Whether all timestamps of a departure are taken (the latency breakdown), and frames pass the sender's queue."""
+    """Whether all timestamps of a departure are taken (latency breakdown), and frames pass the sender's qdisc."""
     engines: Engines = PLAIN
     times_regular: bool = False
-    """Whether planned streams with an interval use the plain engines, which timestamp every frame: the fastest receiver
-    only counts frames. Shares of a path's throughput are of the fastest pair, and are sent by it."""
+    """Whether planned streams with an interval use the plain engines, which timestamp every frame.
+
+    The fastest receiver only counts frames. Streams at shares of a path's throughput use the fastest pair, which
+    measured it.
+    """
     taps: Taps | None = None
-    """What captures at the ports of a trial's device, where the method asks for that."""
+    """The taps at the ports of a trial's device, if the method needs them."""
     _learned: set[str] = field(default_factory=set)
 
     def number(self) -> int:
-        """A block's number that nobody has."""
+        """Return an unused block number."""
         self.next_block += 1
         return self.next_block - 1
 
     def asked(self, trial: Trial[Factors], rate_pps: float | None, load: tuple[Link, float] | None = None) -> Asked:
-        """A trial with its link, its engines and its rate decided."""
+        """Return the request for a trial, with its link, engines and rate."""
         link = self.link(trial.path)
         engine, simulated = trial.factors.engine, self.session.site.simulated
         is_timed = self.times_regular and trial.purpose == "measure" and trial.factors.interval_ns is not None
@@ -174,13 +178,13 @@ class Tester:
                      site.bed.backend.one_clock)  # fmt: skip
 
     def link(self, path: str) -> Link:
-        """The link of a path, simulated or not."""
+        """Return the link of a path, simulated or not."""
         return self.session.site.bed.topology.link(path)
 
     def measure(self, asked: Asked, *, attempts: int = ATTEMPTS, reached_pps: float = 0.0, **told: Any) -> Outcome:
-        """One trial, tried again where its sender missed the load; the last attempt is kept, and marked if it did.
+        """Measure one trial, repeated if its sender missed the load; the last attempt is kept, and marked if it missed.
 
-        A search takes what an evenly slower sender made for what it is, unless it has reached as much before.
+        A search accepts the rate of an evenly slower sender, unless the sender has reached that load before.
         """
         planned = asked.trial.block if asked.trial.purpose == "measure" else None
         for attempt in range(1, attempts + 1):
@@ -192,7 +196,7 @@ class Tester:
         raise AssertionError("unreachable")
 
     def once(self, asked: Asked, **told: Any) -> Outcome:
-        """One trial, whatever its sender made of it: where the question is what the sender can do."""
+        """Measure one trial without repetition, for tests of what the sender can do."""
         return self._attempt(asked, {"trial": None, "attempt": 1, **told}, last=True)
 
     def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool, reached_pps: float = 0.0) -> Outcome:
@@ -216,7 +220,7 @@ class Tester:
 
     def _simulate(self, asked: Asked, site: Site) -> dict[str, Any]:
         line = site.line(asked.trial.path)
-        line["seed"] = (line.get("seed", 0) + asked.trial.seed) % 2**62  # the same chance in each trial were no chance
+        line["seed"] = (line.get("seed", 0) + asked.trial.seed) % 2**62  # else all trials have the same chance
         answer = self.ends["sim"].simulate(asking.simulating(asked, line), self.session.screen.tick)
         counted: dict[str, Any] = {
             "counters": {},
@@ -250,7 +254,7 @@ class Tester:
         return ways | {"answers": answers, "load": load or None, "clock": sent.get("clock"), **counted}
 
     def _wait_for_late(self, asked: Asked, sent: dict[str, Any], before: Counted) -> None:
-        """Wait for late frames: the grace period, or until none is under way where the plan lets that end it."""
+        """Wait for late frames: for the grace period, or until none is in flight if the plan allows this to end it."""
         end = time.monotonic() + asked.plan.trials.grace_ns / 1e9
         if not tells_when_accounted(asked):
             time.sleep(asked.plan.trials.grace_ns / 1e9)
@@ -258,14 +262,14 @@ class Tester:
         due, seen = sum(flow["sent"] for flow in sent["flows"]), -1
         while (left := end - time.monotonic()) > 0:
             arrived = self.ends["b"].arrived(asked.trial.block)
-            # Another's frame may be among the dropped: none of ours has come meanwhile.
+            # A frame of another source may be among the dropped: check that none of ours arrived meanwhile.
             if arrived >= due or (arrived == seen and arrived + self._dropped(asked, before) >= due):
                 return
             seen = arrived
             time.sleep(min(LOOK_SECONDS, left))
 
     def _dropped(self, asked: Asked, before: Counted) -> int:
-        """Frames of the sent that the path's ports have dropped since `before`; 0 where a look takes too long."""
+        """Return the drops of the path's ports since `before`; 0 for shaped beds, where reading takes too long."""
         if asked.plan.bed.rate_bps is not None:
             return 0
         ports = located(asked.link, added(before, self.counted(asked))["counters"])
@@ -278,18 +282,18 @@ class Tester:
         return self.ends["a"].sent(self.session.screen.tick)
 
     def emulated(self, asked: Asked) -> AbstractContextManager[None]:
-        """The emulators of the trial's path set for it, and counting for it."""
+        """Configure the emulators of the trial's path, which count for it within the block."""
         trial = asked.trial
         return self.session.emulators.during(trial.path, trial.block, trial.factors.pipe)
 
     def counted(self, asked: Asked) -> Counted:
-        """What the interfaces of the trial's path, and of its load's, have counted so far."""
+        """Return the present counters of the interfaces of the trial's path, and of its load's."""
         links = [link for link in (asked.link, asked.load_link) if link is not None]
         return self.counters.read(*links), self.session.site.bed.backend.softnet_dropped()
 
     @contextmanager
     def _receiving(self, asked: Asked) -> Iterator[dict[str, Any]]:
-        """Receivers at the far ends, and for answers one at the near end; their answers are there afterwards."""
+        """Receive at the B side, and answers at the A side too; the yielded dictionary has the results afterwards."""
         requests = {"b": asking.receiving(asked)}
         if asked.answering and not asking.own_answers(asked):
             requests["a2"] = asking.answers_receiving(asked)
@@ -312,7 +316,7 @@ class Tester:
 
     @contextmanager
     def loaded(self, asked: Asked) -> Iterator[dict[str, Any]]:
-        """A background load meanwhile, where one is asked; what came of it is there afterwards."""
+        """Send the background load within the block, if the trial has one; its result is in the yielded dictionary."""
         said: dict[str, Any] = {}
         if not asked.load_pps:
             yield said
@@ -333,7 +337,7 @@ class Tester:
             said["received"] = self.ends["b2"].finish_receiving(asked.trial.block, totals, tick)["flows"]
 
     def _await_load(self, asked: Asked, before: int) -> None:
-        """Wait until the load's first frame has left: without it, the trial would be one without a load."""
+        """Wait until the load's first frame has left: otherwise the trial would have no load."""
         deadline = time.monotonic() + LOAD_PATIENCE_SECONDS
         while self._load_frames(asked) <= before:
             if time.monotonic() > deadline:
@@ -342,17 +346,17 @@ class Tester:
             time.sleep(LOAD_POLL_SECONDS)
 
     def _load_frames(self, asked: Asked) -> int:
-        """What the port that the load leaves by has sent so far."""
+        """Return the frames that the load's port has sent so far."""
         near, _ = asking.load_ports(asked)
         return self.counters.read(asked.load_link or asked.link)[near.dev]["tx_packets"]
 
     def flush_fdb(self, path: str) -> None:
-        """Flush the FDB of a path's bridges; before its next trial they learn the receivers' addresses again."""
+        """Flush the FDB of a path's bridges; they learn the receivers' addresses again before its next trial."""
         self.session.site.bed.flush_fdb(path)
         self._learned.discard(path)
 
     def announce(self, asked: Asked) -> None:
-        """Let every receiver of a path send once, so that a bridge has learned its address; done once in a run."""
+        """Have every receiver of a path send once, so that a bridge learns its address; done once in a run."""
         for link in (asked.link, asked.load_link):
             if link is None or link.path in self._learned or self.session.site.simulated:
                 continue
@@ -372,16 +376,16 @@ class Tester:
 
 
 def tells_when_accounted(asked: Asked) -> bool:
-    """Whether the wait for late frames may end before its time, and its receiver tells how many frames have arrived."""
+    """Return whether the wait for late frames may end early, because the receiver counts the frames that arrived."""
     may_end = asked.plan.trials.grace_ends == "accounted"
-    is_one_way = not asked.answering  # an answer may be under way when each request has arrived
+    is_one_way = not asked.answering  # an answer may be in flight when all requests have arrived
     return may_end and is_one_way and asked.engines.send != "tcp" and len(asked.far) == 1 and not asked.load_pps
 
 
 def refusing(asked: Asked) -> set[str]:
-    """The ports whose full ring refuses the sender a frame, which then is not among the sent.
+    """Return the ports whose full ring refuses a frame to the sender, which does not count it as sent.
 
-    Each attempt to send it again drops one more. Only live frames into a device count as sent all the same.
+    Each retry increments the drop counter again. Only frames of the live engine into a device count as sent even so.
     """
     if asked.engines.send == "live" and asked.link.stations:
         return set()
@@ -390,19 +394,19 @@ def refusing(asked: Asked) -> set[str]:
 
 
 def total(flow: dict[str, Any]) -> dict[str, Any]:
-    """What a receiver gets to know of a flow that was sent."""
+    """Return what a receiver must know of a flow that was sent."""
     return {"flow": flow["flow"], "sent": flow["sent"], "next": flow["next"], "port": None}
 
 
 def announcement(link: Link, number: int) -> dict[str, Any]:
-    """A few frames from one far end to the first near one."""
+    """Return the flow of a few frames from one B-side end to the first A-side end."""
     there = {"via": "packet", "dev": link.far[number].dev, "mac": link.a_mac, "vlan": None, "pcp": None}
     pace = {"schedule": "regular", "rate_pps": ANNOUNCED_PPS, "count": ANNOUNCED_FRAMES}
     return {"flow": number + 1, "to": there | {"qdisc_bypass": True}, **pace, "payload_bytes": 46, "seed": 1}
 
 
 def factors(asked: Asked) -> dict[str, Any]:
-    """The trial's factors, with the rate that was decided."""
+    """Return the trial's factors, with the decided rate."""
     named = asked.trial.factors
     return {name: getattr(named, name) for name in named.__slots__} | {
         "offered_pps": asked.rate_pps,
@@ -412,7 +416,7 @@ def factors(asked: Asked) -> dict[str, Any]:
 
 
 def added(before: Counted, after: Counted) -> dict[str, Any]:
-    """What the interfaces and the cores' backlogs counted between two looks."""
+    """Return the increase of the counters of interfaces and backlogs."""
     devices = {
         dev: {name: count - before[0][dev][name] for name, count in counts.items()} for dev, counts in after[0].items()
     }
@@ -420,7 +424,7 @@ def added(before: Counted, after: Counted) -> dict[str, Any]:
 
 
 def has_missed(asked: Asked, sent: Sequence[dict[str, Any]]) -> bool:
-    """Whether any sender left frames out, was faster or slower than it was to be, or stood still and caught up."""
+    """Return whether any sender omitted frames, had another rate than requested, or stalled and caught up."""
     if asked.is_flood:
         return False
     quantiles = ("p99", "max") if asked.trial.purpose == "search" else ("p99",)
@@ -431,25 +435,25 @@ def has_missed(asked: Asked, sent: Sequence[dict[str, Any]]) -> bool:
 
 
 def is_kept(outcome: Outcome, reached_pps: float) -> bool:
-    """Whether a trial needs no further attempt; a sender that is slower than it was before met with an accident."""
+    """Return whether a trial needs no further attempt; a sender slower than before was disturbed."""
     is_limit = outcome.short and (outcome.rate_pps or 0.0) > reached_pps
     return not outcome.missed or (is_limit and outcome.trial.purpose == "search")
 
 
 def is_short(sent: Sequence[dict[str, Any]]) -> bool:
-    """Whether all senders kept going and were too slow: what each was behind by then grew evenly, if that is known."""
+    """Return whether all senders ran without a stall but too slowly: the lateness of each grew evenly, if known."""
     intended, achieved = (sum(flow[name] or 0.0 for flow in sent) for name in ("intended_pps", "achieved_pps"))
     return 0 < achieved < (1 - MISSED) * intended and all(fell_behind_evenly(flow) for flow in sent)
 
 
 def fell_behind_evenly(flow: dict[str, Any]) -> bool:
-    """Whether the middle frame was late by a good part of what the last was; live frames do not tell."""
+    """Return whether the median lateness is a good part of the maximum; the live engine does not report it."""
     late = flow.get("pacing_error_ns") or {}
     return not late.get("max") or late.get("p50", 0) >= EVEN * late["max"]
 
 
 def missed_by(flow: dict[str, Any]) -> float:
-    """How far one sender was from its load, as a share of it."""
+    """Return the relative deviation of one sender from its load."""
     left_out = 1 - flow["sent"] / flow["asked"] if flow["asked"] else 0.0
     intended, achieved = flow["intended_pps"], flow["achieved_pps"]
     off = abs(achieved / intended - 1) if intended and achieved else 0.0
@@ -457,13 +461,13 @@ def missed_by(flow: dict[str, Any]) -> float:
 
 
 def is_late(flow: dict[str, Any], quantile: str, duration_ns: int) -> bool:
-    """Whether a sender stood still: what it then catches up with is a burst, and not the stream that was asked."""
+    """Return whether a sender stalled: it then catches up by a burst, which is not the requested stream."""
     late_ns = (flow.get("pacing_error_ns") or {}).get(quantile) or 0
     return bool(late_ns > max(LEAST_LATE_NS[quantile], MISSED * duration_ns))
 
 
 def span_seconds(flows: Sequence[dict[str, Any]], counted: str = "sent") -> float:
-    """From the first frame of any flow to the last, and one more gap, so that a rate counts every frame."""
+    """Return the time from the first frame of any flow to the last, plus one interval: rates count all frames."""
     first: list[int] = [flow["first_ns"] for flow in flows if flow.get("first_ns") is not None]
     last: list[int] = [flow["last_ns"] for flow in flows if flow.get("last_ns") is not None]
     frames: int = sum(flow[counted] for flow in flows)

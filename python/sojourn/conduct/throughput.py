@@ -1,7 +1,7 @@
-"""What the tester can do over the baseline, and what a path carries: the limits that loads are shares of.
+"""The tester's limits on the direct link, and the throughput of paths, of which loads are shares.
 
-The tester is qualified first: minimum delay, pacing error and zero-loss rate, for each engine and size. So a result
-near the tester's own limit is recognised. Judges no device.
+The tester is qualified first: minimum delay, pacing error and zero-loss rate, for each engine and size. This detects
+results near the tester's own limit. Judges no device.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 FLOOD_NS = 200_000_000
 REACH_NS = 50_000_000
-"""Of a flood that asks only whether frames come through."""
+"""The duration of a flood that only tests whether frames pass."""
 
 FLOODS = 3
 CLEAN_NS = 200_000_000
 STEP = 0.93
-"""The factor from each rate to the next below it, from the maximum rate down, until the tester loses nothing."""
+"""The factor between successive rates, from the maximum rate down, until the tester loses nothing."""
 
 LEAST_SHARE = 0.1
 """A tester that loses frames at this share of its maximum rate has no zero-loss rate."""
@@ -41,18 +41,18 @@ RECEIVERS = ("live", "xdp", "packet")
 
 @dataclass
 class Limits:
-    """Measured rates of a session, each found out once."""
+    """Measured rates of a session, each measured once."""
 
     tester: Tester
     _paths: dict[tuple[str, int, str], float] = field(default_factory=dict)
     _clean: dict[tuple[str, int], float] = field(default_factory=dict)
     _whole: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest rate of any stream over the direct link of which nothing was lost, floods included."""
+    """The highest rate of any stream over the direct link without loss, floods included."""
     _flooded: dict[tuple[str, int], float] = field(default_factory=dict)
-    """The highest rate at which the tester flooded the direct link."""
+    """The highest rate of a flood on the direct link."""
 
     def note(self, outcome: Outcome) -> Outcome:
-        """Learn from a stream of one sender over the direct link what the tester can do at least."""
+        """Record a stream of one sender over the direct link as a lower limit of the tester."""
         key = (outcome.trial.factors.engine, outcome.trial.factors.frame_bytes)
         if outcome.trial.path == DIRECT and outcome.trial.factors.senders == 1 and outcome.frames_sent:
             if outcome.lost == 0 and (not outcome.missed or outcome.short):
@@ -62,15 +62,15 @@ class Limits:
         return outcome
 
     def is_beyond(self, rate_pps: float | None, frame_bytes: int, engine: str) -> bool:
-        """Whether a rate lies above all that the tester was found to send: trying again would not make it."""
+        """Return whether a rate is above all rates that the tester has sent: a further attempt would not reach it."""
         return rate_pps is not None and rate_pps > self._flooded.get((engine, frame_bytes), float("inf"))
 
     def whole_pps(self, frame_bytes: int, engine: str) -> float | None:
-        """The highest rate that was seen sent and received whole on the direct link so far."""
+        """Return the highest rate that was sent and received without loss on the direct link so far."""
         return self._whole.get((engine, frame_bytes))
 
     def path_pps(self, path: str, frame_bytes: int, engine: str = "auto") -> float:
-        """Frames per second that a path lets through when it is flooded: the median of a few short floods."""
+        """Return the frames per second that a path carries when flooded: the median of a few short floods."""
         key = (path, frame_bytes, engine)
         if key not in self._paths:
             outcomes = [self.flood(path, frame_bytes, engine) for _ in range(FLOODS)]
@@ -84,11 +84,11 @@ class Limits:
         return self._paths[key]
 
     def path_sent_pps(self, path: str, frame_bytes: int, engine: str = "auto") -> float:
-        """Frames per second that the tester sends into a path when nothing paces it: the rate of its bursts."""
+        """Return the frames per second that the tester sends into a path without pacing: the rate of its bursts."""
         return statistics.median(self.flood(path, frame_bytes, engine).sent_pps for _ in range(FLOODS))
 
     def flood(self, path: str, frame_bytes: int, engine: str = "auto", duration_ns: int = FLOOD_NS) -> Outcome:
-        """One short flood."""
+        """Run one short flood."""
         factors = plain(self.tester.session.plan, engine, frame_bytes, "flood")
         trial = self._qualifying(path, factors, duration_ns)
         return self.note(self.tester.once(self.tester.asked(trial, None)))
@@ -98,7 +98,7 @@ class Limits:
                      own_link=True)  # fmt: skip
 
     def clean_pps(self, frame_bytes: int, engine: str = "auto") -> float:
-        """The highest rate at which the tester sends what it is asked, and receives all of it, on the direct link."""
+        """Return the highest rate that the tester sends as requested and receives without loss on the direct link."""
         key = (engine, frame_bytes)
         if key not in self._clean:
             self._clean[key] = self._find_clean(frame_bytes, engine)
@@ -126,7 +126,7 @@ class Limits:
 
 
 def plain(plan: Plan, engine: str, frame_bytes: int, schedule: str) -> Factors:
-    """One sender to one receiver, with nothing beside them."""
+    """Return factors of one sender and one receiver, without a load."""
     tagged = plan.stream.vlan is not None
     return Factors(
         engine=engine,
@@ -146,7 +146,7 @@ def plain(plan: Plan, engine: str, frame_bytes: int, schedule: str) -> Factors:
 
 
 def choose_engines(tester: Tester) -> Engines:
-    """The pair of engines that moves most over the direct link, where the method needs speed; else the plain one."""
+    """Return the pair of engines with the highest rate on the direct link if the method needs it, or the plain one."""
     session = tester.session
     if session.site.simulated:
         return Engines("sim", "sim")
@@ -164,7 +164,7 @@ def choose_engines(tester: Tester) -> Engines:
         except (MachineError, RequestError) as error:
             refused[f"{pair.send} to {pair.receive}"] = str(error)
         if pair.send == "live" and pair in found:
-            break  # nothing else comes near
+            break  # no other engine is nearly as fast
     if not found:
         raise MachineError(f"no engine works here: {'; '.join(refused.values())}")
     best = max(found, key=lambda pair: found[pair])
@@ -174,7 +174,7 @@ def choose_engines(tester: Tester) -> Engines:
 
 
 def candidates(plan: Plan) -> list[Engines]:
-    """The pairs to try: live frames only where one sender sends them evenly or as a flood, and untagged."""
+    """Return the pairs to try: the live engine only for untagged streams of one sender, regular or at maximum rate."""
     cells, others = stream_cells(plan), [Engines(send, receive) for receive, send in product(RECEIVERS, SENDERS)]
     plain_enough = plan.stream.vlan is None and plan.stream.pcp is None and all(
         cell.senders == 1 and cell.kind == "one-way" and cell.schedule in ("flood", "regular") for cell in cells
@@ -183,7 +183,7 @@ def candidates(plan: Plan) -> list[Engines]:
 
 
 def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
-    """True, once frames come through every path: live ones only where its ports poll; all paths are prepared alike."""
+    """Return whether frames pass every path; the live engine needs ports that poll, so all paths are prepared alike."""
     if pair.send != "live":
         return True
     links = tester.session.site.bed.topology.links
@@ -198,7 +198,7 @@ def reaches_all(tester: Tester, pair: Engines, frame_bytes: int) -> bool:
 
 
 def qualify(limits: Limits) -> None:
-    """Minimum delay, pacing error, maximum and zero-loss rate of the tester over the baseline, by engine and size."""
+    """Measure the tester on the direct link: minimum delay, pacing error, maximum and zero-loss rate."""
     tester = limits.tester
     outcomes: dict[tuple[str, int], list[Outcome]] = {}
     for trial in qualify_trials(tester.session.plan):
@@ -212,7 +212,7 @@ def qualify(limits: Limits) -> None:
 
 
 def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
-    """The tester's zero-loss rate, where the method goes near it; or why there is none."""
+    """Return the tester's zero-loss rate if the method needs high rates; or why there is none."""
     if not limits.tester.floods:
         return {"clean_pps": limits.whole_pps(frame_bytes, engine)}
     try:
@@ -222,13 +222,13 @@ def clean(limits: Limits, frame_bytes: int, engine: str) -> dict[str, Any]:
 
 
 def engines_of(tester: Tester, engine: str) -> dict[str, str]:
-    """What sends and receives where this engine is asked."""
+    """Return the sending and receiving engines for this engine of the plan."""
     auto = tester.engines if engine == "auto" else Engines(engine, engine)
     return {"send_engine": auto.send, "receive_engine": auto.receive}
 
 
 def qualities(found: list[Outcome], *, one_clock: bool) -> dict[str, Any]:
-    """The tester's own figures, from the least load to the flood; no delay between clocks that were not joined."""
+    """Return the tester's own figures; without a delay between clocks whose offset is not measured."""
     paced = [one for one in found if one.rate_pps is not None]
     floods = [one for one in found if one.rate_pps is None]
     least = min(paced, key=lambda one: one.rate_pps or 0.0, default=None) if one_clock else None
@@ -242,7 +242,7 @@ def qualities(found: list[Outcome], *, one_clock: bool) -> dict[str, Any]:
 
 
 def pacing(outcome: Outcome) -> dict[str, Any]:
-    """How true the departures of one stream were."""
+    """Return the pacing figures of one stream."""
     flow = outcome.sent[0]
     return {
         "rate_pps": outcome.rate_pps,

@@ -1,9 +1,8 @@
-"""Whether another session is measured, where a plan goes on until its headline's interval is narrow (`study.until`)
-or a time is used up (`study.budget`).
+"""Decide whether another session is measured, for a plan that ends with a narrow interval or a time budget.
 
-After each session a program of the analysis looks at the run folder (`sojourn.analysis.look`), for nothing that
-measures understands records. What it says is logged, so that a run that was interrupted goes on by the same rule.
-Two more things end a run: its budget of time, and the number of sessions that it may have.
+These are `study.until` and `study.budget`. After each session a program of the analysis evaluates the run folder
+(`sojourn.analysis.look`), because measuring code does not interpret records. The results are logged, so that a resumed
+run follows the same rule. Two more limits end a run: its time budget, and its maximum number of sessions.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 End = Literal["interval", "budget", "sessions"]
 
 PATIENCE_S = 600.0
-"""A look that takes longer is given up, and the next session is measured."""
+"""The time limit of an evaluation; without its result, the next session is measured."""
 
 REASONS: dict[End, str] = {
     "interval": "its headline's interval was narrow enough",
@@ -47,7 +46,7 @@ REASONS: dict[End, str] = {
 
 @dataclass
 class Until:
-    """The looks at one run, and the time that it has taken."""
+    """The interim evaluations of one run, and its time so far."""
 
     plan: Plan
     folder: RunFolder
@@ -55,9 +54,9 @@ class Until:
     screen: Screen
     _began: float = field(default_factory=time.monotonic)
     _sessions: int = 0
-    """Of this process."""
+    """The sessions of this process."""
     _before_s: float = 0.0
-    """What the run had taken before this process."""
+    """The run's time before this process."""
 
     def __post_init__(self) -> None:
         last = self._last_look()
@@ -69,19 +68,19 @@ class Until:
         return self.plan.study.until is not None or self.plan.study.budget_ns is not None
 
     def has_ended(self) -> End | None:
-        """Why no session is measured at all: the last look of a run that was interrupted just then has ended it."""
+        """Return why no session is measured at all: the last evaluation before an interruption ended the run."""
         end: End | None = self._last_look().get("ends") if self.is_asked else None
         return end if end in REASONS and not self.has_stopped else None
 
     @property
     def has_stopped(self) -> bool:
-        """Whether the run has told its end: what it still owes are blocks that it lost."""
+        """Whether the end of the run is logged: remaining trials are blocks that it lost."""
         return bool(read_log(self.folder.log, {"stopped"}))
 
     def after_session(self, done: int, parts: int) -> End | None:
-        """Look at the run after a session; why it ends now, or None where it goes on.
+        """Evaluate the run after a session; return why it ends now, or None if it goes on.
 
-        `done` is how many of the run's trials are measured, `parts` how many sessions it has had.
+        `done` is the number of measured trials of the run, `parts` the number of its sessions.
         """
         if self.has_stopped:
             return None
@@ -105,11 +104,11 @@ class Until:
 
     @property
     def _is_looked_at(self) -> bool:
-        """Whether what the records say is wanted: a budget alone asks for no interval."""
+        """Whether the records are evaluated: a budget alone needs no interval."""
         return self.plan.study.until is not None or self.screen.on_doubt is not None
 
     def stop(self, end: End, trials: Sequence[Trial[Any]], done: int) -> None:
-        """Let the effective plan ask for what was measured, and log why the run ends."""
+        """Shorten the effective plan to what was measured, and log why the run ends."""
         name, key = rounds_key(self.plan)
         asked = getattr(self.plan.sections[name], key)
         begun = begun_trials(read_log(self.folder.log, TOLD))  # what was lost is owed, and its round was begun
@@ -131,7 +130,7 @@ class Until:
         return "budget" if budget is not None and spent + self._session_s() > budget / 1e9 else None
 
     def _session_s(self) -> float:
-        """How long a session takes, its look included: the mean of those of this process."""
+        """The mean duration of this process's sessions, evaluation included."""
         return (time.monotonic() - self._began) / self._sessions
 
     def _last_look(self) -> dict[str, Any]:
@@ -140,7 +139,7 @@ class Until:
 
 
 def look(folder: RunFolder) -> dict[str, Any]:
-    """What the analysis says of the run so far; a problem where it cannot say anything."""
+    """Return the interim result of the analysis; a `problem` if there is none."""
     argv = [sys.executable, "-P", "-m", "sojourn.analysis.look", str(folder.path.resolve())]
     try:
         ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
@@ -156,7 +155,7 @@ def look(folder: RunFolder) -> dict[str, Any]:
 
 
 def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spent_s: float) -> str:
-    """The interval now, and how many sessions and how much time its width asks for, as a line for the screen."""
+    """Return the present interval, and the sessions and time that its target needs, as a line for the screen."""
     budget = plan.study.budget_ns
     if plan.study.until is None:
         left_s = max(0.0, (budget or 0) / 1e9 - spent_s)
@@ -177,12 +176,12 @@ def forecast(told: dict[str, Any], plan: Plan, parts: int, session_s: float, spe
 
 
 def several(count: int, what: str = "session") -> str:
-    """So many of them."""
+    """Return a count with its noun in the singular or plural."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def in_time(seconds: float) -> str:
-    """A time as a person says it."""
+    """Return a time in a suitable unit."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,7 +1,6 @@
-"""What others read: a log of TCP's state as SIFTR's text, CSV, Parquet, JSON lines, qlog, or comments in a capture.
+"""Export of a log of TCP's state: SIFTR's text, CSV, Parquet, JSON lines, qlog, or comments in a capture.
 
-It reads a log's folder and nothing else, and writes one file. It judges nothing that it reads, and keeps no number to
-itself: what a format cannot say is listed in `Told`.
+Reads only the folder of a log, and writes one file. Judges nothing; `Told` lists what a format cannot express.
 """
 
 from sojourn.export.convert import FORMATS, Request, convert

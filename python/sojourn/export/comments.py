@@ -1,8 +1,8 @@
 """Comments in a capture: TCP's state at each packet, from a log of the same packets.
 
-A sample belongs to at most one captured packet and a packet to at most one sample of each direction: `matched` pairs
-those that agree in both ends, sequence and acknowledgement number, flags, length and IP identification. Where TCP hands
-down a super-packet and its segments are captured one by one, `segments_of` gives each the sample of the whole. On a
+A sample belongs to at most one captured packet, and a packet to at most one sample of each direction. `matched` pairs
+those with equal endpoints, sequence and acknowledgement number, flags, length and IP identification. Where TCP passes
+down a super-packet and its segments are captured separately, `segments_of` gives each the sample of the whole. On
 loopback, or between two namespaces, a packet has two samples, sent and received: its comment has both.
 """
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from sojourn.export.output import Told
 
 TOLERANCE_NS = 4_000_000_000
-"""How far apart in time the two sights of a packet may be: a host's first packet waits up to three seconds, the three
-tries of neighbour discovery or ARP, until the link-layer address of its destination is known."""
+"""The greatest time between the two sightings of a packet: a host's first packet waits up to three seconds (three tries
+of neighbour discovery or ARP) until the link-layer address of its destination is known."""
 
 LAST_NS = 2**62
-"""In the year 2116: what a damaged capture has beyond is no time at which anything was logged."""
+"""In the year 2116: a damaged capture may have later times, at which nothing was logged."""
 
 INFINITE = 0x7FFF_FFFF
 BUCKET_BITS = 13
-"""Segments look for their super-packet among those that have bytes in the same 8 KiB of sequence numbers."""
+"""Segments are matched to super-packets with bytes in the same 8 KiB of sequence numbers."""
 
 KEYS = ("source", "sport", "destination", "dport", "seq", "ack", "flags12", "payload_bytes", "ip_id")
 ENDS = KEYS[:4]
@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 def write_comments(log: TcpLog, capture: Path, file: BinaryIO, told: Told) -> None:
-    """Write the capture anew with a comment to each packet that the log has, too."""
+    """Copy the capture, and add a comment to each packet that the log has too."""
     packets, others = _packets(capture)
     found = _found(log, packets)
     if not found.comments:
@@ -64,21 +64,21 @@ def write_comments(log: TcpLog, capture: Path, file: BinaryIO, told: Told) -> No
 
 @dataclass(frozen=True)
 class _Found:
-    """The comment of each packet by its place, and how many samples have packets."""
+    """The comment of each packet by its index, and how many samples have packets."""
 
     comments: dict[int, str]
     logged: int
     whole: int
-    """Samples whose packet was captured as it was logged."""
+    """Samples whose packet was captured as logged."""
     split: int
-    """Samples of super-packets that were captured in segments."""
+    """Samples of super-packets that were captured as segments."""
     segments: int
-    """Those segments."""
+    """The number of those segments."""
     doubly: int
-    """Packets with a sample where they were sent and one where they were received."""
+    """Packets with two samples: where they were sent and where they were received."""
 
     def sentences(self, capture: Path, packets: int) -> list[str]:
-        """What was found, in sums that hold: every packet and every sample is in exactly one number."""
+        """Return the counts as sentences: every packet and every sample is in exactly one of them."""
         rest = self.logged - self.whole - self.split
         found = len(self.comments)
         whole = f"{self.whole} are in the capture as they were logged"
@@ -94,7 +94,7 @@ class _Found:
 
 
 def _nothing_common(log: TcpLog, capture: Path, packets: pl.DataFrame) -> str:
-    """Why no packet of the capture can be found in the log."""
+    """Return why no packet of the capture is in the log."""
     if packets.is_empty():
         return f"{capture} has no TCP packet"
     ends = log.flows.select(pl.col("local_address").map_elements(_digits, return_dtype=pl.String).alias("local"))
@@ -110,7 +110,7 @@ def _nothing_common(log: TcpLog, capture: Path, packets: pl.DataFrame) -> str:
 
 
 def _packets(capture: Path) -> tuple[pl.DataFrame, int]:
-    """The TCP packets of a capture: their place in it, their time and what they are known by; and how many others."""
+    """Return the TCP packets of a capture, with index, time and identifying fields; and the number of other packets."""
     rows: list[tuple[object, ...]] = []
     number = 0
     for block in read_capture(capture):
@@ -126,7 +126,7 @@ def _packets(capture: Path) -> tuple[pl.DataFrame, int]:
 
 
 def _found(log: TcpLog, packets: pl.DataFrame) -> _Found:
-    """Find the packets' samples, and word the comments."""
+    """Find the packets' samples, and write the comments."""
     samples = _sampled(log)
     whole, parts = [], []
     for point in ("out", "in"):
@@ -148,7 +148,7 @@ def _found(log: TcpLog, packets: pl.DataFrame) -> _Found:
 
 
 def _texts(log: TcpLog, found: pl.DataFrame) -> dict[int, str]:
-    """The comment of each place."""
+    """Return the comment of each packet, by index."""
     lines = []
     row = 0
     for frame in log.in_order(COLUMNS):
@@ -158,14 +158,14 @@ def _texts(log: TcpLog, found: pl.DataFrame) -> dict[int, str]:
         lines.append(wanted.select("place", "point", "comment"))
     if not lines:
         return {}
-    # Sent before received.
+    # The sample of sending comes before that of receiving.
     joined = pl.concat(lines).sort("place", "point", descending=[False, True]).group_by("place", maintain_order=True)
     texts = joined.agg(pl.col("comment").str.join("\n"))
     return dict(zip(texts["place"], texts["comment"], strict=True))
 
 
 def _sampled(log: TcpLog) -> pl.DataFrame:
-    """The logged packets in the order of time: which sample of the log each is, and what it is known by."""
+    """Return the logged packets in the order of time, with their row in the log and their identifying fields."""
     ends = _ends(log.flows)
     texts = {"point", "source", "destination"}
     names = ("row", "point", "utc_ns", "segments", *KEYS)
@@ -181,9 +181,10 @@ def _sampled(log: TcpLog) -> pl.DataFrame:
 
 
 def matched(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """Pair packets with samples of one direction, one to one: place and row.
+    """Pair packets with samples of one direction, one to one; return place and row.
 
-    As many packets of one kind as samples: in their order. Otherwise the nearest in time have each other first.
+    Where both sides have equally many with the same fields, they are paired in order; otherwise the nearest in time
+    first.
     """
     digest = pl.struct(KEYS).hash().alias("same")
     packets, samples = (one.sort("utc_ns").with_columns(digest) for one in (packets, samples))
@@ -199,7 +200,7 @@ def matched(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _nearest(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """Of each sample that is the nearest to some packets of its kind, the pair with the nearest of them."""
+    """Return for each sample that is the nearest to some equal packets its pair with the nearest of them."""
     near = packets.select("place", "utc_ns", "same").join_asof(
         samples.select("row", "same", "utc_ns", pl.col("utc_ns").alias("at")),
         on="utc_ns",
@@ -213,10 +214,10 @@ def _nearest(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def segments_of(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """Give packets with data the sample of the super-packet that holds their bytes: place, row and which part it is.
+    """Give each packet with data the sample of the super-packet that holds its bytes; return place, row and the part.
 
-    IP identifications of segments count up from the super-packet's, where there are any; flags may differ, because
-    only the last segment has PSH and FIN, and only the first CWR.
+    IP identifications of segments, if used, count up from the super-packet's. Flags may differ: only the last segment
+    has PSH and FIN, and only the first has CWR.
     """
     first, last = pl.col("seq"), (pl.col("seq") + pl.col("payload_bytes") - 1).clip(pl.col("seq"))
     in_bucket = (pl.col("bucket") % (1 << 32 - BUCKET_BITS)).alias("bucket")
@@ -232,7 +233,7 @@ def segments_of(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
         ((pl.col("ip_id") - pl.col("ip_id_right")) % (1 << 16)).alias("turn"),
         (pl.col("utc_ns") - pl.col("utc_ns_right")).abs().alias("apart"),
     )
-    # An identification of 0 in both: IPv6, or a sender that gives none.
+    # Identification 0 in both: IPv6, or a sender that sets none.
     is_next = (pl.col("ip_id") == 0) & (pl.col("ip_id_right") == 0) | (pl.col("turn") < pl.col("segments"))
     is_within = pl.col("offset") + pl.col("payload_bytes") <= pl.col("payload_bytes_right")
     fitting = pairs.filter(is_next & is_within & (pl.col("apart") <= TOLERANCE_NS)).sort("apart", "place")
@@ -249,7 +250,7 @@ def segments_of(packets: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ends(flows: pl.DataFrame) -> pl.DataFrame:
-    """Addresses as their bytes in hexadecimal digits: one spelling for each."""
+    """Return addresses as hexadecimal digits, which are unique."""
     addresses = (
         pl.col(f"{side}_address").map_elements(_digits, return_dtype=pl.String).alias(side)
         for side in ("local", "remote")
@@ -262,7 +263,7 @@ def _digits(address: str) -> str:
 
 
 def _wire() -> list[pl.Expr]:
-    """Source and destination as in the packet."""
+    """Return source and destination as in the packet."""
     is_out = pl.col("point") == "out"
     return [
         pl.when(is_out).then("local").otherwise("remote").alias("source"),
@@ -280,7 +281,7 @@ def _when(log: TcpLog) -> list[pl.Expr]:
 
 
 def _comment() -> pl.Expr:
-    """One line: what is known of the moment; what is null is left out."""
+    """Return one line with the known state; null values are left out."""
     mss = pl.col("mss_bytes").cast(pl.Int64)
     threshold = pl.col("snd_ssthresh")
     parts = {

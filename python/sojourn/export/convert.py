@@ -22,12 +22,12 @@ FORMATS = {
     "qlog": "tcplog.qlog",
     "pcapng": "tcplog.pcapng",
 }
-"""Every format, and the name of its file in the log's folder."""
+"""Every format, and the default name of its file in the log's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: a log, a format, and where it goes (`-` is standard output; by default in the log's folder)."""
+    """A request: the log, the format, and the output (`-`: standard output; default: in the log's folder)."""
 
     log: Path
     to: str
@@ -37,13 +37,13 @@ class Request:
     all_states: bool = False
     force: bool = False
     per_flow: Path | None = None
-    """A new folder for a file a flow, in place of `output`."""
+    """A new folder with one file per flow, instead of `output`."""
     flow_hashes: bool = False
-    """With siftr: a hash as the flow's id, in place of its number."""
+    """For siftr: the flow's id is a hash instead of its number."""
 
 
 def convert(request: Request) -> Told:
-    """Convert; nothing is written where the request is wrong."""
+    """Convert the log; write nothing where the request is wrong."""
     if request.to not in FORMATS:
         meant = did_you_mean(request.to, FORMATS)
         raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}{meant}")
@@ -71,7 +71,7 @@ def convert(request: Request) -> Told:
 
 
 def _per_flow(request: Request, folder: Path) -> Told:
-    """A file a flow."""
+    """Convert to one file per flow."""
     from sojourn.export.per_flow import convert_per_flow
 
     if request.output is not None or request.capture is not None:
@@ -82,7 +82,7 @@ def _per_flow(request: Request, folder: Path) -> Told:
 
 
 def _nothing(request: Request, log: TcpLog, told: Told) -> str:
-    """Why no record came of a log that is whole."""
+    """Return why a complete log gave no record."""
     chosen = request.chosen
     if not any(
         frame.height for frame in TcpLog.open(request.log, Chosen(who=chosen.who, block=chosen.block)).batches()
@@ -95,7 +95,7 @@ def _nothing(request: Request, log: TcpLog, told: Told) -> str:
 
 
 def _write(request: Request, log: TcpLog, file: BinaryIO, told: Told) -> None:
-    """Each format is imported when it is asked for."""
+    """Write the requested format; its module is imported only then."""
     if request.to.startswith("siftr"):
         from sojourn.export.siftr import Version, write_siftr
 

@@ -1,4 +1,4 @@
-"""The hash of a connection: made of its ends alone, so that it is the same in every log, and at both ends."""
+"""The hash of a connection, from its endpoints alone: it is the same in every log, and at both ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def hash_of(log: Path, ends: Mapping[str, Any]) -> str:
-    """The same of a flow of a log, which may be damaged."""
+    """Return the hash of a log's flow; RequestError where the log is damaged."""
     try:
         return flow_hash(ends)
     except (ValueError, TypeError, OverflowError):
@@ -22,7 +22,7 @@ def hash_of(log: Path, ends: Mapping[str, Any]) -> str:
 
 
 def flow_hash(ends: Mapping[str, Any]) -> str:
-    """Eight hexadecimal digits of a connection: of its addresses and ports, whichever end is asked."""
+    """Return eight hexadecimal digits from a connection's addresses and ports; the same from either end."""
     sides = [
         ipaddress.ip_address(ends[f"{side}_address"]).packed + int(ends[f"{side}_port"]).to_bytes(2, "big")
         for side in ("local", "remote")

@@ -1,7 +1,7 @@
-"""Round-trip times as a log of HdrHistogram (format 1.3): a histogram a block, tagged with its path and cell, in ns.
+"""Round-trip times as an HdrHistogram log (format 1.3): one histogram per block in ns, tagged with path and cell.
 
-What a histogram cannot hold is said in comments: probes without an answer. Values are exact to three digits, as
-HdrHistogram has them; the warm-up and blocks that the run lost are left out, as in every figure.
+Lost probes are reported in comments, as a histogram cannot hold them. Values have three significant digits, as usual
+for HdrHistogram. The warm-up and blocks that the run lost are left out, as in every figure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 MOST_NS = 3_600_000_000_000
-"""An hour: no probe waits so long."""
+"""One hour: no probe waits so long."""
 
 DIGITS = 3
 HEAD = "#[Histogram log format version 1.3]\n"
@@ -31,7 +31,7 @@ LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed
 
 
 def hdr_log(folder: RunFolder) -> str:
-    """The whole log of one run."""
+    """Return the log of one run."""
     try:
         from hdrh.histogram import HdrHistogram
     except ImportError as error:
@@ -42,7 +42,7 @@ def hdr_log(folder: RunFolder) -> str:
     lines = [HEAD, f"#[Round-trip times in ns of {_word(folder.path.resolve().name)}, a histogram a block]\n"]
     blocks = run.measured.sort("departure_ns").partition_by("block", maintain_order=True)
     begin_ns = min(int(one["departure_ns"][0]) for one in blocks)
-    since = f"{begin_ns / 1e9:.9f} (seconds, clock {_word(run.clock)})"  # as are the times of lines
+    since = f"{begin_ns / 1e9:.9f} (seconds, clock {_word(run.clock)})"  # the same base as the times of the lines
     lines += [f"#[StartTime: {since}]\n", f"#[BaseTime: {since}]\n", LEGEND]
     for block in blocks:
         lines += _block(block, begin_ns, HdrHistogram(1, MOST_NS, DIGITS))
@@ -50,7 +50,7 @@ def hdr_log(folder: RunFolder) -> str:
 
 
 def _block(probes: pl.DataFrame, begin_ns: int, histogram: Any) -> Iterator[str]:
-    """A line for the block, and one before it where probes were lost."""
+    """Return the block's line, preceded by a comment where probes were lost."""
     tag = _word(f"{probes['device'][0]}/{probes['instance'][0]}.cell{probes['cell'][0]}")
     times = probes["rtt"].drop_nulls().to_numpy()
     for value, count in zip(*np.unique(np.clip(times, 1, MOST_NS), return_counts=True), strict=True):
@@ -65,5 +65,5 @@ def _block(probes: pl.DataFrame, begin_ns: int, histogram: Any) -> Iterator[str]
 
 
 def _word(words: str) -> str:
-    """A name without what a log's line is parted by."""
+    """Return a name without the characters that separate fields of the log."""
     return re.sub(r"[^\w./:+-]", "_", words)

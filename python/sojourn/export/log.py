@@ -1,8 +1,8 @@
-"""Reads the folder of a log of TCP's state, batch by batch, so that a log may be larger than memory.
+"""Read the folder of a log of TCP's state, batch by batch, so that a log may be larger than memory.
 
-A folder is what `sojourn tcplog run --out` wrote, or a run folder of a study. Samples come in batches as they lie in
-the files, or in the order of time; rings of several CPUs are drained one after the other, so that a file is in order
-but for the time between two drains. What a cut file had before its cut is read; `TcpLog.cut` tells of it.
+The folder is the output of `sojourn tcplog run --out`, or a run folder of a study. Samples come in batches in the order
+of the files, or in the order of time. The rings of several CPUs are drained one after the other, so a file is in order
+except within the time between two drains. The records before a truncation are read; `TcpLog.cut` names the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NS = 1_000_000_000
 TAI_MINUS_UTC_S = 37
-"""Since 2017; what a header says goes before."""
+"""The value since 2017; a header's value overrides it."""
 
 CHUNK_ROWS = 262_144
 NEVER_NS = 2**63 - 1
@@ -35,7 +35,7 @@ NEVER_NS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which samples are wanted: flows, a span in ns after the log's start, and of a run folder who and block."""
+    """The selected samples: flows, a span in ns after the log's start and, of a run folder, who and block."""
 
     flows: frozenset[int] | None = None
     since_ns: int | None = None
@@ -45,13 +45,13 @@ class Chosen:
 
     @property
     def in_time(self) -> bool:
-        """Whether times leave something out."""
+        """Whether a span of time is selected."""
         return self.since_ns is not None or self.until_ns is not None
 
 
 @dataclass
 class TcpLog:
-    """An open log: its header and footer as they are, empty where there are none, and its tables."""
+    """An open log: header and footer as they are (empty where missing), and its tables."""
 
     path: Path
     records: Path
@@ -59,11 +59,11 @@ class TcpLog:
     footer: dict[str, Any]
     chosen: Chosen = field(default_factory=Chosen)
     cut: list[str] = field(default_factory=list)
-    """The files that lack their end."""
+    """The truncated files."""
 
     @classmethod
     def open(cls, path: Path, chosen: Chosen | None = None) -> TcpLog:
-        """The log in `path`; a sentence where there is none."""
+        """Open the log in `path`; RequestError where there is none."""
         if not path.is_dir():
             raise RequestError(f"{path} is no folder: name the one that `sojourn tcplog run --out` wrote")
         records = path / "records" if (path / "records").is_dir() else path
@@ -76,19 +76,19 @@ class TcpLog:
 
     @property
     def flows(self) -> pl.DataFrame:
-        """The wanted flows, a row each."""
+        """The selected flows, one row each."""
         return self._small("tcp_flows").sort("flow")
 
     @property
     def logged_flows(self) -> pl.DataFrame:
-        """The flows without those of which nothing was to be logged, and nothing was."""
+        """The selected flows without those that were excluded from logging and have no logged packet."""
         account = self._small("tcp_account", by_flow=False)
         logged = account.filter(pl.col("disposition") == "logged", pl.col("packets") > 0)["flow"].drop_nulls().unique()
         return self.flows.filter(pl.col("wanted") | pl.col("flow").is_in(logged.implode()))
 
     @property
     def account(self) -> pl.DataFrame:
-        """How many packets met each disposition: of the wanted flows, or of all packets, also those of no flow."""
+        """Packets by disposition: of the selected flows, or of all packets, including those of no flow."""
         account = self._small("tcp_account", by_flow=False)
         if self.chosen.flows is None:
             return account.filter(pl.col("flow").is_null())
@@ -96,12 +96,12 @@ class TcpLog:
 
     @property
     def account_of_flows(self) -> pl.DataFrame:
-        """The same of each wanted flow."""
+        """Packets by disposition, of each selected flow."""
         return self._small("tcp_account").drop_nulls("flow")
 
     @property
     def gaps(self) -> pl.DataFrame:
-        """Where records are missing: of all flows, for nobody knows whose they were."""
+        """Where records are missing: of all flows, as their flows are unknown."""
         return self._small("tcp_gaps", by_flow=False)
 
     @property
@@ -115,7 +115,7 @@ class TcpLog:
 
     @property
     def minus_utc_ns(self) -> int:
-        """What is to be taken off a sample's time for UTC."""
+        """The offset to subtract from a sample's time for UTC."""
         tai = int(self.header.get("tai_minus_utc_s", self._of_bed)) * NS
         if self.header.get("clock", "TAI") == "MONOTONIC":
             return tai - int(self.header.get("tai_minus_monotonic_ns", 0))
@@ -123,12 +123,12 @@ class TcpLog:
 
     @cached_property
     def _of_bed(self) -> int:
-        """What a study found that its machine's CLOCK_TAI is ahead: many have never set it, and it is none there."""
+        """The study's reading of TAI minus UTC of its machine: many machines never set it, so that it is 0."""
         clocks = read_bed(self.path / "bed.json").get("stable", {}).get("machine", {}).get("clocks", {})
         return int(clocks.get("tai_minus_utc_s", TAI_MINUS_UTC_S))
 
     def nothing_logged(self) -> str:
-        """Why a log has no sample: how many flows were seen, and what says what became of their packets."""
+        """Return why a log has no sample: how many flows were seen, and which command shows the dispositions."""
         seen = self.flows.height
         flows = f"{seen} flow{'s' * (seen != 1)} seen, of which nothing was logged" if seen else "no flow was seen"
         return (
@@ -136,15 +136,16 @@ class TcpLog:
         )
 
     def absent(self, columns: Collection[str]) -> list[str]:
-        """Which of these columns are null in every row: the log's kernel lacks them, or nobody asked for them."""
+        """Return which of these columns are null in every row: the log's kernel lacks them, or they were not
+        requested."""
         return [name for name in self.header.get("absent", []) if name in columns]
 
     def unasked(self, columns: Collection[str]) -> list[str]:
-        """Which of these columns nobody asked for (`--fields`)."""
+        """Return which of these columns were not requested (`--fields`)."""
         return unasked_of(self.header, columns)
 
     def require(self, columns: Collection[str], what: str) -> None:
-        """Refuse to make of a log with fewer fields what needs these columns."""
+        """Raise RequestError if the log lacks any of these columns, which `what` needs."""
         if missing := self.unasked(columns):
             words = fields_of(self.header)
             raise RequestError(
@@ -153,11 +154,11 @@ class TcpLog:
             )
 
     def batches(self, columns: Collection[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The wanted samples as they lie in the files; only these columns, where given."""
+        """Return the selected samples in the order of the files; only these columns, where given."""
         yield from (frame for _, frame in self._wanted_of_chunks(columns) if frame.height)
 
     def in_order(self, columns: Collection[str] | None = None) -> Iterator[pl.DataFrame]:
-        """The same in the order of time. Times are read first: what is older than all that is to come is ready."""
+        """Return the same in the order of time. Times are read first: samples older than all later ones are ready."""
         ends = self._least_to_come()
         waiting: pl.DataFrame | None = None
         for place, frame in self._wanted_of_chunks(None if columns is None else {*columns, "time_ns"}):
@@ -171,7 +172,7 @@ class TcpLog:
             yield waiting
 
     def _least_to_come(self) -> list[int]:
-        """For each chunk the least time in those behind it."""
+        """Return for each chunk the least time in the later chunks."""
         least = [frame["time_ns"].min() for frame in self._chunks(["time_ns"])]
         ends, end = [], NEVER_NS
         for one in reversed(least):
@@ -187,13 +188,13 @@ class TcpLog:
             yield place, chosen.select(names)
 
     def _chunks(self, names: list[str]) -> Iterator[pl.DataFrame]:
-        """Everything in pieces that are the same each time."""
+        """Return all samples in chunks, which are the same at each call."""
         for path in self._files():
             for table in self._tables(path, names):
                 yield _plain(table, names)
 
     def _tables(self, path: Path, names: list[str]) -> Iterator[pa.Table]:
-        """A file's batches, several joined, with these columns and those that rows are chosen by."""
+        """Return a file's batches, several merged, with these columns and those needed for the selection."""
         wanted = {*names, "block", "flow", "time_ns"}
         with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
             try:
@@ -216,7 +217,7 @@ class TcpLog:
             self.cut.append(path.name)
 
     def _wanted(self) -> pl.Expr | None:
-        """What a sample has to be like; None where each is wanted."""
+        """Return the filter of the selected samples; None where all are selected."""
         asked = []
         if self.chosen.flows is not None:
             asked.append(pl.col("flow").is_in(list(self.chosen.flows)))
@@ -244,7 +245,7 @@ class TcpLog:
         return table
 
     def _choose_one(self) -> None:
-        """A run folder has several logs: one has to be named; so has a flow that is there."""
+        """Refuse an ambiguous log of a run folder, and a flow that does not exist."""
         everyone = {_who(path) for path in self.records.glob("tcp_samples-*.arrow")}
         if self.chosen.who is not None and self.chosen.who not in everyone:
             raise RequestError(f"{self.path} has no log by {self.chosen.who}: there are {', '.join(sorted(everyone))}")
@@ -274,13 +275,13 @@ NUMBERS = {
     "enable_time_secs": MOST_NS // NS, "enable_time_usecs": 10**6, "disable_time_secs": MOST_NS // NS,
     "disable_time_usecs": 10**6, "tai_minus_utc_s": 10**6, "tai_minus_monotonic_ns": MOST_NS,
 }  # fmt: skip
-"""What a header and a footer say in whole numbers, and what these are less than."""
+"""Integers of a header and a footer, and their exclusive limits."""
 
 LISTS = ("absent", "unasked", "tcp_flag_names")
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """A header or a footer, whose numbers and lists are such; one that is not there says nothing."""
+    """Return a header or a footer, with its numbers and lists checked; empty where there is no file."""
     read = _object(path)
     for name, most in NUMBERS.items():
         value = read.get(name, 0)
@@ -294,7 +295,7 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """A JSON object; none where there is no file."""
+    """Return a JSON object; empty where there is no file."""
     if not path.is_file():
         return {}
     try:
@@ -311,13 +312,13 @@ def _who(path: Path) -> str:
 
 
 def _joined(stream: pa.RecordBatchStreamReader) -> Iterator[pa.Table]:
-    """Batches of a stream, joined to many rows; what was read before a cut is given before it is raised."""
+    """Merge a stream's batches into larger tables; yield what precedes a truncation before raising its error."""
     held: list[pa.RecordBatch] = []
     cut: Exception | None = None
     while cut is None:
         try:
             batch = stream.read_next_batch()
-            batch.validate(full=True)  # what contradicts itself would end the process later
+            batch.validate(full=True)  # inconsistent buffers would crash the process later
             held.append(batch)
         except StopIteration:
             break
@@ -339,7 +340,7 @@ def _ends(path: Path) -> bool:
 
 
 def _plain(table: pa.Table, names: list[str]) -> pl.DataFrame:
-    """Polars columns of the declared types; dictionaries of strings are strings."""
+    """Convert to Polars columns of the declared types; dictionaries of strings become strings."""
     columns = [_spelled(column) for column in table.columns]
     frame = pl.from_arrow(pa.table(dict(zip(table.column_names, columns, strict=True))), rechunk=False)
     assert isinstance(frame, pl.DataFrame)
@@ -351,6 +352,6 @@ def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 
 def kind_of(name: str) -> pl.DataType:
-    """The type of a column of samples in Polars."""
+    """Return the Polars type of a column of samples."""
     kinds = {"int32": pl.Int32(), "int64": pl.Int64(), "float64": pl.Float64()}
     return kinds.get(TABLES["tcp_samples"][name].type, pl.String())

@@ -1,6 +1,6 @@
-"""Where a converted log goes: a file that was not there, or standard output; whole, or not at all.
+"""The output of a conversion: a new file or standard output; complete, or not written at all.
 
-A link is no place for one: it is refused, and one that is put there meanwhile is replaced, not followed.
+A symbolic link is refused; one that appears during the conversion is replaced, not followed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Told:
-    """What came of a conversion: where it went, how many records it has, and sentences that a person must read."""
+    """The result of a conversion: the output, the number of records, and sentences that a person must read."""
 
     where: str
     records: int = 0
     sentences: list[str] = field(default_factory=list)
     cut: bool = False
-    """Whether the log ends before its end."""
+    """Whether the log is truncated."""
 
 
 def refuse_existing(path: Path | None, *, force: bool) -> None:
-    """Say so before any work is done."""
+    """Raise RequestError before any work if the output exists."""
     if path is None or not os.path.lexists(path):
         return
-    if path.is_symlink() or not path.is_file():  # its place would be taken: of /dev/null too, by root
+    if path.is_symlink() or not path.is_file():  # root would replace even /dev/null
         raise RequestError(f"{path} is no ordinary file: give another name with -o")
     if force:
         return
@@ -45,8 +45,8 @@ def refuse_existing(path: Path | None, *, force: bool) -> None:
 
 
 def write_text(frame: pl.DataFrame, file: BinaryIO, **how: Any) -> None:
-    """Write a frame's rows as CSV without names: through memory, so that a full disk or a closed pipe is Python's own
-    error, which says what it is."""
+    """Write a frame's rows as CSV without a header, through memory: a full disk or a closed pipe then raises Python's
+    own error, which names the cause."""
     octets = io.BytesIO()
     frame.write_csv(octets, include_header=False, **how)
     file.write(octets.getbuffer())
@@ -54,7 +54,7 @@ def write_text(frame: pl.DataFrame, file: BinaryIO, **how: Any) -> None:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[BinaryIO]:
-    """The file `path`, or standard output where it is None."""
+    """Open the file `path`, or standard output where it is None."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,8 +1,8 @@
-"""A log as a folder with a file for each flow, and a list of them: `flows.csv`.
+"""Write a log as a folder with one file per flow, and their list `flows.csv`.
 
-CSV and JSON lines are divided in one pass, with one file open at a time, however many flows there are; of the other
-formats, which have a beginning and an end of their own, the log is read once for each flow. The folder is made whole,
-or not at all. A flow's hash is made of its ends alone: it is the same in every log, and at both ends of a connection.
+CSV and JSON lines are split in one pass, with one file open at a time, however many flows there are. The other formats
+have a beginning and an end: for them the log is read once for each flow. The folder is written completely or not at
+all. A flow's hash depends on its endpoints alone: it is the same in every log, and at both ends of a connection.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COLUMNS = ("file", "flow", "flow_hash", *ENDS, "records")
 
 
 def convert_per_flow(request: Request, folder: Path, suffix: str, write: Write) -> Told:
-    """Write the folder; it must not be there yet. Flows of which nothing is left by the request have no file."""
+    """Write the folder, which must not exist. Flows without selected records have no file."""
     if folder.exists() or folder.is_symlink():
         raise RequestError(f"{folder} is there already: --per-flow makes a new folder")
     if not folder.parent.is_dir():
@@ -80,7 +80,7 @@ def convert_per_flow(request: Request, folder: Path, suffix: str, write: Write) 
 
 @dataclass
 class _Found:
-    """What became of the log: records of each flow that has some, what is cut, and what a person must read."""
+    """The result: records by flow, truncated files, and sentences that a person must read."""
 
     counts: dict[int, int] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class _Found:
 
 
 class _Draft:
-    """The folder that is made: its files are opened in it, whatever lies at its name meanwhile."""
+    """The folder in the making: its files are opened by its descriptor, even if its name is replaced meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -101,7 +101,7 @@ class _Draft:
 
     @contextmanager
     def open(self, name: str, mode: Literal["ab", "wb"]) -> Iterator[BinaryIO]:
-        """Open a file of it, for the owner alone."""
+        """Open a file in it, readable only by the owner."""
 
         def within(path: str, flags: int) -> int:
             return os.open(path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self._folder)
@@ -110,11 +110,11 @@ class _Draft:
             yield file
 
     def remove(self, name: str) -> None:
-        """Remove a file of it."""
+        """Remove a file in it."""
         os.unlink(name, dir_fd=self._folder)
 
     def settle(self, parent: Path) -> None:
-        """Have all files on the disk, and give them and the folder to the user for whom root makes them."""
+        """Sync all files, and under sudo give them and the folder to the calling user."""
         for name in os.listdir(self._folder):  # noqa: PTH208 - by the descriptor
             with self.open(name, "ab") as file:
                 give_to_caller(file.fileno(), parent)
@@ -124,13 +124,13 @@ class _Draft:
 
 
 def _name(ends: Mapping[str, Any], suffix: str) -> str:
-    """As `flow-000001-10.0.0.1-40000-10.0.0.2-5201.csv`; no colon, which other systems' names cannot have."""
+    """Return a name such as `flow-000001-10.0.0.1-40000-10.0.0.2-5201.csv`; some systems allow no colon in names."""
     spelled = "-".join(str(ends[name]).replace(":", "_") for name in ENDS)
     return f"flow-{ends['flow']:06d}-{spelled}{suffix}"
 
 
 def _divide(request: Request, log: TcpLog, names: Mapping[int, str], files: _Draft, found: _Found) -> None:
-    """All flows in one pass over the log: samples of each, in the order of time."""
+    """Write all flows in one pass over the log, each in the order of time."""
     write = DIVIDED[request.to]
     for samples in tables.named(log):
         for (flow,), rows in samples.group_by("flow", maintain_order=True):
@@ -146,7 +146,7 @@ def _divide(request: Request, log: TcpLog, names: Mapping[int, str], files: _Dra
 
 
 def _each(request: Request, names: Mapping[int, str], write: Write, files: _Draft, found: _Found) -> None:
-    """The log read once for each flow."""
+    """Read the log once for each flow."""
     for flow, name in names.items():
         chosen = replace(request.chosen, flows=frozenset({flow}))
         told, log = Told(name), TcpLog.open(request.log, chosen)

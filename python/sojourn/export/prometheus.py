@@ -1,9 +1,9 @@
-"""The figures of a run as Prometheus reads them: text exposition format 0.0.4, names and base units by its conventions.
+"""Export the figures of a run for Prometheus: text exposition format 0.0.4, names and base units by its conventions.
 
-Each quantity is a gauge, `sojourn_<quantity>_<unit>`, in base units (seconds, bytes, ratios); its labels say whose
-figure it is, which statistic, and which end of the interval. It reads results.json, verdict.json and the log, and
-computes nothing. Of a run that has not ended it says so, and what its trials have said so far (`running`). A run's name
-is that of its folder, also where the folder was renamed since.
+Each quantity is a gauge, `sojourn_<quantity>_<unit>`, in base units (seconds, bytes, ratios); its labels give the path,
+the statistic, and the end of the interval. Reads results.json, verdict.json and the log, and computes nothing. A run in
+progress is reported as such, with the results of its trials so far (`running`). A run's name is that of its folder,
+even if the folder has been renamed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ UNITS = {
     "packets": ("packets", 1.0),
     "bit/s": ("bytes_per_second", 0.125),
 }
-"""Of a unit of results its base unit as names of metrics end, and the factor."""
+"""The base unit of a unit of results, as names of metrics end, and the factor."""
 
 SUFFIXES = re.compile(r"_(ns|bps|pps|ratio)$")
-"""Units that a quantity's own name ends with: the metric's unit stands in their place."""
+"""Units at the end of a quantity's name: the metric's unit replaces them."""
 
 ENDS = {"estimate": "estimate", "low": "ci_low", "high": "ci_high"}
 LABELS = (
@@ -47,17 +47,17 @@ LABELS = (
     "load", "load_via", "pipe", "against", "port", "node", "path", "flows", "where", "packets_per_log", "direction",
     "congestion", "round_trips", "background", "scenario", "dscp",
 )  # fmt: skip
-"""Columns of results that become labels, where they have a value."""
+"""Columns of results that become labels if they have a value."""
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(folder: RunFolder, so_far: SoFar | None = None, *, is_served: bool = False) -> str:
-    """The whole text of one run: figures with intervals where it has ended, else what is known so far.
+    """Return the text of one run: figures with intervals if it has ended, else the results so far.
 
-    `so_far` is what the log says, for who has read it already. A run that has ended and is not analysed is an error,
-    unless it is served: then it is asked again, and has no figures until there is an analysis.
+    `so_far` is the state from the log, if already read. A finished run without an analysis is an error, unless it is
+    served: then it has no figures until there is an analysis.
     """
     so_far = so_far_of(folder.log) if so_far is None else so_far
     has_ended = so_far.end == FINISHED
@@ -70,13 +70,13 @@ def exposition(folder: RunFolder, so_far: SoFar | None = None, *, is_served: boo
 
 
 def text_of(runs: Iterable[Standing], *more: Iterable[str]) -> str:
-    """Where runs stand, and what there is more."""
+    """Return the state of the runs, followed by further text."""
     standing = ("".join(_family(name, words, samples)) for name, (words, samples) in families(runs).items())
     return "".join((*standing, *(one for several in more for one in several)))
 
 
 def _is_of_now(folder: RunFolder) -> bool:
-    """Whether somebody has analysed a run that has not ended, and nothing was measured since."""
+    """Return whether a run in progress has an analysis that is newer than its log."""
     try:
         return folder.verdict.stat().st_mtime_ns >= folder.log.stat().st_mtime_ns
     except OSError:
@@ -84,10 +84,10 @@ def _is_of_now(folder: RunFolder) -> bool:
 
 
 def _analysed(folder: RunFolder) -> tuple[Any, Any]:
-    """Results and verdict of one analysis; nothing where there is none, or another one was made meanwhile.
+    """Return results and verdict of one analysis; empty without one, or if another was written meanwhile.
 
-    An analysis removes what was there first, and writes its verdict after its results: results between two looks at the
-    same verdict are of that verdict.
+    An analysis first removes the old files, and writes its verdict after its results: results read between two equal
+    checks of the verdict belong to that verdict.
     """
     try:
         before = folder.verdict.stat()
@@ -132,6 +132,6 @@ def _family(name: str, words: str, samples: Iterable[tuple[Mapping[str, Any], fl
 
 
 def _escaped(value: str) -> str:
-    """A label's value; what has no UTF-8, as in a folder's name of other bytes, is a question mark."""
+    """Return an escaped label value; bytes that are not UTF-8, as in a folder's name, become question marks."""
     value = value.encode("utf-8", "replace").decode()
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,11 +1,11 @@
-"""A log as qlog, which qvis draws: one trace for each flow, its packets and TCP's metrics at each.
+"""Write a log as qlog, for qvis: one trace per flow, with its packets and TCP's metrics at each.
 
 The schema is qlog 0.3 (draft-ietf-quic-qlog-main-schema-02 to -08, draft-ietf-quic-qlog-quic-events of that time), the
-newest that qvis reads; its vocabulary is QUIC's. So a TCP segment is a packet of type 1RTT with a number of our own,
-counted from 0 for each direction; sequence numbers become frames: data a `stream` frame, an acknowledgement an `ack`
-frame of the packets whose last byte it covers. What was retransmitted was lost: `packet_lost` names the packet that had
-its bytes before, which is then not acknowledged. Fields of TCP itself stand beside them under `tcp`. All of the chosen
-flows is held in memory.
+newest that qvis reads; its vocabulary is QUIC's. A TCP segment becomes a packet of type 1RTT with a packet number
+counted from 0 for each direction. Sequence numbers become frames: data a `stream` frame, an acknowledgement an `ack`
+frame of the packets whose last byte it covers. A retransmission implies a loss: `packet_lost` names the packet that
+last had its bytes, which is then not acknowledged. TCP's own fields are added under `tcp`. All selected flows are held
+in memory.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ CONNECTION = {
     10: "listening",
 }
 CLOSING = "closing"
-"""What every other state is: one side has sent its FIN."""
+"""Every other state: one side has sent its FIN."""
 
 RECOVERY = {1: "disorder", 2: "cwr", 3: "recovery", 4: "loss"}
-"""What Linux calls the states of congestion control; Open is slow start or congestion avoidance, by the window."""
+"""Linux's states of congestion control; Open is slow start or congestion avoidance, by the window."""
 
 
 def write_qlog(log: TcpLog, file: BinaryIO, told: Told, *, sequence: bool) -> None:
-    """Write the traces: one JSON object; or, as `sequence`, JSON text sequences, which hold a single trace."""
+    """Write the traces: as one JSON object or, with `sequence`, as JSON text sequences, which hold a single trace."""
     flows = log.flows
     if sequence and flows.height != 1:
         raise RequestError(
@@ -86,7 +86,7 @@ def _write_object(head: dict[str, Any], traces: list[tuple[dict[str, Any], pl.Se
 
 
 def _write_sequence(head: dict[str, Any], traces: list[tuple[dict[str, Any], pl.Series]], file: BinaryIO) -> None:
-    """RFC 7464: a record separator before each text, a line feed behind it."""
+    """Write JSON text sequences (RFC 7464): a record separator before each text, a line feed after it."""
     for trace, events in traces:
         texts = [json.dumps(head | {"trace": trace}), *events]
         file.write("".join(f"{SEPARATOR}{text}\n" for text in texts).encode())
@@ -108,7 +108,7 @@ def trace_of(log: TcpLog, flow: dict[str, Any], samples: pl.DataFrame) -> dict[s
 
 
 def _role(samples: pl.DataFrame) -> str:
-    """Who began: a client's first packet is its SYN; a socket that a listener made is first seen when it is open."""
+    """Return the role: a client's first packet is its SYN; an accepted socket is first seen when it is open."""
     first = samples.row(0, named=True)
     opening = {2: "client", 3: "server", 12: "server"}.get(first["state"] or 0)
     is_new = first["packet"] == 0 and (first["segs_in"] or 0) + (first["segs_out"] or 0) in {1, 2, 3}
@@ -123,9 +123,9 @@ def _end(flow: dict[str, Any], side: str) -> str:
 def events_of(
     flow: dict[str, Any], samples: pl.DataFrame, start_ns: int, more: Sequence[pl.DataFrame] = ()
 ) -> pl.Series:
-    """Every event of a flow as JSON, in the order of time; `rank` orders those of one moment.
+    """Return every event of a flow as JSON, in the order of time; `rank` orders simultaneous events.
 
-    `more`: events of other places, as `named` makes them.
+    `more`: events of other points, as `named` returns them.
     """
     samples = samples.with_columns(((pl.col("time_ns") - start_ns) / 1e6).round(6).alias("time"))
     started = {
@@ -155,14 +155,14 @@ def _event() -> pl.Expr:
 
 
 def named(frame: pl.DataFrame, name: str, rank: int) -> pl.DataFrame:
-    """Events of one name: time, name, data, rank."""
+    """Return events of one name: time, name, data, rank."""
     return frame.select(
         pl.col("time").cast(pl.Float64), pl.lit(name).alias("name"), pl.col("data"), pl.lit(rank).alias("rank")
     )
 
 
 def object_of(members: dict[str, pl.Expr]) -> pl.Expr:
-    """A JSON object; members that are null are left out."""
+    """Return a JSON object; null members are left out."""
     parts = [
         pl.when(value.is_not_null())
         .then(pl.concat_str(pl.lit(f',"{name}":'), value.cast(pl.String)))
@@ -189,7 +189,7 @@ def _congestion() -> pl.Expr:
 
 
 def _changes(samples: pl.DataFrame, state: pl.Expr, name: str, rank: int) -> pl.DataFrame:
-    """An event for each change of a state; the first has no old one."""
+    """Return an event for each change of a state; the first has no old state."""
     states = samples.select("time", state.alias("new")).drop_nulls("new")
     states = states.with_columns(pl.col("new").shift(1).alias("old"))
     changed = states.filter(pl.col("new").ne_missing(pl.col("old")))
@@ -198,7 +198,7 @@ def _changes(samples: pl.DataFrame, state: pl.Expr, name: str, rank: int) -> pl.
 
 
 def _metrics(samples: pl.DataFrame) -> pl.DataFrame:
-    """An event for each sample whose metrics are not those of the one before; times in ms, windows in bytes."""
+    """Return an event for each sample whose metrics differ from the previous one's; times in ms, windows in bytes."""
     mss = pl.col("mss_bytes").cast(pl.Int64)
     threshold = pl.when(pl.col("snd_ssthresh") < INFINITE).then(pl.col("snd_ssthresh").cast(pl.Int64) * mss)
     members = {
@@ -223,7 +223,7 @@ def _ms(column: str) -> pl.Expr:
 
 
 def _packets(samples: pl.DataFrame) -> list[pl.DataFrame]:
-    """Packets of both directions, with frames, and those that were lost."""
+    """Return the packets of both directions, with frames, and the lost packets."""
     packets = _of_packets(samples)
     ways = packets.with_columns(
         (pl.int_range(pl.len()).over("point")).alias("number"), _unwrapped("seq").over("point").alias("offset")
@@ -243,18 +243,19 @@ def _of_packets(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def packets_sent(samples: pl.DataFrame) -> pl.DataFrame:
-    """The samples of what was sent, each with the `packet_number` of its `transport:packet_sent`."""
+    """Return the samples of sent packets, each with the `packet_number` of its `transport:packet_sent`."""
     return _of_packets(samples).filter(pl.col("point") == "out").with_row_index("packet_number")
 
 
 def _unwrapped(column: str) -> pl.Expr:
-    """Sequence numbers from the first one on, without the wrap at 2³²."""
+    """Return sequence numbers relative to the first one, without the wrap at 2³²."""
     step = (pl.col(column).diff() + 2**31) % 2**32 - 2**31
     return step.fill_null(0).cum_sum()
 
 
 def _acknowledged(ways: pl.DataFrame, lost: pl.DataFrame) -> pl.Series:
-    """For each packet the ranges of the other way's packets that it is the first to acknowledge, as JSON; else null."""
+    """Return for each packet the ranges of the opposite packets that it is the first to acknowledge, as JSON; else
+    null."""
     told: list[str | None] = [None] * ways.height
     points, offset = ways["point"].to_numpy(), ways["offset"].to_numpy()
     end = offset + ways["payload_bytes"].to_numpy()
@@ -264,11 +265,11 @@ def _acknowledged(ways: pl.DataFrame, lost: pl.DataFrame) -> pl.Series:
         sent, acks = np.flatnonzero(points == way), np.flatnonzero((points == other) & has_ack)
         if not len(sent) or not len(acks):
             continue
-        # Against the other way's first sequence number, and then on from acknowledgement to acknowledgement.
+        # Relative to the opposite direction's first sequence number, then from acknowledgement to acknowledgement.
         steps = np.diff(ack[acks], prepend=seq[sent[0]])
         covered = np.cumsum((steps + 2**31) % 2**32 - 2**31)
         reach = np.searchsorted(np.maximum.accumulate(end[sent]), np.maximum.accumulate(covered), side="right") - 1
-        # Nothing is acknowledged before it was sent.
+        # A packet cannot be acknowledged before it was sent.
         reach = np.minimum(reach, np.searchsorted(sent, acks) - 1)
         before = np.concatenate([[-1], np.maximum.accumulate(reach)[:-1]])
         for at in np.flatnonzero(reach > before):
@@ -277,14 +278,14 @@ def _acknowledged(ways: pl.DataFrame, lost: pl.DataFrame) -> pl.Series:
 
 
 def _all_lost(ways: pl.DataFrame, lost: pl.DataFrame) -> NDArray[np.int64]:
-    """The packets whose every byte was retransmitted: what arrived is what was sent last."""
+    """Return the packets whose every byte was retransmitted: the last transmission counts as the one that arrived."""
     again = lost.unique(["was", "low"]).group_by("was").agg((pl.col("high") - pl.col("low")).sum().alias("again"))
     sent = ways.filter(pl.col("point") == "out").select(was="number", sent="payload_bytes")
     return sent.join(again, on="was").filter(pl.col("again") >= pl.col("sent"))["was"].sort().to_numpy()
 
 
 def _ranges(low: int, high: int, gone: NDArray[np.int64]) -> str | None:
-    """Packets from low to high but for those that are gone."""
+    """Return the packets from low to high, without the lost ones."""
     cuts = gone[np.searchsorted(gone, low) : np.searchsorted(gone, high, side="right")].tolist()
     parts = zip([low, *(cut + 1 for cut in cuts)], [*(cut - 1 for cut in cuts), high], strict=True)
     told = ",".join(f"[{first},{last}]" for first, last in parts if first <= last)
@@ -292,7 +293,7 @@ def _ranges(low: int, high: int, gone: NDArray[np.int64]) -> str | None:
 
 
 def _packet() -> pl.Expr:
-    """The data of a packet's event."""
+    """Return the data of a packet's event."""
     has_data, acks = pl.col("payload_bytes") > 0, pl.col("acked").is_not_null()
     ack = object_of({"frame_type": pl.lit('"ack"'), "acked_ranges": pl.col("acked")})
     frames = pl.concat_str(
@@ -320,14 +321,14 @@ def _stream(offset: pl.Expr, length: pl.Expr) -> pl.Expr:
 
 
 def _lost(out: pl.DataFrame) -> pl.DataFrame:
-    """What was retransmitted: a row for each packet that had these bytes (from low to high) the last time before."""
+    """Return one row per retransmission and packet that last had these bytes (from low to high)."""
     data = out.filter(pl.col("payload_bytes") > 0).select(
         "time", "number", low="offset", high=pl.col("offset") + pl.col("payload_bytes")
     )
     reached = data["high"].cum_max().to_numpy()
     is_new = data["high"].to_numpy() > np.concatenate([[-(2**62)], reached[:-1]])
     again, first = data.filter(~is_new), data.filter(is_new)
-    firsts = first["high"].to_numpy()  # it grows
+    firsts = first["high"].to_numpy()  # increasing
     begin = pl.Series("at", np.searchsorted(firsts, again["low"].to_numpy(), side="right"))
     end = pl.Series("end", np.searchsorted(firsts, again["high"].to_numpy(), side="left") + 1)
     rows = again.with_columns(pl.int_ranges(begin, end).alias("at")).explode("at").drop_nulls("at")

@@ -1,7 +1,7 @@
-"""What is known of runs while they go on, for Prometheus: how far each is, that it has not ended, percentiles so far.
+"""The state of runs in progress, for Prometheus: how far each is, whether it has ended, percentiles so far.
 
-All of it is what the log says (records/so_far.py), and no record is read. `sojourn watch` reads of a log only what is
-new; `sojourn export` starts Python and reads the whole log each time, and costs a processor for so long.
+The log is the only source (records/so_far.py); no record is read. `sojourn watch` reads only the new part of a log.
+`sojourn export` starts Python and reads the whole log each time, and occupies a processor meanwhile.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ WORDS = {
     "sojourn_so_far_rtt_seconds": "Percentile of round trips so far, to 1/64 of it: no interval, all cells of a path.",
     "sojourn_so_far_one_way_delay_seconds": "The same of one-way delays, where both hosts have one clock.",
 }
-"""By family what it says, in the order in which they are printed."""
+"""The help text of each family, in the order of output."""
 
 DELAYS = {RTT: "sojourn_so_far_rtt_seconds", ONE_WAY: "sojourn_so_far_one_way_delay_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stands."""
+    """The state of a run."""
 
     run: str
     study: str
@@ -50,13 +50,13 @@ class Standing:
     done: int
     planned: int
     changed_s: float
-    """When its log last changed, seconds since 1970; 0 where it has none."""
+    """When its log last changed, in seconds since 1970; 0 without a log."""
     verdict: str = ""
     paths: Mapping[str, PathSoFar] = field(default_factory=dict)
 
 
 def so_far_of(log: Path) -> SoFar:
-    """What a log says up to now."""
+    """Return what the log contains so far."""
     found = SoFar()
     for entry in read_log(log):
         found.take(entry)
@@ -64,23 +64,23 @@ def so_far_of(log: Path) -> SoFar:
 
 
 def standing_of(run: str, so_far: SoFar, log: Path, verdict: str = "") -> Standing:
-    """Where the run of a log stands."""
+    """Return the state of a log's run."""
     changed = log.stat().st_mtime if log.is_file() else 0.0
     state = so_far.end or GOING_ON
     return Standing(run, so_far.study, state, len(so_far.done), so_far.planned, changed, verdict, so_far.paths)
 
 
 def families(runs: Iterable[Standing]) -> dict[str, tuple[str, Samples]]:
-    """The families of these runs together: by name the words and the samples."""
+    """Return the families of these runs by name: the help text and the samples."""
     found: dict[str, Samples] = {name: [] for name in WORDS}
     for one in runs:
-        with suppress(ArithmeticError):  # a number that no log of ours has: the run's further samples are left out
+        with suppress(ArithmeticError):  # an impossible number in a damaged log: the run's further samples are left out
             of_run(one, found)
     return {name: (WORDS[name], samples) for name, samples in found.items() if samples}
 
 
 def of_run(one: Standing, found: dict[str, Samples]) -> None:
-    """Add what there is of one run."""
+    """Add the samples of one run."""
     run = {"run": one.run}
     about = {"study": one.study} | ({"verdict": one.verdict} if one.verdict else {})
     found["sojourn_run_info"].append((run | about, 1.0))
@@ -91,7 +91,7 @@ def of_run(one: Standing, found: dict[str, Samples]) -> None:
     trials = (("ended", one.done), ("planned", one.planned))
     found["sojourn_run_trials"] += [(run | {"trials": name}, float(count)) for name, count in trials]
     if one.state == FINISHED:
-        return  # its figures have intervals
+        return  # its results have the figures, with intervals
     for name, path in one.paths.items():
         labels = run | {"device": name}
         for what, count in (("sent", path.sent), ("lost", path.lost)):

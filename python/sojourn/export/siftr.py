@@ -1,8 +1,8 @@
-"""A log as FreeBSD's SIFTR writes one: an enable line, a line for each packet, a disable line.
+"""Write a log in the format of FreeBSD's SIFTR: an enable line, one line per packet, a disable line.
 
 Formats: sys/netinet/siftr.c of FreeBSD, 1.3.0 (2023) with 27 fields, and 1.2.3 (2010, and 2013 for its last field) with
-26, whose second one is a hash that SIFTR leaves 0 unless it is asked for. Numbers are FreeBSD's: states of tcp_fsm.h,
-flags of tcp_var.h, windows in bytes. What Linux does not have is 0, and told. Only samples of packets are lines.
+26, whose second one is a hash that SIFTR leaves 0 unless it is requested. Numbers are FreeBSD's: states of tcp_fsm.h,
+flags of tcp_var.h, windows in bytes. Fields that Linux lacks are 0, and reported. Only samples of packets become lines.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LINUX_INFINITE = 0x7FFF_FFFF
 U32 = 0xFFFF_FFFF
 HZ = 1000
 RTT_SCALE = 32
-"""What 1.2.3 counts RTTs and timeouts in; FreeBSD's own values, and written into the enable line."""
+"""The units of RTTs and timeouts in 1.2.3; FreeBSD's own values, also written into the enable line."""
 
 OPAQUE, OPAQUE_HASH = 63, 63 | 0x80
-"""M_HASHTYPE_OPAQUE: the flow's number says nothing of its fields; M_HASHTYPE_OPAQUE_HASH: it is a hash of them."""
+"""M_HASHTYPE_OPAQUE: the flow's id does not depend on its endpoints; M_HASHTYPE_OPAQUE_HASH: it is a hash of them."""
 
 STATES = {1: 4, 2: 2, 3: 3, 4: 6, 5: 9, 6: 10, 7: 0, 8: 5, 9: 8, 10: 1, 11: 7, 12: 3}
-"""include/net/tcp_states.h of Linux to sys/netinet/tcp_fsm.h of FreeBSD."""
+"""From include/net/tcp_states.h of Linux to sys/netinet/tcp_fsm.h of FreeBSD."""
 
 ESTABLISHED = 4
 FIN_SENT = [6, 7, 8, 9, 10]
@@ -42,7 +42,7 @@ NODELAY, SENTFIN, SCALE, TIMESTAMPS, SACK = 0x4, 0x10, 0x60, 0x180, 0x200
 NOPUSH, FASTRECOVERY, CONGRECOVERY, FASTOPEN = 0x1000, 0x0010_0000, 0x2000_0000, 0x8000_0000
 ECN_PERMIT, ECN_SND_CWR, ECN_SND_ECE = 0x20, 0x40, 0x80
 OLD_ECN = {ECN_PERMIT: 0x0400_0000, ECN_SND_CWR: 0x0800_0000, ECN_SND_ECE: 0x1000_0000}
-"""Before there was t_flags2, ECN was a bit of t_flags."""
+"""Before t_flags2 existed, ECN was in t_flags."""
 
 COLUMNS = (
     *("flow", "time_ns", "point", "state", "snd_cwnd", "snd_ssthresh", "mss_bytes", "snd_wnd_bytes", "rcv_wnd_bytes"),
@@ -55,18 +55,18 @@ SKIPPED = {
     "tcpcb": ("no-state", "control", "late"),
     "inpcb": ("no-socket", "unparsed"),
 }
-"""Which of our dispositions are which of SIFTR's reasons."""
+"""The dispositions that correspond to each of SIFTR's reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which SIFTR is spoken."""
+    """The version of SIFTR's format."""
 
     name: str = "1.3.0"
     established_only: bool = True
     """Leave out packets before the connection was established, as SIFTR does; they count as skipped."""
     has_hashes: bool = False
-    """Of 1.3: the flow's id is a hash of its ends, and not its number in the log."""
+    """For 1.3: the flow's id is a hash of its endpoints instead of its number in the log."""
 
     @property
     def is_old(self) -> bool:
@@ -99,7 +99,7 @@ def write_siftr(log: TcpLog, file: BinaryIO, told: Told, version: Version) -> No
 
 
 def enable_line(log: TcpLog, flows: pl.DataFrame, version: Version) -> str:
-    """The first line."""
+    """Return the first line."""
     at_us = (log.start_ns - log.minus_utc_ns) // 1000
     ticks = f"hz={HZ}\ttcp_rtt_scale={RTT_SCALE}\t" if version.is_old else ""
     v6 = flows["local_address"].str.contains(":", literal=True).any()
@@ -113,8 +113,9 @@ def enable_line(log: TcpLog, flows: pl.DataFrame, version: Version) -> str:
 def disable_line(
     log: TcpLog, flows: pl.DataFrame, version: Version, logged: dict[str, int], left_out: dict[str, int]
 ) -> str:
-    """The last line: what was seen and skipped, and the flows. Whole: seen = lines + skipped, where every packet was to
-    be logged. Packets that filters kept out are not seen; of a span of time only its own lines are."""
+    """Return the last line: packets seen and skipped, and the flows. For a whole log, seen = lines + skipped, where
+    every packet was to be logged. Packets excluded by filters are not seen; of a span of time only its own lines count.
+    """
     seen, skipped = dict(logged), {reason: {"in": 0, "out": 0} for reason in SKIPPED}
     for way in ("in", "out"):
         seen[way] += left_out[way]
@@ -154,12 +155,12 @@ def disable_line(
 
 
 def _whole(value: pl.Expr) -> pl.Expr:
-    """The whole number below; null where a damaged log has one that no field can hold."""
+    """Round down; null where a damaged log has a number out of range."""
     return value.floor().cast(pl.Int64, strict=False)
 
 
 def _fields(log: TcpLog, version: Version) -> list[pl.Expr]:
-    """The fields of a line, in order; the four of the flow are one column, with its commas."""
+    """Return the fields of a line, in order; the flow's four are one column, with commas."""
     seconds = ((pl.col("time_ns") - log.minus_utc_ns) // 1000).cast(pl.Float64) / 1e6
     ways = pl.when(pl.col("point") == "in").then(pl.lit("i")).otherwise(pl.lit("o"))
     flags2 = _flags2()
@@ -199,7 +200,7 @@ def _fields(log: TcpLog, version: Version) -> list[pl.Expr]:
 
 
 def _state() -> pl.Expr:
-    """FreeBSD's number of the state; 0 (closed) where it is unknown."""
+    """Return FreeBSD's number of the state; 0 (closed) where it is unknown."""
     return pl.col("state").replace_strict(STATES, default=0, return_dtype=pl.Int32)
 
 
@@ -216,7 +217,7 @@ def _bytes(segments: str) -> pl.Expr:
 
 
 def _bit(number: int) -> pl.Expr:
-    """A flag of ours (crates/tcplog/bpf/layout.h, enum flag); false where flags are unknown."""
+    """Return a flag (crates/tcplog/bpf/layout.h, enum flag); false where flags are unknown."""
     return ((pl.col("flags").fill_null(0) // (1 << number)) % 2) == 1
 
 
@@ -225,7 +226,7 @@ def _sum(parts: dict[int, pl.Expr]) -> pl.Expr:
 
 
 def _flags(*, old: bool) -> pl.Expr:
-    """t_flags: what of it has a meaning here."""
+    """Return t_flags: the bits that have an equivalent in Linux."""
     recovery = pl.col("ca_state").fill_null(0)
     parts = {
         NODELAY: _bit(8),
@@ -245,7 +246,7 @@ def _flags(*, old: bool) -> pl.Expr:
 
 
 def _flags2() -> pl.Expr:
-    """t_flags2: ECN, and nothing else of it has a meaning here."""
+    """Return t_flags2: only ECN has an equivalent in Linux."""
     return _sum(_ecn())
 
 
@@ -254,7 +255,7 @@ def _ecn() -> dict[int, pl.Expr]:
 
 
 def _endpoints(flows: pl.DataFrame) -> pl.DataFrame:
-    """Addresses as SIFTR spells them: of IPv6 all eight groups, without leading zeros."""
+    """Return addresses in SIFTR's notation: for IPv6 all eight groups, without leading zeros."""
     columns = flows.select("local_address", "local_port", "remote_address", "remote_port")
     return columns.with_columns(
         pl.col(one).map_elements(_spelled, return_dtype=pl.String) for one in ("local_address", "remote_address")
@@ -269,7 +270,7 @@ def _spelled(address: str) -> str:
 
 
 def _ends(log: TcpLog, *, has_hashes: bool) -> pl.DataFrame:
-    """Four fields of each flow's lines, joined, and its id."""
+    """Return the four endpoint fields of each flow as one text, and its id."""
     flows = log.flows
     ids = [int(hash_of(log.path, row), 16) for row in flows.iter_rows(named=True)] if has_hashes else flows["flow"]
     return flows.select("flow").with_columns(
@@ -279,7 +280,7 @@ def _ends(log: TcpLog, *, has_hashes: bool) -> pl.DataFrame:
 
 
 def _disabled_us(log: TcpLog, flows: pl.DataFrame) -> int:
-    """When logging ended; where no footer tells, at the last packet."""
+    """Return when logging ended; without a footer, the time of the last packet."""
     if "disable_time_secs" in log.footer:
         return int(log.footer["disable_time_secs"]) * 1_000_000 + int(log.footer.get("disable_time_usecs", 0))
     last = flows["last_ns"].max()
@@ -287,7 +288,7 @@ def _disabled_us(log: TcpLog, flows: pl.DataFrame) -> int:
 
 
 def _number(kernel: str) -> int:
-    """A kernel's version as <linux/version.h> has it: 6.18.5 is 6 << 16 | 18 << 8 | 5."""
+    """Return a kernel's version as in <linux/version.h>: 6.18.5 is 6 << 16 | 18 << 8 | 5."""
     digits = [int(part) for part in kernel.split("-", maxsplit=1)[0].split(".")[:3] if part.isdigit()]
     major, minor, patch = (*digits, 0, 0, 0)[:3]
     return major << 16 | minor << 8 | min(patch, 255)

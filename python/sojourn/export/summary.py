@@ -1,9 +1,9 @@
 """A summary of each flow of a log: bytes, goodput, retransmissions, RTT, what limited the sender and for how long.
 
-Bytes, retransmissions and times of the kernel's chronograph are its counters at the last sample less those at the
-first, so they hold for the log's span, also with fewer than all packets logged. What limited the sender while it was
-busy comes from the samples: the time to the next sample counts for what the earlier one says. The log is read in
-pieces; what stays in memory is a row a flow, its last sample, and its RTTs counted in classes.
+Bytes, retransmissions and times of the kernel's chronograph are its counters at the last sample minus those at the
+first; they cover the log's span even if not all packets were logged. What limited the busy sender comes from the
+samples: each sample's limit lasts until the next one. The log is read in chunks; memory holds one row per flow, its
+last sample, and its RTTs counted in classes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ COUNTERS = {
     "received_ce_segments": "received_ce",
     "data_segs_in": "data_segs_in",
 }
-"""What is a counter of the kernel's: its name here, and its column."""
+"""The kernel's counters: the name here, and the column."""
 
 BITS = dict.fromkeys(
     ("total_retrans", "segs_in", "segs_out", "dsack_dups", "delivered_ce", "received_ce", "data_segs_in"), 32
 ) | {"total_rto": 16}
-"""Of counters that wrap within days: how many bits the kernel has for them. The others have 64."""
+"""The width in bits of counters that wrap within days. The others have 64."""
 
 WRAPPING = tuple(name for name, column in COUNTERS.items() if column in BITS)
 
@@ -62,19 +62,19 @@ PEER_CLOSED_STATES = (6, 8, 9, 11)
 """TIME_WAIT, CLOSE_WAIT, LAST_ACK and CLOSING: the peer's FIN has been received."""
 
 FIN = 1
-"""The bit of the header."""
+"""The FIN bit of the header."""
 
 EXACT_BITS = 10
-"""RTTs are counted in classes of a value's ten highest bits: a quantile is wrong by 0.1 % at most."""
+"""RTTs are counted in classes of their ten highest bits: a quantile is wrong by 0.1 % at most."""
 
 HELD_PARTS = 16
-"""So many pieces' sums are kept until they are joined."""
+"""The number of chunks whose sums are kept before they are merged."""
 
 SHOWN_QUANTILES = {"rtt_p50_us": 0.5, "rtt_p95_us": 0.95}
 
 
 def summarised(log: TcpLog) -> pl.DataFrame:
-    """A row for each flow that was logged, in the order of their numbers; RequestError where a field was not asked."""
+    """Return one row per logged flow, ordered by number; RequestError where a needed field was not logged."""
     log.require([*SAMPLED, *COUNTERS.values()], "a summary")
     flows, classes = _read(log)
     user_data = flows.with_columns(_is_fin_taken().alias("has_fin")).with_columns(
@@ -97,7 +97,7 @@ def summarised(log: TcpLog) -> pl.DataFrame:
 
 
 def _columns() -> list[str]:
-    """The columns of a summary, in their order."""
+    """Return the columns of a summary, in order."""
     return [
         *("flow", "local_address", "local_port", "remote_address", "remote_port", "algorithm", "state_name"),
         *("samples", "first_ns", "span_s"),
@@ -111,7 +111,7 @@ def _columns() -> list[str]:
 
 
 def _read(log: TcpLog) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Of each flow its sums, and its RTTs by class: piece by piece, each with the last sample of the one before."""
+    """Return each flow's sums, and its RTTs by class; each chunk is read with the previous chunk's last samples."""
     columns = list(dict.fromkeys([*SAMPLED, *COUNTERS.values()]))
     empty = pl.DataFrame(schema={one: kind_of(one) for one in columns})
     names = log.header.get("tcp_flag_names") or []
@@ -137,12 +137,12 @@ def _marked(before: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rtt() -> pl.Expr:
-    """A round trip where one was measured: of packets received, and of points that say so."""
+    """Return the RTT of samples that measured one: of received packets, and of RTT points."""
     return pl.when(pl.col("point").is_in(["in", "rtt"]) & (pl.col("rtt_last_us") > 0)).then("rtt_last_us")
 
 
 def _summed(samples: pl.DataFrame) -> pl.DataFrame:
-    """A row a flow, of which the rows of several pieces can be joined."""
+    """Return one row per flow; rows of several chunks can be merged."""
     is_fin_in = (pl.col("point") == "in") & (pl.col("tcp_flags").fill_null(0) & FIN > 0)
     behind_fin = (pl.col("seq") + pl.col("payload_bytes") + 1) % 2**32
     rtt = _rtt().filter("is_new")
@@ -168,8 +168,8 @@ def _summed(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted(column: str) -> pl.Expr:
-    """By how much a counter grew from sample to sample, also where it wrapped; samples of two processors may be a few
-    apart the other way.
+    """Return the growth of a counter over the samples, wraps included; samples of two processors may be slightly out of
+    order.
     """
     half = 2 ** (BITS[column] - 1)
     step = pl.col(column).drop_nulls().cast(pl.Int64).diff().drop_nulls()
@@ -178,7 +178,7 @@ def _counted(column: str) -> pl.Expr:
 
 
 def _joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The rows of several pieces as one row a flow."""
+    """Merge the rows of several chunks into one row per flow."""
     rows = pl.concat(parts)
     firsts = [name for name in rows.columns if name.startswith("first_") and name != "first_ns"]
     lasts = [name for name in rows.columns if name.startswith("last_") and name != "last_ns"]
@@ -196,7 +196,7 @@ def _joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _classes(samples: pl.DataFrame) -> pl.DataFrame:
-    """How many RTTs each class has."""
+    """Return the number of RTTs in each class."""
     shift = (pl.col("rtt").log(2).floor() - (EXACT_BITS - 1)).clip(lower_bound=0)
     width = pl.lit(2.0).pow(shift).cast(pl.Int64)
     told = samples.select("flow", _rtt().alias("rtt")).drop_nulls()
@@ -218,13 +218,14 @@ def _quantiles(classes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_fin_taken() -> pl.Expr:
-    """In FIN_WAIT2 the last sample is of before the state changes: there the FIN's sequence number tells."""
+    """Return whether the peer's FIN counts: in FIN_WAIT2 the last sample precedes the change of state, so its sequence
+    number is used."""
     is_taken = (pl.col("behind_fin") == pl.col("last_rcv_nxt")).fill_null(value=False)
     return ~pl.col("first_state").is_in(PEER_CLOSED_STATES) & (pl.col("was_closed") | is_taken)
 
 
 def _user_data() -> tuple[pl.Expr, pl.Expr]:
-    """What was acknowledged and received without SYN and FIN, each of which the kernel's counters take for a byte."""
+    """Return acknowledged and received bytes without SYN and FIN, which the kernel's counters count as a byte each."""
     unacknowledged = pl.when("has_syn").then(0).otherwise("first_in_flight")
     sent = pl.col("sent_bytes") - pl.col("retransmitted_bytes") + unacknowledged
     acked = pl.col("acked_bytes") - (pl.col("has_syn") & (pl.col("acked_bytes") > 0)).cast(pl.Int64)
@@ -234,13 +235,13 @@ def _user_data() -> tuple[pl.Expr, pl.Expr]:
 
 
 def _kinds() -> list[pl.Expr]:
-    """Retransmissions by kind, where the log has every retransmitted packet: else nobody knows."""
+    """Return retransmissions by kind; null unless the log has every retransmitted packet."""
     is_whole = pl.sum_horizontal(*KINDS) == pl.col("retransmitted_segments")
     return [pl.when(is_whole).then(kind).alias(f"retransmitted_{kind}_segments") for kind in KINDS]
 
 
 def _accounted(log: TcpLog) -> pl.DataFrame:
-    """What became of each flow's packets, both ways together."""
+    """Return each flow's packets by disposition, both directions together."""
     rows = log.account_of_flows.group_by("flow")
     return rows.agg(
         pl.col("packets").filter(pl.col("disposition") == one).sum().alias(f"packets_{one}")
@@ -249,9 +250,9 @@ def _accounted(log: TcpLog) -> pl.DataFrame:
 
 
 def _with_gaps(rows: pl.DataFrame, log: TcpLog) -> pl.DataFrame:
-    """The gaps of the log within a flow's time: any flow may miss something in them.
+    """Add the gaps of the log within a flow's time: they may lack records of any flow.
 
-    These are the gaps that began before the flow's end, less those that ended before its beginning.
+    The number is the gaps that began before the flow's end, minus those that ended before its beginning.
     """
     begun = log.gaps.with_columns(pl.col("after_ns").fill_null(-NEVER_NS)).sort("after_ns")
     over = log.gaps.with_columns(pl.col("before_ns").fill_null(NEVER_NS)).sort("before_ns")
@@ -263,6 +264,6 @@ def _with_gaps(rows: pl.DataFrame, log: TcpLog) -> pl.DataFrame:
 
 
 def _missing(gaps: pl.DataFrame, counts: pl.Series) -> pl.Series:
-    """How many records the first so many gaps lack."""
+    """Return the number of records missing in the first `counts` gaps."""
     none = pl.Series([0], dtype=pl.Int64)
     return none.append(gaps["missing"].cum_sum().cast(pl.Int64)).gather(counts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked."""
+    """The request."""
 
     log: Path
     other: Path | None
@@ -35,7 +35,7 @@ class Asked:
 
 
 def summarise(asked: Asked) -> list[str]:
-    """Print or write it; the files that lack their end."""
+    """Print or write the summary; return the truncated files."""
     if asked.output is not None:
         if asked.output.suffix != ".parquet":
             raise RequestError(f"--output {asked.output}: expected a file that ends in .parquet")

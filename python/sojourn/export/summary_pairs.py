@@ -1,4 +1,4 @@
-"""Two summaries side by side: flows are paired by addresses and ports, the rest by the order in which they begin."""
+"""Two summaries side by side: flows are paired by addresses and ports, the rest by the order in which they began."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import polars as pl
 ENDS = ["local_address", "local_port", "remote_address", "remote_port"]
 BY_ENDS, BY_ORDER = "addresses and ports", "order of beginning"
 PLACES = {"flow", *ENDS, "first_ns"}
-"""Numbers whose difference means nothing."""
+"""Columns whose difference is meaningless."""
 
 
 def paired(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """A row a pair: `a_…` and `b_…` of each column, `difference_…` (b - a) and `ratio_…` (b / a) of each figure."""
+    """Return one row per pair: `a_…` and `b_…` of each column, `difference_…` (b - a) and `ratio_…` (b / a) of each
+    figure."""
     pairs = _pairs(a, b)
     left = a.rename({name: f"a_{name}" for name in a.columns})
     right = b.rename({name: f"b_{name}" for name in b.columns})
@@ -27,7 +28,7 @@ def paired(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def compared(a: pl.DataFrame, b: pl.DataFrame) -> str:
-    """For a person: of each pair a line a figure."""
+    """Return text for a person: one line per figure of each pair."""
     parts = []
     figures = [name for name, kind in a.schema.items() if kind.is_numeric() and name not in PLACES]
     for row in paired(a, b).iter_rows(named=True):
@@ -55,7 +56,7 @@ def _ratio(row: dict[str, float | None], name: str) -> str:
 
 
 def _pairs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """The numbers of the flows of each pair, and why they are one."""
+    """Return the flow numbers of each pair, and the reason for the pairing."""
     ours, theirs = (_once(one) for one in (a, b))
     same = ours.join(theirs, on=ENDS, suffix="_b").select(
         pl.col("flow").alias("a_flow"), pl.col("flow_b").alias("b_flow")
@@ -75,5 +76,5 @@ def _pairs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def _once(rows: pl.DataFrame) -> pl.DataFrame:
-    """The flows whose addresses and ports no other flow of their log has."""
+    """Return the flows whose addresses and ports are unique in their log."""
     return rows.filter(pl.struct(ENDS).is_unique()).select("flow", *ENDS)

@@ -26,12 +26,12 @@ WIDTHS = (4, 5, 21, 6, 6, 6, 5, 6, 11)
 
 
 def tabulated(rows: pl.DataFrame, log: TcpLog) -> str:
-    """A line a flow in 80 columns, the most bytes first, and what more there is to see."""
+    """Return one line per flow in 80 columns, the most bytes first, and a hint at further output."""
     return "\n".join([*_listed(rows), *_unlogged(rows, log), "one flow in full: --flow N"])
 
 
 def shortened(rows: pl.DataFrame, log: TcpLog, most_lines: int) -> str:
-    """The same in so many lines at most, for the end of `tcplog run`; what is left out is counted."""
+    """Return the same in at most `most_lines` lines, for the end of `tcplog run`; omitted flows are counted."""
     lines, more = (
         _listed(rows),
         [*_unlogged(rows, log), f"one flow in full: sojourn tcplog summary {log.path} --flow N"],
@@ -76,7 +76,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float | None) -> str:
-    """At most six characters."""
+    """Return a number in at most six characters."""
     if number is None:
         return "-"
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -93,7 +93,7 @@ def _unlogged(rows: pl.DataFrame, log: TcpLog) -> list[str]:
 
 
 def described(rows: pl.DataFrame, log: TcpLog) -> str:
-    """The summary for a person: some lines a flow, then what was seen and not logged."""
+    """Return the summary for a person: some lines per flow, then the number of flows without logged packets."""
     parts = [_described(row) for row in rows.iter_rows(named=True)]
     if not parts:
         parts.append("No flow was logged.")
@@ -135,7 +135,7 @@ def _described(row: Mapping[str, Any]) -> str:
 
 
 def _by_kind(row: Mapping[str, Any]) -> str:
-    """Which kinds of retransmission, where the log has all of them."""
+    """Return the retransmissions by kind, where the log has all of them."""
     kinds = {kind: row[f"retransmitted_{kind}_segments"] for kind in KINDS}
     spurious = row["spurious_segments"]
     dsack = [] if spurious is None else [f"{spurious} needless (DSACK)"]
@@ -146,7 +146,8 @@ def _by_kind(row: Mapping[str, Any]) -> str:
 
 
 def _coarse(row: Mapping[str, Any]) -> str:
-    """Where the kernel's own minimum is lower than any sample and a whole number of ms: it is of a TCP timestamp."""
+    """Return a note if the kernel's minimum is below every sample and a whole number of ms: TCP timestamps
+    measured it."""
     kernel = row["kernel_rtt_min_us"]
     if kernel is None or kernel >= row["rtt_min_us"] or kernel % 1000:
         return ""

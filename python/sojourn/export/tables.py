@@ -1,5 +1,5 @@
-"""Samples as tables: CSV, JSON lines and Parquet, every column by its name in the record schema, then a flow's ends and
-the states' names.
+"""Samples as tables: CSV, JSON lines and Parquet. Every column has its name in the record schema; a flow's endpoints
+and the names of states are added.
 
 An absent value is empty in CSV, null elsewhere. Times stay integers of nanoseconds on the log's clock. Parquet is
 sorted by flow and time within each group of rows, because a flow's values change little from packet to packet.
@@ -37,7 +37,7 @@ ENDS = {
     "algorithm": pa.string(),
 }
 NAMES = {"state_name": ("state", STATES), "ca_state_name": ("ca_state", RECOVERY)}
-"""Columns of names: what they name, and how."""
+"""Columns of names: the column that they translate, and the names."""
 
 ADDED = ENDS | dict.fromkeys(NAMES, pa.string())
 CSV_HEAD = (",".join([*TABLES["tcp_samples"], *ADDED]) + "\n").encode()
@@ -45,7 +45,7 @@ KINDS = {"int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(), "utf
 
 
 def write_csv(log: TcpLog, file: BinaryIO, told: Told) -> None:
-    """A line with the names, then a line a sample; floats as exactly as they are."""
+    """Write a line with the names, then one line per sample; floats are exact."""
     file.write(CSV_HEAD)
     for samples in named(log):
         csv_rows(samples, file)
@@ -53,26 +53,26 @@ def write_csv(log: TcpLog, file: BinaryIO, told: Told) -> None:
 
 
 def write_json_lines(log: TcpLog, file: BinaryIO, told: Told) -> None:
-    """An object a line."""
+    """Write one object per line."""
     for samples in named(log):
         json_rows(samples, file)
         told.records += samples.height
 
 
 def csv_rows(samples: pl.DataFrame, file: BinaryIO) -> None:
-    """A line a sample, behind CSV_HEAD."""
+    """Write one line per sample, after CSV_HEAD."""
     write_text(samples, file)
 
 
 def json_rows(samples: pl.DataFrame, file: BinaryIO) -> None:
-    """An object a line."""
+    """Write one object per line."""
     octets = io.BytesIO()
     samples.write_ndjson(octets)
     file.write(octets.getbuffer())
 
 
 def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
-    """One file; the log's header and footer, and its flows, are in its metadata under `sojourn.…`."""
+    """Write one file; its metadata have the log's header, footer and flows under `sojourn.…`."""
     fields = [*map(_field, TABLES["tcp_samples"]), *(pa.field(name, kind) for name, kind in ADDED.items())]
     schema = pa.schema(fields, metadata=_metadata(log))
     writer = pq.ParquetWriter(
@@ -93,7 +93,7 @@ def write_parquet(log: TcpLog, file: BinaryIO, told: Told) -> None:
 
 
 def named(log: TcpLog) -> Iterator[pl.DataFrame]:
-    """Samples in the order of time, with the ends of their flows and the names of their states."""
+    """Return samples in the order of time, with the endpoints of their flows and the names of their states."""
     ends = log.flows.select("flow", *ENDS)
     names = [
         pl.col(column).replace_strict(known, default=None, return_dtype=pl.String).alias(name)
@@ -104,7 +104,7 @@ def named(log: TcpLog) -> Iterator[pl.DataFrame]:
 
 
 def _groups(log: TcpLog) -> Iterator[pl.DataFrame]:
-    """Samples in large groups: the larger, the better they pack."""
+    """Return samples in large groups: larger ones compress better."""
     held: list[pl.DataFrame] = []
     for samples in named(log):
         held.append(samples)
@@ -122,7 +122,7 @@ def _field(name: str) -> pa.Field[Any]:
 
 
 def _encodings() -> dict[str, str]:
-    """Differences for integers, bytes of like weight together for floats; texts are dictionaries."""
+    """Return the encodings: differences for integers, byte planes for floats; texts are dictionaries."""
     integers = [one for one in TABLES["tcp_samples"] if one not in {*FLOATS, *TEXTS}]
     return dict.fromkeys(FLOATS, "BYTE_STREAM_SPLIT") | dict.fromkeys(integers, "DELTA_BINARY_PACKED")
 

@@ -1,7 +1,7 @@
-"""An independent witness at the far end: tcpdump with the kernel's nanosecond stamps, turned into records afterwards.
+"""An independent capture at the B side: tcpdump with the kernel's nanosecond timestamps, converted to records later.
 
-Only echo requests, only the first 64 bytes. Does not know who sent them: a frame belongs to the block in whose time it
-came. The conversion waits until the measurement is over.
+Only echo requests, only the first 64 bytes. Does not know the sender: a frame belongs to the block that was running
+when it arrived. The conversion waits until the measurement is over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PCAP_HEADER = 24
 READY_SECONDS = 10.0
 GRACE_SECONDS = 0.2
-"""The last frame's way from the kernel's buffer to the file."""
+"""The time of the last frame from the kernel's buffer to the file."""
 
 
 class Frame(NamedTuple):
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time in which a block sent, in TAI."""
+    """The time in which a block was sent, in TAI."""
 
     block: int
     started_ns: int
@@ -53,7 +53,7 @@ class Window(NamedTuple):
 
 
 class Capture:
-    """A running tcpdump on one interface of the far end."""
+    """A running tcpdump on one interface of the B side."""
 
     def __init__(self, bed: Bed, host: HostName, dev: str, file: Path, cpu: int | None) -> None:
         self.file, self._bed = file, bed
@@ -63,19 +63,19 @@ class Capture:
         await_listening(self._process)
 
     def stop(self) -> None:
-        """End it, once everything that came is in the file."""
+        """End it, after all received frames are in the file."""
         if self._process.poll() is None:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         self._process.communicate(timeout=READY_SECONDS)
 
     def frames(self) -> list[Frame]:
-        """What was captured, in TAI."""
+        """Return the captured frames, with times in TAI."""
         return list(read_pcap(self.file, self._bed.backend.tai_offset_ns()))
 
 
 def tcpdump_argv(bed: Bed, dev: str) -> list[str]:
-    """The witness's command line; to standard output, so that it needs no right to write where the records are."""
+    """Return tcpdump's command line; it writes to standard output, and so needs no write access to the records."""
     if bed.backend.find("tcpdump") is None:
         raise MachineError("there is no tcpdump here to judge the senders: apt-get install tcpdump")
     quick = ["--immediate-mode", "-U", "-B", "16384"]
@@ -99,7 +99,7 @@ ECHO_REQUEST = "icmp[icmptype] == icmp-echo"
 
 
 def await_listening(process: subprocess.Popen[bytes]) -> None:
-    """Wait until it says that it listens."""
+    """Wait until tcpdump reports that it listens."""
     assert process.stderr is not None
     said = b""
     deadline = time.monotonic() + READY_SECONDS
@@ -113,8 +113,8 @@ def await_listening(process: subprocess.Popen[bytes]) -> None:
 
 
 def why_not(said: str) -> str:
-    """The sentence for a tcpdump that ended at once."""
-    if "Couldn't change to" in said:  # it insists on giving up root, and a user namespace has nobody to become
+    """Return the sentence for a tcpdump that ended at once."""
+    if "Couldn't change to" in said:  # it drops root, and a user namespace has no user to change to
         return "tcpdump, which judges the senders, does not work in a user namespace: run this study as root"
     return f"tcpdump does not start: {said.splitlines()[-1] if said else 'it says nothing'}"
 
@@ -123,7 +123,7 @@ ETHERNET, FCS, LEAST_FRAME = 14, 4, 64
 
 
 def captured(path: Path) -> Iterator[Block]:
-    """The packets of a tcpdump of ours, with nanoseconds; a cut tail is left out."""
+    """Return the packets of our tcpdump's capture, with nanoseconds; an incomplete last one is left out."""
     if path.stat().st_size < PCAP_HEADER:
         return
     if not has_nanoseconds(path):
@@ -132,14 +132,14 @@ def captured(path: Path) -> Iterator[Block]:
 
 
 def read_pcap(path: Path, tai_ns: int) -> Iterator[Frame]:
-    """The echo requests of a capture, in TAI, which is so far ahead of its stamps."""
+    """Return the echo requests of a capture; `tai_ns` is added to its timestamps to give TAI."""
     for packet in captured(path):
         if frame := echo(packet.packet, (packet.at_ns or 0) + tai_ns, packet.original):
             yield frame
 
 
 def echo(head: bytes, arrival_ns: int, length: int) -> Frame | None:
-    """The echo request in a frame's first bytes, if that is what it is."""
+    """Return the echo request in a frame's first bytes; None for any other frame."""
     icmp = ETHERNET + (head[ETHERNET] & 0x0F) * 4 if len(head) > ETHERNET else len(head)
     if len(head) < icmp + 8 or head[icmp] != 8:
         return None
@@ -148,7 +148,7 @@ def echo(head: bytes, arrival_ns: int, length: int) -> Frame | None:
 
 
 def write_captures(path: Path, frames: Sequence[Frame], windows: Sequence[Window]) -> int:
-    """Write the frames of each block as records, one batch a block; gives their number."""
+    """Write the frames of each block as records, one batch per block; return their number."""
     schema = arrow_schema("captures", "tcpdump")
     written = 0
     ordered = sorted(frames)

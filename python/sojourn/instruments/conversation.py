@@ -1,6 +1,6 @@
-"""A running instrument that is asked over its standard input and answers over its standard output, a JSON line each.
+"""A running instrument with requests on its standard input and answers on its standard output, one JSON line each.
 
-Hides the pipes, and what its death looks like. Does not decide what to ask, and reads no record.
+Hides the pipes and the signs of its death. Does not decide what to request, and reads no record.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 TICK_SECONDS = 1.0
 READY_SECONDS = 15.0
 PATIENCE_SECONDS = 30.0
-"""Beyond the time that a request takes by itself: the machine may be busy, but not dead."""
+"""The time added to a request's own duration before the instrument counts as dead: the machine may be busy."""
 
 ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
 
 
 class Start(Protocol):
-    """Starts a program where the instrument lives: on a bed's host, or right here."""
+    """Starts a program where the instrument runs: on a bed's host, or on this machine."""
 
     def __call__(self, argv: list[str], **popen: Any) -> subprocess.Popen[Any]: ...
 
 
 def no_tick() -> None:
-    """For waits that nobody watches."""
+    """Do nothing, in waits that nobody watches."""
 
 
 class Conversation:
-    """One process and its pipes; it has said that it is ready."""
+    """One process and its pipes, after it has reported that it is ready."""
 
     def __init__(self, start: Start, argv: list[str]) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -56,11 +56,11 @@ class Conversation:
 
     @property
     def pid(self) -> int:
-        """The process, whose network namespace is the host's that it runs on."""
+        """The process id; the process is in the network namespace of its host."""
         return self._process.pid
 
     def ask(self, request: dict[str, Any]) -> None:
-        """Send one request; its answer is to be waited for."""
+        """Send one request, whose answer `answer` must read."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -69,14 +69,14 @@ class Conversation:
             raise self._death() from None
 
     def answer(self, seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
-        """The next line of its output; an error that it says is raised. `tick` is called every second meanwhile."""
+        """Return the next line of its output; an error in it is raised. `tick` is called every second meanwhile."""
         answer = parse(self._line(seconds, tick))
         if answer["event"] == "error":
             raise self._error(*refusal_of(answer))
         return answer
 
     def finish(self, *, at_once: bool = False) -> list[dict[str, Any]]:
-        """Let it end: after what it is doing, or at once with what it has. Gives answers still unread."""
+        """Let it end: after its present request, or at once with its present results. Return unread answers."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -90,7 +90,7 @@ class Conversation:
         return left
 
     def kill(self) -> None:
-        """End it without asking; a finished one is left alone."""
+        """Kill it; one that has ended is left alone."""
         if self._process.poll() is None:
             self._process.kill()
         self._reap()
@@ -107,7 +107,7 @@ class Conversation:
                     pipe.close()
 
     def _line(self, seconds: float, tick: Callable[[], None]) -> bytes:
-        """The next line of its output."""
+        """Return the next line of its output."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         deadline = time.monotonic() + seconds
@@ -129,10 +129,10 @@ class Conversation:
         return line
 
     def _death(self) -> SojournError:
-        """Why it ended, in its own last words where it had any."""
+        """Return an error for its end, with its last output if there is any."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        if (lost := getattr(self._process, "lost", None)) is not None:  # a program of another host
+        if (lost := getattr(self._process, "lost", None)) is not None:  # a program on another host
             return MachineError(lost)
         self._said.seek(0)
         words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
@@ -144,24 +144,24 @@ class Conversation:
         return MachineError(f"the instrument ended without a word (status {status})")
 
     def _error(self, status: int, message: str) -> SojournError:
-        """An error in its words, which are those of another host where it runs on one."""
+        """Return an error in its words, with the name of its host if that is another one."""
         where = getattr(self._process, "where", None)
         return error_of(status, message if where is None else f"{where}: {message}")
 
 
 def error_of(status: int, message: str) -> SojournError:
-    """The error of an exit status; a status that is none of ours says that the machine failed."""
+    """Return the error of an exit status; an unknown status counts as a failure of the machine."""
     return ERRORS.get(status, MachineError)(message)
 
 
 def refusal_of(answer: dict[str, Any]) -> tuple[int, str]:
-    """The status and the sentence of an error that an instrument says; one that says neither is the machine's."""
+    """Return status and sentence of an instrument's error; if they are missing, it counts as one of the machine."""
     status, message = answer.get("status"), answer.get("message")
     return (status if isinstance(status, int) else MachineError.status), str(message or "an error without a sentence")
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """One answer."""
+    """Parse one answer."""
     try:
         answer = json_value(line)
     except ValueError:
@@ -172,7 +172,7 @@ def parse(line: bytes) -> dict[str, Any]:
 
 
 def place_options(cpu: int | None, wait: str | None, *, fifo: bool) -> list[str]:
-    """Where and how an instrument runs."""
+    """Return the options for core, waiting and priority of an instrument."""
     return [
         *(["--cpu", str(cpu)] if cpu is not None else []),
         *(["--wait", wait] if wait else []),

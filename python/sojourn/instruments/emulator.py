@@ -1,7 +1,7 @@
-"""`sojourn-instrument emulate run`: a bridge between two ports, and what is asked of it while it runs.
+"""`sojourn-instrument emulate run`: a bridge between two ports, with requests while it runs.
 
-It is asked over its control socket, a JSON line each way; its standard output says when it is ready and how it ended.
-Does not decide what to ask, and reads no record.
+Requests go over its control socket, one JSON line each way; its standard output reports that it is ready, and how it
+ended. Does not decide what to request, and reads no record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Settings:
 
     name: str
     forward: str | None = None
-    """A pipe in words, "" for an idle one; None for no pipe."""
+    """A pipe's configuration string, "" for an idle pipe; None for no pipe."""
     backward: str | None = None
     config: str | None = None
     seed: int = 1
@@ -46,7 +46,7 @@ class Settings:
     cpu: int | None = None
     spin: bool = False
     fifo: bool | None = None
-    """Real-time priority: it must have it, must not, or None: takes it where that is permitted."""
+    """Real-time priority: required, forbidden, or None: used if permitted."""
     budget: str | None = None
     memory: str | None = None
     compensate_ns: int = 0
@@ -56,7 +56,7 @@ class Settings:
 
 
 class EmulatorInstrument(Conversation):
-    """A running emulator: frames pass once this is there."""
+    """A running emulator; after construction, frames pass."""
 
     def __init__(self, start: Start, argv: list[str], connect: Callable[[float], socket.socket]) -> None:
         self._connect = connect
@@ -134,9 +134,9 @@ class EmulatorInstrument(Conversation):
 
 
 def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]], list[str]] = list) -> dict[str, Any]:
-    """What the options of `emulate run` mean, with nothing started: `config`, and `pipes` by name and words.
+    """Explain options of `emulate run` without starting anything: `config`, and `pipes` by name and words.
 
-    What is wrong with them is raised. `become` makes of a command the one that runs it as who asks: it reads files that
+    Errors in them are raised. `become` converts a command to one that runs as the requesting user: it reads files that
     the options name, and quotes them.
     """
     offer()
@@ -153,7 +153,7 @@ def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]
 
 
 def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
-    """Replay one log: whether the engine gives the same dispositions and intended departures again."""
+    """Replay one log: the engine must give the same dispositions and intended departures again."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -170,7 +170,7 @@ def replay(start: Start, instrument: str, records: Path, name: str, part: int) -
 
 
 def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: Settings) -> list[str]:
-    """The command line of one emulator between two ports; the files of installed packages are offered to it."""
+    """Return the command line of one emulator between two ports; files of installed packages are available to it."""
     offer()
     given = {
         "--forward": settings.forward,
@@ -184,8 +184,8 @@ def emulate_argv(instrument: str, ports: Sequence[str], control: str, settings: 
         "--compensate": f"{settings.compensate_ns}ns" if settings.compensate_ns else None,
     }
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
-    # It never sleeps with --spin, and the kernel lets no real-time program run without rest.
-    # What idle processors do is the bed's affair: it is to be the same for each path.
+    # With --spin it never sleeps, and the kernel throttles real-time programs that never sleep.
+    # The bed controls what idle processors do, so that it is the same for each path.
     priority = {None: [], True: ["--fifo"], False: ["--no-fifo"]}[settings.fifo]
     flags = ["--spin"] if settings.spin else ["--sleep", "--idle", "sleep", *priority]
     own = ["--name", settings.name, "--part", str(settings.part), "--seed", str(settings.seed), "--control", control]

@@ -1,6 +1,6 @@
-"""iperf3: connections of TCP from A to B that carry as much as they can, until they are asked to end.
+"""iperf3: TCP connections from A to B that carry as much as they can, until they are ended.
 
-It makes traffic and measures nothing here: what passed is read from the kernel's counters.
+It makes traffic and measures nothing here: the traffic is read from the kernel's counters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTENING, ESTABLISHED = "0A", "01"
 
 
 class Traffic(NamedTuple):
-    """What is asked of it."""
+    """The options of the traffic."""
 
     address: str
     flows: int
@@ -38,16 +38,16 @@ class Traffic(NamedTuple):
 
 
 class Iperf:
-    """A server at B and a client at A, whose connections are there once this is."""
+    """A server at B and a client at A; after construction, the connections exist."""
 
     def __init__(self, bed: Bed, asked: Traffic) -> None:
         self._bed = bed
-        # A file and no pipe: a full one would stop the traffic.
+        # A file, because a full pipe would stop the traffic.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the processes
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._start("b", [*pinned(bed, asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
-            # One more connection than flows: its control connection.
+            # One connection more than flows: the control connection of iperf3.
             client = [*pinned(bed, asked.sender_cpu), *client_argv(asked)]
             self._start("a", client, ESTABLISHED, asked.flows + 1)
         except BaseException:
@@ -55,7 +55,7 @@ class Iperf:
             raise
 
     def require_alive(self) -> None:
-        """Raises MachineError when an end has died, with its last words."""
+        """Raise MachineError with its last output if an end has died."""
         for process in self._processes:
             if process.poll() is not None:
                 self._said.seek(0)
@@ -93,13 +93,13 @@ class Iperf:
 
 
 def server_argv(asked: Traffic) -> list[str]:
-    """The receiving end."""
+    """Return the command line of the receiving end."""
     own = ["--one-off", "--bind", asked.address, "--port", str(PORT), "--interval", "0"]
     return ["iperf3", "--server", *own]
 
 
 def client_argv(asked: Traffic) -> list[str]:
-    """The sending end; it is always ended from outside."""
+    """Return the command line of the sending end; it is always ended from outside."""
     return [
         *("iperf3", "--client", asked.address, "--port", str(PORT), "--time", f"{asked.seconds:.0f}"),
         *("--parallel", str(asked.flows), "--set-mss", str(asked.mss_bytes)),
@@ -108,7 +108,7 @@ def client_argv(asked: Traffic) -> list[str]:
 
 
 def sockets_in(text: str, state: str) -> int:
-    """How many sockets of our port are in a state, of a host's `/proc/net/tcp`."""
+    """Return the number of sockets of our port in a state, from a host's `/proc/net/tcp`."""
     port = f":{PORT:04X}"
     lines = map(str.split, text.splitlines()[1:])
     return sum(words[3] == state and (port in words[1] or port in words[2]) for words in lines)

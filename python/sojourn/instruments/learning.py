@@ -1,4 +1,4 @@
-"""Runs `new_addresses.py` on a host of the bed: frames with ever new source addresses, which a bridge learns."""
+"""Run `new_addresses.py` on a host of the bed: frames with ever new source addresses, which a bridge learns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, rate_pps: float, to: str) -> int:
-    """Send from so many addresses, at a rate or (0) as fast as it goes; gives the nanoseconds that it took."""
+    """Send from `count` addresses, at a rate or (0) the maximum rate; return the duration in nanoseconds."""
     argv = [*program(backend, host, PROGRAM), dev, str(count), str(rate_pps), to]
     process = backend.start(host, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     longest = PATIENCE_SECONDS + (2 * count / rate_pps if rate_pps else 0.0)

@@ -1,6 +1,6 @@
-"""Has taps of a Parquet data set matched: the instrument reads them through pipes, as records.
+"""Match taps of a Parquet data set: the instrument reads them as records through pipes.
 
-Memory is that of the instrument and of one batch of each tap. Which engine matches is the instrument's matter.
+Memory is that of the instrument and of one batch of each tap. The instrument chooses the engine.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1 << 16
 NAMES = {"time_source": ["hardware", "kernel", "user", "simulated", "bpf"], "direction": ["in", "out"]}
-"""The dictionaries of the table's columns of names, as the instrument writes them."""
+"""The dictionaries of the table's name columns, as the instrument writes them."""
 
 
 def match(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str]) -> int:
-    """Run `match` over these inputs, of which those in `taps` are partitions of a data set; its exit status."""
+    """Run `match` on these inputs; those in `taps` are partitions of a data set. Return its exit status."""
     return _run(inputs, taps, options, None).returncode
 
 
 def terms(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str]) -> dict[str, Any]:
-    """By what terms slices of these taps are matched, as the instrument learns it from their beginnings."""
+    """Return the parameters for matching slices of these taps, which the instrument derives from their beginnings."""
     done = _run(inputs, taps, [*options, "--terms"], subprocess.PIPE)
     if done.returncode != 0:
         sentence = done.stderr.strip().partition(": ")[2]
@@ -53,7 +53,7 @@ def _run(
     inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str], to: int | None
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch:
-        # A pipe has one reader: a tap that is given twice has two.
+        # A pipe has one reader: a tap that is given twice has two pipes.
         given = {place: taps[name] for place, name in enumerate(inputs) if name in taps}
         pipes = {place: _pipe(Path(scratch) / str(place), tap) for place, tap in given.items()}
         titles = [word for name in inputs for word in ("--title", name)]
@@ -79,7 +79,7 @@ def _run(
 
 
 def _pipe(folder: Path, tap: ParquetTap) -> Path:
-    """A named pipe by the name of a tap's records, and beside it what the tap dropped."""
+    """Make a named pipe with the name of a tap's records, and beside it the tap's drop count."""
     folder.mkdir()
     if tap.about["dropped"]:
         schema = arrow_schema("tap_counts", "sojourn")
@@ -96,14 +96,14 @@ def _pipe(folder: Path, tap: ParquetTap) -> Path:
 
 
 def _release(pipe: Path, thread: Thread) -> None:
-    """Let who writes into a pipe learn that its reader has gone, also where it waits for one."""
+    """Let the writer of a pipe detect that its reader has ended, even while it waits for one."""
     while thread.is_alive():
         os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
         thread.join(0.01)
 
 
 def _fill(pipe: Path, tap: ParquetTap, failures: list[Exception]) -> None:
-    """Write a tap's packets as records into a pipe, until its reader has enough."""
+    """Write a tap's packets as records into a pipe, until its reader stops."""
     try:
         with pipe.open("wb") as file:
             schema = records_schema(tap)
@@ -113,28 +113,28 @@ def _fill(pipe: Path, tap: ParquetTap, failures: list[Exception]) -> None:
     except pa.ArrowException as error:
         failures.append(RequestError(f"{tap.folder} is damaged: {str(error)[:80]}"))
     except OSError as error:
-        if error.errno is None:  # pyarrow's own, of pages that contradict each other
+        if error.errno is None:  # pyarrow's own error for inconsistent pages
             failures.append(RequestError(f"{tap.folder} is damaged: {str(error)[:80]}"))
-        elif error.errno != errno.EPIPE:  # how its reader ended is asked of the reader
+        elif error.errno != errno.EPIPE:  # the reader itself reports how it ended
             failures.append(MachineError(f"{tap.folder}: {error.strerror}"))
 
 
 def records_schema(tap: ParquetTap) -> pa.Schema:
-    """The schema of the records that a tap's packets come from."""
+    """Return the schema of the records of a tap's packets."""
     schema = arrow_schema("taps", "sojourn", simulated=tap.about.get("clock") == "simulated")
     about = {name: tap.about.get(name, "") for name in KEPT}
     return schema.with_metadata({**(schema.metadata or {}), **about})
 
 
 def read_packets(tap: ParquetTap) -> Iterator[pa.RecordBatch]:
-    """A tap's packets in their order, in batches that do not grow with them: a row group's pages, not all of it."""
+    """Yield a tap's packets in order, in bounded memory: the pages of a row group, not all of it."""
     for path in tap.files:
         file = pq.ParquetFile(path, pre_buffer=False)
         yield from file.iter_batches(BATCH_ROWS, columns=[*TABLES["taps"]], use_threads=False)
 
 
 def as_records(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of a data set as those of our records."""
+    """Convert rows of a data set to those of our records."""
     columns: list[pa.Array[Any]] = []
     for one in schema:
         column = batch.column(one.name)

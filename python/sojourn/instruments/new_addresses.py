@@ -1,7 +1,7 @@
-"""Sends frames with ever new source addresses from one interface, as fast as it can or at a rate; tells when it did.
+"""Send frames with ever new source addresses from one interface, at the maximum rate or a given one; print the times.
 
 A program of its own, started on a host of the bed: `new_addresses.py DEV COUNT RATE_PPS DESTINATION_MAC`, with rate 0
-for as fast as it goes. Imports nothing of Sojourn, so that it starts at once.
+for the maximum rate. Imports nothing of Sojourn, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 import time
 
 ETHERTYPE = 0x88B7
-"""For experiments on a local network; neither probes nor streams have it."""
+"""An EtherType for local experiments; neither probes nor streams use it."""
 
 PREFIX = b"\x02\x78"
-"""Addresses of ours that nothing else here has: 02:78:<number in 32 bits>."""
+"""The prefix of addresses that nothing else here uses: 02:78:<number in 32 bits>."""
 
 SEND_BUFFER = 4 << 20
 
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def frame(destination: bytes, number: int) -> bytes:
-    """The shortest frame from one address."""
+    """Return the shortest frame from one address."""
     return destination + PREFIX + struct.pack("!I", number) + struct.pack("!H", ETHERTYPE) + bytes(46)
 
 

@@ -1,4 +1,4 @@
-"""The system's own ping: arguments only. Its output is not read; a capture at the far end judges it."""
+"""The system's own ping: only its arguments. Its output is not read; a capture at the B side measures it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKES_IDENTIFIER = "-e <identifier>"
 
 
 def ping_argv(bed: Bed, trial: Trial[Probing], address: str, cpu: int | None) -> tuple[list[str], int | None]:
-    """The command line of one trial, and the ICMP identifier that it will carry where this ping lets us choose it."""
+    """Return the command line of one trial, and its ICMP identifier if this ping has an option for it."""
     ping = bed.backend.find("ping")
     if ping is None:
         raise MachineError("there is no ping here: apt-get install iputils-ping")
@@ -30,12 +30,12 @@ def ping_argv(bed: Bed, trial: Trial[Probing], address: str, cpu: int | None) ->
 
 
 def pinned(bed: Bed, cpu: int | None) -> list[str]:
-    """A prefix that keeps a program on one core, where the machine can."""
+    """Return a prefix that pins a program to one core, if possible."""
     return ["taskset", "-c", str(cpu)] if cpu is not None and bed.backend.find("taskset") else []
 
 
 @lru_cache(maxsize=1)
 def takes_identifier(bed: Bed, ping: str) -> bool:
-    """Whether this ping has `-e`, which iputils got in 2021."""
+    """Return whether this ping has `-e`, which iputils added in 2021."""
     process = bed.backend.start("a", [ping, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return TAKES_IDENTIFIER in process.communicate()[0]

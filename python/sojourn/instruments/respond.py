@@ -1,6 +1,6 @@
 """`sojourn-instrument probe respond`: the answering end, one process for every link.
 
-Knows when it listens, not what comes.
+Knows when it listens, not what it receives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Responder:
     def __init__(self, start: Start, argv: list[str]) -> None:
         self._process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        if not self._process.stdout.readline():  # its first line says that it listens
+        if not self._process.stdout.readline():  # its first line reports that it listens
             _, said = self._process.communicate(timeout=END_SECONDS)
             words = said.strip().splitlines() or ["it says nothing"]
             raise MachineError(f"the responder does not start: {words[-1].removeprefix('sojourn-instrument: ')}")
@@ -50,10 +50,10 @@ def respond_argv(
     alone: bool,
     amplified: bool = False,
 ) -> list[str]:
-    """Raw frames on these interfaces, and UDP on that port; with a core to itself it polls, which answers soonest.
+    """Return the command line for raw frames on these interfaces and UDP on that port.
 
-    With `amplified`, answers may be longer than requests, to whatever address the device gives their sender; no rate is
-    limited: a bed has no strangers.
+    On a core of its own it polls, which gives the shortest reply time. With `amplified`, responses may be longer than
+    requests, to whatever address the device gives their sender; rates are not limited, because a bed has no strangers.
     """
     raw = [word for device in devices for word in ("--raw", device)]
     guard = ["--peer-rate", "0", "--rate", "0", *(["--allow-amplification", "any"] if amplified else [])]

@@ -1,8 +1,8 @@
-"""Packets of two taps divided by their digests, slice by slice through the instrument: what a cluster's machines run.
+"""Match packets of two taps in slices by digest, through the instrument: the code for the machines of a cluster.
 
-Everything here is sent to them as it is. They need Python with NumPy and PyArrow and the instrument's binary, and
-nothing of Sojourn's own: this file imports none of it. Packets and what became of them are `EVENT` and `OUTCOME`, the
-octets that `sojourn-instrument match-slice` reads and writes.
+This file is sent to them as it is. They need Python with NumPy and PyArrow and the instrument's binary, but not
+Sojourn: nothing of it is imported here. Packets and results have the layouts `EVENT` and `OUTCOME`, which `sojourn-
+instrument match-slice` reads and writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH_ROWS = 1 << 16
 WAYS = ("forward", "backward")
 SOURCES = ("hardware", "kernel", "user", "simulated", "bpf")
 NO_SOURCE, FRAGMENT, SUPER_PACKET = 7, 8, 16
-"""What the instrument notes of a packet in one octet."""
+"""Bits of the octet in which the instrument notes properties of a packet."""
 
 EVENT = np.dtype(
     [("at", "<i8"), ("time", "<i8"), ("digest", "<i8"), ("number", "<i8"), ("length", "<u4"), ("note", "u1"),
@@ -62,21 +62,21 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Terms:
-    """By what two taps are matched: as the instrument learned it from their beginnings."""
+    """The parameters for matching two taps, which the instrument derived from their beginnings."""
 
     window_ns: int
     ahead_ns: int
     memory_bytes: int
     aligned_ns: tuple[int, int]
     ways: Mapping[str, int]
-    """Of packets along, against and of those that nothing is said of: 0 is forward."""
+    """The direction of packets along, against and without a label: 0 is forward."""
 
     always: bool
 
     def way(self, tap: int, direction: pa.Array[Any]) -> Any:
-        """Which way each packet goes, and which side it is on."""
+        """Return the direction of each packet."""
         names = np.asarray(direction.to_numpy(zero_copy_only=False), dtype=object)
-        goes_in, known = names == "in", names != None  # noqa: E711 - each of them
+        goes_in, known = names == "in", names != None  # noqa: E711 - an array is compared element by element
         along = goes_in == (tap == 0)
         labelled = np.where(along, self.ways["along"], self.ways["against"])
         return np.where(known, labelled, self.ways["unlabelled"]).astype(np.uint8)
@@ -84,7 +84,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a tap, and what comes before it at this tap: how many packets went each way."""
+    """A file of a tap, with the number of packets before it at this tap in each direction."""
 
     path: str
     tap: int
@@ -94,7 +94,7 @@ class File:
 
 @dataclass
 class Counted:
-    """What a file holds; times on the clock that both taps share."""
+    """The counts of a file; times are on the common clock of both taps."""
 
     tap: int
     place: int
@@ -105,7 +105,7 @@ class Counted:
 
 
 def events_of(file: File, terms: Terms, counted: Counted | None = None) -> Iterator[np.ndarray[Any, Any]]:
-    """A file's packets that have a digest, as slices take them, in the tap's order."""
+    """Yield a file's packets with a digest in the layout of slices, in the tap's order."""
     numbers = np.array(file.before, dtype=np.int64)
     for batch in pq.ParquetFile(file.path, pre_buffer=False).iter_batches(BATCH_ROWS, columns=COLUMNS):
         times = batch.column("time_ns").to_numpy()
@@ -162,7 +162,7 @@ def _count(counted: Counted, batch: pa.RecordBatch, sane: Any, keyed: Any) -> No
 
 
 def count(file: File, terms: Terms) -> Counted:
-    """What a file holds, read once."""
+    """Count a file by reading it once."""
     counted = Counted(file.tap, file.place)
     for _ in events_of(file, terms, counted):
         pass
@@ -170,7 +170,7 @@ def count(file: File, terms: Terms) -> Counted:
 
 
 def as_arrow(events: np.ndarray[Any, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Records as columns; text is null."""
+    """Convert records to columns; text is null."""
     columns = [
         pa.nulls(len(events), pa.string()) if one.type == pa.string() else pa.array(events[one.name]).cast(one.type)
         for one in schema
@@ -179,7 +179,7 @@ def as_arrow(events: np.ndarray[Any, Any], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_events(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
-    """Columns as records."""
+    """Convert columns to records."""
     events = np.zeros(batch.num_rows, EVENT)
     for name in batch.schema.names:
         events[name] = batch.column(name).to_numpy()
@@ -189,7 +189,7 @@ def as_events(batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
 def match_slice(
     batches: Iterable[pa.RecordBatch], instrument: Sequence[str], terms: Terms, ends: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """Let one slice's packets, in the order of both taps, through the instrument."""
+    """Pass the packets of one slice, in the order of both taps, through the instrument."""
     asked = {
         "window_ns": terms.window_ns, "ahead_ns": terms.ahead_ns, "memory_bytes": terms.memory_bytes,
         "ways": 1 if terms.always else 2, **ends,
@@ -228,15 +228,15 @@ def _feed(to: Any, batches: Iterable[pa.RecordBatch], failures: list[BaseExcepti
             for batch in batches:
                 to.write(as_events(batch).tobytes())
     except BrokenPipeError:
-        pass  # how it ended is asked by who reads from it
+        pass  # the reader of its output checks how it ended
     except BaseException as error:
         failures.append(error)
 
 
 def extents(rank: np.ndarray[Any, Any], number: np.ndarray[Any, Any]) -> Any:
-    """The reordering extents of packets (RFC 4737, 4.2.2); 0 of those in order.
+    """Return the reordering extents of packets (RFC 4737, 4.2.2); 0 for those in order.
 
-    Given are, by `rank`, all that were matched since the earliest that any of them could be behind.
+    The arguments have, ordered by `rank`, all matched packets since the earliest that any of them could be behind.
     """
     assert np.all(np.diff(rank) > 0)
     highest = np.maximum.accumulate(number)

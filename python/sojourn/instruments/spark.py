@@ -1,9 +1,9 @@
-"""`match --engine spark`: taps of a Parquet data set matched by a cluster of Apache Spark.
+"""`match --engine spark`: match taps of a Parquet data set on a cluster of Apache Spark.
 
-Spark divides packets by their digests, sorts each slice into the order of both taps, and gives it to the instrument,
-which matches it as it does all packets of one pass. What depends on all packets is found before and afterwards: how
-they are numbered and where the taps end, from the files; reordering, from what arrived, in chunks, each with what
-arrived since the earliest packet that overtook one of it. A machine holds a slice's window, or a chunk, in memory.
+Spark divides packets by their digests, sorts each slice into the order of both taps, and passes it to the instrument,
+which matches it as in a single pass. What depends on all packets is computed before and afterwards: numbering and the
+ends of the taps, from the files; reordering, from the received packets, in chunks, each with the packets received since
+the earliest one that overtook one of it. A machine holds the window of a slice, or a chunk, in memory.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from sojourn.records.taps import ParquetTap
 
 CHUNK_ROWS = 1 << 20
-"""Packets that arrive, of which reordering is found at once."""
+"""The packets of a chunk, whose reordering is computed at once."""
 
 ROWS_OF_A_SLICE = 1 << 22
 SAMPLE = 1 << 18
-"""Delays of each direction that percentiles are of: of more a random sample, as in one pass."""
+"""The delays of each direction that percentiles use: of more, a random sample, as in a single pass."""
 
 INSTALL = "pip install 'sojourn[spark]', and Java 17 or newer (apt-get install openjdk-17-jre-headless)"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Where and how: the master's address, how many slices, and the folder of the result."""
+    """The master's address, the number of slices, and the folder of the result."""
 
     master: str
     output: Path
@@ -73,16 +73,16 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %m%n
 """
-"""Spark tells errors alone."""
+"""The logging configuration of Spark: errors only."""
 
 Told = dict[str, Any]
 
 
 def match(taps: Sequence[ParquetTap], told: Mapping[str, Any], asked: Asked) -> Told:
-    """Match two taps by the terms that the instrument told; write `crossings` and `unmatched` below the output folder.
+    """Match two taps by the instrument's parameters; write `crossings` and `unmatched` below the output folder.
 
-    Returns the counts, and delays of a random sample. Raises RequestError where the output is there already,
-    MachineError where Spark is not here or fails.
+    Returns the counts, and delays of a random sample. Raises RequestError if the output exists already, MachineError if
+    Spark is missing or fails.
     """
     if asked.output.exists():
         raise RequestError(f"{asked.output} is there already: give another folder")
@@ -99,7 +99,7 @@ def _terms(pair: Mapping[str, Any]) -> Terms:
 
 @contextmanager
 def _scratch(asked: Asked) -> Iterator[Path]:
-    """A folder beside the output, for what machines of this one's own put on their disks meanwhile."""
+    """Make a folder beside the output, for temporary files of executors on this machine."""
     asked.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.output.parent, prefix=".sojourn-spark-") as folder:
         yield Path(folder).resolve()
@@ -117,7 +117,7 @@ def _session(master: str, scratch: Path) -> Iterator[SparkSession]:
 
     cloudpickle.register_pickle_by_value(slices)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    # Before their JVM starts: executors of local-cluster would write into the installed package.
+    # Before their JVM starts: executors of local-cluster would otherwise write into the installed package.
     for name, value in (("PYSPARK_PYTHON", sys.executable), ("SPARK_WORKER_DIR", str(scratch / "work")),
                         ("SPARK_LOCAL_DIRS", str(scratch / "local"))):  # fmt: skip
         os.environ.setdefault(name, value)
@@ -150,13 +150,13 @@ def _session(master: str, scratch: Path) -> Iterator[SparkSession]:
 
 
 def _sentence(error: Exception) -> str:
-    """The first line of what Spark says that tells something."""
+    """Return the first informative lines of an error of Spark."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return " ".join(lines[:2])[:300]
 
 
 class _Job:
-    """One pair of taps, matched."""
+    """The matching of one pair of taps."""
 
     def __init__(self, spark: SparkSession, terms: Terms, asked: Asked) -> None:
         self.spark, self.terms, self.asked = spark, terms, asked
@@ -164,7 +164,7 @@ class _Job:
         spark.sparkContext.addFile(self.instrument)
 
     def run(self, taps: Sequence[ParquetTap]) -> Told:
-        """Everything."""
+        """Run the whole job."""
         from pyspark import StorageLevel
 
         files = [
@@ -194,12 +194,12 @@ class _Job:
         }
 
     def files(self, files: Sequence[File]) -> DataFrame:
-        """A row a file, each in a partition of its own."""
+        """Return one row per file, each in a partition of its own."""
         rows = [(json.dumps([one.path, one.tap, one.place, *one.before]),) for one in files]
         return self.spark.createDataFrame(self.spark.sparkContext.parallelize(rows, max(1, len(rows))), "file string")
 
     def counted(self, files: Sequence[File]) -> list[slices.Counted]:
-        """What each file holds."""
+        """Return the counts of each file."""
         terms = self.terms
 
         def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -212,7 +212,7 @@ class _Job:
         return [slices.Counted(*json.loads(row["counted"])) for row in found]
 
     def outcomes(self, files: Sequence[File], ends: Mapping[str, Any], count: int) -> DataFrame:
-        """What became of every packet, slice by slice."""
+        """Return the outcome of every packet, slice by slice."""
         terms, name = self.terms, os.path.basename(self.instrument)  # noqa: PTH119 - as Spark names it
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -230,7 +230,7 @@ class _Job:
         return divided.mapInArrow(match_slice, _ddl(OUTCOMES))
 
     def crossings(self, outcomes: DataFrame) -> DataFrame:
-        """Matched packets with their reordering extents, as the table `crossings`."""
+        """Return the matched packets with their reordering extents, as the table `crossings`."""
         matched = outcomes.filter(f"what in ({MATCHED}, {AMBIGUOUS})").drop("counts", "digest")
         rows = self.asked.chunk_rows
         chunks = matched.selectExpr("way", f"rank div {rows} as chunk", "number").groupBy("way", "chunk")
@@ -264,7 +264,7 @@ class _Job:
         later: Mapping[tuple[int, int], list[int]],
         bounds: Mapping[tuple[int, int], tuple[int, int]],
     ) -> dict[tuple[int, int], int]:
-        """Of each chunk, the rank of the earliest packet before it that has a higher number than one of it."""
+        """Return for each chunk the rank of the earliest packet before it with a higher number than one of it."""
         rows = self.asked.chunk_rows
         if not later:
             return {}
@@ -280,7 +280,7 @@ class _Job:
         return begins
 
     def unmatched(self, outcomes: DataFrame) -> DataFrame:
-        """The others, as the table `unmatched`."""
+        """Return the other packets, as the table `unmatched`."""
         aligned = self.terms.aligned_ns
 
         def tell(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -291,7 +291,7 @@ class _Job:
         return others.mapInArrow(tell, _ddl(TOLD_UNMATCHED))
 
     def direction(self, way: int, counts: dict[str, int], crossings: DataFrame, outcomes: DataFrame) -> Told:
-        """What one direction came to."""
+        """Return the results of one direction."""
         mine = crossings.filter(f"direction = '{WAYS[way]}'")
         wide = mine.selectExpr(
             "sum(if(reordering_extent is null, 0, 1)) as reordered", "max(reordering_extent) as extent",
@@ -335,7 +335,7 @@ TOLD_UNMATCHED = pa.schema(UNMATCHED_COLUMNS)
 
 
 def _ddl(schema: pa.Schema) -> str:
-    """A schema as Spark reads it."""
+    """Return a schema in Spark's notation."""
     names = {pa.int64(): "long", pa.int32(): "int", pa.int16(): "short", pa.string(): "string", pa.bool_(): "boolean"}
     return ", ".join(f"`{one.name}` {names[one.type]}" for one in schema)
 
@@ -348,7 +348,7 @@ def _files_of(batches: Iterable[pa.RecordBatch]) -> Iterator[File]:
 
 
 def _numbered(files: Sequence[File], counted: Sequence[slices.Counted]) -> tuple[list[File], Told]:
-    """The files with what comes before each, and where packets begin and end in each direction."""
+    """Return the files with the packets before each, and where packets begin and end in each direction."""
     by_file = {(one.tap, one.place): one for one in counted}
     numbered = []
     before: dict[int, list[int]] = {0: [0, 0], 1: [0, 0]}
@@ -373,7 +373,7 @@ def _numbered(files: Sequence[File], counted: Sequence[slices.Counted]) -> tuple
 
 
 def _counts(told: Iterable[str]) -> list[dict[str, int]]:
-    """The counts of all slices together, by direction."""
+    """Return the counts of all slices together, by direction."""
     sums: list[dict[str, int]] = [{}, {}]
     for one in told:
         for way, counts in enumerate(json.loads(one)):
@@ -388,7 +388,7 @@ def _summed(counted: Sequence[slices.Counted], tap: int) -> dict[str, int]:
 
 
 def _later(bounds: Mapping[tuple[int, int], tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
-    """Of each chunk, the later ones that have a lower number than one of it."""
+    """Return for each chunk the later ones with a lower number than one of it."""
     later: dict[tuple[int, int], list[int]] = {}
     for way in (0, 1):
         chunks = sorted(chunk for mine, chunk in bounds if mine == way)
@@ -425,8 +425,8 @@ def _begins(
 def _divide(
     batches: Iterable[pa.RecordBatch], begins: Mapping[tuple[int, int], int], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Every packet to its chunk, and to the later ones of which one could have overtaken it."""
-    # What lies between the earliest and the chunk goes along, whether it is ahead of any of it or not.
+    """Assign every packet to its chunk, and to later chunks with a packet that it could have overtaken."""
+    # All packets between the earliest one and the chunk are included, whether or not they overtook any.
     spans = {one: (begin, one[1] * rows) for one, begin in begins.items()}
     for batch in batches:
         way, rank = batch.column("way").to_numpy(), batch.column("rank").to_numpy()
@@ -446,7 +446,7 @@ def _to_chunk(batch: pa.RecordBatch, chunk: Any, *, context: bool) -> pa.RecordB
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Each chunk whole, one after the other: batches come sorted by direction and chunk."""
+    """Yield the chunks one after another, each complete: batches are sorted by direction and chunk."""
     held: list[pa.RecordBatch] = []
     current: tuple[int, int] | None = None
     for batch in batches:
@@ -466,7 +466,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _crossings(chunk: pa.Table, aligned: tuple[int, int]) -> pa.RecordBatch:
-    """The packets of a chunk in the order in which they came."""
+    """Return the packets of a chunk in the order of sending."""
     columns = {name: chunk.column(name).to_numpy() for name in chunk.column_names}
     found = extents(columns["rank"], columns["number"])
     own = np.flatnonzero(~columns["context"])
@@ -500,7 +500,7 @@ def _unmatched(batch: pa.RecordBatch, aligned: tuple[int, int]) -> pa.RecordBatc
 
 
 def _offsets(way: Any, aligned: tuple[int, int]) -> tuple[Any, Any]:
-    """What is added again to the times of the tap that a packet comes to first, and of the other."""
+    """Return the offsets to add to the times of a packet's first tap, and of its second."""
     return np.where(way == 0, aligned[0], aligned[1]), np.where(way == 0, aligned[1], aligned[0])
 
 

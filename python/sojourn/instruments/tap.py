@@ -18,19 +18,19 @@ class TapInstrument(Conversation):
     """A running `capture serve`."""
 
     def start(self, folder: Path, taps: Sequence[Mapping[str, Any]], block: int | None = None) -> dict[str, Any]:
-        """Attach taps that write into a folder; when this is back, they see every frame.
+        """Attach taps that write into a folder; on return, they capture every frame.
 
-        Each tap has a `name` (1 to 16 letters and digits) and an `interface`; its `options` are those of
-        `sojourn capture`.
+        Each tap has a `name` (1 to 16 letters and digits) and an `interface`; its `options` are those of `sojourn
+        capture`.
         """
         return self._do({"do": "start", "block": block, "folder": str(folder), "taps": [dict(tap) for tap in taps]})
 
     def seen(self) -> int:
-        """How many frames the taps have seen so far, together."""
+        """Return the number of frames that all taps have captured so far."""
         return int(self._do({"do": "counts"})["seen"])
 
     def stop(self) -> dict[str, Any]:
-        """Detach all; when this is back, their files are whole. The answer has the account of each tap."""
+        """Detach all taps; on return their files are complete. The answer has the counters of each tap."""
         return self._do({"do": "stop"})
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -39,11 +39,11 @@ class TapInstrument(Conversation):
 
 
 def tap_argv(instrument: str, cpu: int | None = None) -> list[str]:
-    """The command line of a server of taps."""
+    """Return the command line of a server of taps."""
     return [instrument, "capture", "serve", "--die-with-parent", *([] if cpu is None else ["--cpu", str(cpu)])]
 
 
 def match_argv(instrument: str, before: Path, after: Path, folder: Path, window_ns: int) -> list[str]:
-    """The command line that matches the records of two taps with one clock, into a folder of its own."""
+    """Return the command line that matches the records of two taps with one clock, into a folder of its own."""
     own = ["--same-clock", "--window", f"{window_ns}ns", "--output", str(folder), "--json"]
     return [instrument, "match", str(before), str(after), *own]

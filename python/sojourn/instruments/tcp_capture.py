@@ -1,7 +1,7 @@
-"""tcpdump at a host's own port, for what TCP sends and receives there: an independent witness, packet by packet.
+"""tcpdump on a host's own port, for the packets of TCP: an independent capture, packet by packet.
 
-Large packets are seen as the host's kernel hands them to the port, as the log sees them. Its stamps are the kernel's,
-on CLOCK_REALTIME, and become CLOCK_TAI. Does not know what sent.
+Large packets are captured as the kernel passes them to the port, as in the log. Its timestamps are the kernel's, on
+CLOCK_REALTIME, and are converted to CLOCK_TAI. Does not know the sender.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SNAP_BYTES = "128"
 
 
 class TcpCapture:
-    """A running tcpdump on one port of host A, for the connections to one port of TCP."""
+    """A running tcpdump on one port of host A, for the connections to one TCP port."""
 
     def __init__(self, bed: Bed, dev: str, port: int, file: Path, cpu: int | None) -> None:
         self.file, self._port, self._bed = file, port, bed
@@ -45,7 +45,7 @@ class TcpCapture:
         await_listening(self._process)
 
     def stop(self, block: int) -> tuple[list[dict[str, Any]], int]:
-        """End it, once everything that came is in the file: its packets, and how many the kernel dropped before it."""
+        """End it, after all received packets are in the file; return its packets, and the kernel's drops."""
         if self._process.poll() is None:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
@@ -56,7 +56,7 @@ class TcpCapture:
         return rows, int(dropped[1]) if dropped else 0
 
     def kill(self) -> None:
-        """End it at once; one that has ended is left alone."""
+        """Kill it; one that has ended is left alone."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
@@ -64,14 +64,14 @@ class TcpCapture:
 
 
 def read_segments(path: Path, server_port: int, block: int, tai_ns: int) -> Iterator[dict[str, Any]]:
-    """The TCP segments of a capture at the client of `server_port`; a cut tail is left out."""
+    """Return the TCP segments of a capture at the client of `server_port`; an incomplete last one is left out."""
     for packet in captured(path):
         if segment := tcp_of(packet):
             yield {"block": block, "captured_ns": (packet.at_ns or 0) + tai_ns} | row(segment, server_port)
 
 
 def row(segment: Segment, server_port: int) -> dict[str, Any]:
-    """What a segment's headers say, seen from the client."""
+    """Return the headers of a segment, from the client's point of view."""
     outward = segment.dport == server_port
     return {
         "direction": "out" if outward else "in",

@@ -1,8 +1,8 @@
 """`sojourn-instrument tcplog serve`: the log of TCP's state at one end, switched while connections go on.
 
-A block begins with a mode and options, which may be changed within it, and ends with its account; between blocks
-nothing is attached. To begin one takes a good part of a second, for its programs are loaded anew; to change its mode
-takes milliseconds. Does not decide what to ask, and reads no record.
+A block begins with a mode and options, which may be changed within it, and ends with its packet accounting; between
+blocks nothing is attached. Beginning a block takes a good part of a second, because its programs are loaded again;
+changing its mode takes milliseconds. Does not decide what to request, and reads no record.
 """
 
 from __future__ import annotations
@@ -24,31 +24,34 @@ class LogInstrument(Conversation):
     def begin(
         self, block: int, mode: Mode, *, records: Path, who: str, options: Mapping[str, Any], keep: bool
     ) -> dict[str, Any]:
-        """Begin a block; without `keep`, what it logs is written as ever, and removed at its end."""
+        """Begin a block; without `keep`, its log is written as usual, and removed at its end."""
         asked = {"block": block, "who": who, "records": str(records), "options": dict(options), "keep": keep}
         return self._do({"do": "begin", **asked, "mode": mode})
 
     def be(self, mode: Mode, options: Mapping[str, Any] | None = None) -> None:
-        """Change options and mode within the block; when this is back, nothing of before is in force."""
+        """Change options and mode within the block; on return, only the new ones are in force."""
         if options is not None:
             self._do({"do": "set", "options": dict(options)})
         self._do({"do": "mode", "mode": mode})
 
     def totals(self) -> dict[str, Any]:
-        """What the block has counted so far, as its account will say it."""
+        """Return the block's counts so far, in the form of its packet accounting."""
         return dict(self._do({"do": "status"})["totals"])
 
     def end(self, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
-        """End the block: its account, and how many records it has; what is kept may take longer to write."""
+        """End the block; return its packet accounting and its number of records.
+
+        Writing kept records may take longer.
+        """
         self.ask({"do": "end"})
         return self.answer(seconds, no_tick)
 
     def take_statistics(self, *, on: bool) -> None:
-        """Let the kernel take the time of every program, or no more."""
+        """Switch the kernel's run-time statistics of BPF programs on or off."""
         self._do({"do": "statistics", "on": on})
 
     def costs(self) -> list[dict[str, Any]]:
-        """By program, how often it ran and how long altogether, while statistics were on."""
+        """Return for each program how often it ran and its total time, while statistics were on."""
         return list(self._do({"do": "cost"})["programs"])
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -57,5 +60,5 @@ class LogInstrument(Conversation):
 
 
 def log_argv(instrument: str, attach: str) -> list[str]:
-    """The command line of a log of the programs in one cgroup."""
+    """Return the command line of a log of the programs in one cgroup."""
     return [instrument, "tcplog", "serve", "--attach", attach]

@@ -1,9 +1,9 @@
-"""The methods, each a package found by itself: what is asked, how it is measured, what it means, how that is shown.
+"""The methods, each a package found automatically: its plan, its measurement, its analysis and its report.
 
 A method is a package with four modules. `ask` and `measure` belong to the left side of the run folder, `analyse` and
 `show` to the right side; the two sides do not import each other. The packages of this folder are found by their names
 (`tcp_cost` is the method `tcp-cost`); another distribution adds one by an entry point of the group `sojourn.methods`
-whose name is the method and whose value is the package. Imports a module only when it is asked for.
+whose name is the method and whose value is the package. Modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DEFAULT = "pairs"
 
 @cache
 def packages() -> dict[str, str]:
-    """The package of each method, by the method's name; ours first, then those of other distributions."""
+    """Return the package of each method, by the method's name; packages of this folder take precedence."""
     own = {one.name.replace("_", "-"): f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__) if one.ispkg}
     return {one.name: one.value for one in entry_points(group=GROUP)} | own
 
 
 def load(method: str, part: Part) -> ModuleType:
-    """The module of a method; raises RequestError for a method that is not known."""
+    """Return the module of a method; RequestError for an unknown method."""
     if method not in packages():
         raise RequestError(
             f"no such method is known to this version: {method} (known: {', '.join(sorted(packages()))})"
@@ -42,12 +42,12 @@ def load(method: str, part: Part) -> ModuleType:
 
 
 def package_doc(method: str) -> str:
-    """What the method is, in its own words."""
+    """Return the description of a method: its package's docstring."""
     return str(import_module(packages()[method]).__doc__).strip()
 
 
 def package_page(method: str) -> str:
-    """How its reports are read and when not to trust them: page.toml of its folder; empty where a method has none."""
+    """Return how its reports are read and when not to trust them: page.toml of its folder; empty without one."""
     from importlib.resources import files
 
     file = files(packages()[method]) / "page.toml"

@@ -1,7 +1,7 @@
-"""What is asked: a plan, parsed once from TOML into frozen types. What a method asks is in its `ask` module.
+"""A plan, parsed once from TOML into frozen types. The sections of a method are in its `ask` module.
 
-Unknown keys, wrong units and impossible values are refused with the file, the line, the key and what was expected.
-Does not run anything and knows no machine.
+Unknown keys, wrong units and impossible values are refused with the file, the line, the key and what was expected. Does
+not run anything and knows no machine.
 """
 
 from sojourn.plan.effective import effective_toml

@@ -1,7 +1,7 @@
-"""Traffic that is on the path beside the flows that are measured, as plans write it. Pure.
+"""Background traffic on the path of the measured flows, in the notation of plans. Pure.
 
-A background has up to four parts: UDP at a constant rate, small packets whose one-way delay is measured, long flows of
-TCP, short transfers again and again.
+It has up to four parts: UDP at a constant rate, small packets whose one-way delay is measured, long TCP flows, and
+repeated short transfers.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from sojourn.units import nanoseconds
 from sojourn.units import rate as rate_of
 
 NONE = "none"
-"""As plans write that there is none; factors have an empty text."""
+"""The notation for no background; factors have an empty text for it."""
 
 MOST_PARTS = 4
 JOIN = " + "
 WAYS = ("down", "up", "both")
 UDP_HEADERS, ETHERNET_BYTES = 28, 14
-"""Of IPv4 and UDP; and of a frame without FCS."""
+"""Bytes of the headers of IPv4 and UDP; and of Ethernet, without FCS."""
 
 STREAM_BYTES = 46
-"""User data of a packet of a stream."""
+"""User data of a packet of a stream, in bytes."""
 
 MOST_FLOWS = 1000
 MOST_TRANSFERS = 1000
-"""Of a part in a trial: as many as a receiver takes."""
+"""The most transfers of a part in a trial, limited by the receiver."""
 
 MOST_PACKETS = 1_000_000
-"""Of a part in a trial: each is recorded."""
+"""The most packets of a part in a trial: each is recorded."""
 
 LEAST_EVERY_NS = 1_000_000
 MOST_BYTES = 1 << 30
@@ -52,60 +52,60 @@ class Source:
     """One part of a background."""
 
     kind: str
-    """udp, tcp, web."""
+    """udp, tcp or web."""
     words: str
-    """As plans write it, without its direction."""
+    """The part in the notation of plans, without its direction."""
     way: str = ""
-    """down, up, both; empty: as the measured flows."""
+    """down, up or both; if empty, the direction of the measured flows."""
     rate_bps: float = 0.0
-    """Of UDP: of frames without FCS, as an emulator counts its rate."""
+    """The rate of UDP, in frames without FCS, as an emulator counts it."""
     stream_pps: float = 0.0
-    """Of UDP in small packets, a stream: how many a second."""
+    """Packets per second of a stream (UDP in small packets)."""
     dscp: int = 0
     burst: int = 1
-    """Packets of UDP that leave together."""
+    """Packets of UDP that are sent together."""
     flows: int = 0
-    """Long flows; or transfers that begin together."""
+    """Long flows, or transfers that begin together."""
     algorithm: str = ""
     size_bytes: int = 0
     every_ns: int = 0
 
     @property
     def name(self) -> str:
-        """As plans write it, with its direction."""
+        """The part in the notation of plans, with its direction."""
         return f"{self.words} {self.way}".strip()
 
     def ways(self, direction: str) -> tuple[str, ...]:
-        """Which directions it has beside flows of this direction."""
+        """Return its directions beside flows of this direction."""
         own = self.way or direction
         return ("up", "down") if own == "both" else (own,)
 
     def payload_bytes(self, mtu: int) -> int:
-        """Of UDP: user data of a packet; a full one where it is no stream."""
+        """Return the user data of a UDP packet; unless it is a stream, the packet has the size of the MTU."""
         return STREAM_BYTES if self.stream_pps else mtu - UDP_HEADERS
 
     def frame_bytes(self, mtu: int) -> int:
-        """Of UDP: a frame, without FCS."""
+        """Return the size of a UDP frame, without FCS."""
         return self.payload_bytes(mtu) + UDP_HEADERS + ETHERNET_BYTES
 
     def rate_pps(self, mtu: int) -> float:
-        """Packets of UDP a second."""
+        """Return UDP packets per second."""
         return self.stream_pps or self.rate_bps / 8 / self.frame_bytes(mtu)
 
     def amount(self, lasts_ns: int, mtu: int) -> int:
-        """Of UDP the packets, of web the transfers of a time; of others the flows."""
+        """Return the UDP packets or web transfers in a time; for other kinds the flows."""
         if self.kind == "udp":
             return max(1, round(self.rate_pps(mtu) * lasts_ns / 1e9))
         return self.flows * -(-lasts_ns // self.every_ns) if self.kind == "web" else self.flows
 
     @property
     def most(self) -> int:
-        """As much of that as there may be in a trial."""
+        """The most of these in a trial."""
         return {"udp": MOST_PACKETS, "web": MOST_TRANSFERS, "tcp": MOST_FLOWS}[self.kind]
 
 
 def source_of(words: str) -> Source | None:
-    """One part of a background; None where it is none."""
+    """Parse one part of a background; None if it is malformed."""
     words = " ".join(words.split())
     if found := UDP.fullmatch(words):
         said = rate_of(found["rate"])
@@ -138,7 +138,7 @@ def source_of(words: str) -> Source | None:
 
 
 def sources_of(words: str) -> tuple[Source, ...] | None:
-    """The parts of a background, each another; nothing where there is none, None where it is wrong."""
+    """Parse the parts of a background, all different; empty for none, None if malformed."""
     if words in ("", NONE):
         return ()
     found = [source_of(part) for part in words.split("+")]
@@ -149,7 +149,7 @@ def sources_of(words: str) -> tuple[Source, ...] | None:
 
 
 def read(value: object) -> str | None:
-    """The words of a background as they are kept."""
+    """Return a background in its canonical notation; None if malformed."""
     parts = sources_of(value) if isinstance(value, str) else None
     return None if parts is None else JOIN.join(part.name for part in parts) or NONE
 

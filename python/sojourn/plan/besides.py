@@ -1,6 +1,6 @@
-"""Probes that run beside the main ones of a trial, each of a kind and with a DSCP of its own. Pure.
+"""Further probes during a trial, each series with its own kind and DSCP. Pure.
 
-Each is a block of its own: it is numbered behind those of all trials, and its cell behind all cells.
+Each series is a block of its own, numbered after those of all trials; its cell is numbered after all cells.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from sojourn.plan.trial import Trial
 
 PROBES = ("icmp", "icmp6", "udp/ping-pong", "udp6/ping-pong")
-"""Kinds that have a DSCP and answers as long as their requests."""
+"""Kinds of probes with a DSCP, whose replies are as long as their requests."""
 
 UNMARKED = "BE"
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A further series of probes."""
+    """One further series of probes."""
 
     probe: str
     dscp: int
 
     @property
     def name(self) -> str:
-        """As plans write it."""
+        """The series in the notation of plans."""
         return f"{self.probe} {name_of(self.dscp)}"
 
 
 def beside_of(words: str) -> Beside | None:
-    """A kind of probe and, behind it, its DSCP: "udp/ping-pong EF"; None where it is none."""
+    """Parse a kind of probe and, after it, a DSCP: "udp/ping-pong EF"; None if malformed."""
     probe, _, mark = words.partition(" ")
     dscp = code_of(mark or UNMARKED)
     return Beside(probe, dscp) if probe in PROBES and dscp is not None else None
 
 
 def read(value: Any) -> str | None:
-    """The words of a further series of probes as they are kept."""
+    """Return a series in its canonical notation; None if malformed."""
     found = beside_of(value) if isinstance(value, str) else None
     return None if found is None else found.name
 
@@ -51,9 +51,9 @@ BESIDE = Reader(read, f'a probe and its DSCP, such as "udp/ping-pong EF": {", ".
 
 
 def trial_of(trial: Trial[Any], own: Beside, turn: int, planned: tuple[int, int], mtu: int) -> Trial[Any]:
-    """The block of a further series, the number `turn` (from 1) of its trial's, as that of a trial of its own.
+    """Return the block of series `turn` (from 1) of a trial, as a trial of its own.
 
-    `planned`: how many trials and cells there are.
+    `planned`: the numbers of trials and of cells.
     """
     payload = trial.factors.request_payload_bytes
     factors = replace(

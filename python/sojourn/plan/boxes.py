@@ -1,7 +1,7 @@
-"""Boxes of the user's own among the devices: [bed.boxes.<label>], `bed.device`, and `--device` of the command line.
+"""The user's own boxes among the devices: [bed.boxes.<label>], `bed.device`, and `--device` of the command line.
 
-The device of a section [bed.boxes.rules] is "box:rules". A program is named from the folder of its plan file, or from
-the working folder; an effective plan has its whole path. Runs nothing.
+The device of a section [bed.boxes.rules] is "box:rules". The path of a program is relative to the folder of the plan
+file, or to the working folder; an effective plan has its absolute path. Runs nothing.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 SECTION = "bed.boxes."
 SHORT = "bed.device"
-"""One box without a label: `device = { up = "./my-box.sh" }`."""
+"""A single box without a label: `device = { up = "./my-box.sh" }`."""
 
 PROGRAM = 'a program of yours with its arguments, such as "./my-box.sh"'
 
 
 def is_known(key: str) -> bool:
-    """Whether a dotted key belongs to a box."""
+    """Return whether a dotted key belongs to a box."""
     section, _, name = key.rpartition(".")
     label = section.removeprefix(SECTION)
     return section.startswith(SECTION) and bool(devices.BOX_LABEL.fullmatch(label)) and name in keys_of(BoxPlan)
 
 
 def spread(table: Table, name: str) -> Table:
-    """The table with `bed.device` as the section and the device that it stands for, and every program by its path."""
+    """Return the table with `bed.device` expanded to its section and device, and absolute paths of programs."""
     found = dict(table)
     if (given := found.pop(SHORT, None)) is not None:
         found |= _of_short(given, found)
@@ -47,7 +47,7 @@ def spread(table: Table, name: str) -> Table:
 
 
 def from_folder(table: Table, here: Path) -> Table:
-    """The table with the programs of boxes by their whole paths, looked for in a folder where they have none."""
+    """Return the table with absolute paths of the boxes' programs; relative ones are relative to `here`."""
     found = dict(table)
     for key in [key for key in found if key.startswith(SECTION) and key.endswith((".up", ".down"))]:
         value = found[key].value
@@ -57,7 +57,7 @@ def from_folder(table: Table, here: Path) -> Table:
 
 
 def _of_short(given: Given, table: Table) -> Table:
-    """One box, or a device's name, in place of the devices that have a rank; others there are for comparison."""
+    """Replace the devices that are not for comparison by one box, or by the named device."""
     if isinstance(given.value, str):
         return of_devices(table, [given.value], given.where)
     if not isinstance(given.value, dict) or not isinstance(given.value.get("up"), str):
@@ -73,7 +73,7 @@ def _of_short(given: Given, table: Table) -> Table:
 
 
 def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: bool = False) -> Table:
-    """What `--device` changes: devices for comparison stay, and all others make room for those that are asked."""
+    """Apply `--device`: devices for comparison stay, all others are replaced by the given ones."""
     planned = table["bed.devices"].value if "bed.devices" in table else list(keys_of(BedPlan)["devices"].default)
     planned = planned if isinstance(planned, list) else [planned]
     names = [one for one in planned if isinstance(one, str) and devices.known(one) and devices.rank(one) == 0]
@@ -94,7 +94,7 @@ def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: 
 
 
 def without_others(table: Table) -> Table:
-    """The table without rates and lines of paths that are no longer there."""
+    """Return the table without rates and lines of removed paths."""
     kept = {"direct", *table["bed.devices"].value}
     return {
         key: given
@@ -104,15 +104,15 @@ def without_others(table: Table) -> Table:
 
 
 def without_boxes_of(table: Table, changed: Table) -> Table:
-    """The table without the boxes that have a label of these: what one box needs is nothing for another."""
+    """Return the table without the boxes whose labels are given anew: the options of one box do not suit another."""
     again = {key.rpartition(".")[0] + "." for key in changed if key.startswith(SECTION)}
     return {key: given for key, given in table.items() if not key.startswith(tuple(again))}
 
 
 def labelled(words: str) -> tuple[str | None, str]:
-    """The label and the program of `LABEL=PROGRAM`; None and the words where they have no label.
+    """Split `LABEL=PROGRAM`; return None and the words if there is no label.
 
-    A "=" behind a slash or a space is the program's own: `./a=b.sh`, `./rules.sh n=20`.
+    A "=" after a slash or a space belongs to the program: `./a=b.sh`, `./rules.sh n=20`.
     """
     label, equals, program = words.partition("=")
     if not equals or not label or re.search(r"[/\s]", label):
@@ -121,12 +121,12 @@ def labelled(words: str) -> tuple[str | None, str]:
 
 
 def is_program(words: str) -> bool:
-    """Whether a device is named by a program's path, and not by its own name."""
+    """Return whether the words are the path of a program, and not the name of a device."""
     return "/" in words or ".sh" in words or not re.fullmatch(devices.NAME, words)
 
 
 def read_boxes(table: Table, name: str) -> dict[str, BoxPlan]:
-    """By device, what its box is."""
+    """Return the boxes by device."""
     labels = dict.fromkeys(key.removeprefix(SECTION).rpartition(".")[0] for key in table if key.startswith(SECTION))
     found = {}
     for label in labels:
@@ -136,7 +136,7 @@ def read_boxes(table: Table, name: str) -> dict[str, BoxPlan]:
 
 
 def check_boxes(plan: Plan, given: Lookup) -> None:
-    """A section for every box, a box for every section, and programs that can be run."""
+    """Check that every box has a section, every section a box, and that the programs are executable."""
     for device in plan.bed.devices:
         known = devices.known(device)
         if known and known.mode.is_box and device not in plan.bed.boxes and not plan.bed.simulated:
@@ -165,12 +165,12 @@ def _check_program(given: Given, key: str, words: str) -> None:
 
 
 def box_tables(boxes: Mapping[str, BoxPlan]) -> dict[str, dict[str, Any]]:
-    """[bed.boxes.<label>] as a plan file has it."""
+    """Return [bed.boxes.<label>] in the notation of a plan file."""
     return {device.removeprefix("box:"): written(box) for device, box in boxes.items()}
 
 
 def by_path(words: str, here: Path, given: Given, key: str) -> str:
-    """A program with its arguments, looked for in a folder where its path is not whole."""
+    """Return a program with its arguments; a relative path is relative to `here`."""
     try:
         program, *arguments = shlex.split(words)
     except ValueError:
@@ -179,7 +179,7 @@ def by_path(words: str, here: Path, given: Given, key: str) -> str:
 
 
 def _own_label(label: str, program: str, where: str) -> str:
-    """A label that the user gave; raises RequestError where it is none, or not a program's."""
+    """Return the label that the user gave; raises RequestError if it is malformed, or names no program."""
     if not devices.BOX_LABEL.fullmatch(label):
         wanted = f"a label has 1 to {devices.LONGEST_LABEL} small letters, digits and dashes"
         raise RequestError(f"{where}: expected LABEL=PROGRAM, and {label!r} is no label: {wanted}")
@@ -189,7 +189,7 @@ def _own_label(label: str, program: str, where: str) -> str:
 
 
 def _require_own_interfaces(label: str, names: Sequence[str], where: str) -> None:
-    """Raises RequestError where another device's interfaces would have the names of this box's."""
+    """Raise RequestError if another device's interfaces would have the names of this box's."""
     slug = devices.parse(f"box:{label}").slug
     same = [one for one in names if (known := devices.known(one)) and known.slug == slug]
     if len(same) > 1:
@@ -203,7 +203,7 @@ def _require_own_interfaces(label: str, names: Sequence[str], where: str) -> Non
 
 
 def _label(words: str, where: str, names: Sequence[str]) -> str:
-    """A label from the program's name, which no other device's interfaces bear."""
+    """Return a label derived from the program's name, so that no interface name is used twice."""
     split = words.split()
     stem = re.sub(r"[^a-z0-9]+", "-", Path(split[0]).stem.lower()).strip("-") if split else ""
     if not stem:

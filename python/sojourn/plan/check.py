@@ -1,7 +1,7 @@
-"""What must hold between the values of any plan: devices that a backend has, hypotheses that a method can test.
+"""Rules between the values of any plan: devices that a backend has, hypotheses that a method can test.
 
-Each refusal names the key that a person most likely wants to change. Single values are checked before (values.py), what
-a method needs beyond this by its own check.
+Each refusal names the key that a person most likely wants to change. Single values are checked before (values.py); the
+further rules of a method are in its own check.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SSH = "ssh"
-"""The backend whose hosts a file names."""
+"""The backend whose hosts are in a file."""
 
 
 def check(plan: Plan, table: Table, name: str) -> None:
-    """Raise the first refusal, if there is one."""
+    """Raise the first refusal, if any."""
 
     def given(key: str, value: object) -> Given:
         return table.get(key, Given(value, name))
@@ -62,7 +62,7 @@ def check(plan: Plan, table: Table, name: str) -> None:
 
 
 def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
-    """A file of real hosts and the backend that reaches them belong together."""
+    """Check that a file of real hosts and the ssh backend are used together."""
     if plan.bed.backend == SSH and plan.bed.hosts is None:
         wanted = "a file of hosts beside it: --bed bed.toml, which `sojourn bed new` writes"
         raise refuse(given("bed.backend", SSH), "bed.backend", wanted)
@@ -78,7 +78,7 @@ def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
 
 
 def _check_turns(plan: Plan, given: Callable[[str, object], Given], switches: list[str]) -> None:
-    """Streams are sent over several paths at once, or before trials: none may have yet to be put in place."""
+    """Refuse paths that share ports, for a method that uses several paths at once or before its trials."""
     if switches and not plan.ask.probes:
         wanted = f"a file whose paths have ports of their own, without switch: study.method = {plan.study.method}"
         raise refuse(given("bed.hosts", plan.bed.hosts), "bed.hosts", wanted)
@@ -88,7 +88,7 @@ def _check_turns(plan: Plan, given: Callable[[str, object], Given], switches: li
 
 
 def check_hypotheses(plan: Plan, given: Given) -> None:
-    """Hypotheses that the method can test: any other would be ignored in silence."""
+    """Refuse hypotheses that the method cannot test: they would be ignored silently."""
     known = plan.ask.hypotheses
     for asked in plan.study.hypotheses:
         if asked not in known:
@@ -99,7 +99,7 @@ def check_hypotheses(plan: Plan, given: Given) -> None:
 
 
 def check_devices(plan: Plan, given: Given) -> None:
-    """Devices that the backend can build."""
+    """Refuse devices that the backend cannot build."""
     for device in plan.bed.devices:
         if device == DIRECT:
             raise refuse(given, "bed.devices", 'devices only: "direct" is always there')
@@ -121,5 +121,5 @@ def check_devices(plan: Plan, given: Given) -> None:
 
 
 def quoted(device: str) -> str:
-    """A device as a TOML key."""
+    """Return a device as a TOML key."""
     return device if re.fullmatch(r"[\w-]+", device) else f'"{device}"'

@@ -1,4 +1,4 @@
-"""Differentiated services code points by their names, as RFC 2474, 2597, 3246 and 8622 give them."""
+"""Differentiated services code points and their names, from RFC 2474, 2597, 3246 and 8622."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPECTED = 'a DSCP: "BE", "LE", "EF", "CS1" to "CS7", "AF11" to "AF43" or a numb
 
 
 def code_of(word: str) -> int | None:
-    """The code point of a name or a number; None where there is no such one."""
+    """Return the code point of a name or a number; None if there is none."""
     if word in NAMES:
         return NAMES[word]
     if word == "CS0":
@@ -23,10 +23,10 @@ def code_of(word: str) -> int | None:
 
 
 def name_of(code: int) -> str:
-    """The name of a code point, or its number where it has none."""
+    """Return the name of a code point, or its number if it has none."""
     return next((name for name, number in NAMES.items() if number == code), str(code))
 
 
 def code_point() -> Reader:
-    """A code point, written by its name."""
+    """Return the reader of a code point, which is written by its name."""
     return Reader(lambda value: code_of(value) if isinstance(value, str) else None, EXPECTED, name_of)

@@ -1,6 +1,6 @@
-"""Writes a plan back as TOML with every effective value: what a run folder keeps, and what `--resume` reads again.
+"""Write a plan as TOML with every effective value, for the run folder and for `--resume`.
 
-Comments say what was asked and what each key means; [quick] is gone, because it has been applied or not.
+Comments have the user's request and the meaning of each key. [quick] is omitted, because it has been applied or not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def effective_toml(plan: Plan) -> str:
-    """The plan as a plan file."""
+    """Return the plan as a plan file."""
     document = tomlkit.document()
     document.add(
         tomlkit.comment("What was asked, and every effective value: a plan like any other, to copy and to edit.")
@@ -51,13 +51,13 @@ def effective_toml(plan: Plan) -> str:
 
 
 def section_table(plan: Plan, name: str, of: Any) -> Table:
-    """One section, each key with its meaning; without keys that mean nothing here."""
+    """Return one section, each key with its meaning, without keys that have no effect."""
     unread = plan.ask.unread | (unused(plan) if name == "bed" else frozenset())
     return table_of(type(of), {key: value for key, value in written(of).items() if f"{name}.{key}" not in unread})
 
 
 def table_of(kind: type, values: Mapping[str, Any]) -> Table:
-    """Keys with their values and meanings."""
+    """Return a table of keys with their values and meanings."""
     declared, table = keys_of(kind), tomlkit.table()
     for key, value in values.items():
         item = tomlkit.item(value)
@@ -67,7 +67,7 @@ def table_of(kind: type, values: Mapping[str, Any]) -> Table:
 
 
 def unused(plan: Plan) -> frozenset[str]:
-    """Keys of [bed] that say nothing: of a shaper, a queue and further ports where there are none."""
+    """Return the keys of [bed] without an effect: those of a shaper, a queue and further ports that do not exist."""
     names = ["near", "far", "bypass"] if plan.ask.probes else []
     names += ["shaper", "burst_bytes"] if plan.bed.rate_bps is None else []
     names += ["queue_bytes"] if plan.bed.rate_bps is None and not plan.bed.links else []
@@ -75,7 +75,7 @@ def unused(plan: Plan) -> frozenset[str]:
 
 
 def emulate_table(plan: Plan) -> Table:
-    """[emulate] and its labels."""
+    """Return [emulate] with its labels."""
     found = table_of(type(plan.emulators[EVERY]), emulator_values(plan.emulators[EVERY]))
     for label, one in plan.emulators.items():
         if label != EVERY:
@@ -84,12 +84,12 @@ def emulate_table(plan: Plan) -> Table:
 
 
 def has_emulators(plan: Plan) -> bool:
-    """Whether any device of the plan is an emulator."""
+    """Return whether any device of the plan is an emulator."""
     return plan.ask.emulates and any(emulator_label(device) is not None for device in plan.bed.devices)
 
 
 def tables_of(named: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A table for each device, tables within it on one line."""
+    """Return a table for each device, with nested tables on one line."""
     table = tomlkit.table(is_super_table=True)
     for name, values in named.items():
         one = tomlkit.table()

@@ -1,7 +1,7 @@
-"""What must hold where emulators are among the devices, and where links are rated.
+"""Rules for plans with emulators among the devices, or with rated links.
 
-As plan/check.py: each refusal names the key that a person most likely wants to change. What the words of a pipe may be,
-the instrument says when the run begins.
+As in plan/check.py, each refusal names the key that a person most likely wants to change. Configuration strings of
+pipes are checked by the instrument when the run begins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AN_EMULATOR = 'a device "emulate" in bed.devices'
 
 
 def check_emulators(plan: Plan, given: Lookup) -> None:
-    """Pipes where there is an emulator to have them, and sections for labels that are there."""
+    """Refuse pipes without an emulator, and sections for labels that no device has."""
     labels = {label for device in plan.bed.devices if (label := devices.emulator_label(device)) is not None}
     if any(plan.ask.pipes(plan)) and not labels:
         key = plan.ask.pipe_key
@@ -33,7 +33,7 @@ def check_emulators(plan: Plan, given: Lookup) -> None:
 
 
 def check_pipes(plan: Plan, given: Lookup) -> None:
-    """A pipe that is set before each trial takes the place of whatever a file describes."""
+    """Refuse a pipe that is set before each trial if a file describes the pipes: it would replace them."""
     if not any(plan.ask.pipes(plan)):
         return
     for device in plan.bed.devices:
@@ -49,7 +49,7 @@ def check_pipes(plan: Plan, given: Lookup) -> None:
 
 
 def check_links(plan: Plan, given: Lookup) -> None:
-    """As many values as a path has cables, real ones, and queues that hold a frame."""
+    """Check rated links: a value for each cable, real cables, and queues that hold at least one frame."""
     if not plan.bed.links:
         return
     if plan.bed.simulated:

@@ -1,7 +1,7 @@
-"""Emulators among the devices, and cables that are held to a rate: their sections, from values already read.
+"""Emulators among the devices, and cables with a rate: their sections, from values already read.
 
-[emulate] holds for every emulator, [emulate.<label>] for the device "emulate:<label>" alone; [bed.links.<device>] for
-the cables of one path. What the words of a pipe mean is the instrument's business. Runs nothing.
+[emulate] applies to every emulator, [emulate.<label>] to the device "emulate:<label>"; [bed.links.<device>] to the
+cables of one path. The configuration strings of pipes are parsed by the instrument. Runs nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EVERY = ""
-"""The label of what holds for all emulators."""
+"""The label of the section for all emulators."""
 
 WORDS = ("words", "forward", "backward", "config")
-"""Of these a section has its own, or those of [emulate]: never some of each."""
+"""A section has its own keys of these, or those of [emulate]: never some of each."""
 
 LINK_KEYS: dict[str, Reader] = {"rate": cable_rate(), "delay": duration(0, HOUR_NS)}
 MOST_CABLES = 5
 
 
 def is_known(key: str) -> bool:
-    """Whether a dotted key belongs to one label, or to the cables of one path."""
+    """Return whether a dotted key belongs to one label, or to the cables of one path."""
     section, _, name = key.rpartition(".")
     if section.startswith("emulate."):
         return name in keys_of(EmulatorPlan) and LABEL.fullmatch(section.removeprefix("emulate.")) is not None
@@ -39,7 +39,7 @@ def is_known(key: str) -> bool:
 
 
 def read_emulators(table: Table, name: str, *, is_logged: bool) -> dict[str, EmulatorPlan]:
-    """What every emulator is started with; `is_logged`: unless it is said otherwise."""
+    """Return the configuration of every emulator; `is_logged`: the default of `log`."""
     common = read_section(EmulatorPlan, "emulate", table, name)
     given: dict[str, dict[str, Any]] = {}
     for key in (key for key in table if key.startswith("emulate.") and key.count(".") == 2):
@@ -56,7 +56,7 @@ def read_emulators(table: Table, name: str, *, is_logged: bool) -> dict[str, Emu
 
 
 def refuse_both(own: Mapping[str, Any], section: str, table: Table) -> None:
-    """A pipe of both directions beside one of a single one, or words beside a file, would be without effect."""
+    """Refuse `words` beside `forward` or `backward`, and any of these beside `config`: one would have no effect."""
     asked = [name for name in WORDS if own.get(name) is not None]
     if len(asked) > 1 and set(asked) != {"forward", "backward"}:
         given = table[f"{section}.{asked[1]}"]
@@ -65,14 +65,14 @@ def refuse_both(own: Mapping[str, Any], section: str, table: Table) -> None:
 
 
 def emulator(own: dict[str, Any], *, is_logged: bool) -> EmulatorPlan:
-    """The type of one section."""
+    """Make the type of one section."""
     both = {way: own["words"] if own[way] is None else own[way] for way in ("forward", "backward")}
     log = is_logged if own["log"] is None else own["log"]
     return EmulatorPlan(**own | both | {"words": None, "log": log})
 
 
 def read_links(rate: int | None, delay: int, devices: tuple[str, ...], table: Table) -> dict[str, LinkPlan]:
-    """By path, what its cables are held to; `rate` and `delay` hold where a path says nothing."""
+    """Return rates and delays of cables by path; `rate` and `delay` are the defaults."""
     common = LinkPlan((rate or None,), (delay,))
     given: dict[str, dict[str, tuple[Any, ...]]] = {}
     for key in (key for key in table if key.startswith("bed.links.")):
@@ -89,7 +89,7 @@ def read_links(rate: int | None, delay: int, devices: tuple[str, ...], table: Ta
 
 
 def read_cables(key: str, name: str, given: Given) -> tuple[Any, ...]:
-    """A value for every cable of a path, or one for all of them; the same may be there twice."""
+    """Return a value for each cable of a path, or one for all; values may repeat."""
     if name not in LINK_KEYS:
         raise refuse(given, key, f"one of the keys {', '.join(LINK_KEYS)}")
     items = given.value if isinstance(given.value, list) else [given.value]
@@ -100,12 +100,12 @@ def read_cables(key: str, name: str, given: Given) -> tuple[Any, ...]:
 
 
 def expected_ns(words: str) -> int:
-    """About how long a pipe keeps a frame, for estimates alone: all times among its words together."""
+    """Estimate how long a pipe holds a frame: the sum of all times in its configuration string."""
     return int(sum(find_durations(words)))
 
 
 def emulator_values(one: EmulatorPlan) -> dict[str, Any]:
-    """One section as a plan file has it: one pipe of both directions as `words`."""
+    """Return one section in the notation of a plan file; equal pipes of both directions as `words`."""
     found = written(one)
     if one.forward is not None and one.forward == one.backward:
         found = {"words": one.forward} | {key: value for key, value in found.items() if key not in WORDS}
@@ -113,7 +113,7 @@ def emulator_values(one: EmulatorPlan) -> dict[str, Any]:
 
 
 def link_tables(bed: BedPlan) -> dict[str, dict[str, Any]]:
-    """[bed.links.<device>] as a plan file has it: every path by itself, whatever it was asked by."""
+    """Return [bed.links.<device>] in the notation of a plan file: every path separately."""
     rate, delay = LINK_KEYS["rate"], LINK_KEYS["delay"]
     return {
         device: {

@@ -1,6 +1,6 @@
-"""The flows that show whether a scheduler is fair: which a verification sends, and how fast, so that all of them wait.
+"""The flows of a verification that test a scheduler's fairness: their DSCP, and a rate at which all of them queue.
 
-A flow is identified by its DSCP, and by the source port that its socket has. Runs nothing.
+A flow is identified by its DSCP, and by the source port of its socket. Runs nothing.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 FLOWS = 4
-"""So many where every flow has a sub-queue of its own."""
+"""The number of flows if each flow has a sub-queue of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What a verification sends at once, each flow at the same rate."""
+    """The concurrent flows of a verification, all at the same rate."""
 
     marks: tuple[int, ...] = ()
-    """The DSCP of each; none: one flow is enough."""
+    """The DSCP of each flow; if empty, one flow is enough."""
     crowding: float = 1.0
-    """So much more than the link carries they must send for each to have more than its share."""
+    """The load relative to the link's rate that makes each flow exceed its share."""
     reasons: tuple[str, ...] = ()
 
 
 def flows_for(config: dict[str, Any], pipes: list[dict[str, Any]]) -> Flows:
-    """Flows into every class of the first pipe, of those that packets may meet, whose scheduler has several."""
+    """Return flows into every class of the first pipe with a scheduler of several classes."""
     for pipe in pipes:
         queue = pipe.get("queue") or {}
         if is_fair(queue.get("scheduler")) and (pipe.get("link") or {}).get("rate_bps"):
@@ -34,18 +34,18 @@ def flows_for(config: dict[str, Any], pipes: list[dict[str, Any]]) -> Flows:
 
 
 def is_fair(scheduler: object) -> bool:
-    """Whether it divides the link among classes or sub-queues: WF2Q+, DRR, FQ-CoDel."""
+    """Return whether it divides the link among classes or sub-queues: WF2Q+, DRR, FQ-CoDel."""
     name = scheduler if isinstance(scheduler, str) else next(iter(scheduler), "") if isinstance(scheduler, dict) else ""
     return name in ("wf2q", "drr", "fq-codel")
 
 
 def into_flows() -> Flows:
-    """A sub-queue for each flow: equal shares."""
+    """Return flows with a sub-queue each: equal shares."""
     return Flows(tuple(range(FLOWS)), reasons=(f"{FLOWS} UDP flows at once, each in a sub-queue of its own",))
 
 
 def into_classes(config: dict[str, Any], pipe: dict[str, Any], classes: list[dict[str, Any]]) -> Flows:
-    """A flow for each class that rules give packets to by their DSCP, or that gets what no other rule takes."""
+    """Return a flow for each class that a rule selects by DSCP, or that gets the packets of no other rule."""
     weights = {str(one["name"]): int(one.get("weight") or 1) for one in classes}
     marks = marks_of(config, pipe, list(weights))
     if missing := [name for name in weights if name not in marks]:
@@ -62,7 +62,7 @@ def into_classes(config: dict[str, Any], pipe: dict[str, Any], classes: list[dic
 
 
 def marks_of(config: dict[str, Any], pipe: dict[str, Any], names: list[str]) -> dict[str, int]:
-    """By class, the DSCP whose packets the rules send into it."""
+    """Return the DSCP, by class, whose packets the rules send into it."""
     rules = sorted(config.get("rules") or [], key=lambda rule: int(rule["number"]))
     rules = [rule for rule in rules if rule.get("action") != "count"]
     asked = {int(dscp) for rule in rules if (dscp := (rule.get("on") or {}).get("dscp")) is not None}
@@ -78,13 +78,13 @@ def marks_of(config: dict[str, Any], pipe: dict[str, Any], names: list[str]) -> 
 
 
 ANY = ("direction", "dscp", "ethertype", "protocol")
-"""What a rule may ask for beside which our packets of UDP are taken, if it asks for them as they are."""
+"""The conditions of a rule that our UDP packets may meet."""
 
 IPV4, UDP = 0x0800, 17
 
 
 def takes(on: dict[str, Any], mark: int) -> bool:
-    """Whether a rule takes every packet of ours that carries this DSCP."""
+    """Return whether a rule matches every packet of ours with this DSCP."""
     wanted = {"direction": ("forward",), "dscp": (mark,), "ethertype": (IPV4,), "protocol": (UDP,)}
     others = (value for key, value in on.items() if key not in ANY)
     return not any(others) and all(on.get(key) is None or on[key] in wanted[key] for key in ANY)

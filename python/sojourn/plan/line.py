@@ -1,6 +1,6 @@
-"""The simulated line of a device, checked key by key before an instrument sees it.
+"""The simulated line of a device, checked key by key before an instrument reads it.
 
-Probes go over a line, there and back; streams over a path, one way. What the keys do is the instrument's business.
+Probes use a line in both directions; streams use a path in one. The meaning of the keys is defined by the instrument.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ Check = Callable[[Any], bool]
 
 
 def number(value: Any) -> bool:
-    """Any number."""
+    """Return whether the value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def probability(value: Any) -> bool:
-    """A number from 0 to 1."""
+    """Return whether the value is a number from 0 to 1."""
     return number(value) and 0 <= value <= 1
 
 
 def whole_number(value: Any) -> bool:
-    """A whole number, not negative."""
+    """Return whether the value is a whole number, not negative."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def table(fields: dict[str, Check]) -> Check:
-    """Exactly these fields."""
+    """Return a check for a table with exactly these fields."""
     return lambda value: (
         isinstance(value, dict) and value.keys() == fields.keys() and all(fields[key](value[key]) for key in fields)
     )
 
 
 def some_of(fields: dict[str, Check], *needed: str) -> Check:
-    """These fields alone, some of them needed."""
+    """Return a check for a table with some of these fields; those in `needed` are required."""
     return lambda value: (
         isinstance(value, dict)
         and value.keys() <= fields.keys()
@@ -55,7 +55,7 @@ DELAYS: dict[str, Check] = {
 
 
 def delay(value: Any) -> bool:
-    """One distribution of the delay of one way."""
+    """Return whether the value is a distribution of the delay in one direction."""
     if not isinstance(value, dict) or len(value) != 1:
         return False
     (kind, shape) = next(iter(value.items()))
@@ -63,10 +63,10 @@ def delay(value: Any) -> bool:
 
 
 BETWEEN_SESSIONS = "session_sd_ns"
-"""By how much the delay of a line differs between sessions, as a standard deviation; the conductor draws it."""
+"""The standard deviation of a line's delay between sessions; the conductor draws the delay."""
 
 DRAWN_BY = "session_sd_of"
-"""Which of the things that a bed draws (`bed.hold`) that is; where it is held, all sessions have the same delay."""
+"""The drawn property of the bed (`bed.hold`) that it belongs to; if that is held, all sessions have the same delay."""
 
 A_DELAY = "a delay such as { constant_ns = 5000 }, { normal = { mean_ns = 5000, sd_ns = 100 } }, a gamma or a pareto"
 A_PROBABILITY = "a probability from 0 to 1"
@@ -141,7 +141,7 @@ PATH_FIELDS: dict[str, tuple[Check, str]] = {
 
 
 def read_lines(given: Table, *, one_way: bool = False) -> dict[str, dict[str, Any]]:
-    """The lines of all devices from the keys "bed.lines.<device>.<field>"; paths, where they are for streams."""
+    """Return the lines of all devices from the keys "bed.lines.<device>.<field>"; paths, if they are for streams."""
     fields, needed = (PATH_FIELDS, ("delay",)) if one_way else (FIELDS, ("forward", "backward"))
     lines: dict[str, dict[str, Any]] = {}
     for key, value in given.items():
@@ -164,10 +164,10 @@ def read_lines(given: Table, *, one_way: bool = False) -> dict[str, dict[str, An
 
 
 def first_of(given: Table, device: str) -> Given:
-    """Where the line of a device begins."""
+    """Return the first value of a device's line."""
     return next(value for key, value in given.items() if key.startswith(f"bed.lines.{device}."))
 
 
 def one_among(names: Iterable[str]) -> str:
-    """The words for a choice of keys."""
+    """Return the text for a choice of keys."""
     return "one of the keys " + ", ".join(names)

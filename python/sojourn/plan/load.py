@@ -1,4 +1,4 @@
-"""From a file, a study's name, `--quick` and `--set` to one checked plan. Later words win: file, quick or full, set.
+"""From a file, a study's name, `--quick` and `--set` to one checked plan. Precedence: file, quick or full, set.
 
 Reads files; runs nothing.
 """
@@ -44,7 +44,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
     devices: Sequence[str] = (),
     more: Table | None = None,
 ) -> Plan:
-    """The plan of a built-in study or of a file, with what was asked beside it; `more` is what a program found out."""
+    """Return the plan of a built-in study or of a file, with the user's options; `more` has values from a program."""
     name, text = find_study(source)
     given = read_toml(text, name)
     table = {key: value for key, value in given.items() if not key.startswith(tuple(f"{one}." for one in VARIANTS))}
@@ -64,7 +64,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
     if devices:
-        # A program on the command line is of the working folder, wherever the plan is.
+        # A program on the command line is relative to the working folder, wherever the plan is.
         changed = from_folder(of_devices(table, devices, f"--device {devices[-1]}"), Path())
         require_known(changed, method_of(table))
         table = without_others(overlay(without_boxes_of(table, changed), changed))
@@ -79,7 +79,7 @@ def load_plan(  # noqa: PLR0913 - one for each option
 
 
 def asked_bed(bed: str, method: str) -> Table:
-    """What `--bed` asks: a backend by its name, or a file of real hosts, between which stands what it says."""
+    """Return the values of `--bed`: a backend's name, or a file of real hosts and the devices between them."""
     where = f"--bed {bed}"
     if not is_file(bed):
         return {"bed.backend": Given(bed, where)}
@@ -88,39 +88,39 @@ def asked_bed(bed: str, method: str) -> Table:
     ask = ask_of(method)
     if ask.twins == "all":
         return asked
-    # Between real hosts two links are two pairs of ports, the same in each bed: of streams they are the A/A control,
-    # where the method has it as a path, and no other trial is spread over them.
+    # Two links between real hosts are two pairs of ports, the same in each bed. For streams they are the A/A control,
+    # if the method has it as a path; trials are not spread over them otherwise.
     has_control = ask.headline and load_real_bed(bed).has_twins(None)
     return asked | {"bed.twins": Given(has_control, where)}
 
 
 VARIANTS = {"quick": 'such as "pairs.at_most" = "30s"', "full": "with a study's values as they were published"}
-"""Sections whose keys are dotted ones of other sections, and what each is for."""
+"""Sections whose keys are dotted keys of other sections, and the purpose of each."""
 
 
 def has_variant(source: str | Path, name: str) -> bool:
-    """Whether a plan has values of its own for `--quick` or `--full`, by that name."""
+    """Return whether a plan has values of its own for `--quick` or `--full`, by that name."""
     source_name, text = find_study(source)
     given = read_toml(text, source_name)
     return bool(variant(given, name, method_of(given)))
 
 
 def variant(given: Table, name: str, method: str) -> Table:
-    """What a plan has under [quick] or [full], by the keys that it changes."""
+    """Return the values under [quick] or [full], by the keys that they change."""
     found = {key.removeprefix(f"{name}."): value for key, value in given.items() if key.startswith(f"{name}.")}
     require_known(found, method)
     return found
 
 
 def plan_from_text(text: str, name: str, asked: tuple[str, ...]) -> Plan:
-    """The plan that a program has written; refusals call it by its name."""
+    """Return the plan in a text that a program wrote; refusals call it by its name."""
     table = spread(read_toml(text, name), name)
     require_known(table, method_of(table))
     return build(table, name, asked)
 
 
 def find_study(source: str | Path) -> tuple[str, str]:
-    """The name to use in refusals, and the text."""
+    """Return the name for refusals, and the text."""
     path = Path(source)
     if path.suffix == ".toml" or path.is_file():
         return str(path), read_plan_file(path)
@@ -133,7 +133,7 @@ def find_study(source: str | Path) -> tuple[str, str]:
 
 
 def studies() -> list[tuple[str, str]]:
-    """Name and question of each built-in study."""
+    """Return name and question of each built-in study."""
     return [(name, load_plan(name).study.question) for name in built_in.names()]
 
 
@@ -148,7 +148,7 @@ def read_plan_file(path: Path) -> str:
 
 @cache
 def sections_of(method: str) -> dict[str, type]:
-    """The sections of a method's plan, and their types."""
+    """Return the sections of a method's plan, and their types."""
     ask = ask_of(method)
     emulate = {"emulate": EmulatorPlan} if ask.emulates else {}
     return (
@@ -158,7 +158,7 @@ def sections_of(method: str) -> dict[str, type]:
 
 @cache
 def keys_of_method(method: str) -> dict[str, Declared]:
-    """Every key that a plan of the method may have, dotted."""
+    """Return every dotted key that a plan of the method may have."""
     unread = ask_of(method).unread
     found = {
         f"{name}.{key}": declared
@@ -170,12 +170,12 @@ def keys_of_method(method: str) -> dict[str, Declared]:
 
 @cache
 def keys_of_all() -> frozenset[str]:
-    """Every key that any method's plan may have."""
+    """Return every key that any method's plan may have."""
     return frozenset(key for method in packages() for key in keys_of_method(method))
 
 
 def require_known(table: Table, method: str) -> None:
-    """Refuse keys that no plan has, or that mean nothing to the method: they would have no effect, in silence."""
+    """Refuse keys that no plan has, or that have no effect for the method."""
     own = keys_of_method(method)
     for key, given in table.items():
         if key in own or key.startswith(("bed.lines.", "bed.links.")):
@@ -191,7 +191,7 @@ def require_known(table: Table, method: str) -> None:
 
 
 def meant_by(key: str, own: Mapping[str, Declared]) -> str:
-    """What was probably meant, or what an earlier version called so; else what the section has."""
+    """Return the key that was probably meant, or the present name of an earlier one; else the keys of the section."""
     from sojourn.records.earlier import KEYS  # only a refusal needs it
 
     section_name, _, name = key.partition(".")
@@ -204,14 +204,14 @@ def meant_by(key: str, own: Mapping[str, Declared]) -> str:
 
 
 def inside(key: str, own: Mapping[str, Declared]) -> str:
-    """The keys of the same section; nothing where it has none."""
+    """Return the keys of the same section; empty if it has none."""
     section_name = key.split(".", maxsplit=1)[0]
     names = [name for name in own if name.startswith(f"{section_name}.")]
     return f"one of {', '.join(names)}" if names else ""
 
 
 def method_of(table: Table) -> str:
-    """The method: it decides which sections there are."""
+    """Return the method, which determines the sections."""
     given = table.get("study.method", Given(DEFAULT, ""))
     if not isinstance(given.value, str) or given.value not in packages():
         raise refuse(given, "study.method", one_of(*packages()).expected_for(given.value))
@@ -219,7 +219,7 @@ def method_of(table: Table) -> str:
 
 
 def overlay(below: Table, above: Table) -> Table:
-    """The upper table's values where it has any; a size or a rate asked above replaces one of another name below."""
+    """Return `below` with the values of `above`; a size or a rate above replaces one of another name below."""
     for alternatives in alternatives_of_all():
         if alternatives & above.keys():
             below = {key: value for key, value in below.items() if key not in alternatives}
@@ -228,7 +228,7 @@ def overlay(below: Table, above: Table) -> Table:
 
 @cache
 def alternatives_of_all() -> frozenset[frozenset[str]]:
-    """Keys of which a plan has one: to ask one of them anew takes back whichever was asked before."""
+    """Return groups of keys of which a plan has one: setting one of them replaces the others."""
     return frozenset(
         frozenset(f"{name}.{key}" for key in keys)
         for method in packages()
@@ -238,7 +238,7 @@ def alternatives_of_all() -> frozenset[frozenset[str]]:
 
 
 def read_set(words: str, method: str) -> Table:
-    """One `--set key=value`: the value as TOML would have it, or as plain words parted by commas."""
+    """Parse one `--set key=value`: the value is TOML, or plain words separated by commas."""
     key, equals, value = words.partition("=")
     key, value, where = key.strip(), value.strip(), f"--set {words}"
     if not equals or not key or not value:
@@ -253,7 +253,7 @@ def read_set(words: str, method: str) -> Table:
 
 
 def short_names(method: str) -> dict[str, str]:
-    """Names for `--set` without their section: those of the method's own sections before those of others."""
+    """Return the names for `--set` without their section; the method's own sections have precedence."""
     own = keys_of_method(method)
     order = [*ask_of(method).sections, "bed", "host", "settings", "emulate", "study"]
     ranked = sorted(own, key=lambda dotted: order.index(dotted.split(".")[0]))
@@ -262,7 +262,7 @@ def short_names(method: str) -> dict[str, str]:
 
 
 def plain_value(value: str) -> Any:
-    """A TOML value if it is one; else text, or a list of them where there are commas."""
+    """Parse a TOML value; else return text, or a list of texts if there are commas."""
     try:
         parsed: Any = toml_tables(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -272,7 +272,7 @@ def plain_value(value: str) -> Any:
 
 
 def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
-    """The frozen plan of a table, every default filled in."""
+    """Return the frozen plan of a table, with every default."""
     table = spread(table, name)
     method = method_of(table)
     ask = ask_of(method)
@@ -298,11 +298,11 @@ def build(table: Table, name: str, asked: tuple[str, ...]) -> Plan:
 
 
 def read_bed(table: Table, name: str, method: str, sections: Mapping[str, Any]) -> BedPlan:
-    """[bed], with its simulated lines and its rated links, and as many ports as the study needs."""
+    """Return [bed], with its simulated lines and rated links, and as many ports as the study needs."""
     ask = ask_of(method)
     own = read_section(BedPlan, "bed", table, name)
     if "bed.devices" in ask.unread:
-        own["devices"] = ()  # both ends of one cable
+        own["devices"] = ()  # the method measures with both ends of one cable
     needed = ask.ends(sections)._asdict()
     own |= {key: needed[key] for key in needed if own[key] is None}
     links = read_links(own["link_rate_bps"], own["link_delay_ns"], own["devices"], table)

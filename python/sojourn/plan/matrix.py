@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 RESTFUL_PPS = 2_000.0
-"""Between frames that are no closer than this a sender sleeps."""
+"""A sender sleeps between frames up to this rate."""
 
 
 def ask_streams(  # noqa: PLR0913 - one for each way in which such methods differ
@@ -35,11 +35,11 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
     check: Callable[[Plan, Lookup], None] | None = None,
     is_compared: bool = False,
 ) -> Ask:
-    """The ask, with `more` sections and a further check.
+    """Return the ask, with `more` sections and a further check.
 
-    `is_compared`: what a device adds is a difference of two paths, and is the headline.
-    `tcp`: whether streams may be messages over TCP, whose segments the method sees.
-    `restless`: frames follow each other closely, unless slow ones are asked for; see `Ask.restful`.
+    `is_compared`: the delay that a device adds is a difference of two paths, and is the headline. `tcp`: whether
+    streams may be messages over TCP, whose segments the method records. `restless`: frames follow each other closely,
+    unless slow ones are configured; see `Ask.restful`.
     """
     allowed = Allowed(kinds=kinds, overload=overload, tcp=tcp)
 
@@ -71,7 +71,7 @@ def ask_streams(  # noqa: PLR0913 - one for each way in which such methods diffe
 
 
 def is_restful(plan: Plan) -> bool:
-    """Whether every stream of a plan leaves its sender time to sleep."""
+    """Return whether every stream of a plan leaves its sender time to sleep."""
     shares = any(rate.share is not None for rate in plan.stream.rates)
     steady = all(schedule in ("regular", "poisson") for schedule in plan.stream.schedule)
     slow = all(pps <= RESTFUL_PPS for _, _, pps in paced_rates(plan))

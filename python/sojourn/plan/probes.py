@@ -1,4 +1,4 @@
-"""Probes that are answered, block by block: what may be asked of them, their cells and the order of their trials.
+"""Probes and their replies in blocks: sections of a plan, their cells and the order of their trials.
 
 A trial is a block of probes over one path. A round of a cell visits every path in a random order and then in the
 mirrored order (A B C, C B A), so that a drift linear in time cancels in each pair. Cells are shuffled within a round.
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 FLOOD_NS = 0
-"""The interval of `ping -f`: as fast as answers come."""
+"""The interval of `ping -f`: the next request is sent as soon as a reply is received."""
 
 SizeKey = Literal["icmp_bytes", "payload_bytes", "frame_bytes"]
 SIZE_KEYS: tuple[SizeKey, ...] = ("icmp_bytes", "payload_bytes", "frame_bytes")
 BYTES = list_of(whole(0, 100_000))
 MOST_ICMP = 65_507
-"""An IPv4 packet holds 65,535 bytes with its own header of 20 and ICMP's of 8."""
+"""An IPv4 packet has at most 65,535 bytes with its own header of 20 and ICMP's of 8."""
 
 LEAST_COUNT = 5
-"""Slow intervals shorten a block, but to no fewer probes than this."""
+"""The least probes of a block that is shortened because of a long interval."""
 
 BLOCK_NS = 600_000
-"""One block beside its probes: request, socket, two stamps, records flushed, answer. Measured on two cores."""
+"""The time of a block without its probes: request, socket, two timestamps, flushed records, answer. On two cores."""
 
 ANSWER_NS = {"icmp": 15_000, "packet": 15_000, "udp": 25_000}
-"""A closed loop's probe, where the responder polls on a core of its own."""
+"""The time of a closed-loop probe, if the responder polls on a core of its own."""
 
 
 @section
@@ -71,18 +71,18 @@ class ProbePlan:
 
     @property
     def size_key(self) -> SizeKey:
-        """The one size key that has a value."""
+        """The size key that has a value."""
         return next(name for name in SIZE_KEYS if getattr(self, name) is not None)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Its values."""
+        """The values of this key."""
         found: tuple[int, ...] = getattr(self, self.size_key)
         return found
 
     @staticmethod
     def resolve(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
-        """One size key: ping's 64 bytes if none was given."""
+        """Resolve the size key: ping's 64 bytes by default."""
         if only_one(values, SIZE_KEYS, "probe", table) is None:
             if not all(probe.startswith("icmp") for probe in values["probe"]):
                 wanted = "expected probe.payload_bytes or frame_bytes, such as [64, 1500]"
@@ -93,7 +93,7 @@ class ProbePlan:
 
 @section
 class PairsPlan:
-    """How often, in what blocks, in what order."""
+    """Rounds, blocks and their order."""
 
     rounds: int = key(whole(1, 100_000), 12, "pairs per cell and device")
     probes_per_block: int = key(whole(2, 10_000_000), 44, "warm-up included")
@@ -113,30 +113,30 @@ class Probing:
 
     probe: str
     size: int
-    """As asked, under the plan's size key."""
+    """The size as configured, for the plan's size key."""
     request_payload_bytes: int
     response_payload_bytes: int
     interval_ns: int
-    """0 where the schedule has none: each probe waits for the answer before it."""
+    """0 for a schedule without an interval: each probe waits for the reply to the one before it."""
     schedule: str
     fragments: bool
     tool: str = "probe"
-    """Whose sender it is."""
+    """The sending tool."""
 
     @property
     def response_frame_bytes(self) -> int:
-        """The answer's frame with its FCS."""
+        """The frame size of the response, with FCS."""
         return frame_of(self.probe, self.response_payload_bytes)
 
 
 def paths(plan: Plan) -> tuple[str, ...]:
-    """Every path of a round, the direct one first."""
+    """Return every path of a round, the direct one first."""
     twins = tuple(devices.twin_of(one) for one in plan.twins if one != DIRECT)
     return (DIRECT, *([A_A] if plan.pairs.a_a else []), *plan.bed.devices, *twins)
 
 
 def combine(plan: Plan, tools: Sequence[str] = ("probe",)) -> list[Probing]:
-    """Every combination that the plan asks, in its order; a closed loop has no interval to vary."""
+    """Return every combination in the plan's order; a closed loop has no interval to vary."""
     found: list[Probing] = []
     for tool, probe, size, schedule, interval in combinations(plan, tools):
         payload = payload_of(probe, plan.probe.size_key, size)
@@ -161,10 +161,10 @@ def combinations(plan: Plan, tools: Sequence[str]) -> Iterator[tuple[str, str, i
 
 
 HELD = "held"
-"""The order of paths that rounds have where it is held."""
+"""The order of paths in all rounds if it is held."""
 
 Length = tuple[int, int]
-"""Probes of a block, and how many of them warm up."""
+"""The probes of a block, and how many of them are for warming up."""
 
 
 def order_trials(
@@ -176,9 +176,9 @@ def order_trials(
     mirrored: bool = True,
     order_of: Callable[[int], str | None] | None = None,
 ) -> list[Trial[Probing]]:
-    """Every trial, in order: rounds of shuffled cells, each over every path and, mirrored, over all of them again.
+    """Return every trial in order: rounds of shuffled cells, each over every path and, if mirrored, back again.
 
-    Rounds for which `order_of` says the same visit paths in the same order; None: each in an order of its own.
+    Rounds with the same value of `order_of` visit paths in the same order; None: each round has an order of its own.
     """
     of_round = order_of or (lambda _: HELD if "order" in plan.bed.hold else None)
     order = random.Random(plan.pairs.seed)
@@ -203,23 +203,24 @@ def order_trials(
 
 
 def block_length(plan: Plan, factors: Probing) -> Length:
-    """Probes of a block, and how many of them warm up."""
+    """Return the probes of a block, and how many of them are for warming up."""
     count, warmup, at_most = plan.pairs.probes_per_block, plan.pairs.warmup_probes, plan.pairs.block_at_most_ns
     if at_most is not None and factors.interval_ns:
         count = min(count, max(LEAST_COUNT, at_most // factors.interval_ns))
-    # A shortened block keeps its share of warm-up, and at least one: the first probe after a change of path is cold.
+    # A shortened block keeps its share of warm-up, at least one: the first probe after a change of path meets cold
+    # caches.
     return count, min(warmup, max(1, warmup * count // plan.pairs.probes_per_block))
 
 
 def estimate_probes(plan: Plan, trials: Sequence[Trial[Probing]]) -> Estimate:
-    """What these blocks will take."""
-    simulated = plan.bed.simulated  # simulated time costs nothing
+    """Estimate the duration of these blocks."""
+    simulated = plan.bed.simulated  # simulated time takes no real time
     measuring = sum(BLOCK_NS if simulated else block_ns(trial, answer_ns(plan, trial)) for trial in trials)
     return estimated(plan, len(trials), sum(trial.count or 0 for trial in trials), measuring)
 
 
 def answer_ns(plan: Plan, trial: Trial[Probing]) -> int:
-    """A closed loop's probe: what it costs by itself, and what rated links and emulators on its way take."""
+    """Return the time of a closed-loop probe: its own, and that of rated links and emulators on its path."""
     factors = trial.factors
     own = ANSWER_NS[KINDS[factors.probe].via]
     both = factors.request_payload_bytes + factors.response_payload_bytes
@@ -235,11 +236,11 @@ def answer_ns(plan: Plan, trial: Trial[Probing]) -> int:
 
 
 PING_NS = 25_000_000
-"""One start of ping, and the wait for its last answer."""
+"""One start of ping, and the wait for its last reply."""
 
 
 def block_ns(trial: Trial[Probing], answer: int) -> int:
-    """One block on a real bed."""
+    """Return the time of one block on a real bed."""
     own, count = PING_NS if trial.factors.tool == "ping" else BLOCK_NS, trial.count or 0
     if trial.factors.interval_ns == FLOOD_NS:
         return count * answer + own
@@ -249,7 +250,7 @@ def block_ns(trial: Trial[Probing], answer: int) -> int:
 def describe_probes(
     plan: Plan, trials: Sequence[Trial[Probing]], over: Sequence[str], visits_per_round: int
 ) -> dict[str, Any]:
-    """What `--dry-run` shows of blocks."""
+    """Return what `--dry-run` shows of blocks."""
     cost = estimate_probes(plan, trials)
     one_of_each = {trial.cell: trial for trial in trials}
     return {
@@ -265,7 +266,7 @@ def describe_probes(
 
 
 def described(plan: Plan, trial: Trial[Probing]) -> dict[str, Any]:
-    """One cell."""
+    """Return the description of one cell."""
     factors = trial.factors
     told = {name: value for name, value in asdict(factors).items() if name not in ("size", "interval_ns")}
     return {"cell": trial.cell, **told} | {
@@ -279,7 +280,7 @@ def described(plan: Plan, trial: Trial[Probing]) -> dict[str, Any]:
 
 
 def check_probes(plan: Plan, given: Lookup) -> None:
-    """Sizes that each probe can have and the link can carry, and blocks longer than their warm-up."""
+    """Check that each probe supports the sizes, that the link carries them, and that blocks exceed their warm-up."""
     name = f"probe.{plan.probe.size_key}"
     for probe in plan.probe.probe:
         for size in plan.probe.sizes:
@@ -291,7 +292,7 @@ def check_probes(plan: Plan, given: Lookup) -> None:
 
 
 def check_size(plan: Plan, probe: str, size: int, given: Given, key: str) -> None:
-    """A size that this probe can have and this link can carry."""
+    """Check that this probe supports the size and this link carries it."""
     kind = KINDS[probe]
     if plan.probe.size_key == "icmp_bytes" and kind.via != "icmp":
         raise refuse(given, key, f"payload_bytes or frame_bytes, since {probe} has no ICMP header")
@@ -305,7 +306,7 @@ def check_size(plan: Plan, probe: str, size: int, given: Given, key: str) -> Non
 
 
 def least(probe: str, size_key: str) -> int:
-    """The least size that may be asked under this name."""
+    """Return the least value of this size key."""
     kind = KINDS[probe]
     if size_key == "icmp_bytes":
         return 8
@@ -315,7 +316,7 @@ def least(probe: str, size_key: str) -> int:
 
 
 def check_request(plan: Plan, given: Given) -> None:
-    """The fixed request must fit a frame, or the request would be measured as fragments."""
+    """Check that the fixed request fits one frame; otherwise fragments would be measured."""
     for probe in plan.probe.probe:
         size = plan.probe.request_payload_bytes
         kind = KINDS[probe]

@@ -1,4 +1,4 @@
-"""Rates as a plan writes them: "10kpps", "100Mbit/s", "50%". Reads and writes words; knows no device and no clock."""
+"""Rates in the notation of plans: "10kpps", "100Mbit/s", "50%". Reads and writes text; knows no device and no clock."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Unit = Literal["pps", "bit/s", "share", "interval"]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A mean load in the unit in which it was asked: frames/s, frame bits with FCS/s, a share, or ns between frames."""
+    """A mean load in its configured unit: frames/s, frame bits with FCS/s, a share, or ns between frames."""
 
     unit: Unit
     value: Decimal
     size: int | None = None
-    """The one size, as the plan asks sizes, at which it is sent; None for all of them."""
+    """The only size that is sent at this rate, in the plan's kind of size; None for all sizes."""
 
     def is_for(self, size: int) -> bool:
-        """Whether frames of this size are sent at it."""
+        """Return whether frames of this size are sent at it."""
         return self.size in {None, size}
 
     @property
     def share(self) -> float | None:
-        """The part of the path's own throughput, 1 being all of it; None where the rate is a plain one."""
+        """The share of the path's own throughput, 1 for all of it; None for other units."""
         return float(self.value) if self.unit == "share" else None
 
     def pps(self, frame_bytes: int) -> float | None:
-        """Frames per second at this size of frame; None for a share, which only a measurement tells."""
+        """Return frames per second for this frame size; None for a share, which needs a measurement."""
         if self.unit == "share":
             return None
         if self.unit == "interval":
@@ -45,7 +45,7 @@ class Rate:
         return float(self.value if self.unit == "pps" else self.value / (8 * frame_bytes))
 
     def __str__(self) -> str:
-        """The shortest exact form, as a plan reads it."""
+        """The shortest exact notation, which a plan can read."""
         return self._words if self.size is None else f"{self._words} at {self.size}"
 
     @property
@@ -61,7 +61,7 @@ class Rate:
 
 
 def rate(*, shares: bool = True, sizes: bool = False) -> Reader:
-    """A rate in frames, in bits, or (where it has a meaning) as a share of the measured throughput or of one size."""
+    """Return the reader of a rate in frames, bits, or (if allowed) as a share of the throughput or for one size."""
 
     def read(value: Any) -> Rate | None:
         if not isinstance(value, str):
@@ -86,7 +86,7 @@ def rate(*, shares: bool = True, sizes: bool = False) -> Reader:
 
 
 def bit_rate() -> Reader:
-    """A rate in bits of frames per second, as a whole number of them."""
+    """Return the reader of a rate in frame bits per second, a whole number."""
     rates = rate(shares=False)
 
     def read(value: Any) -> int | None:
@@ -97,17 +97,17 @@ def bit_rate() -> Reader:
 
 
 UNLIMITED = 0
-"""What "unlimited" reads as: the rate of a cable that is held to none."""
+"""The value of "unlimited": the rate of a cable without a limit."""
 
 
 def cable_rate() -> Reader:
-    """A rate of a cable in bits per second, or none."""
+    """Return the reader of a cable's rate in bits per second, or none."""
     either = word_or("unlimited", UNLIMITED, bit_rate())
     return replace(either, expected='a rate in bits, such as "100Mbit/s", or "unlimited"')
 
 
 def interval_rate(reader: Reader) -> Reader:
-    """A duration between frames, as a rate."""
+    """Return the reader of a duration between frames, which becomes a rate."""
 
     def read(value: Any) -> Rate | None:
         nanos = reader.read(value)
@@ -117,7 +117,7 @@ def interval_rate(reader: Reader) -> Reader:
 
 
 def share() -> Reader:
-    """A part of a whole: "10%", or 0.1; nothing of it is 0."""
+    """Return the reader of a share: "10%", or 0.1; from 0 to 1."""
 
     def read(value: Any) -> float | None:
         if isinstance(value, str) and (found := SHARE.fullmatch(value.strip())):
@@ -133,7 +133,7 @@ BURST = re.compile(r"burst:(\d{1,6})")
 
 
 def schedule() -> Reader:
-    """How departures are spread: regular, poisson, flood, burst:N, ramp:FROM-TO."""
+    """Return the reader of a schedule: regular, poisson, flood, burst:N, ramp:FROM-TO."""
     plain = rate(shares=False)
 
     def read(value: Any) -> str | None:
@@ -151,7 +151,7 @@ def schedule() -> Reader:
 
 
 def ramp_ends(words: str, frame_bytes: int) -> tuple[float, float] | None:
-    """First and last rate of a ramp in frames/s; None for any other schedule."""
+    """Return first and last rate of a ramp in frames/s; None for any other schedule."""
     found = RAMP.fullmatch(words)
     if not found:
         return None

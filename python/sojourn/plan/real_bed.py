@@ -1,6 +1,6 @@
-"""Real hosts and the paths between them, as a file names them (`--bed bed.toml`).
+"""Real hosts and the paths between them, from a file (`--bed bed.toml`).
 
-Every key is declared once, as those of plans are; unknown ones are refused with their line. Reaches no host.
+Every key is declared once, as in plans; unknown ones are refused with their line. Contacts no host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FOLDER = matching(r"/[\w./-]*", 'a folder by its whole path, such as "/var/tmp"'
 
 @section
 class RealHost:
-    """A real host, and how OpenSSH reaches it."""
+    """A real host, and the options for OpenSSH to reach it."""
 
     address: str = key(ADDRESS, MISSING, "as ssh takes it: a name, an address, or a host of your own ssh_config")
     user: str | None = key(WORD, None, "who logs in; as OpenSSH's configuration says where it is left out")
@@ -72,22 +72,22 @@ class RealBed:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """What stands in its paths, as a plan names it."""
+        """The devices in its paths, by their names in a plan."""
         twins = {devices.twin_of(one) for one in self.paths}
         return tuple(one for one in self.paths if one != DIRECT and one not in twins)
 
     def has_twins(self, main: str | None) -> bool:
-        """Whether the direct link and a device have a second one of their kind."""
+        """Return whether the direct link and a device have a second one of their kind."""
         return A_A in self.paths and (main is None or devices.twin_of(main) in self.paths)
 
 
 def is_file(bed: str) -> bool:
-    """Whether a bed is asked for by a file that describes it, and not by a backend's name."""
+    """Return whether `--bed` names a file, and not a backend."""
     return bed.endswith(SUFFIX)
 
 
 def load_real_bed(file: str | Path) -> RealBed:
-    """The hosts and paths of a file."""
+    """Read the hosts and paths in a file."""
     try:
         words = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -103,7 +103,7 @@ def load_real_bed(file: str | Path) -> RealBed:
 
 
 def real_bed_of(words: str, name: str) -> RealBed:
-    """The hosts and paths of a text; refusals call it by its name."""
+    """Parse the hosts and paths in a text; refusals call it by its name."""
     table = read_toml(words, name)
     for dotted, given in table.items():
         _require_known(dotted, given)
@@ -124,7 +124,7 @@ def real_bed_of(words: str, name: str) -> RealBed:
 
 
 def _from_folder(host: RealHost, here: Path) -> RealHost:
-    """The host with its files looked for beside the file that names them; `none` is OpenSSH's own word."""
+    """Return the host with paths of files relative to the bed's file; `none` has a meaning for OpenSSH."""
 
     def whole(file: str | None) -> str | None:
         return file if file is None or file == "none" else str(here / Path(file).expanduser())
@@ -133,14 +133,14 @@ def _from_folder(host: RealHost, here: Path) -> RealHost:
 
 
 def _switched_from(path: RealPath, here: Path, where: str) -> RealPath:
-    """The path with the program that puts it in place looked for beside the file."""
+    """Return the path with its switch program relative to the bed's file."""
     if path.switch in (None, PERSON):
         return path
     return replace(path, switch=by_path(path.switch, here, Given(path.switch, where), "switch"))
 
 
 def from_folder(table: Table, here: Path) -> Table:
-    """The table with the file of `bed.hosts` by its whole path, looked for in a folder where it has none."""
+    """Return the table with the absolute path of the file in `bed.hosts`."""
     given = table.get("bed.hosts")
     if given is None or not isinstance(given.value, str):
         return table
@@ -148,7 +148,7 @@ def from_folder(table: Table, here: Path) -> Table:
 
 
 def asked_by(file: str, where: str) -> Table:
-    """What a plan is asked by naming a file of hosts: these, and the devices that stand between them."""
+    """Return a plan's values for a file of hosts: its name, and the devices between the hosts."""
     bed = load_real_bed(file)
     main = max(bed.devices, key=devices.rank, default=None)
     return {
@@ -156,7 +156,7 @@ def asked_by(file: str, where: str) -> Table:
         "bed.hosts": Given(str(Path(file).absolute()), where),
         "bed.devices": Given(list(bed.devices), where),
         "bed.twins": Given(bed.has_twins(main), where),
-        "bed.device_cpu": Given("shared", where),  # which core a device has is for its own host to say
+        "bed.device_cpu": Given("shared", where),  # the core of a device is a matter of its own host
     }
 
 
@@ -165,7 +165,7 @@ def _read(kind: type, section_name: str, table: Table, name: str) -> dict[str, A
 
 
 def _named(what: str, table: Table) -> Iterator[str]:
-    """The names of the tables below a section, in their order."""
+    """Return the names of the tables below a section, in their order."""
     yield from dict.fromkeys(dotted.removeprefix(f"{what}.").rpartition(".")[0] for dotted in table
                              if dotted.startswith(f"{what}."))  # fmt: skip
 
@@ -208,7 +208,7 @@ def _check_devices(bed: RealBed, table: Table) -> None:
 
 
 def _check_ports(bed: RealBed, table: Table) -> None:
-    """Every path has ports of its own, but those that are put in place in turns, between the same two."""
+    """Check that every path has ports of its own, except those with a switch, which may share two ports."""
     taken: dict[tuple[str, str], str] = {}
     for path, own in bed.paths.items():
         if own.switch is not None and own.left is not None:

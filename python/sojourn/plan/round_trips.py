@@ -1,7 +1,7 @@
-"""Flows of one path with round trips of their own, by their ports. Pure.
+"""Flows of one path with different round-trip times, by their ports. Pure.
 
-The emulator keeps packets of a port as long as its `port-delay` says, behind the queue and the link that flows share.
-Half of a round trip passes in each direction.
+The emulator delays packets of a port by its `port-delay`, after the queue and the link that the flows share. Each
+direction has half of a round-trip time.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from sojourn.plan.types import EmulatorPlan, Plan
 
 FIRST_PORT = 2_000
-"""Of the senders: none of the ports that the kernel chooses, and none at which anything of a trial is received."""
+"""The first port of the senders: outside the kernel's ephemeral ports, and no port that a trial receives on."""
 
 LONGEST_NS = 2_000_000_000
-"""A longer handshake is given up."""
+"""The longest round-trip time: beyond it a handshake is given up."""
 
 MOST = 4
-"""Round trips beside each other."""
+"""The most different round-trip times in a mix."""
 
 WAYS = 2
 
 
 def spans(mix: str) -> list[int]:
-    """The round trips of a mix, in ns: "20ms+80ms"; none of an empty one."""
+    """Return the round-trip times of a mix such as "20ms+80ms", in ns; empty for an empty mix."""
     return [int(nanoseconds(each) or 0) for each in mix.split("+")] if mix else []
 
 
 def _read(value: object) -> str | None:
-    """A mix in its shortest form; each round trip a whole, even number of ns above 0."""
+    """Return a mix in its shortest notation; each round-trip time is a whole, even number of ns above 0."""
     if not isinstance(value, str):
         return None
     found = [nanoseconds(each) for each in value.split("+")]
@@ -55,18 +55,18 @@ ROUND_TRIPS = list_of(
 
 
 def each_group(flows: int, groups: int) -> int:
-    """How many flows of an algorithm a round trip has at most: they have the next one in turn."""
+    """Return the most flows of an algorithm with one round-trip time; flows get them in turn."""
     return -(-flows // groups)
 
 
 def ports(flows: int, turn: int, turns: int, groups: int) -> list[int]:
-    """The ports that the flows of an algorithm send from: those of a round trip lie side by side, whatever the turn."""
+    """Return the sending ports of an algorithm's flows: those of one round-trip time are contiguous."""
     own = each_group(flows, groups)
     return [FIRST_PORT + (number % groups) * turns * own + turn * own + number // groups for number in range(flows)]
 
 
 def with_round_trips(words: str, mix: str, flows: int, turns: int) -> str:
-    """The words of a pipe whose flows have these round trips."""
+    """Return the configuration string of a pipe whose flows have these round-trip times."""
     own, found = turns * each_group(flows, max(1, len(spans(mix)))), [words]
     for group, span in enumerate(spans(mix)):
         first = FIRST_PORT + group * own
@@ -75,7 +75,7 @@ def with_round_trips(words: str, mix: str, flows: int, turns: int) -> str:
 
 
 def words_of(plan: Plan, device: str) -> str:
-    """The words of an emulator that no factor sets."""
+    """Return the configuration string of an emulator that no factor sets."""
     return _emulator(plan, device).forward or ""
 
 
@@ -84,7 +84,7 @@ def _emulator(plan: Plan, device: str) -> EmulatorPlan:
 
 
 def check_round_trips(plan: Plan, given: Lookup, fewest: int) -> None:
-    """Refuse round trips where no emulator makes them, or where one is no flow's; `fewest`: an algorithm's flows."""
+    """Refuse round-trip times without emulators, or more of them than flows; `fewest`: the flows of an algorithm."""
     own = plan.load
     if not own.round_trips:
         return

@@ -1,8 +1,7 @@
-"""What a plan becomes, and may not ask, where a device of it is there for IP: nothing else passes a router, and what
-netfilter does in a bridge it does to IP alone, so raw frames pass it without what is measured.
+"""Adapt and check plans with devices for IP: a router passes only IP, and netfilter in a bridge acts only on IP.
 
-All paths of such a plan are sent the same: streams whose engine is "auto" are UDP over each of them, and of sizes that
-UDP can have.
+Raw frames would pass such a bridge without the work that is to be measured. All paths of such a plan get the same
+traffic: streams whose engine is "auto" are UDP over each of them, with sizes that UDP supports.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ UDP = ENGINES["udp"]
 
 
 def routed_devices(plan: Plan) -> list[str]:
-    """The devices of a plan that route."""
+    """Return the devices of a plan that route."""
     if plan.bed.simulated:
         return []
     boxes = {device for device, box in plan.bed.boxes.items() if box.routed}
@@ -36,7 +35,7 @@ def routed_devices(plan: Plan) -> list[str]:
 
 
 def acting_devices(plan: Plan) -> list[str]:
-    """The devices of a plan that let raw frames pass, but act on IP packets alone."""
+    """Return the devices of a plan that pass raw frames but act on IP packets only."""
     if plan.bed.simulated:
         return []
     known = {one: devices.known(one) for one in plan.bed.devices}
@@ -44,10 +43,10 @@ def acting_devices(plan: Plan) -> list[str]:
 
 
 def over_routers(plan: Plan, table: Table) -> Plan:
-    """The plan with probes and streams that its routers pass and its filters act on; it says what was changed.
+    """Return the plan with probes and streams that its routers pass and its filters act on; `asked` has the changes.
 
-    An engine of "auto" is UDP. Raw frames of a study that was pointed at a router (by --device or --set) are UDP too;
-    those of a plan that has both, and those that were asked for beside it, stay what they are, and are refused.
+    The engine "auto" becomes UDP. Raw frames of a study become UDP too if the router was given by --device or --set;
+    those of a plan that has both, and those given on the command line, are kept and refused.
     """
     if not routed_devices(plan) and not acting_devices(plan):
         return plan
@@ -61,7 +60,7 @@ def over_routers(plan: Plan, table: Table) -> Plan:
 
 
 def _is_beside(key: str, table: Table) -> bool:
-    """Whether a value stands in no plan, but was asked for on the command line."""
+    """Return whether a value was given on the command line, not in a plan."""
     return key in table and table[key].where.startswith("--")
 
 
@@ -115,7 +114,7 @@ def _changed(plan: Plan, section: str, changes: dict[str, Any], told: list[str])
 
 
 def check_routed(plan: Plan, given: Lookup) -> None:
-    """Probes and streams that a router passes on, and that a filter of IP acts on."""
+    """Refuse probes and streams that a router does not pass, or on which a filter of IP does not act."""
     routed, acting = routed_devices(plan), acting_devices(plan)
     if routed:
         why = f"{routed[0]} forwards nothing but IP"

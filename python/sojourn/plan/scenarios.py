@@ -1,4 +1,4 @@
-"""Scenarios of a load as plans write them: a name, the flows that are measured, and what is beside them. Pure."""
+"""Scenarios of a load in the notation of plans: a name, the measured flows, and background traffic. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_FLOWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One of them."""
+    """One scenario."""
 
     name: str
     flows: int
@@ -26,13 +26,13 @@ class Scenario:
 
     @property
     def words(self) -> str:
-        """As plans write it."""
+        """The scenario in the notation of plans."""
         beside = "" if self.background == NONE else f" beside {self.background}"
         return f"{self.name}: {self.flows} {self.congestion}{beside}"
 
 
 def scenario_of(words: str) -> Scenario | None:
-    """The scenario that is written so; None where it is none."""
+    """Parse a scenario; None if it is malformed."""
     found = SHAPE.fullmatch(" ".join(words.split()))
     background = read(found["background"] or NONE) if found else None
     if found is None or background is None or int(found["flows"]) > MOST_FLOWS:
@@ -41,7 +41,7 @@ def scenario_of(words: str) -> Scenario | None:
 
 
 def read_scenario(value: object) -> str | None:
-    """Its words as they are kept."""
+    """Return a scenario in its canonical notation; None if malformed."""
     found = scenario_of(value) if isinstance(value, str) else None
     return None if found is None else found.words
 

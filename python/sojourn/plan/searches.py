@@ -1,7 +1,7 @@
-"""Searches: what is sought on each path at each size, by which procedure, and how it ends (RFC 2544, 8219 and 2889).
+"""Searches: their tests on each path and size, their procedures, and their stopping rules (RFC 2544, 8219 and 2889).
 
-A trial of the plan is a whole search: its steps, trials too, are found out as it goes. Does not know how a search is
-conducted.
+A trial of the plan is a whole search: its steps, trials too, are decided during the search. Does not know how a search
+is run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 SEARCHED = ("throughput", "broadcast-forwarding")
-"""Tests whose load is searched for to a loss ratio; the others have procedures of their own."""
+"""Tests that search for a load by loss ratio; the others have procedures of their own."""
 
 NEEDED_FIRST = {
     "latency": "throughput",
@@ -41,23 +41,23 @@ NEEDED_FIRST = {
     "learning-rate": "address-capacity",
     "broadcast-latency": "broadcast-forwarding",
 }
-"""What some tests of a suite are done at."""
+"""The test whose result another test needs as its load."""
 
 TESTS = (
     *("throughput", "latency", "pdv", "ipdv", "frame-loss", "back-to-back"),
     *("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
 )
-"""Everything that can be sought; each suite has some of it."""
+"""All tests; each suite has some of them."""
 
 
 @section
 class SearchPlan:
-    """What is sought, how, and how it ends."""
+    """The tests, their procedure, and their stopping rules."""
 
     tests: tuple[str, ...] = key(list_of(one_of(*TESTS)), (), "tests to make; by default all of the suite")
     algorithm: tuple[str, ...] = key(list_of(one_of("mlrsearch", "binary")), ("mlrsearch",), "binary: halving")
     goals: tuple[float, ...] = key(list_of(number(0, 0.5)), (0.0, 0.005), "loss ratios: 0 is the zero-loss rate")
-    """0 asks for the zero-loss rate (NDR), 0.005 for the partial one (PDR)."""
+    """0 searches for the zero-loss rate (NDR), 0.005 for the partial drop rate (PDR)."""
     width: float = key(number(0.0001, 0.5), 0.005, "relative width at which a search ends")
     initial_duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of a search's first trials")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 60_000_000_000, "of its last trials")
@@ -79,7 +79,7 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """One thing that is sought at one size."""
+    """One test at one size."""
 
     test: str
     engine: str
@@ -90,7 +90,7 @@ class Sought:
 
 
 BURST_HALVINGS = 16
-"""Bursts of one search at most likely: doublings from the least, then halvings to a hundredth."""
+"""The most bursts of one search that are likely: doublings from the least, then halvings to a hundredth."""
 
 UNREAD = frozenset(
     f"stream.{name}"
@@ -99,11 +99,11 @@ UNREAD = frozenset(
         *("load", "load_via", "load_frame_bytes", "load_schedule", "pipe", "marks", "walk"),
     )
 ) | frozenset(f"trials.{name}" for name in ("rounds", "duration", "count_at_most", "probes", "at_most", "a_a"))
-"""What a search decides itself, so that nobody can ask for it."""
+"""Keys that a search decides itself, so that a plan may not have them."""
 
 
 def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str | None = None) -> Ask:
-    """A suite of tests, in the order in which one needs the other; `bridges`: over nothing else."""
+    """Return the ask of a suite of tests, in the order of their dependences; `bridges`: for bridges only."""
 
     def resolved(plan: Plan) -> Plan:
         return plan if plan.search.tests else plan.with_section("search", replace(plan.search, tests=tests))
@@ -133,10 +133,10 @@ def suite(tests: tuple[str, ...], *, bridges: bool = False, not_simulated: str |
 
 
 def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
-    """Everything that is sought, in order: what a test needs of another at the same size comes before it.
+    """Return every search in order: a test that another one depends on at the same size comes first.
 
-    A repetition is a batch: it is measured on one bed. Where the bed has second links, every other size of a repetition
-    takes the second one, and in the next repetition the others do: a search is too long to be made over both.
+    A repetition is a batch: it is measured on one bed. If the bed has second links, every other size of a repetition
+    uses the second one, and in the next repetition the other sizes do: a search is too long to be made over both.
     """
     order = random.Random(plan.trials.seed)
     tests = [test for test in suite if test in plan.search.tests]
@@ -164,13 +164,13 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
 
 
 def estimate_searches(plan: Plan, trials: Sequence[Trial[Sought]]) -> Estimate:
-    """What these searches will take at most likely; how many trials a search needs, only the device decides."""
+    """Estimate the duration of these searches; the number of trials depends on the device."""
     simulated = plan.bed.simulated
     return estimated(plan, len(trials), 0, sum(TRIAL_NS if simulated else search_ns(plan, one) for one in trials))
 
 
 def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
-    """One search, by its own procedure."""
+    """Estimate one search, by its own procedure."""
     asked: SearchPlan = plan.search
     search, grace = trial.factors, int(plan.trials.grace_ns) + TRIAL_NS
     halvings = ceil(log2(1 / asked.width))
@@ -189,7 +189,7 @@ def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
 
 
 def describe_searches(plan: Plan, tests: tuple[str, ...]) -> dict[str, Any]:
-    """What `--dry-run` shows: what is sought on each path at each size, and how long it may take."""
+    """Return what `--dry-run` shows: the searches on each path at each size, and their duration."""
     searches = expand_searches(plan, tests)
     cost = estimate_searches(plan, searches)
     return {
@@ -206,7 +206,7 @@ def describe_searches(plan: Plan, tests: tuple[str, ...]) -> dict[str, Any]:
 
 
 def check_search(plan: Plan, given: Lookup, tests: tuple[str, ...], *, bridges: bool) -> None:
-    """Tests that the suite has, with what they are done at."""
+    """Check that the suite has the tests, and that each has the test it depends on."""
     search, method = plan.search, plan.study.method
     for test in search.tests:
         where = Given(test, given("search.tests", test).where)

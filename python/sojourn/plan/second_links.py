@@ -1,9 +1,9 @@
-"""Which trials take the second link of their path's kind, where a bed has two direct links and two of the device.
+"""The choice of trials that use the second link of their path's kind, if a bed has two links of a kind.
 
-What a path is asked for is spread over both links: of two visits in a round one takes the second, drawn which, so that
+The trials of a path are spread over both links: of two visits in a round one, drawn at random, uses the second, so that
 drift has no sign; of repetitions every other one. So a second link adds no trial, and a figure of the path is the mean
-of both. Where the A/A control is a path of the plan, it has the second direct link, and the first is the direct one.
-Lays no link.
+of both. If the A/A control is a path of the plan, it uses the second direct link, and `direct` the first. Makes no
+link.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The draw of a plan, apart from that of its order: the same plan without second links has the same trials."""
+    """The draw of a plan, separate from that of its order: without second links the trials are the same."""
 
     doubled: tuple[str, ...]
     """The paths that have two links."""
@@ -30,16 +30,16 @@ class Spread:
 
     @classmethod
     def of(cls, plan: Plan, seed: int) -> Spread:
-        """The draw of a seed."""
+        """Return the draw of a seed."""
         return cls(plan.twins, random.Random(f"links {seed}"))
 
     def over(self, paths: Iterable[str], turns: Sequence[int]) -> dict[str, frozenset[int]]:
-        """Of each path, those of its turns that take the second link: half of them; none where it has one link."""
+        """Return the turns of each path that use the second link: half of them; none for a path with one link."""
         there = tuple(paths)
         doubled = [one for one in there if one in self.doubled and not (one == DIRECT and A_A in there)]
         drawn = {one: self._half(turns) for one in doubled}
         return {one: drawn.get(one, frozenset()) for one in there}
 
     def _half(self, turns: Sequence[int]) -> frozenset[int]:
-        """Every other turn, from the first or from the second on."""
+        """Return every other turn, beginning with the first or the second."""
         return frozenset(turns[self.order.randrange(2) :: 2])

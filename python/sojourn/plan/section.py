@@ -1,7 +1,7 @@
-"""Sections of a plan: frozen types whose fields say of each key how it is read, its default, and what it means.
+"""Sections of a plan: frozen types whose fields declare the reader, default and meaning of each key.
 
-A key is declared once, with `key`. From that come the reading of a plan file (`read_section`), the effective plan
-(`written`) and the reference page. Knows no section.
+A key is declared once, with `key`. The reading of a plan file (`read_section`), the effective plan (`written`) and the
+reference page are derived from it. Knows no section.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ T = TypeVar("T")
 HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
 UNITS = ("_ns", "_bps")
-"""Suffixes of fields whose unit stands in the value of the key: `timeout_ns` holds what the key `timeout` says."""
+"""Suffixes of fields whose key's value has the unit: `timeout_ns` holds the value of the key `timeout`."""
 
 
 class Key(NamedTuple):
-    """How a key is read and what it means; its default is the field's."""
+    """The reader and the meaning of a key; its default is the field's."""
 
     reader: Reader
     meaning: str
     name: str
-    """Under which a plan has it, where that is not the field's own name without its unit."""
+    """The key's name in a plan, if it is not the field's name without the unit."""
     quiet: bool
-    """Whether an effective plan leaves it out where it has its default."""
+    """Whether an effective plan omits it if it has its default."""
 
 
 def key(reader: Reader, default: Any, meaning: str, *, name: str = "", quiet: bool = False) -> Any:
-    """Declare a key as a field of a section; MISSING as the default: it must be given."""
+    """Declare a key as a field of a section; with the default MISSING it is required."""
     return field(default=None if default is AUTO else default, metadata={"key": Key(reader, meaning, name, quiet)})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key, field))
 def section(kind: type[T]) -> type[T]:
-    """Make a section of a type: frozen, its fields given by name."""
+    """Make a type a section: frozen, with keyword fields."""
     return dataclass(frozen=True, slots=True, kw_only=True)(kind)
 
 
@@ -55,11 +55,11 @@ class Declared:
     key: Key
     field: str
     default: Any
-    """As a plan holds it; MISSING where the key must be given."""
+    """The default in a plan; MISSING for a required key."""
 
 
 def keys_of(kind: Any) -> dict[str, Declared]:
-    """The keys of a section's type, by the names that a plan has for them."""
+    """Return the keys of a section's type, by their names in a plan."""
     found: dict[str, Declared] = {}
     for one in fields(kind):
         if "key" in one.metadata:
@@ -70,7 +70,7 @@ def keys_of(kind: Any) -> dict[str, Declared]:
 
 
 def read_section(kind: type, name: str, table: Table, source: str) -> dict[str, Any]:
-    """The values of a section's fields, defaults included; `source` is the plan's name in refusals."""
+    """Return the values of a section's fields, with defaults; `source` is the plan's name in refusals."""
     found: dict[str, Any] = {}
     for short, declared in keys_of(kind).items():
         dotted, reader = f"{name}.{short}", declared.key.reader
@@ -84,7 +84,7 @@ def read_section(kind: type, name: str, table: Table, source: str) -> dict[str, 
 
 
 def read_value(reader: Reader, dotted: str, table: Table) -> Any:
-    """One value that was given; None where that is "auto"."""
+    """Read one given value; None for "auto"."""
     value = reader.read(table[dotted].value)
     if value is None:
         raise refuse(table[dotted], dotted, reader.expected_for(table[dotted].value))
@@ -92,7 +92,7 @@ def read_value(reader: Reader, dotted: str, table: Table) -> Any:
 
 
 def only_one(values: dict[str, Any], keys: Sequence[str], name: str, table: Table) -> str | None:
-    """Which of these keys of a section has a value; two of them exclude each other."""
+    """Return which of these keys of a section has a value; two of them exclude each other."""
     asked = [key for key in keys if values[key] is not None]
     if len(asked) > 1:
         both = f"{name}.{asked[1]} beside {name}.{asked[0]}"
@@ -101,7 +101,7 @@ def only_one(values: dict[str, Any], keys: Sequence[str], name: str, table: Tabl
 
 
 def written(of: Any) -> dict[str, Any]:
-    """The keys of a section as a plan file writes them; without what has no value."""
+    """Return the keys of a section in the notation of a plan file; without those that have no value."""
     found: dict[str, Any] = {}
     for short, declared in keys_of(type(of)).items():
         value = getattr(of, declared.field)
@@ -114,5 +114,5 @@ def written(of: Any) -> dict[str, Any]:
 
 
 def takes_auto(reader: Reader) -> bool:
-    """Whether "auto" may be said, for which a plan holds None."""
+    """Return whether "auto" is allowed, for which a plan holds None."""
     return reader.read("auto") is AUTO

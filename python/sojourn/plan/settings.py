@@ -1,7 +1,8 @@
-"""Settings of ports and of hosts that a run sets: [settings]. Without a key, a setting stays as it is found.
+"""Settings of ports and of hosts that a run changes: [settings]. Without a key, a setting is not changed.
 
-Each is read before it is set, written down, read back, and restored at the end. What is not there is refused. A name
-here is a factor of `variance.factors` too: set on some beds, and left as it is found on the others. Touches no machine.
+Each old value is read and recorded, the new one is set and read back, and the old one is restored at the end. A missing
+setting is refused. A name here may be in `variance.factors` too: it is set on some beds, and not changed on the others.
+Touches no machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MICRO_NS = 1_000
 
 
 def microseconds(most_ns: int) -> Reader:
-    """A time in whole microseconds, with its unit."""
+    """Return the reader of a time in whole microseconds, with its unit."""
     inner = duration(0, most_ns)
 
     def read(value: Any) -> int | None:
@@ -36,7 +37,7 @@ def microseconds(most_ns: int) -> Reader:
 
 
 def processors() -> Reader:
-    """A list of processors as the kernel writes it; one alone may be a number, and several a list of numbers."""
+    """Return the reader of a list of processors, as the kernel writes it; a number or a list of numbers is allowed."""
     inner = matching(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", 'processors, such as "2" or "0-1,4"')
     return replace(inner, read=lambda value: inner.read(_as_text(value)))
 
@@ -49,7 +50,7 @@ def _as_text(value: Any) -> Any:
 
 @section
 class SettingsPlan:
-    """Settings of every test port and every host of the bed; a key that is left out leaves the setting as it is."""
+    """Settings of every test port and every host of the bed; a missing key leaves the setting unchanged."""
 
     rx_usecs: int | None = key(whole(0, 100_000), None, "microseconds that an interrupt waits after a received frame")
     rx_frames: int | None = key(whole(0, 65_535), None, "received frames that cause an interrupt")
@@ -86,12 +87,12 @@ class SettingsPlan:
 
 _NOTHING: dict[str, Any] = {}
 AS_FOUND = SettingsPlan(**_NOTHING)
-"""Nothing is set."""
+"""The section that sets nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a setting belongs to, what it is of, and what could be done where it is not there."""
+    """The scope of a setting, its description, and how to get it if it is missing."""
 
     scope: Scope
     what: str
@@ -112,14 +113,14 @@ SETTINGS: dict[str, Setting] = {
     "governor": Setting("host", "governor of cpufreq", "a virtual machine has none; ask its host's owner"),
     "idle_latency": Setting("host", "idle states that can be limited (/dev/cpu_dma_latency)", "run as root"),
 }
-"""By the key of a plan, in the order in which they are set: what is adaptive comes before what that would refuse."""
+"""By the plan's key, in the order of setting: adaptive coalescing comes before values that it would refuse."""
 
 OF_VETH = ("napi_defer_hard_irqs", "gro_flush_timeout")
-"""What a port of a bed of namespaces has, of all that belongs to ports."""
+"""The settings of ports that a veth has."""
 
 
 def asked(settings: SettingsPlan) -> dict[str, str]:
-    """What is set, in the kernel's words, in the order in which it is set."""
+    """Return the configured settings in the kernel's notation, in the order of setting."""
     found: dict[str, str] = {}
     for name in SETTINGS:
         declared = keys_of(SettingsPlan)[name]
@@ -136,19 +137,19 @@ def _word(name: str, value: Any) -> str:
 
 
 def shown(name: str, word: str) -> str:
-    """A value as people read it, with its unit where it has one."""
+    """Return a value for people, with its unit if it has one."""
     units = {"gro_flush_timeout": "ns", "rx_usecs": "µs", "tx_usecs": "µs"}
     unit = units.get(name, "µs" if name in {"busy_poll", "busy_read", "idle_latency"} else "")
     return f"{word} {unit}" if unit and word.isdigit() else word
 
 
 def switched(settings: SettingsPlan, switches: Mapping[str, bool]) -> dict[str, str]:
-    """What is set on a bed on which some of it is switched off."""
+    """Return the settings of a bed on which some of them are switched off."""
     return {name: word for name, word in asked(settings).items() if switches.get(name, True)}
 
 
 def check_settings(plan: Plan, given: Lookup) -> None:
-    """Refuse what no port of the bed has, and factors whose setting has no value."""
+    """Refuse settings that no port of the bed has, and factors whose setting has no value."""
     declared = {name: keys_of(SettingsPlan)[name] for name in SETTINGS}
     values = {name: getattr(plan.settings, one.field) for name, one in declared.items()}
     for name, value in values.items():
@@ -170,5 +171,5 @@ def check_settings(plan: Plan, given: Lookup) -> None:
 
 
 def is_empty(settings: SettingsPlan) -> bool:
-    """Whether nothing is set."""
+    """Return whether nothing is set."""
     return settings == AS_FOUND

@@ -1,6 +1,6 @@
-"""What a size means, in one place: payload, ICMP message and frame (with its 4 bytes of FCS, at least 64).
+"""The kinds of sizes in one place: payload, ICMP message and frame (with its 4 bytes of FCS, at least 64).
 
-Knows headers, not probes in flight. A payload too long for the MTU is not wrong for IP: it travels as fragments.
+Knows headers, not probes in flight. A payload larger than the MTU is valid in IP: it is sent as fragments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ICMP_HEADER = 8
 
 
 class Kind(NamedTuple):
-    """One way to probe: what the instrument calls it, and what its headers cost."""
+    """One kind of probe: its names in the instrument, and the size of its headers."""
 
     via: str
     kind: str
@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
 
 
 def payload_of(probe: str, size_key: str, size: int) -> int:
-    """User data of a probe whose size was asked as `size_key`; negative where there is no such probe."""
+    """Return the user data of a probe from a size of kind `size_key`; negative if the size is too small."""
     kind = KINDS[probe]
     if size_key == "icmp_bytes":
         return size - ICMP_HEADER
@@ -46,17 +46,17 @@ def payload_of(probe: str, size_key: str, size: int) -> int:
 
 
 def frame_of(probe: str, payload_bytes: int) -> int:
-    """The frame on the wire, padded to 64 at least; for fragments, what one frame without a limit would be."""
+    """Return the frame on the wire, padded to at least 64; for fragments, that of a single frame without a limit."""
     return max(LEAST_FRAME, payload_bytes + KINDS[probe].headers + ETHERNET)
 
 
 def exceeds_mtu(probe: str, payload_bytes: int, mtu: int) -> bool:
-    """Whether it takes more than one frame."""
+    """Return whether it needs more than one frame."""
     return payload_bytes + KINDS[probe].headers > mtu
 
 
 class Engine(NamedTuple):
-    """What sends a stream, and what its headers cost."""
+    """The sender of a stream, and the size of its headers."""
 
     headers: int
     least_payload: int
@@ -71,22 +71,24 @@ ENGINES: dict[str, Engine] = {
     "xdp": Engine(0, 46),
     "live": Engine(0, 46),
 }
-"""Streams: raw frames, UDP, or messages over TCP, whose segments have no options (no timestamps). The stream's own
-header takes the first 40 bytes of the payload; a message over TCP has none, but is longer than a header's options."""
+"""Streams: raw frames, UDP, or messages over TCP, whose segments have no options (no timestamps).
+
+The stream's own header is the first 40 bytes of the payload; a message over TCP has none, but is at least that long.
+"""
 
 VLAN_TAG = 4
 
 
 def stream_payload(engine: str, size_key: str, size: int, *, tagged: bool = False) -> int:
-    """User data of a stream's frame whose size was asked as `size_key`."""
+    """Return the user data of a stream's frame from a size of kind `size_key`."""
     return size - stream_overhead(engine, tagged=tagged) if size_key == "frame_bytes" else size
 
 
 def stream_frame(engine: str, payload_bytes: int, *, tagged: bool = False) -> int:
-    """The frame that carries it, with its FCS, padded to 64 at least."""
+    """Return its frame size, with FCS, padded to at least 64."""
     return max(LEAST_FRAME, payload_bytes + stream_overhead(engine, tagged=tagged))
 
 
 def stream_overhead(engine: str, *, tagged: bool) -> int:
-    """Bytes of a frame that are not user data."""
+    """Return the bytes of a frame that are not user data."""
     return ETHERNET + VLAN_TAG * tagged + ENGINES[engine].headers

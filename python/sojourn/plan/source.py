@@ -1,6 +1,6 @@
-"""Where each value of a plan was given, so that a refusal can name the file, the line, the key and what was expected.
+"""The origin of each value of a plan, so that a refusal can name file, line, key and what was expected.
 
-Reads TOML into one flat table, "pairs.rounds" -> Given. tomllib keeps no positions: lines are found again in the text.
+Reads TOML into one flat table, "pairs.rounds" -> Given. tomllib keeps no positions: lines are searched in the text.
 Does not know which keys exist.
 """
 
@@ -17,7 +17,7 @@ from sojourn.records.decode import toml_tables
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value and where it stands: "my.toml, line 12" or "--set rounds=0"."""
+    """One value and its origin: "my.toml, line 12" or "--set rounds=0"."""
 
     value: Any
     where: str
@@ -27,12 +27,12 @@ Table = dict[str, Given]
 
 
 def refuse(given: Given, key: str, expected: str) -> RequestError:
-    """The refusal of a value, as one sentence."""
+    """Return the refusal of a value, as one sentence."""
     return RequestError(f"{given.where}: {key} = {show(given.value)}: expected {expected}")
 
 
 def show(value: object) -> str:
-    """A value as TOML would write it, near enough to find it by."""
+    """Return a value approximately as TOML writes it, so that it can be found."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -43,7 +43,7 @@ def show(value: object) -> str:
 
 
 def read_toml(text: str, name: str) -> Table:
-    """Every value of the text under its dotted key."""
+    """Return every value of the text under its dotted key."""
     try:
         sections = toml_tables(text)
     except tomllib.TOMLDecodeError as error:
@@ -62,7 +62,7 @@ AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
-    """The sentence for a text that is no TOML, with the place before the problem as in every refusal."""
+    """Return the sentence for a text that is not TOML, with the position first as in every refusal."""
     problem = str(error)
     at = AT.search(problem)
     place = f"{name}, line {at[1]}, column {at[2]}" if at and at[1] else f"{name}, at its end" if at else name
@@ -70,11 +70,11 @@ def not_toml(error: tomllib.TOMLDecodeError, name: str) -> str:
 
 
 BY_DEVICE = ("bed.lines", "bed.links", "bed.boxes", "emulate", "hosts", "paths")
-"""Sections that have a table for each device, each label, each host or each path."""
+"""Sections that have a table for each device, label, host or path."""
 
 
 def flatten(section: str, entries: dict[str, Any], name: str, lines: dict[str, int]) -> Table:
-    """The entries of one section; [quick] may nest its keys, and some sections have a table for each device."""
+    """Return the entries of one section; [quick] may nest its keys, and some sections have a table for each device."""
     found: Table = {}
     for key, value in entries.items():
         dotted = f"{section}.{key}"
@@ -87,7 +87,7 @@ def flatten(section: str, entries: dict[str, Any], name: str, lines: dict[str, i
 
 
 def where(name: str, lines: dict[str, int], dotted: str) -> str:
-    """The file, and the line where it is known."""
+    """Return the file, and the line if known."""
     number = lines.get(dotted)
     return f"{name}, line {number}" if number else name
 
@@ -97,12 +97,12 @@ KEY = re.compile(r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """The line on which each dotted key first stands, sections included."""
+    """Return the line on which each dotted key first appears, sections included."""
     lines: dict[str, int] = {}
     section = ""
     closing: str | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        if closing:  # inside a text of several lines, which may look like anything
+        if closing:  # inside a multi-line string, which may contain anything
             closing = None if closing in line else closing
             continue
         if header := HEADER.match(line):
@@ -115,5 +115,5 @@ def key_lines(text: str) -> dict[str, int]:
 
 
 def bare(key: str) -> str:
-    """A key without quotes or blanks: `"pairs.rounds"` and `pairs . rounds` are found alike."""
+    """Return a key without quotes or blanks: `"pairs.rounds"` and `pairs . rounds` are equal."""
     return re.sub(r"""["'\s]""", "", key)

@@ -1,7 +1,6 @@
-"""What must hold between the values of a plan with streams: sizes, ends, addresses, loads and rates.
+"""Rules between the values of a plan with streams: sizes, ends, addresses, loads and rates.
 
-Each refusal names the key that a person most likely wants to change. What can be known of
-the machine only is not checked here.
+Each refusal names the key that a person most likely wants to change. What depends on the machine is not checked here.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ if TYPE_CHECKING:
 
 CLOSED = ("ping-pong", "request-response")
 MOST_FRAMES = 1_000_000_000
-"""As many as `trials.count_at_most` may ask for."""
+"""The maximum of `trials.count_at_most`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What a method may ask of streams."""
+    """The options of streams that a method supports."""
 
     kinds: tuple[str, ...] = ("one-way",)
     overload: bool = False
-    """Whether it asks what happens beyond what a device can carry."""
+    """Whether it tests beyond what a device can carry."""
     tcp: bool = False
-    """Whether it sees the segments of messages over TCP."""
+    """Whether it records the segments of messages over TCP."""
 
 
 def check_streams(plan: Plan, given: Lookup, allowed: Allowed) -> None:
-    """Raise the first refusal, if there is one."""
+    """Raise the first refusal, if any."""
     check_frames(plan, given, tcp=allowed.tcp)
     check_kinds(plan, given, allowed.kinds)
     check_addresses(plan, given)
@@ -52,7 +51,7 @@ def check_streams(plan: Plan, given: Lookup, allowed: Allowed) -> None:
 
 
 def check_frames(plan: Plan, given: Lookup, *, tcp: bool = False) -> None:
-    """Frames that a shaper lets through, that engines can have, and that carry what is asked."""
+    """Check that the shaper passes the frames, and that the engines support them."""
     check_tcp(plan, given, is_seen=tcp)
     check_shaper(plan, given)
     check_sizes(plan, given)
@@ -60,7 +59,7 @@ def check_frames(plan: Plan, given: Lookup, *, tcp: bool = False) -> None:
 
 
 def check_tcp(plan: Plan, given: Lookup, *, is_seen: bool) -> None:
-    """Messages over TCP where their segments are seen, at a constant rate, between hosts of the bed's own."""
+    """Check messages over TCP: for methods that record segments, at a constant rate, between hosts of the bed."""
     stream, bed = plan.stream, plan.bed
     if "tcp" not in stream.engine:
         return
@@ -87,7 +86,7 @@ def check_tcp(plan: Plan, given: Lookup, *, is_seen: bool) -> None:
 
 
 def check_shaper(plan: Plan, given: Lookup) -> None:
-    """A bucket that lets a whole frame through."""
+    """Check that the shaper's bucket and queue hold a whole frame."""
     least = plan.bed.mtu + ETHERNET
     if plan.bed.rate_bps is None:
         return
@@ -97,7 +96,7 @@ def check_shaper(plan: Plan, given: Lookup) -> None:
 
 
 def check_sizes(plan: Plan, given: Lookup) -> None:
-    """Sizes that each engine can have and the link can carry."""
+    """Check that each engine supports the sizes and the link carries them."""
     stream, tagged = plan.stream, plan.stream.vlan is not None
     key = f"stream.{stream.size_key}"
     for engine in stream.engine:
@@ -113,7 +112,7 @@ def check_sizes(plan: Plan, given: Lookup) -> None:
 
 
 def check_tags(plan: Plan, given: Lookup) -> None:
-    """Priorities where there is a field for them."""
+    """Check that priorities have a field in the frame."""
     stream = plan.stream
     if stream.pcp is not None and stream.vlan is None:
         raise refuse(given("stream.pcp", stream.pcp), "stream.pcp", "stream.vlan beside it: the priority is in the tag")
@@ -124,7 +123,7 @@ def check_tags(plan: Plan, given: Lookup) -> None:
 
 
 def check_kinds(plan: Plan, given: Lookup, known: tuple[str, ...]) -> None:
-    """Kinds that the method understands and the engines can do."""
+    """Check that the method and the engines support the kinds."""
     stream, method = plan.stream, plan.study.method
     for kind in stream.kind:
         where = Given(kind, given("stream.kind", kind).where)
@@ -138,7 +137,7 @@ def check_kinds(plan: Plan, given: Lookup, known: tuple[str, ...]) -> None:
 
 
 def check_request(plan: Plan, given: Lookup) -> None:
-    """The fixed request must be one frame."""
+    """Check that the fixed request is one frame."""
     size = plan.stream.request_payload_bytes
     for engine in plan.stream.engine:
         least, most = ENGINES[engine].least_payload, plan.bed.mtu - ENGINES[engine].headers
@@ -148,7 +147,7 @@ def check_request(plan: Plan, given: Lookup) -> None:
 
 
 def check_addresses(plan: Plan, given: Lookup) -> None:
-    """Whom each engine can send to, and who would answer."""
+    """Check that each engine can send to the addresses, and that a receiver can answer."""
     stream = plan.stream
     for to in stream.to:
         where = Given(to, given("stream.to", to).where)
@@ -161,7 +160,7 @@ def check_addresses(plan: Plan, given: Lookup) -> None:
 
 
 def check_ends(plan: Plan, given: Lookup) -> None:
-    """Enough ports for all who take part."""
+    """Check that there are enough ports for all senders and receivers."""
     stream = plan.stream
     for key, values, alone in (("senders", stream.senders, 1), ("receivers", stream.receivers, 0)):
         where = given(f"stream.{key}", list(values))
@@ -180,7 +179,7 @@ def check_ends(plan: Plan, given: Lookup) -> None:
 
 
 def check_marks(plan: Plan, given: Lookup) -> None:
-    """Senders at one port are distinguished by what UDP carries: as many as there are marks, each another one."""
+    """Check that senders on one port have different DSCP, one for each sender, over UDP."""
     stream = plan.stream
     if not stream.marks:
         return
@@ -192,7 +191,7 @@ def check_marks(plan: Plan, given: Lookup) -> None:
 
 
 def check_loads(plan: Plan, given: Lookup) -> None:
-    """A load needs a device to load."""
+    """Check that there is a device to load."""
     stream = plan.stream
     where = given("stream.load", list(stream.load))
     if any(stream.load) and not plan.bed.devices:
@@ -209,7 +208,7 @@ def check_loads(plan: Plan, given: Lookup) -> None:
 
 
 def check_schedules(plan: Plan, given: Lookup) -> None:
-    """Schedules that an engine has, and that the frames of a trial fill."""
+    """Check that the engine supports the schedules, and that a trial's frames fill them."""
     stream, trials = plan.stream, plan.trials
     for schedule in stream.schedule:
         where = Given(schedule, given("stream.schedule", schedule).where)
@@ -234,7 +233,7 @@ def check_schedules(plan: Plan, given: Lookup) -> None:
 
 
 def check_walk(plan: Plan, given: Lookup) -> None:
-    """Phases walk between several regular senders, each of which has frames left."""
+    """Check `walk`: several regular senders, each with frames left."""
     stream, trials = plan.stream, plan.trials
     if not stream.walk:
         return
@@ -251,7 +250,7 @@ def check_walk(plan: Plan, given: Lookup) -> None:
 
 
 def check_rates(plan: Plan, given: Lookup) -> None:
-    """Rates that a device with a known one can carry, but where the question is what happens beyond."""
+    """Check that a shaped device can carry the rates, unless the method tests beyond that."""
     limit, stream = plan.bed.rate_bps, plan.stream
     if limit is None:
         return
@@ -271,17 +270,17 @@ def check_rates(plan: Plan, given: Lookup) -> None:
 
 
 def too_fast(most: float, frame: int, plan: Plan) -> str:
-    """What a shaped device carries of these frames."""
+    """Return what a shaped device carries of these frames."""
     return f"at most {int(most)}pps: frames of {frame} bytes fill bed.rate; {plan.study.method} asks nothing beyond it"
 
 
 def frame_sizes(plan: Plan) -> list[int]:
-    """Every frame that the plan sends, with its FCS."""
+    """Return the size of every frame that the plan sends, with FCS."""
     return [frame_of(plan, engine, size) for engine in plan.stream.engine for size in plan.stream.sizes]
 
 
 def paced_rates(plan: Plan) -> Iterator[tuple[Rate, int, float]]:
-    """Each rate with each frame that is sent at it, and how many these are a second; not shares, which are measured."""
+    """Return each rate with each frame size sent at it, and frames per second; without shares, which are measured."""
     stream = plan.stream
     for rate, engine, size in product(stream.rates, stream.engine, stream.sizes):
         frame = frame_of(plan, engine, size)
@@ -291,21 +290,21 @@ def paced_rates(plan: Plan) -> Iterator[tuple[Rate, int, float]]:
 
 
 def frame_of(plan: Plan, engine: str, size: int) -> int:
-    """The frame of a size that the plan asks, with its FCS."""
+    """Return the frame size, with FCS, of a size in the plan."""
     stream, tagged = plan.stream, plan.stream.vlan is not None
     return stream_frame(engine, stream_payload(engine, stream.size_key, size, tagged=tagged), tagged=tagged)
 
 
 def has_switch(plan: Plan) -> bool:
-    """Whether any path has further ports."""
+    """Return whether any path has further ports."""
     return any(is_bridge(plan, device) for device in plan.bed.devices)
 
 
 def is_bridge(plan: Plan, device: str) -> bool:
-    """A bridge, or a simulated line, which may stand for one."""
+    """Return whether it is a bridge, or a simulated line, which may represent one."""
     return devices.is_switch(device) or (plan.bed.simulated and device != "direct")
 
 
 def words(choices: tuple[str, ...]) -> str:
-    """A choice as a sentence has it."""
+    """Return a choice as part of a sentence."""
     return " or ".join(f'"{choice}"' for choice in choices)

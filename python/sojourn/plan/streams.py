@@ -23,14 +23,14 @@ SIZE_KEYS = ("frame_bytes", "payload_bytes")
 RATE_KEYS = ("interval", "rate")
 BYTES = list_of(whole(0, 100_000))
 DEFAULT_SIZES = (64,)
-"""User data that every engine can carry."""
+"""User data that every engine supports."""
 
 DEFAULT_RATE = Rate("pps", Decimal(1000))
 
 
 @section
 class StreamPlan:
-    """The factors of streams, each a list of which every combination is a cell."""
+    """The factors of streams, each a list; every combination is a cell."""
 
     ALTERNATIVES: ClassVar = (SIZE_KEYS, RATE_KEYS)
     kind: tuple[str, ...] = key(
@@ -90,7 +90,7 @@ class StreamPlan:
     request_payload_bytes: int = key(whole(40, 65_000), 64, "the fixed request of request-response and answers")
     vlan: int | None = key(whole(0, 4094), None, "802.1Q tag; 0 is a priority tag")
     pcp: int | None = key(whole(0, 7), None, "priority in the tag")
-    """None with a tag too: then its priority is 0. Without a tag there is none, or the frame would get one."""
+    """None with a tag means priority 0. Without a tag it stays None, because a value would add a tag."""
     dscp: int = key(whole(0, 63), 0, "differentiated services code point of UDP")
     late_after_ns: int = key(duration(1_000, HOUR_NS), 1_000_000_000, "a frame that comes later counts as late")
     pipe: tuple[str, ...] = key(
@@ -99,7 +99,7 @@ class StreamPlan:
         'configurations of pipes of the emulators: "delay 1ms", "loss 5%"; other paths ignore them',
         quiet=True,
     )
-    """What the emulators of a path are set to before a trial; "" leaves them as they are."""
+    """The configuration of a path's emulators before a trial; "" does not change it."""
 
     @property
     def size_key(self) -> Literal["payload_bytes", "frame_bytes"]:
@@ -108,13 +108,13 @@ class StreamPlan:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Its values."""
+        """The values of this key."""
         found: tuple[int, ...] = getattr(self, self.size_key)
         return found
 
     @property
     def rate_key(self) -> Literal["interval", "rate"]:
-        """Whether the load was asked as a time between frames or as a rate."""
+        """Whether the load was given as a time between frames or as a rate."""
         return "rate" if self.interval is None else "interval"
 
     @property
@@ -125,7 +125,7 @@ class StreamPlan:
 
     @staticmethod
     def resolve(values: dict[str, Any], table: Table, name: str) -> dict[str, Any]:
-        """One size key, and either intervals or rates."""
+        """Resolve the size key, and either intervals or rates."""
         del name
         if only_one(values, SIZE_KEYS, "stream", table) is None:
             values["payload_bytes"] = DEFAULT_SIZES
@@ -136,7 +136,7 @@ class StreamPlan:
 
 @section
 class TrialsPlan:
-    """How often and how long each cell is tried, and in what order."""
+    """Repetitions and duration of each cell's trials, and their order."""
 
     rounds: int = key(whole(1, 100_000), 6, "visits to each cell, each with every path twice")
     duration_ns: int = key(duration(1_000_000, HOUR_NS), 1_000_000_000, "of one trial")
@@ -158,7 +158,7 @@ class TrialsPlan:
 
 
 def ends(sections: Mapping[str, Any]) -> Ends:
-    """The ends that streams need: a load through the device runs between a pair of its own."""
+    """Return the ends that streams need: a load through the device uses a pair of its own."""
     stream: StreamPlan = sections["stream"]
     loaded = any(stream.load)
     through = 1 if loaded and "through" in stream.load_via else 0

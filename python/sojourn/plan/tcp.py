@@ -1,4 +1,4 @@
-"""Connections of TCP over emulated paths: what the trials of several methods share. Does not know how they run."""
+"""TCP connections over emulated paths: the common part of several methods' trials. Does not know how they run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BUFFER = whole(4096, 1 << 30)
 MSS = whole(536, 65_000)
 
 OFF, AGAIN, ON = "off", "off again", "on"
-"""Without the log, the same as a control, and with it."""
+"""Without the log, without it again as a control, and with it."""
 
 TRIAL_NS = 700_000_000
-"""What a trial takes beside its traffic: the log begun and converted, connections, the last acknowledgements."""
+"""The time of a trial without its traffic: log begun and converted, connections, last acknowledgements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Connections:
 
 
 def check_path(plan: Plan, given: Lookup) -> None:
-    """Refuse any bed but one emulator, whose pipes are the path."""
+    """Refuse any bed other than one emulator, whose pipes are the path."""
     if len(plan.bed.devices) != 1 or emulator_label(plan.bed.devices[0]) is None:
         devices = given("bed.devices", list(plan.bed.devices))
         raise refuse(devices, "bed.devices", f'["emulate"] for {plan.study.method}: its pipes are the path')
 
 
 def over_devices(plan: Plan, several: Sequence[T], pipe_of: Callable[[T], str]) -> list[tuple[int, str, T]]:
-    """The number, device and factors of every cell over every device: only emulators have pipes, and have one each."""
+    """Return number, device and factors of every cell over every device; only emulators have pipes."""
     has_pipes = any(map(pipe_of, several))
     found = [
         (device, factors)
@@ -62,7 +62,7 @@ def over_devices(plan: Plan, several: Sequence[T], pipe_of: Callable[[T], str]) 
 
 
 def describe_connections(trials: Sequence[Trial[Connections]], cost: Estimate) -> dict[str, Any]:
-    """What `--dry-run` shows: cells with their factors, trials and times."""
+    """Return what `--dry-run` shows: cells with their factors, trials and times."""
     one_of_each = {trial.cell: trial for trial in trials}
     return {
         "connections": len(trials),

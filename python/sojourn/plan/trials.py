@@ -1,9 +1,9 @@
-"""Expands a plan with streams into trials, in the order in which they are measured: one matrix for every static method.
+"""Expand a plan with streams into trials, in the order of measurement: one matrix for every static method.
 
-A cell is one combination of factors. A round visits each cell once, in a random order; a visit to a cell takes every
-path that can carry it in a random order and then in the mirrored one, as blocks of probes do (plan/probes.py). The
-same plan and seed give the same trials, so an interrupted run knows what it still owes. Does not know how a trial is
-run.
+A cell is one combination of factors. A round visits each cell once, in a random order; a visit to a cell uses every
+path that can carry it in a random order and then in the mirrored one, as for blocks of probes (plan/probes.py). The
+same plan and seed give the same trials, so that an interrupted run knows the remaining ones. Does not know how a trial
+is run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 CLOSED_LOOP = "closed-loop"
 TO_MANY = ("broadcast", "multicast")
-"""Only these have other subscribers; beside any other address there is one cell, without them."""
+"""Only these addresses have other subscribers; with any other there is one cell, without subscribers."""
 
 CLOSED_LOOPS = ("ping-pong", "request-response")
 LEAST_COUNT = 5
 ROUND_TRIP_NS = 60_000
-"""What a probe of a closed loop is taken to cost; for the estimate of the time alone."""
+"""The assumed time of a closed-loop probe, for estimates only."""
 
 FLOOR_PPS = 1000.0
 QUALIFY_NS = 300_000_000
@@ -50,11 +50,11 @@ SEARCH_BLOCKS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """One combination: what is sent to whom, how fast, and what goes on beside it."""
+    """One combination: what is sent to where, at what rate, and under what load."""
 
     engine: str
     frame_bytes: int
-    """With the FCS; of the answers, where the kind has a fixed request."""
+    """With FCS; of the responses, if the kind has a fixed request."""
     payload_bytes: int
     schedule: str
     """regular, poisson, burst:N, ramp:FROM-TO, flood; closed-loop for the closed loops."""
@@ -63,22 +63,22 @@ class Factors:
     interval_ns: int | None
     """The same as time between frames."""
     rate_share: float | None
-    """The part of the path's measured throughput, where the rate was asked so."""
+    """The share of the path's measured throughput, if the rate is given as one."""
     to: str
     senders: int
     receivers: int
-    """Other subscribers."""
+    """The number of other subscribers."""
     load: float
-    """Share of the device's throughput that other pairs take up; 0 for none."""
+    """The share of the device's throughput that other pairs use; 0 for none."""
     load_via: str | None
     """through or beside; None without a load."""
     kind: str
     pipe: str = ""
-    """What the emulators of the path are set to, in words; "" leaves them as they are."""
+    """The configuration of the path's emulators; "" does not change it."""
 
 
 def stream_cells(plan: Plan) -> list[Factors]:
-    """Every combination that the plan asks, in its order; the index is the cell's number."""
+    """Return every combination in the plan's order; the index is the cell's number."""
     stream = plan.stream
     products = product(stream.kind, stream.engine, stream.sizes, stream.to, stream.senders, stream.receivers)
     found = [
@@ -93,7 +93,7 @@ def stream_cells(plan: Plan) -> list[Factors]:
 
 
 def base(plan: Plan, kind: str, engine: str, size: int, to: str, senders: int, receivers: int) -> Factors:  # noqa: PLR0913, PLR0917 - one for each factor
-    """A combination that is not paced yet and has nothing beside it."""
+    """Return a combination without a rate and without a load."""
     tagged = plan.stream.vlan is not None
     payload = stream_payload(engine, plan.stream.size_key, size, tagged=tagged)
     return Factors(
@@ -114,7 +114,7 @@ def base(plan: Plan, kind: str, engine: str, size: int, to: str, senders: int, r
 
 
 def paced(plan: Plan, at: Factors) -> Iterator[Factors]:
-    """The same at every schedule and rate; a closed loop, a flood and a ramp have no rate to vary."""
+    """Return it with every schedule and rate; a closed loop, a flood and a ramp have no rate to vary."""
     if at.kind in CLOSED_LOOPS:
         yield at
         return
@@ -129,20 +129,20 @@ def paced(plan: Plan, at: Factors) -> Iterator[Factors]:
 
 
 def rates_of(plan: Plan, at: Factors) -> list[Rate]:
-    """The rates at which frames of this size are sent."""
+    """Return the rates at which frames of this size are sent."""
     size = at.frame_bytes if plan.stream.size_key == "frame_bytes" else at.payload_bytes
     return [rate for rate in plan.stream.rates if rate.is_for(size)]
 
 
 def loads(plan: Plan) -> Iterator[tuple[float, str | None]]:
-    """No load once, and each other one on every way that it can take."""
+    """Return no load once, and each other load through each of its ways."""
     for load in plan.stream.load:
         for via in plan.stream.load_via if load else (None,):
             yield load, via
 
 
 def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
-    """The paths that can carry it: only a switch has further ports, and addresses that it has not learnt."""
+    """Return the paths that can carry it: only a switch has further ports, and unknown addresses."""
     several = factors.senders > 1 and not plan.stream.marks
     needs_switch = several or factors.receivers > 0 or factors.load_via == "through"
     if needs_switch or factors.to == "unknown":
@@ -151,12 +151,12 @@ def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
 
 
 def is_switch(plan: Plan, device: str) -> bool:
-    """Whether it has more ports than two; what a simulated line stands for is the plan's business, but for the wire."""
+    """Return whether it has more than two ports; every simulated line except the wire may represent a switch."""
     return devices.is_switch(device) or (plan.bed.simulated and device != WIRE)
 
 
 def expand_trials(plan: Plan) -> list[Trial[Factors]]:
-    """Every trial, in order."""
+    """Return every trial, in order."""
     order = random.Random(plan.trials.seed)
     trials: list[Trial[Factors]] = []
     every, own_link, spread = (
@@ -179,7 +179,7 @@ def expand_trials(plan: Plan) -> list[Trial[Factors]]:
 
 
 def length(plan: Plan, factors: Factors) -> tuple[int, int | None]:
-    """How long a trial takes, and how many frames each sender has for it where that is known before."""
+    """Return the duration of a trial, and the frames of each sender if they are known before."""
     trials = plan.trials
     if factors.kind in CLOSED_LOOPS:
         return trials.probes * ROUND_TRIP_NS, trials.probes
@@ -192,16 +192,17 @@ def length(plan: Plan, factors: Factors) -> tuple[int, int | None]:
 
 
 def mean_pps(factors: Factors) -> float | None:
-    """Mean rate of all senders, where it is known before: a ramp's is halfway between its ends."""
+    """Return the mean rate of all senders if it is known before: a ramp's is halfway between its ends."""
     ends = ramp_ends(factors.schedule, factors.frame_bytes)
     return sum(ends) / 2 if ends else factors.rate_pps
 
 
 def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
-    """What the tester is asked over the baseline first: minimum delay, pacing and maximum rate by size and engine.
+    """Return the trials that qualify the tester on the direct link: minimum delay, pacing and maximum rate.
 
-    The minimum delay is that of an idle path. The pacing is judged at the highest rate that the plan names in frames.
-    The flood finds the tester's maximum rate; its zero-loss rate is searched below that by whoever conducts it.
+    There is one set for each size and engine. The minimum delay is that of an idle path. Pacing is judged at the
+    highest rate that the plan gives in frames. The flood finds the tester's maximum rate; the conductor searches its
+    zero-loss rate below that.
     """
     if not plan.trials.qualify:
         return []
@@ -222,7 +223,7 @@ def qualify_trials(plan: Plan) -> list[Trial[Factors]]:
 
 
 def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
-    """Minimum delay, pacing, maximum rate."""
+    """Return the factors for minimum delay, pacing and maximum rate."""
     asked = [pps for rate in rates_of(plan, empty) if (pps := rate.pps(empty.frame_bytes)) is not None]
     for pps in dict.fromkeys([FLOOR_PPS, *([max(asked)] if asked else [])]):
         yield replace(empty, schedule="regular", rate_pps=pps, interval_ns=round(1e9 / pps))
@@ -230,34 +231,34 @@ def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
 
 
 TRIAL_NS = 60_000_000
-"""One trial beside its frames: three requests, counters before and after, records flushed."""
+"""The time of a trial without its frames: three requests, counters before and after, flushed records."""
 
 FLOODED_PPS = 400_000
-"""What a flood is taken to send, in the count of frames alone."""
+"""The assumed rate of a flood, for the count of frames only."""
 
 
 def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
-    """What these trials of the plan will take; `probes` counts frames of all senders."""
+    """Estimate the duration of these trials of the plan; `probes` counts frames of all senders."""
     simulated = plan.bed.simulated
     measuring = sum(TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials)
     return estimated(plan, len(trials), sum(frames_of(trial) for trial in trials), measuring)
 
 
 def trial_ns(plan: Plan, trial: Trial[Factors]) -> int:
-    """One trial on a real bed: its frames, and the wait for the last of them, pipes included."""
+    """Return the time of one trial on a real bed: its frames, and the wait for the last of them, pipes included."""
     pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.path) is not None else 0
     return int(trial.duration_ns + plan.trials.grace_ns + pipe)
 
 
 def frames_of(trial: Trial[Factors]) -> int:
-    """Frames of all senders; guessed where only the machine will tell."""
+    """Return the frames of all senders; a guess if the number depends on the machine."""
     if trial.count is None:
         return trial.duration_ns * FLOODED_PPS // 1_000_000_000
     return trial.count * trial.factors.senders
 
 
 def describe_trials(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows: cells with their factors, paths, counts and times."""
+    """Return what `--dry-run` shows: cells with their factors, paths, counts and times."""
     trials, qualifying = expand_trials(plan), qualify_trials(plan)
     cost = estimate_trials(plan, [*qualifying, *trials])
     one_of_each = {trial.cell: trial for trial in trials}

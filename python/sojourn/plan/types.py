@@ -1,6 +1,6 @@
-"""A plan and the sections that every method has: the study, the bed, the emulators in it, the two ends.
+"""A plan and the sections that every method has: the study, the bed, its emulators, the two ends.
 
-The sections of a method are in its `ask` module, or in a module here where several methods share them. Holds no rule
+The sections of a method are in its `ask` module, or in a module here if several methods share them. Has no rules
 between values, and reads no file.
 """
 
@@ -27,10 +27,10 @@ DIRECT = "direct"
 """The path without a device: the papers' "no bridge"."""
 
 A_A = "a/a"
-"""The A/A control: the direct path measured again as if it were a device. What differs, the bed cannot resolve."""
+"""The A/A control: the direct path measured again as if it were a device. Its difference is the bed's resolution."""
 
 WIRE = "wire"
-"""The reference with as many links as a device's path: a redirect in the kernel, with two ports."""
+"""The reference with as many links as a device's path: a redirect in the kernel between two ports."""
 
 _NAMED = matching(
     devices.NAME,
@@ -41,19 +41,23 @@ MOST_PORTS = 16
 CPU = auto_or(whole(0, 4095))
 
 DRAWN = ("layout", "addresses", "processes", "cores", "order", "aslr")
-"""What each bed of a run draws anew unless it is held: numbers, indexes and order of links; MAC and IP addresses; the
-size of the environment of programs; the cores of both ends; the order of paths; where the address space of our programs
-lies, which is not random at all where it is held."""
+"""What each bed of a run draws anew unless it is held.
+
+Numbers, indexes and order of links; MAC and IP addresses; the size of programs' environment; the cores of both ends;
+the order of paths; the addresses of our programs' memory, which are not randomised if held.
+"""
 
 SWITCHED = ("idle", "rps", "frequency", *SETTINGS)
-"""What a study of variance switches on or off on each bed besides: idle processors that poll in place of sleeping;
-receive packet steering to all cores; the processors' clock at its highest; each of [settings]. Other studies leave the
-first three as they are."""
+"""What a study of variance also switches on or off on each bed.
+
+Idle processors that poll instead of sleeping; receive packet steering to all cores; processors at their highest
+frequency; each of [settings]. Other studies do not change the first three.
+"""
 
 
 @section
 class Study:
-    """What is asked and where the question comes from."""
+    """The question of a study, and its source."""
 
     name: str = key(
         matching(r"[a-z0-9][a-z0-9-]*", 'a name of small letters, digits and dashes, such as "bridge-latency"'),
@@ -84,16 +88,16 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class LinkPlan:
-    """What the cables of one path are held to, from A to B; a list of one holds for every cable."""
+    """Rates and delays of one path's cables, from A to B; a list of one applies to every cable."""
 
     rates_bps: tuple[int | None, ...]
-    """Bits per second on the wire, each way; None: as it comes."""
+    """Bits per second on the wire, each way; None: no limit."""
     delays_ns: tuple[int, ...]
 
 
 @section
 class BoxPlan:
-    """A box of the user's own: a program that builds what stands between two ports."""
+    """The user's own box: a program that builds what is between two ports."""
 
     up: str = key(text(), MISSING, "the program that builds the box, with its arguments")
     down: str | None = key(text(), None, "a program that is run before it is removed")
@@ -123,7 +127,7 @@ class BedPlan:
     mtu: int = key(whole(1280, 65_535), 1500, "bytes of an IP packet that fit a frame; IPv6 needs 1280")
     offloads: bool = key(flag(), False, "whether the links may use segmentation and checksum offloads")  # noqa: FBT003
     near: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards A; as many as the study needs")
-    """More than one where there are several senders, or a load through it."""
+    """More than one if there are several senders, or a load through the device."""
     far: int = key(whole(1, MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs")
     bypass: bool = key(
         flag(),
@@ -146,7 +150,7 @@ class BedPlan:
         ("rate of every cable in each direction, in bits on the wire: our emulator is put into the cable"),
     )
     link_delay_ns: int = key(duration(0, HOUR_NS), 0, "delay of every cable, each way", quiet=True)
-    """Both are spread over `links` when a plan is read, and have their defaults from then on."""
+    """Both are moved to `links` when a plan is read, and have their defaults from then on."""
     sessions: int = key(whole(1, 1000), 1, "beds of the run, each made anew", quiet=True)
     most_sessions: int | None = key(whole(2, 1000), None, "with study.until or study.budget: most beds; by default 100")
     twins: bool = key(
@@ -162,11 +166,11 @@ class BedPlan:
         quiet=True,
     )
     links: Mapping[str, LinkPlan] = field(default_factory=dict)
-    """By path: cables in whose place our own emulator's link stands."""
+    """Cables that are replaced by links of our emulator, by path."""
     boxes: Mapping[str, BoxPlan] = field(default_factory=dict)
-    """By device: those that programs of the user's build."""
+    """Boxes that programs of the user build, by device."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of simulated beds only: what each device does to frames, as the instrument reads it."""
+    """The behaviour of each device of a simulated bed, as the instrument reads it."""
 
     @property
     def simulated(self) -> bool:
@@ -176,14 +180,14 @@ class BedPlan:
 
 @section
 class EmulatorPlan:
-    """How an emulator among the devices is started."""
+    """The configuration of an emulator among the devices."""
 
     words: str | None = key(
         text(),
         None,
         'configuration string of the pipe in both directions; "" is an idle pipe; without the key, a plain bridge',
     )
-    """Spread over the two below when a plan is read."""
+    """Moved to the two below when a plan is read."""
     forward: str | None = key(text(), None, "pipe from A to B alone")
     backward: str | None = key(text(), None, "pipe from B to A alone")
     config: str | None = key(text(), None, "file of pipes and rules, in place of these strings")
@@ -207,7 +211,7 @@ class EmulatorPlan:
 
 @section
 class HostPlan:
-    """Where the two ends run. None is "auto" everywhere here: chosen on the machine, and recorded."""
+    """The cores and scheduling of the two ends. None is "auto" everywhere here: chosen on the machine, and recorded."""
 
     prober_cpu: int | None = key(CPU, AUTO, "core of the prober")
     responder_cpu: int | None = key(CPU, AUTO, "core of the responder")
@@ -219,26 +223,28 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a run does, and no default left open. A section of the method is an attribute: `plan.pairs`."""
+    """Everything that a run does, with every default resolved.
+
+    A section of the method is an attribute: `plan.pairs`.
+    """
 
     study: Study
     bed: BedPlan
     host: HostPlan
     sections: Mapping[str, Any]
-    """The method's own, by name."""
+    """The method's own sections, by name."""
     emulators: Mapping[str, EmulatorPlan]
-    """By label; "" is what a label without a section of its own has."""
+    """Emulators by label; "" is for labels without a section of their own."""
     asked: tuple[str, ...] = ()
-    """What was asked beyond the file, as typed: "--quick", "--set rounds=8"."""
+    """What the user requested beyond the file, as typed: "--quick", "--set rounds=8"."""
     settings: SettingsPlan = AS_FOUND
 
     @property
     def twins(self) -> tuple[str, ...]:
-        """The paths that have a second link of their kind: the direct one, the device that the run is about and, of
-        probes, the device that others are compared with.
+        """The paths that have a second link: the direct one, the main device and, for probes, the reference.
 
-        An emulator, and a path with rated links, has none: what runs there would be another instance of a program. Of
-        streams, a device between real hosts has none either, nor a switch of many ports whose name leaves them no room.
+        An emulator, and a path with rated links, has none: that would be another instance of a program. For streams, a
+        device between real hosts has none either, nor a switch with many ports whose name leaves no room.
         """
         if not self.bed.twins:
             return ()
@@ -247,7 +253,7 @@ class Plan:
         can = [one for one in doubled if one not in self.bed.links and devices.emulator_label(one) is None]
         if self.ask.twins == "all":
             return (DIRECT, *can)
-        # The A/A control, where it is a path, is the second direct link itself, rated or not.
+        # The A/A control, if it is a path, is the second direct link itself, rated or not.
         has_control = getattr(self.sections.get("trials"), "a_a", False)
         own = () if DIRECT in self.bed.links and not has_control else (DIRECT,)
         several, is_real = max(self.bed.near, self.bed.far) > 1, self.bed.hosts is not None
@@ -255,17 +261,17 @@ class Plan:
 
     @property
     def reference(self) -> str | None:
-        """The device that the others are compared with beside the direct link and the wire; None where it is none."""
+        """The device that the others are compared with, besides the direct link and the wire; None if there is none."""
         found: str | None = getattr(self.sections.get("pairs"), "reference", None)
         return found
 
     @property
     def ask(self) -> Ask:
-        """What its method asks."""
+        """The ask of its method."""
         return ask_of(self.study.method)
 
     def expand(self) -> Sequence[Trial[Any]]:
-        """Every trial, in the order in which they are measured."""
+        """Return every trial, in the order of measurement."""
         return self.ask.expand(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -274,12 +280,12 @@ class Plan:
         return self.sections[name]
 
     def with_section(self, name: str, value: Any) -> Plan:
-        """The same plan with another value of one section."""
+        """Return the plan with another value of one section."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return Plan(**own | {"sections": {**self.sections, name: value}})
 
 
 def ask_of(method: str) -> Ask:
-    """What a method asks."""
+    """Return the ask of a method."""
     found: Ask = load(method, "ask").ASK
     return found

@@ -1,10 +1,9 @@
-"""A plan whose sessions go on until its headline is known well enough, or until a time is used up.
+"""Plans whose sessions go on until the headline's interval is narrow, or until a time is used up.
 
-It has as many sessions as there may be, each of the size that the plan gives one.
-
-A plan asks for a number of rounds in a number of sessions. With `study.until` or `study.budget` these say how large a
-session is, and `bed.most_sessions` how many there are at most. When a run ends earlier, its plan is written again with
-the sessions that there were, and read as it stands.
+Such a plan is given the most sessions that are allowed, each of the size that the plan gives a session. A plan has a
+number of rounds and of sessions; with `study.until` or `study.budget` these determine the size of a session, and
+`bed.most_sessions` the maximum. If a run ends earlier, its plan is written again with the actual sessions, and read as
+it is.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 MOST_SESSIONS = 100
-"""Where the plan does not say."""
+"""The default of `bed.most_sessions`."""
 
 MOST_NS = 1000 * HOUR_NS
 
 MOST_ROUNDS = 100_000
-"""What a plan may ask for."""
+"""The maximum of a plan."""
 
 
 def with_all_sessions(plan: Plan, given: Lookup) -> Plan:
-    """The plan with as many sessions as it may have; the same where it asks for no interval and sets no budget."""
+    """Return the plan with its maximum of sessions; unchanged without an interval or a budget."""
     until, budget, most_asked = plan.study.until, plan.study.budget_ns, plan.bed.most_sessions
     if until is None and budget is None:
         if most_asked is not None:
@@ -50,7 +49,7 @@ def with_all_sessions(plan: Plan, given: Lookup) -> Plan:
 
 
 def check_sessions(plan: Plan, given: Given) -> None:
-    """Only a method whose rounds can be divided over sessions can have as many as fit into a time."""
+    """Refuse a budget for a method whose rounds cannot be divided over sessions."""
     if plan.study.until is None and not has_sessions(plan):
         own = "at_most of its own section" if plan.ask.limit is not None else "a number of trials"
         expected = f"none for {plan.study.method}, whose rounds are not divided over sessions: {own} limits it"
@@ -58,27 +57,27 @@ def check_sessions(plan: Plan, given: Given) -> None:
 
 
 def has_sessions(plan: Plan) -> bool:
-    """Whether a run's rounds are divided over its sessions."""
+    """Return whether a run's rounds are divided over its sessions."""
     limit = plan.ask.limit
     return bool(plan.ask.sessions) and limit is not None and limit.rounds is not None
 
 
 def check_until(plan: Plan, given: Given) -> None:
-    """Only a method with one headline figure over sessions can end by its interval."""
+    """Refuse `study.until` for a method without a single headline figure over sessions."""
     method = plan.study.method
     if not plan.ask.headline or not has_sessions(plan):
         raise refuse(given, "study.until", f"none for {method}, which has no one headline figure over sessions")
 
 
 def rounds_each(plan: Plan) -> int:
-    """Rounds of one session."""
+    """Return the rounds of one session."""
     name, key = rounds_key(plan)
     rounds: int = getattr(plan.sections[name], key)
     return max(plan.ask.session_batches, round(rounds / plan.bed.sessions))
 
 
 def of_sessions(plan: Plan, sessions: int, rounds: int) -> Plan:
-    """The plan with so many sessions and rounds, and the time that as many sessions are allowed."""
+    """Return the plan with these sessions and rounds, and a time limit in proportion."""
     name, key = rounds_key(plan)
     own = plan.sections[name]
     changed = {key: rounds}
@@ -89,7 +88,7 @@ def of_sessions(plan: Plan, sessions: int, rounds: int) -> Plan:
 
 
 def rounds_key(plan: Plan) -> tuple[str, str]:
-    """The section and the key that have the number of rounds."""
+    """Return the section and the key of the number of rounds."""
     limit = plan.ask.limit
     assert limit is not None and limit.rounds is not None  # noqa: PT018 - `check_until` has seen to it
     return limit.section, limit.rounds

@@ -1,7 +1,7 @@
-"""Readers of single values: each takes what TOML or `--set` gave and returns what the plan holds, or None if wrong.
+"""Readers of single values: each takes a value of TOML or `--set` and returns the plan's, or None if it is wrong.
 
-Every reader knows the words for what it expected, and how its value is written back. Relations between values are not
-its business (each method's checks).
+Every reader has a description of what it expects, and writes its value back. Relations between values are checked
+elsewhere (each method's checks).
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """A tuple as the list that TOML has; any other value as it is."""
+    """Return a tuple as a list, as in TOML; any other value unchanged."""
     return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Turns a raw value into the plan's, or into None; and the plan's value into what a plan file has."""
+    """Converts a raw value to the plan's, or None; and the plan's value to that in a plan file."""
 
     read: Callable[[Any], Any]
     expected: str
     write: Callable[[Any], Any] = plain
     choices: tuple[str, ...] = ()
-    """Words among which the value is, so that a misspelt one can be corrected."""
+    """The allowed words, so that a misspelt one can be corrected."""
 
     def expected_for(self, value: Any) -> str:
-        """What was expected, and the word that was probably meant."""
+        """Return what was expected, and the word that was probably meant."""
         for word in value if isinstance(value, list) else [value]:
             if isinstance(word, str) and word not in self.choices and (meant := self._meant_by(word)):
                 return f'{self.expected}: did you mean "{meant}"?'
         return self.expected
 
     def _meant_by(self, word: str) -> str | None:
-        """The choice that an earlier version called so, or that is spelt most alike."""
+        """Return the present name of an earlier choice, or the choice with the most similar spelling."""
         from sojourn.records.earlier import VALUES  # only a refusal needs it
 
         return today if (today := VALUES.get(word)) in self.choices else nearest(word, self.choices)
 
 
 def text() -> Reader:
-    """Any text."""
+    """Return the reader of any text."""
     return Reader(lambda value: value if isinstance(value, str) else None, "text in quotes")
 
 
 def flag() -> Reader:
-    """True or false."""
+    """Return the reader of true or false."""
     return Reader(lambda value: value if isinstance(value, bool) else None, "true or false")
 
 
 def whole(least: int, most: int) -> Reader:
-    """A whole number within bounds; TOML's booleans are not numbers here."""
+    """Return the reader of a whole number within bounds; TOML's booleans are not numbers here."""
 
     def read(value: Any) -> int | None:
         number = isinstance(value, int) and not isinstance(value, bool)
@@ -67,7 +67,7 @@ def whole(least: int, most: int) -> Reader:
 
 
 def number(least: float, most: float) -> Reader:
-    """A number within bounds, whole or not."""
+    """Return the reader of a number within bounds, whole or not."""
 
     def read(value: Any) -> float | None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -77,19 +77,19 @@ def number(least: float, most: float) -> Reader:
 
 
 def one_of(*words: str) -> Reader:
-    """One of a few words."""
+    """Return the reader of one of a few words."""
     expected = " or ".join(f'"{word}"' for word in words)
     return Reader(lambda value: value if value in words else None, expected, choices=words)
 
 
 def matching(pattern: str, expected: str) -> Reader:
-    """A text of a given shape."""
+    """Return the reader of a text that matches a pattern."""
     shape = re.compile(pattern)
     return Reader(lambda value: value if isinstance(value, str) and shape.fullmatch(value) else None, expected)
 
 
 def duration(least_ns: int, most_ns: int) -> Reader:
-    """A time with its unit, as whole nanoseconds."""
+    """Return the reader of a time with its unit, in whole nanoseconds."""
 
     def read(value: Any) -> int | None:
         nanos = nanoseconds(value) if isinstance(value, str) else None
@@ -100,7 +100,7 @@ def duration(least_ns: int, most_ns: int) -> Reader:
 
 
 def half_width() -> Reader:
-    """Half the width of an interval, as a share or a time; kept as it is written, with its sign."""
+    """Return the reader of half the width of an interval, a share or a time; kept as written, with its sign."""
 
     def read(value: Any) -> str | None:
         is_width = isinstance(value, str) and width(value) is not None
@@ -110,7 +110,7 @@ def half_width() -> Reader:
 
 
 def word_or(word: str, meaning: Any, other: Reader) -> Reader:
-    """A word with a meaning of its own, or anything that the other reader takes."""
+    """Return the reader of a word with a meaning of its own, or of whatever `other` reads."""
     return replace(
         other,
         read=lambda value: meaning if value == word else other.read(value),
@@ -121,19 +121,19 @@ def word_or(word: str, meaning: Any, other: Reader) -> Reader:
 
 
 class Auto:
-    """What "auto" reads as, since None means refused; the plan then holds None."""
+    """The value of "auto", since None means refused; the plan then holds None."""
 
 
 AUTO = Auto()
 
 
 def auto_or(other: Reader) -> Reader:
-    """The word "auto", or a value."""
+    """Return the reader of the word "auto", or a value."""
     return replace(word_or("auto", AUTO, other), write=lambda value: "auto" if value is None else other.write(value))
 
 
 def list_of(item: Reader, *, may_be_empty: bool = False) -> Reader:
-    """A list without repetition; a single value stands for a list of one."""
+    """Return the reader of a list without repetition; a single value is a list of one."""
 
     def read(value: Any) -> tuple[Any, ...] | None:
         items = tuple(item.read(one) for one in (value if isinstance(value, list) else [value]))

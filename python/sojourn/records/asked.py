@@ -20,17 +20,32 @@ PLAN: Final[dict[str, Any]] = {
         **dict.fromkeys(("name", "title", "question", "paper", "method", "until"), TEXT),
         "hypotheses": [TEXT], "published": [TEXT],
     },
-    "bed": {"devices": [TEXT], "sessions": SOME, "mtu": COUNT, "backend": TEXT, "twins": FLAG, "boxes": TABLE},
+    "bed": {
+        "devices": [TEXT], "sessions": SOME, "mtu": COUNT, "far": COUNT, "backend": TEXT, "twins": FLAG, "boxes": TABLE,
+    },
     "probe": {"probe": [TEXT]},
     "pairs": {"rounds": COUNT, "reference": TEXT},
-    "trials": {"rounds": COUNT},
+    "trials": {"rounds": COUNT, "grace": TEXT, "grace_ends": TEXT},
     "variance": {"factors": [TEXT], "starts": SOME},
     "short": {"rounds": COUNT},
-    "windows": {"rounds": COUNT, "start_up": TEXT, "duration": TEXT, "congestion": TEXT},
-    "load": {"rounds": COUNT, "idle": TEXT, "start_up": TEXT, "duration": TEXT},
+    "windows": {
+        "rounds": COUNT,
+        **dict.fromkeys(("start_up", "duration", "congestion", "idle", "train", "train_interval"), TEXT),
+    },
+    "load": {
+        "rounds": COUNT, "beside": [TEXT],
+        **dict.fromkeys(("idle", "start_up", "duration", "join", "read_every"), TEXT),
+    },
+    "costs": {
+        "repetitions": COUNT, "a_a": FLAG, "path": [TEXT], "where": [TEXT], "controls": [TEXT],
+        "packets_per_log": [COUNT], "where_flows": [COUNT], "flows": [COUNT],
+    },
     "perturbation": {"rounds": COUNT, "skip": TEXT},
-    "search": {"goals": [NUMBER], "duration": TEXT, "duration_sum": TEXT, "exceed_ratio": NUMBER},
-    **dict.fromkeys(("stream", "emulate", "costs", "truth", "model", "taps", "limits", "departures"), TABLE),
+    "search": {
+        "goals": [NUMBER], "tests": [TEXT], "loss_step": NUMBER, "exceed_ratio": NUMBER,
+        **dict.fromkeys(("duration", "duration_sum", "burst"), TEXT),
+    },
+    **dict.fromkeys(("stream", "emulate", "truth", "model", "taps", "limits", "departures"), TABLE),
 }  # fmt: skip
 """By section, the keys and what their values are; other sections and keys may be anything."""
 

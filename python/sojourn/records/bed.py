@@ -1,7 +1,7 @@
-"""What is read of bed.json: its shape, declared once, and what reads it.
+"""The shape of bed.json, declared once, and its reader.
 
-A run may be somebody else's: what stands here has the declared types, or the file is refused in a sentence. Other
-facts are kept as they are; a fact that is null is absent.
+A run may come from somebody else: members declared here have the declared types, or the file is refused in a sentence.
+Other facts are kept as they are; a fact that is null is absent.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SHAPE: Final[dict[str, Any]] = {
     },
     "line_rate_bps": NUMBER,
 }
-"""A table has these members where it has them, an array has such elements, anything else is of such a type."""
+"""A table may have these members, an array has such elements, anything else is of such a type."""
 
 
 def read_bed(path: Path) -> dict[str, Any]:
-    """What bed.json holds; nothing where there is none. Raises RequestError where it cannot be read, or is none."""
+    """Return the content of bed.json; empty if there is none. Raises RequestError if it is unreadable or malformed."""
     try:
         content = read_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def read_bed(path: Path) -> dict[str, Any]:
 
 
 def _shaped(value: Any, shape: Any, place: str, path: Path) -> Any:
-    """The value without nulls, where its shape is declared; refused where it has another."""
+    """Return the value without nulls if it has the declared shape; otherwise refuse it."""
     kind: Any = type(shape) if isinstance(shape, dict | list) else shape
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise RequestError(f"{path} is damaged: {place} is of another type")

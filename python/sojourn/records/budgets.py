@@ -1,6 +1,6 @@
-"""What analysis/budgets.json holds: a list of budgets, each with its list of components.
+"""The members of analysis/budgets.json: a list of budgets, each with its list of components.
 
-The analysis writes it so, the report reads it so, and docs/reference/results.md is generated from here.
+The analysis writes it, the report reads it, and docs/reference/results.md is generated from here.
 """
 
 from __future__ import annotations

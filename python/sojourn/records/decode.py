@@ -1,4 +1,4 @@
-"""Reads JSON and TOML that somebody else may have written: whatever the text is, a value or one kind of error.
+"""Read JSON and TOML from untrusted sources: any text gives a value or one kind of error.
 
 The libraries raise RecursionError for deep nesting, and a plain ValueError for a number of thousands of digits.
 """
@@ -16,28 +16,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 64 << 20
-"""As much as is read of a JSON file beside a log, as the instrument does (crates/instrument/src/bounded.rs)."""
+"""The largest JSON file beside a log that is read, as in the instrument (crates/instrument/src/bounded.rs)."""
 
 MOST_VALUES = 1 << 18
-"""Values in such a file, counted before they are made: each takes up to 300 bytes. Our longest list has 2^16."""
+"""The most values in such a file, counted before they are made: each takes up to 300 bytes.
+
+Our longest list has 2^16.
+"""
 
 DEEPEST = 64
-"""Arrays and tables within each other; no plan or record of ours has ten."""
+"""The deepest nesting of arrays and tables; no plan or record of ours has ten levels."""
 
 CONTAINERS = (dict, list)
 
 QUOTED = re.compile(r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'')
 LONG_KEY = re.compile(rf"(?:[\w-]+\s*\.\s*){{{DEEPEST + 1}}}")
-"""A key of too many parts, where each quoted part is a letter."""
+"""A key of too many parts, where each quoted part is replaced by a letter."""
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""One of the two units that make a character in UTF-16, as JSON may write it; alone it is no character."""
+"""One half of a UTF-16 surrogate pair, as JSON may write it; alone it is not a character."""
 
 TOO_DEEP = f"more than {DEEPEST} arrays or tables within each other"
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of a JSON text, which can be written as UTF-8 again. Raises json.JSONDecodeError."""
+    """Return the value of a JSON text, which can be written as UTF-8 again. Raises json.JSONDecodeError."""
     try:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text))
@@ -57,7 +60,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def json_file(path: Path) -> Any:
-    """The value of a JSON file; raises RequestError for one that is too long, json.JSONDecodeError, OSError."""
+    """Return the value of a JSON file; raises RequestError if it is too long, json.JSONDecodeError, or OSError."""
     with path.open("rb") as file:
         octets = file.read(MOST_BYTES + 1)
     if len(octets) > MOST_BYTES:
@@ -71,7 +74,7 @@ def json_file(path: Path) -> Any:
 
 
 def toml_tables(text: str) -> dict[str, Any]:
-    """The tables of a TOML text. Raises tomllib.TOMLDecodeError."""
+    """Return the tables of a TOML text. Raises tomllib.TOMLDecodeError."""
     if any(LONG_KEY.search(QUOTED.sub("q", line)) for line in text.splitlines()):
         raise tomllib.TOMLDecodeError(TOO_DEEP)  # tomllib's memory grows with the square of a key's parts
     try:
@@ -89,12 +92,12 @@ def toml_tables(text: str) -> dict[str, Any]:
 
 
 def _opens(text: str | bytes) -> int:
-    """How many brackets a JSON text opens, those in its words included: it is no deeper."""
+    """Count the opening brackets in a JSON text, including those in strings: an upper limit of its depth."""
     return text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
 
 
 def is_deep(value: Any, left: int = DEEPEST) -> bool:
-    """Whether arrays and tables are nested more than `left` times."""
+    """Return whether arrays and tables are nested more than `left` times."""
     within = [value] if isinstance(value, CONTAINERS) else []
     for _ in range(left):
         each = (one.values() if isinstance(one, dict) else one for one in within)

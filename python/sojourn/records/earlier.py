@@ -1,6 +1,6 @@
-"""Plans, beds and logs as this version names things: what an earlier one wrote under another name is renamed.
+"""Read plans, beds and logs of earlier versions: old names are replaced by the present ones.
 
-Columns of records have their earlier names where they are declared (`crates/record`). Judges nothing.
+Earlier names of columns of records are declared with these (`crates/record`). Judges nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VALUES = {
     "width-grows-with-senders": "delay-spread-grows-with-senders",
 }  # fmt: skip
 ENDINGS = {"/decoy": "/bypass"}
-"""How names of paths end."""
+"""Suffixes of names of paths."""
 
 EARLIER = re.compile("|".join(rf"\b{name}\b" for name in (*KEYS, *TABLES, *VALUES)))
 PLAN_KEY = re.compile(rf"^(\s*)({'|'.join(KEYS)})(?=\s*=)", re.MULTILINE)
 SECTION = re.compile(r"^\[(\w+)\][^\n]*(?:\n(?!\[)[^\n]*)*", re.MULTILINE)
 SINCE = {"load": ("logged = 0",)}
-"""By section of a run's plan, what earlier versions did whose plans have no such key: not what is the default today."""
+"""Lines for sections of a run's plan whose key is missing: what earlier versions did, not today's default."""
 
 PLAN_VALUE = re.compile(rf'"({"|".join(VALUES)})"')
 
@@ -38,35 +38,35 @@ FIGURES = frozenset({
     "clean_rate_pps", "emulation_error_less_path", "knee", "path_cost", "queue_bounded",
     "tester_floor", "width",
 })  # fmt: skip
-"""Quantities, statistics and settings of results that have other names now."""
+"""Quantities, statistics and settings of results that were renamed."""
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text."""
+    """Return the value of a JSON text."""
     value = json_value(text)
     return renamed(value) if EARLIER.search(text) else value
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text."""
+    """Return the tables of a TOML text."""
     return {key: renamed(inner) for key, inner in toml_tables(text).items()}
 
 
 def plan_text(text: str) -> str:
-    """The text of a run's plan, line by line as it was, with today's keys and values."""
+    """Return the text of a run's plan with its lines unchanged, except for the present keys and values."""
     text = PLAN_KEY.sub(lambda found: f"{found[1]}{KEYS[found[2]]}", text)
     text = PLAN_VALUE.sub(lambda found: f'"{VALUES[found[1]]}"', text)
     return SECTION.sub(lambda found: _as_measured(found[1], found[0]), text)
 
 
 def _as_measured(section: str, text: str) -> str:
-    """The text of a section with the values of keys that its writer did not know."""
+    """Return a section with the values of keys that its version did not have."""
     missing = [line for line in SINCE.get(section, ()) if not re.search(rf"^{line.split()[0]}\s*=", text, re.MULTILINE)]
     return text.replace("]", "\n".join(["]", *missing]), 1)
 
 
 def renamed(value: Any) -> Any:
-    """A value with today's names throughout."""
+    """Return a value with all names replaced by the present ones."""
     if isinstance(value, dict):
         return {_key(key, inner): renamed(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -75,11 +75,11 @@ def renamed(value: Any) -> Any:
 
 
 def _key(key: str, inner: Any) -> str:
-    """A table may be a path's, or a device's, which its user has named."""
+    """Return the present key; a key with a table may be the name of a path or device, which its user chose."""
     return TABLES.get(key, _path(key)) if isinstance(inner, dict) else KEYS.get(key, key)
 
 
 def _path(name: str) -> str:
-    """The name of a path as it ends today."""
+    """Return the name of a path with its present suffix."""
     ending = next((old for old in ENDINGS if name.endswith(old)), None)
     return name if ending is None else name.removesuffix(ending) + ENDINGS[ending]

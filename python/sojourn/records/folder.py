@@ -1,6 +1,6 @@
-"""The layout of a run folder, the only thing that both halves of Sojourn know.
+"""The layout of a run folder, the only knowledge that both halves of Sojourn share.
 
-It names places and nothing else: it makes no folder, and reads nothing that is in one.
+It names paths and nothing else: it makes no folder, and reads no file.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """A run folder at `path`: what was asked, what was there, what happened, what was seen, what we made of it."""
+    """A run folder at `path`: the plan, the machines, the events, the records, and the analysis."""
 
     path: Path
 
     @property
     def plan(self) -> Path:
-        """What was asked, every effective value."""
+        """The plan, with every effective value."""
         return self.path / "plan.toml"
 
     @property
     def bed(self) -> Path:
-        """What the machines were."""
+        """The facts of the machines."""
         return self.path / "bed.json"
 
     @property
     def log(self) -> Path:
-        """What happened, one JSON object a line; complete when one has the event "finished"."""
+        """The events, one JSON object per line; the run is complete if one is "finished"."""
         return self.path / "log.jsonl"
 
     @property
     def records(self) -> Path:
-        """What the instruments saw, written once."""
+        """The records of the instruments, written once."""
         return self.path / "records"
 
     @property
     def boxes(self) -> Path:
-        """What the programs of the user's own boxes wrote, a file each; there where there are any."""
+        """The output of the user's own boxes' programs, one file each, if there are any."""
         return self.path / "boxes"
 
     @property
     def analysis(self) -> Path:
-        """What we made of it: may be deleted and made again."""
+        """The analysis, which may be deleted and made again."""
         return self.path / "analysis"
 
     @property
@@ -62,22 +62,22 @@ class RunFolder:
 
     @property
     def verdict(self) -> Path:
-        """Whether to trust it, and why."""
+        """The verdict, with its reasons."""
         return self.analysis / "verdict.json"
 
     @property
     def samples(self) -> Path:
-        """What the report's figures draw."""
+        """The samples that the report's figures draw."""
         return self.analysis / "samples"
 
     @property
     def report(self) -> Path:
-        """What we say: may be deleted and made again."""
+        """The report, which may be deleted and made again."""
         return self.path / "report"
 
 
 def open_folder(path: Path) -> RunFolder:
-    """An existing run folder."""
+    """Return an existing run folder; raises RequestError for any other path."""
     folder = RunFolder(path)
     if not path.exists():
         raise RequestError(f"{path} is not there: expected a run folder, which holds plan.toml and records/")

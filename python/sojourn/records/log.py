@@ -1,7 +1,7 @@
-"""Reads a run's log: one JSON object a line; a line that was cut by a crash is left out.
+"""Read a run's log: one JSON object per line; a line that a crash cut is left out.
 
-What is read of each event is declared in `records.events`. An event of another shape is refused here, so that no
-reader of the log meets one.
+The shape of each event is declared in `records.events`. An event of another shape is refused here, so that no reader of
+the log meets one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Every whole line of a log; of these events alone, where any are named: they are few in the log of a day.
+    """Return every complete line of a log, or only these events, which are few in the log of a day.
 
     Raises RequestError where an event is of another shape than declared.
     """
@@ -41,7 +41,7 @@ def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
 
 
 def damage(entry: dict[str, Any]) -> str | None:
-    """What of an event is of another shape than declared; None where nothing is."""
+    """Return what is wrong with an event's shape; None if nothing is."""
     wrong = misfit(entry, EVERY)
     if wrong is None:
         wrong = misfit(entry, EVENTS.get(str(entry.get("event")), {}))

@@ -1,4 +1,4 @@
-"""Which fields of TCP's state a log was asked for, by its header."""
+"""The fields of TCP's state that a log was configured for, from its header."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def unasked_of(header: dict[str, Any], columns: Collection[str]) -> list[str]:
-    """Which of these columns a log has none of because nobody asked for them, by its header."""
+    """Return which of these columns a log lacks because its options excluded them."""
     return [name for name in header.get("unasked", []) if name in columns]
 
 
 def fields_of(header: dict[str, Any]) -> str:
-    """Which fields were asked, as `--fields` takes them."""
+    """Return the configured fields in the notation of `--fields`."""
     options = header.get("options")
     asked = options.get("fields") if isinstance(options, dict) else None
     return ",".join(map(str, asked)) if isinstance(asked, list) else "all"

@@ -1,6 +1,6 @@
-"""Trials that a run lost, as its log tells: which, in which part, why, and whether they were measured again since.
+"""Lost trials in a run's log: which, in which part, why, and whether they were measured again.
 
-The conductor writes these lines, the analysis leaves out what they name, both say it to people by the same words. Does
+The conductor writes these entries, the analysis leaves out their trials, and both report them in the same words. Does
 not decide what is lost (conduct/losses.py).
 """
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 BEGUN, CLOSED, LOST = "begun", "closed", "lost"
-"""Events: a trial began; a batch ended with every host there, and its records are fetched; trials are lost."""
+"""Events: a trial began; a batch ended with all hosts present and its records fetched; trials are lost."""
 
 TOLD = frozenset({BEGUN, CLOSED, LOST, "interrupted"})
-"""Events that say what is lost."""
+"""Events from which losses are derived."""
 
 STREAM_TRIAL = "stream-trial"
 SEARCHES = ("search-step", "search-result")
 
 MOST = 2**31 - 1
-"""The columns of blocks and parts are int32."""
+"""The maximum of the columns of blocks and parts, which are int32."""
 
 MOST_NAMED = 12
-"""More are counted: the log names all of them."""
+"""The most trials named in a sentence; further ones are counted, and named in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostTrial:
-    """A trial of which nothing counts that was recorded in this part."""
+    """A trial whose records in this part do not count."""
 
     block: int
     part: int
@@ -43,12 +43,12 @@ class LostTrial:
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """The trial as text."""
         return f"session {self.part}, round {self.round}, {self.path}, cell {self.cell} (block {self.block})"
 
 
 def lost_trials(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
-    """Every trial that a log tells lost, in its order; a line that says what none of ours says is left out."""
+    """Return every lost trial in a log, in order; malformed entries are left out."""
     found: dict[tuple[int, int], LostTrial] = {}
     measured: dict[int, int] = {}
     for entry in entries:
@@ -65,14 +65,16 @@ def lost_trials(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
 
 
 def still_lost(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
-    """Those that no later part has measured: each once, as it was lost last."""
+    """Return the trials that no later part has measured, each once, with its last loss."""
     last = {one.block: one for one in lost_trials(entries) if not one.again}
     return sorted(last.values(), key=lambda one: one.block)
 
 
 def lost_blocks(entries: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
-    """The block and the part of all records that do not count: of lost trials, whose attempts and steps of a search
-    have blocks of their own."""
+    """Return block and part of all records that do not count.
+
+    These are lost trials and, with block numbers of their own, their attempts and the steps of their searches.
+    """
     lost = {(one.block, one.part) for one in lost_trials(entries)}
     if not lost:
         return lost
@@ -82,7 +84,7 @@ def lost_blocks(entries: Sequence[dict[str, Any]]) -> set[tuple[int, int]]:
 
 
 def without_lost_searches(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The log without the steps and results of searches that are lost in the part that made them."""
+    """Return the log without the steps and results of searches lost in the part that made them."""
     lost = {(one.block, one.part) for one in lost_trials(entries)}
     gone = {id(entry) for name in SEARCHES for part, entry in in_parts(entries, name)
             if (entry.get("search"), part) in lost}  # fmt: skip
@@ -90,7 +92,7 @@ def without_lost_searches(entries: Sequence[dict[str, Any]]) -> list[dict[str, A
 
 
 def in_parts(entries: Iterable[dict[str, Any]], event: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every entry of an event, with the part that was under way."""
+    """Return every entry of an event, with the number of its part."""
     part = 0
     for entry in entries:
         if entry.get("event") == "started" and _is_number(started := entry.get("part")):
@@ -100,7 +102,7 @@ def in_parts(entries: Iterable[dict[str, Any]], event: str) -> Iterator[tuple[in
 
 
 def begun_trials(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
-    """The trials that began, each with the part in which it did last; what a person interrupted is no loss."""
+    """Return the trials that began, each with its last part; trials that a person interrupted are not lost."""
     begun: list[dict[str, Any]] = []
     for entry in entries:
         if entry.get("event") == BEGUN:
@@ -112,7 +114,7 @@ def begun_trials(entries: Iterable[dict[str, Any]]) -> dict[int, int]:
 
 
 def named(lost: Sequence[LostTrial]) -> str:
-    """A sentence's part: how many, and the names of the first of them."""
+    """Return the number of lost trials and the names of the first, as part of a sentence."""
     several = lost
     what = "1 block is lost" if len(several) == 1 else f"{len(several)} blocks are lost"
     names = [one.name for one in several[:MOST_NAMED]]
@@ -133,5 +135,5 @@ def _numbers(told: Any) -> list[int]:
 
 
 def _is_number(told: Any) -> TypeGuard[int]:
-    """Whether a column of blocks or parts could hold it; JSON may have any."""
+    """Return whether a column of blocks or parts can hold the value; JSON may have any."""
     return isinstance(told, int) and not isinstance(told, bool) and 0 <= told <= MOST

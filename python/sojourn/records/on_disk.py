@@ -1,4 +1,4 @@
-"""Makes what programs wrote into folders outlive a loss of power, before anybody says that it is there."""
+"""Sync the files that programs write into folders, before they are reported as present."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sojourn.records.whole_file import sync_folder
 
 
 class OnDisk:
-    """Folders, and what of them is on the disk already: a long run has many files, and few of them still grow."""
+    """Folders, and what of them is synced already: a long run has many files, and few of them still grow."""
 
     def __init__(self) -> None:
         self._folders: set[Path] = set()
         self._synced: dict[Path, tuple[int, int]] = {}
 
     def add(self, folder: Path) -> None:
-        """A folder that is written into from now on."""
+        """Add a folder for `sync`."""
         self._folders.add(folder)
 
     def sync(self) -> None:
-        """All that is in the folders now, its names included; a folder or a file may be gone.
+        """Sync all present files of the folders, with their names; folders and files may be gone.
 
-        Raises OSError where the disk says that it could not: then nothing is said to be there.
+        Raises OSError if the disk reports a failure.
         """
         for folder in self._folders:
             for path, _, files in os.walk(folder):
@@ -35,10 +35,10 @@ class OnDisk:
                     self._synced[Path(path)] = (0, 0)
 
     def _sync_file(self, path: Path) -> bool:
-        """Whether it has changed since it was synced last."""
+        """Sync a file; return whether it has changed since the last sync."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # one that is gone or may not be read: a program's own, such as a socket
+        except OSError:  # removed or unreadable: a program's own, such as a socket
             return False
         try:
             found = os.fstat(descriptor)

@@ -1,8 +1,8 @@
-"""Captures: reads pcap and pcapng, finds the TCP segments in them, writes pcapng with a comment at a packet.
+"""Captures: read pcap and pcapng, find TCP segments in them, and write pcapng with comments on packets.
 
-The only reader of captures here, and each block stays as it was: what is not understood is written back byte for byte.
-A pcap file is read as one section with one interface. Headers after Ethernet (with VLAN tags), Linux cooked captures,
-raw IP and loopback are followed. Why not a library: docs/decisions/0023-formats-of-tcp-logs.md.
+The only reader of captures here. Each block keeps its octets: unknown ones are written back unchanged. A pcap file is
+read as one section with one interface. Headers after Ethernet (with VLAN tags), Linux cooked captures, raw IP and
+loopback are parsed. Why not a library: docs/decisions/0023-formats-of-tcp-logs.md.
 
 Sources: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng, https://www.tcpdump.org/linktypes.html.
 """
@@ -23,21 +23,21 @@ SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D_0D0A, 1, 5, 6
 BYTE_ORDER = 0x1A2B_3C4D
 COMMENT, RESOLUTION, OFFSET = 1, 9, 14
 DROPPED = (5, 7)
-"""Of statistics: what the interface dropped for want of resources, and what the operating system did."""
+"""Options of interface statistics: packets dropped by the interface (isb_ifdrop), and by the OS (isb_osdrop)."""
 
 LONGEST_BLOCK = 1 << 24
 LEAST_PACKET = 32
-"""Octets of a packet's block without a packet."""
+"""Octets of a packet block with an empty packet."""
 
 PCAP = {0xA1B2_C3D4: 1000, 0xA1B2_3C4D: 1}
-"""Magic numbers, and what a fraction's unit is in ns."""
+"""Magic numbers, each with the unit of fractions of a second, in ns."""
 
 NULL, ETHERNET, LOOP, RAW, COOKED, IPV4, IPV6, COOKED2 = 0, 1, 108, 101, 113, 228, 229, 276
 RAWS = {RAW, IPV4, IPV6, 12, 14}
 VLAN_TYPES = {0x8100, 0x88A8, 0x9100}
 IP_TYPES = {0x0800, 0x86DD}
 EXTENSIONS = {0, 43, 60}
-"""Headers of IPv6 that tell their own length: hop-by-hop, routing, destination."""
+"""IPv6 extension headers with a length field: hop-by-hop, routing, destination options."""
 
 FRAGMENT, TCP = 44, 6
 
@@ -57,24 +57,24 @@ class Segment(NamedTuple):
     """IPv4's identification; 0 for IPv6."""
     window: int
     packet_bytes: int
-    """Of the IP packet."""
+    """The length of the IP packet."""
     options: bytes = b""
-    """TCP's, as far as they were captured."""
+    """The TCP options, as far as they were captured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of a capture; of a packet, its time (ns, UTC) and what kind of link it was taken from."""
+    """A block of a capture; for a packet, with its time (ns, UTC) and link type."""
 
     octets: bytes
     order: str
-    """Of its numbers: < or >."""
+    """The byte order of its numbers: < or >."""
     kind: int
     at_ns: int | None = None
     link: int = 0
     packet: bytes = b""
     original: int = 0
-    """The packet's length on the wire; `packet` may be less of it."""
+    """The packet's length on the wire; `packet` may be shorter."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class CutError(RequestError):
 
 
 def read_capture(path: Path) -> Iterator[Block]:
-    """Every block in order; of a pcap file as if it had been pcapng."""
+    """Return every block in order; a pcap file is converted to pcapng."""
     if not path.is_file():
         raise RequestError(f"{path} is no file: name a capture that tcpdump or Wireshark saved")
     with path.open("rb") as file:
@@ -102,7 +102,7 @@ def read_capture(path: Path) -> Iterator[Block]:
 
 
 def read_packets(path: Path) -> Iterator[Block]:
-    """The packets of a capture that may end within one, as of a tcpdump that was stopped; that one is left out."""
+    """Return the packets of a capture; an incomplete last one, as of a stopped tcpdump, is left out."""
     try:
         yield from (block for block in read_capture(path) if block.at_ns is not None)
     except CutError:
@@ -110,7 +110,7 @@ def read_packets(path: Path) -> Iterator[Block]:
 
 
 def dropped_of(block: Block) -> int | None:
-    """How many packets a capture lacks, by a block of its statistics; None of other blocks."""
+    """Return the dropped packets in a block of interface statistics; None for other blocks."""
     if block.kind != STATISTICS:
         return None
     lost, at = 0, 20
@@ -132,7 +132,7 @@ def has_nanoseconds(path: Path) -> bool:
 
 
 def write_block(file: BinaryIO, block: Block, comment: str | None) -> None:
-    """A block as it was, or with one more comment."""
+    """Write a block unchanged, or with one more comment."""
     if comment is None:
         file.write(block.octets)
         return
@@ -208,7 +208,7 @@ def _packet(octets: bytes, order: str, interfaces: list[_Interface], path: Path)
 
 
 def _pcap(file: BinaryIO, path: Path) -> Iterator[Block]:
-    """The header becomes a section and an interface with stamps in ns, each record a packet."""
+    """Convert a pcap file: its header becomes a section and an interface with ns timestamps, each record a packet."""
     head = file.read(24)
     orders = {order: int.from_bytes(head[:4], order) for order in ("little", "big")}
     order = next((mark for mark, name in (("<", "little"), (">", "big")) if orders[name] in PCAP), None)
@@ -239,7 +239,7 @@ def _padded(length: int) -> int:
 
 
 def _network(block: Block) -> tuple[int, int] | None:
-    """Where the IP header begins, and its version."""
+    """Return the offset of the IP header, and its version."""
     packet = block.packet
     if block.link == ETHERNET:
         at, kind = 14, struct.unpack_from(">H", packet, 12)[0]
@@ -264,7 +264,7 @@ def _network(block: Block) -> tuple[int, int] | None:
 
 
 def _ip(block: Block, at: int, version: int) -> Segment | None:
-    """The TCP segment whose IP header is at `at`. A length of 0 is a super-packet beyond 64 KiB."""
+    """Return the TCP segment whose IP header is at `at`. A length of 0 means a packet of more than 64 KiB (BIG TCP)."""
     packet = block.packet
     if version == 4:
         length, identification, fragment = struct.unpack_from(">HHH", packet, at + 2)

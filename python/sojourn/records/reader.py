@@ -1,13 +1,13 @@
-"""Read record tables, whole or cut: batch by batch, so that everything before a cut is kept.
+"""Read record tables, complete or cut: batch by batch, so that everything before a cut is kept.
 
-An Arrow stream whose end marker is missing, or whose tail a power loss has filled with zeros, looks finished to every
-library; the last eight bytes are therefore checked here. Times stay plain int64 nanoseconds. It hides dictionaries,
-batches and parts (one part per instrument process, in the order of their numbers; where several write one table at
-once, each file's name tells who, and so does the column `who`); it judges nothing that it reads.
+An Arrow stream without its end marker, or whose end a power loss has filled with zeros, looks complete to every
+library; the last eight bytes are therefore checked here. Times stay int64 nanoseconds. Dictionaries, batches and parts
+are hidden (one part per instrument process, ordered by number; if several write one table, each file's name and the
+column `who` have the writer). Nothing read is judged.
 
-A file of an earlier version lacks columns that came since: they are null. What else a file lacks is null too, and its
-part says so, for then figures are wrong. Columns of a later version are left out, and the part names them. Columns and
-values that were renamed since have their new names; where a file has a column under both names, the new one counts.
+A file of an earlier version lacks newer columns: they are null. Other missing columns are null too, and listed in the
+part, for then figures are wrong. Columns of a later version are left out, and listed in the part. Renamed columns and
+values get their new names; if a file has a column under both names, the new one is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 LARGE_BATCH_ROWS = 2048
 ROWS_IN_TURN = 1_000_000
-"""Of a piece: some 100 MB of probes."""
+"""The most rows of a piece: some 100 MB of probes."""
 
 TYPES: dict[str, tuple[Any, pl.DataType]] = {
     "bool": (pa.bool_(), pl.Boolean()),
@@ -43,13 +43,15 @@ TYPES: dict[str, tuple[Any, pl.DataType]] = {
     "utf8-dictionary": (pa.dictionary(pa.int8(), pa.string()), pl.String()),
     "binary": (pa.binary(), pl.Binary()),
 }
-"""The types that columns are declared with, as Arrow and as Polars have them."""
+"""The types of declared columns, in Arrow and in Polars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file of a table: who wrote it (empty where only one can), how many rows were read, and whether its end was
-    reached (`cut` says how not); the columns that it should have and lacks, and those that it has and nobody knows."""
+    """One file of a table: its writer (empty if only one can write it), its rows, and its deviations.
+
+    `cut` says how it ends before its end marker; further fields have missing and unknown columns.
+    """
 
     path: Path
     who: str
@@ -63,13 +65,13 @@ class Part:
 
     @property
     def complete(self) -> bool:
-        """Whether the file ends as its writer ends files."""
+        """Whether the file has its end marker."""
         return self.cut is None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All parts of a table: their rows with a column `part`, and what each file's header says."""
+    """All parts of a table: their rows with a column `part`, and the metadata of each file."""
 
     name: str
     frame: pl.DataFrame
@@ -77,15 +79,15 @@ class Table:
 
     @property
     def truncated(self) -> list[Part]:
-        """The parts that lack their end."""
+        """The parts without an end marker."""
         return [part for part in self.parts if not part.complete]
 
     def metadata(self, key: str) -> list[str]:
-        """The distinct values of a key of the schema metadata over all parts."""
+        """Return the distinct values of a key of the schema metadata over all parts."""
         return sorted({part.metadata[key] for part in self.parts if key in part.metadata})
 
     def field_metadata(self, column: str, key: str) -> list[str]:
-        """The distinct values of a key of a column's metadata over all parts."""
+        """Return the distinct values of a key of a column's metadata over all parts."""
         values = {part.field_metadata.get(column, {}).get(key) for part in self.parts}
         return sorted(value for value in values if value is not None)
 
@@ -93,10 +95,10 @@ class Table:
 def read_table(
     records: Path, name: str, blocks: Collection[int] | None = None, columns: Collection[str] | None = None
 ) -> Table:
-    """The table `name` ("probes", "streams", ...) of a records folder; no file gives no rows.
+    """Return the table `name` ("probes", "streams", ...) of a records folder; without a file it has no rows.
 
-    `blocks`, `columns`: only the rows and columns of these, so that a table of millions costs no more than what is
-    wanted of it; `part` and `who` come with any.
+    `blocks`, `columns`: read only these rows and columns, so that a table of millions costs no more than needed; `part`
+    and `who` are always included.
     """
     wanted = None if blocks is None else pa.array(sorted(blocks), pa.int32())
     parts, frames = [], [no_rows(name, columns)]
@@ -109,7 +111,7 @@ def read_table(
 
 
 def read_in_turn(records: Path, name: str) -> Iterator[Table]:
-    """The same piece by piece, for who holds millions of rows in a form of its own; a part is in its first piece."""
+    """Yield the table in pieces, for callers with another form of millions of rows; the first piece has the part."""
     for path in _files(records, name):
         with _told(path):
             part, table = _part_of(path, name, None, None)
@@ -119,9 +121,9 @@ def read_in_turn(records: Path, name: str) -> Iterator[Table]:
 
 
 def rows_of_blocks(records: Path, name: str) -> dict[tuple[int, int], int]:
-    """How many rows each part has of each block, in memory that does not grow with them: a batch is mostly one block's.
+    """Count the rows of each block in each part, in bounded memory: a batch mostly has a single block.
 
-    What lies before a cut counts, as in `read_table`.
+    Rows before a cut count, as in `read_table`.
     """
     found: dict[tuple[int, int], int] = {}
     for path in _files(records, name):
@@ -133,7 +135,7 @@ def rows_of_blocks(records: Path, name: str) -> dict[tuple[int, int], int]:
 
 
 def _rows_of_blocks(path: Path, name: str, source: pa.NativeFile) -> Iterator[tuple[int, int]]:
-    """The blocks of each batch of a file, in their order, each with its rows."""
+    """Yield the blocks of each batch of a file, in order, each with its number of rows."""
     try:
         schema = pa.ipc.open_stream(source).schema
         source.seek(0)
@@ -155,22 +157,22 @@ def _rows_of_blocks(path: Path, name: str, source: pa.NativeFile) -> Iterator[tu
 
 
 def _files(records: Path, name: str) -> list[Path]:
-    """The files of a table, in the order of their parts."""
+    """Return the files of a table, in the order of their parts."""
     return sorted(records.glob(f"{name}-*.arrow"), key=lambda path: (*_head_and_number(path), path.name))
 
 
 def _frame_of(part: Part, table: pa.Table, name: str, columns: Collection[str] | None) -> pl.DataFrame:
-    """Rows of a part, with the columns that say from which."""
+    """Return the rows of a part, with the columns that identify the part."""
     return _plain(table, name, columns).with_columns(_origin(name, part.who, part.number))
 
 
 DAMAGED = (ValueError, KeyError, OSError, pa.ArrowException, pl.exceptions.PolarsError)
-"""What the libraries raise where a file's bytes contradict each other."""
+"""Errors of the libraries for files whose bytes are inconsistent."""
 
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Says in one sentence why a file cannot be read."""
+    """Turn errors in reading a file into one sentence."""
     try:
         yield
     except FileNotFoundError:
@@ -186,7 +188,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _refuse_another(path: Path, name: str, metadata: Mapping[str, str]) -> None:
-    """A file that has the name of one table and is of another must not be taken for it."""
+    """Refuse a file whose name and content are of different tables."""
     if metadata.get("schema", f"sojourn.{name}") != f"sojourn.{name}":
         raise RequestError(f"{path} is a record of {metadata['schema']!r}, not of {name!r}: give it its own name back")
 
@@ -209,7 +211,7 @@ def _part_of(
         options = _options(names, columns)
         source.seek(0)
         table, cut = _all(source, options)
-        table.validate(full=True)  # what Arrow takes on trust would end the process
+        table.validate(full=True)  # a file that Arrow trusted could crash the process
         table = table.rename_columns([renames.get(one, one) for one in table.column_names])
         if wanted is not None and "block" in table.column_names:
             table = table.filter(pc.is_in(table.column("block"), value_set=wanted))
@@ -221,9 +223,9 @@ def _part_of(
 
 
 class Reading:
-    """One file batch by batch: its declared columns, renamed as they are named now; what it lacks is null.
+    """One file, batch by batch: its declared columns under their present names; a missing column is null.
 
-    `cut` says, once all was read, how it ended before its end; what lay before was read.
+    `cut` says, after all was read, how the file ended early; rows before that were read.
     """
 
     def __init__(self, path: Path, name: str, source: pa.NativeFile) -> None:
@@ -268,7 +270,7 @@ class Reading:
 
 @contextmanager
 def read_batches(path: Path, name: str) -> Iterator[Reading]:
-    """Open one file of the table `name`, to be read in memory that does not grow with it."""
+    """Open one file of the table `name`, to be read in bounded memory."""
     try:
         with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
             yield Reading(path, name, source)
@@ -281,37 +283,37 @@ def read_batches(path: Path, name: str) -> Iterator[Reading]:
 
 
 def _head_and_number(path: Path) -> tuple[str, int]:
-    """What a file's name has before the number of its part, and that number."""
+    """Return a file's name before the number of its part, and that number."""
     head, _, digits = path.stem.rpartition("-")
     return head, int(digits) if digits.isdigit() else 0
 
 
 def _renames(name: str, there: list[str]) -> dict[str, str]:
-    """The former names of columns that this file still has, each with the name now."""
+    """Return the old names of columns that this file still has, each with the present name."""
     known = TABLES[name].values()
     return {one.was: one.name for one in known if one.was in there and one.name not in there}
 
 
 def _missing(name: str, there: list[str], version: int, columns: Collection[str] | None) -> tuple[str, ...]:
-    """The columns that a file of this version has and this one has not."""
+    """Return the columns that this file lacks although its version has them."""
     declared = _declared(name, columns)
     return tuple(one for one, known in declared.items() if known.since <= version and one not in there)
 
 
 def _version(metadata: Mapping[str, str]) -> int:
-    """The version of the tables that a file was written by."""
+    """Return the version of the tables with which a file was written."""
     told = metadata.get("version", "")
     return int(told) if told.isdecimal() else 1
 
 
 def _origin(name: str, who: str, number: int) -> list[pl.Expr]:
-    """The columns that say of each row from which file it is."""
+    """Return the columns that identify the file of each row."""
     part = pl.lit(number, dtype=pl.Int32).alias("part")
     return [part, pl.lit(who).alias("who")] if name in NAMED_TABLES else [part]
 
 
 def _options(names: list[str], columns: Collection[str] | None) -> pa.ipc.IpcReadOptions:
-    """What makes Arrow read, and decompress, no more than these columns, and those that rows are chosen by."""
+    """Return options for Arrow to read and decompress only these columns, and the column `block`."""
     if columns is None:
         return pa.ipc.IpcReadOptions()
     wanted = {"block", *columns}
@@ -319,7 +321,7 @@ def _options(names: list[str], columns: Collection[str] | None) -> pa.ipc.IpcRea
 
 
 def _all(source: pa.NativeFile, options: pa.ipc.IpcReadOptions) -> tuple[pa.Table, str | None]:
-    """Everything at once, and only where that fails batch by batch up to the cut (three times slower)."""
+    """Read everything at once; only if that fails, read batch by batch up to the cut (three times slower)."""
     try:
         return pa.ipc.open_stream(source, options=options).read_all(), None
     except (pa.ArrowInvalid, OSError) as error:
@@ -345,13 +347,13 @@ def _missing_end(path: Path) -> str | None:
 
 
 def _plain(table: pa.Table, name: str, wanted: Collection[str] | None) -> pl.DataFrame:
-    """The declared columns, dictionaries spelled out, as Polars holds them; one that is missing is null."""
+    """Return the declared columns with plain strings, as Polars holds them; a missing one is null."""
     declared = _declared(name, wanted)
     there = set(table.column_names)
     columns = pa.table(
         {one: _spelled(table.column(one)) if one in there else pa.nulls(table.num_rows) for one in declared}
     )
-    # Polars takes thousands of small batches, one a block, slowly; but to copy large ones would take longer still.
+    # Polars is slow with thousands of small batches, one per block; but copying large ones would be slower still.
     if _batch_rows(columns) < LARGE_BATCH_ROWS:
         columns = columns.combine_chunks()
     frame = pl.from_arrow(columns, rechunk=False)
@@ -362,7 +364,7 @@ def _plain(table: pa.Table, name: str, wanted: Collection[str] | None) -> pl.Dat
 
 
 def _batch_rows(table: pa.Table) -> float:
-    """How many rows a batch has, in the mean."""
+    """Return the mean number of rows in a batch."""
     return table.num_rows / max(1, table.column(0).num_chunks) if table.num_columns else 0.0
 
 
@@ -371,19 +373,19 @@ def _spelled(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
 
 
 def no_rows(name: str, wanted: Collection[str] | None = None) -> pl.DataFrame:
-    """The table without a row."""
+    """Return the table without rows."""
     columns = {one.name: _polars_type(one.type) for one in _declared(name, wanted).values()}
     who = {"who": pl.String} if name in NAMED_TABLES else {}
     return pl.DataFrame(schema={**columns, "part": pl.Int32, **who})
 
 
 def _declared(name: str, wanted: Collection[str] | None) -> dict[str, Field]:
-    """The declared columns, or those of them that are wanted."""
+    """Return the declared columns, or the wanted ones of them."""
     return {one: known for one, known in TABLES[name].items() if wanted is None or one in wanted}
 
 
 def arrow_schema(name: str, instrument: str, *, simulated: bool = False) -> pa.Schema:
-    """The schema with which Python's own programs write a table: as crates/record writes it."""
+    """Return the schema with which Python programs write a table, the same as in crates/record."""
     fields = []
     for one in TABLES[name].values():
         metadata = {"unit": one.unit}
@@ -394,7 +396,7 @@ def arrow_schema(name: str, instrument: str, *, simulated: bool = False) -> pa.S
 
 
 def _polars_type(kind: str) -> pl.DataType:
-    """The Polars type of a declared one; dictionaries of strings are strings here."""
+    """Return the Polars type of a declared type; dictionaries of strings are strings here."""
     return TYPES[kind][1]
 
 

@@ -1,7 +1,7 @@
-"""The columns of results.json and results.parquet: their types and meanings, one line each; and what reads them.
+"""The columns of results.json and results.parquet, with types and meanings of one line each; and their readers.
 
-The analysis writes them so, the report reads them so, and docs/reference/results.md is generated from here. A run may
-be somebody else's: what these files hold has the declared types, or the file is refused in a sentence.
+The analysis writes these files, the report reads them, and docs/reference/results.md is generated from here. A run may
+come from somebody else: declared members have the declared types, or the file is refused in a sentence.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ SETTINGS: Final[dict[str, tuple[pl.DataType, str]]] = {
     "dscp": (pl.String(), "The DSCP of probes that ran beside others; null: of the main ones."),
     "window": (pl.Float64(), "The window of all connections together, over the bandwidth-delay product."),
 }
-"""Columns of results.parquet in every run; results.json has them in runs of TCP alone."""
+"""Columns of results.parquet in every run; results.json has them in runs of TCP only."""
 
 COLUMNS: Final[dict[str, pl.DataType]] = {name: kind for name, (kind, _) in RESULTS.items()}
 TIDY: Final[dict[str, pl.DataType]] = COLUMNS | {name: kind for name, (kind, _) in SETTINGS.items()}
@@ -108,7 +108,7 @@ MOST = 2**63 - 1
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """The rows of results.json. Raises RequestError where it cannot be read, or is none."""
+    """Return the rows of results.json. Raises RequestError if it is unreadable or malformed."""
     rows = _read(path)
     if not isinstance(rows, list):
         raise _refused(path, "expected an array of rows")
@@ -124,7 +124,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def read_verdict(path: Path) -> dict[str, Any]:
-    """What verdict.json holds. Raises RequestError where it cannot be read, or is none."""
+    """Return the content of verdict.json. Raises RequestError if it is unreadable or malformed."""
     verdict = _read(path)
     if not isinstance(verdict, dict) or not isinstance(verdict.get("verdict"), str):
         raise _refused(path, "it says no verdict")
@@ -136,7 +136,7 @@ def read_verdict(path: Path) -> dict[str, Any]:
 
 
 def _require_parts(path: Path, verdict: dict[str, Any]) -> None:
-    """Refuses findings, checks and hypotheses of another shape."""
+    """Refuse findings, checks and hypotheses of another shape."""
     for name in ("findings", "checks", "hypotheses"):
         parts = verdict.get(name, [])
         if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts):
@@ -151,7 +151,7 @@ def _require_parts(path: Path, verdict: dict[str, Any]) -> None:
 
 
 def read_budgets(path: Path) -> list[dict[str, Any]]:
-    """What budgets.json holds (`records.budgets`); nothing where there is none. Raises RequestError."""
+    """Return the content of budgets.json (`records.budgets`); empty if there is none. Raises RequestError."""
     if not path.is_file():
         return []
     several = _read(path)
@@ -173,7 +173,7 @@ def read_budgets(path: Path) -> list[dict[str, Any]]:
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """A Parquet file of a run's analysis. Raises RequestError where it cannot be read."""
+    """Return a Parquet file of a run's analysis. Raises RequestError if it is unreadable."""
     try:
         return pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -215,7 +215,7 @@ OF_BUDGET: Final[dict[str, Kinds]] = {
         (*NUMBER, type(None)),
     ),
 }  # fmt: skip
-"""What is read of a budget, and of a component of it: each member is there, and of this type."""
+"""The members of a budget that are read, and of a component: each is required, with this type."""
 
 OF_COMPONENT: Final[dict[str, Kinds]] = {
     **dict.fromkeys(("name", "state", "source"), str), "sensitivity": (*NUMBER, type(None)),
@@ -233,7 +233,7 @@ OF_HYPOTHESIS: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
     },
     dict.fromkeys((*_FIGURES, "sentence", "unit")),
 )  # fmt: skip
-"""What is read of a hypothesis of the verdict, and what stands for members that it may lack."""
+"""The members of a hypothesis in the verdict that are read, and defaults of missing ones."""
 
 _VALUES = ("configured", "measured", "ci_low", "ci_high", "limit", "p")
 OF_CHECK: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
@@ -243,14 +243,14 @@ OF_CHECK: Final[tuple[dict[str, Kinds], dict[str, Any]]] = (
     },
     {},
 )  # fmt: skip
-"""The same of a check."""
+"""The same for a check."""
 
 ANSWERS = ("pass", "fail", "inconclusive")
 STATES = ("counted", "contained", "cancels", "outside", "unknown")
 
 
 def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
-    """Which member of a table is missing or of another type than declared; None where all are as they should be."""
+    """Return which member of a table is missing or of a wrong type; None if all are correct."""
     for name, kind in kinds.items():
         value = table.get(name)
         if name not in table or not isinstance(value, kind) or isinstance(value, bool):

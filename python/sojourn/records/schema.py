@@ -1,4 +1,4 @@
-"""The tables and their columns as crates/record declares them: `schema.json`, which `make schema` writes.
+"""The tables and their columns as declared in crates/record: `schema.json`, which `make schema` writes.
 
 `FINDINGS` of `findings` has the rest of that file. Nothing here is written by hand twice.
 """
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column of a table: its Arrow type, its unit and, for a time, its clock and who stamped it.
+    """One column of a table: its Arrow type, its unit and, for a time, its clock and the source of the timestamp.
 
-    `since`: the version of the tables that it came with; files of an earlier one lack it. `was`: its name in older
-    files, where it was renamed; `renamed`: values of older files, each with its name now.
+    `since`: the first version of the tables that has it; files of an earlier one lack it. `was`: its name in older
+    files, if it was renamed; `renamed`: values of older files, each with its present name.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Field:
 
 
 DECLARATION: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("schema.json").read_bytes())
-"""What `sojourn-instrument schema` prints."""
+"""The output of `sojourn-instrument schema`."""
 
 VERSION: Final[int] = int(DECLARATION["version"])
 
@@ -41,4 +41,4 @@ TABLES: Final[dict[str, dict[str, Field]]] = {
 }
 
 NAMED_TABLES: Final[frozenset[str]] = frozenset(name for name, table in DECLARATION["tables"].items() if table["named"])
-"""Those whose files carry the name of who wrote them."""
+"""The tables whose files have the writer in their names."""

@@ -1,4 +1,4 @@
-"""What a run's log says of settings: of each value what was asked, was before, was in force, and was given back.
+"""Settings in a run's log: the requested value of each, and those before, in force, at the end and restored.
 
 Written by `conduct.settings`; read by the analysis and the report.
 """
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SET, RESTORED = EVENTS = ("settings-set", "settings-restored")
-"""The later of a part says all that the earlier says."""
+"""The second event of a part repeats everything in the first."""
 
 MOST_CPU = 65_535
-"""The number of the last processor that a list of them may name."""
+"""The highest processor number in a list."""
 
 GONE = "gone"
-"""What is read of a port that was removed with its bed, as its settings were."""
+"""The value read for a port that was removed with its bed, as its settings were."""
 
 
 @dataclass(slots=True)
 class Tuned:
-    """One value that was set: of a port, or of a host where the port is empty."""
+    """One value that was set: of a port, or of a host if the port is empty."""
 
     host: str
     port: str
     setting: str
-    """As a plan calls it."""
+    """The name in a plan."""
     value: str
-    """Which of its values, where it has several: irq-36, governor-0."""
+    """The name of the value if the setting has several: irq-36, governor-0."""
     asked: str
     before: str
     in_force: str
-    """What was read back: a driver may take another value than the one that it was given."""
+    """The value read back: a driver may use another one than it was given."""
     ended: str | None = None
-    """What was read when the measurement had ended."""
+    """The value after the measurement."""
     restored: str | None = None
-    """What was read after it had been given back; None where nobody could be asked."""
+    """The value after restoring; None if it could not be read."""
 
     @property
     def where(self) -> str:
-        """The port, or the host, as people read it."""
+        """The port, or the host, as text."""
         host = f"host {self.host.upper() if self.host in {'a', 'b'} else self.host}"
         host = "this machine" if self.host == "machine" else host
         return f"{self.port} of {host}" if self.port else host
 
     @property
     def is_as_asked(self) -> bool:
-        """Whether what was read back is what was asked; of a limit, whether it is at most that."""
+        """Whether the value read back is the requested one; for a limit, whether it is at most that."""
         if self.setting == "idle_latency":
             both = is_whole_text(self.in_force) and is_whole_text(self.asked)
             return both and 0 <= int(self.in_force) <= int(self.asked)
@@ -59,24 +59,24 @@ class Tuned:
 
     @property
     def has_changed(self) -> bool:
-        """Whether it was another value at the end of the measurement."""
+        """Whether the value differed at the end of the measurement."""
         return self.ended is not None and self.ended != self.in_force
 
     @property
     def is_back(self) -> bool | None:
-        """Whether it is as it was before; None where that was not heard."""
+        """Whether the old value is restored; None if unknown."""
         return None if self.restored is None else self.restored in {self.before, GONE}
 
 
 @dataclass(slots=True)
 class SettingRow(Tuned):
-    """One of them, as the log of a run has it: which part of the run set it."""
+    """A value in the log of a run, with the part of the run that set it."""
 
     part: int = 0
 
 
 def settings_of(log: Iterable[Mapping[str, Any]]) -> list[SettingRow]:
-    """The rows of every part, in their order."""
+    """Return the rows of every part, in order."""
     by_part: dict[int, list[SettingRow]] = {}
     for event in log:
         if event.get("event") in EVENTS and isinstance(event.get("rows"), list):
@@ -92,7 +92,7 @@ def _row(part: int, told: Mapping[str, Any]) -> SettingRow:
 
 
 def _plain(row: Tuned, word: str) -> object:
-    """A value that can be compared: lists of processors may be written in several ways."""
+    """Return a value in comparable form: lists of processors have several notations."""
     if row.setting != "irq_cpus":
         return word
     ranges = [one.partition("-") for one in word.split(",")]

@@ -1,7 +1,7 @@
-"""Shapes of JSON values that somebody else may have written: declared as values themselves, and checked in one place.
+"""Shapes of untrusted JSON values: declared as values themselves, and checked in one place.
 
 A table declares its members by name, an array has one element that stands for all, a tuple lists alternatives, and
-anything else is a kind. Members that a table does not declare may be anything: nobody reads them.
+anything else is a kind. Members that a table does not declare may be anything: nothing reads them.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EACH: Final = "*"
-"""In place of a name: every member that has no shape of its own."""
+"""Instead of a name: every member without a shape of its own."""
 
 NEEDED: Final = ""
-"""In place of a name: the members that a table has in any case."""
+"""Instead of a name: the required members."""
 
 ONLY: Final = "!"
-"""In place of a name: the members that a table may have; another is refused."""
+"""Instead of a name: the only allowed members; others are refused."""
 
 NUMBERED: Final = "#"
-"""In place of a name: every name of a member is a whole number."""
+"""Instead of a name: every member's name is a whole number."""
 
 MOST_INT64, MOST_INT32 = 2**63 - 1, 2**31 - 1
-"""What the columns of records and results hold."""
+"""The maxima of the columns of records and results."""
 
 LEAST_NUMBER: Final = 1e-30
-"""What is nearer to zero than this and not zero has no meaning here, and its inverse no value."""
+"""Numbers closer to zero, other than zero, have no meaning here, nor has their inverse."""
 
 LONGEST_NUMBER: Final = 9
-"""Digits of a whole number that is written as text: 32 bits hold it."""
+"""The most digits of a whole number in a text: 32 bits can hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Kind:
 
 
 def within(least: int, most: int) -> Callable[[Any], bool]:
-    """Whether a value is a whole number from the one to the other."""
+    """Return a check for a whole number within bounds."""
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
@@ -56,12 +56,12 @@ def _finite(value: Any) -> bool:
 
 
 def _inside(value: Any) -> bool:
-    """Whether a path stays below the folder that it is joined to."""
+    """Return whether a path stays below the folder that it is joined to."""
     return isinstance(value, str) and "\0" not in value and not value.startswith("/") and ".." not in value.split("/")
 
 
 def is_whole_text(text: str) -> bool:
-    """Whether a text is a whole number of a length that anybody would write; a sign may come first."""
+    """Return whether a text is a whole number of reasonable length, with an optional sign."""
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdecimal() and len(digits) <= LONGEST_NUMBER
 
@@ -81,17 +81,17 @@ TABLE: Final[dict[str, Any]] = {}
 
 
 def maybe(shape: Any) -> tuple[Any, ...]:
-    """The same, or null."""
+    """Return the shape, with null allowed."""
     return (NULL, *shape) if isinstance(shape, tuple) else (NULL, shape)
 
 
 def some(shape: Any) -> list[Any]:
-    """An array with at least one such element."""
+    """Return the shape of an array with at least one such element."""
     return [shape, ...]
 
 
 def misfit(value: Any, shape: Any, place: str = "") -> str | None:
-    """What of a value is of another shape than declared, by its place; None where nothing is."""
+    """Return what is wrong with a value's shape, with its place; None if nothing is."""
     if isinstance(shape, Kind):
         return None if shape.fits(value) else f"{place or 'it'} is not {shape.said}"
     if isinstance(shape, tuple):
@@ -102,13 +102,13 @@ def misfit(value: Any, shape: Any, place: str = "") -> str | None:
 
 
 def require(value: Any, shape: Any, what: str) -> None:
-    """Raises RequestError where a value is of another shape; `what` says whose it is."""
+    """Raise RequestError if a value has another shape; `what` names its source."""
     if (said := misfit(value, shape)) is not None:
         raise RequestError(f"{what} is damaged: {said}")
 
 
 def _misfit_of_all(value: Any, shapes: tuple[Any, ...], place: str) -> str | None:
-    """The complaint of the alternative that is meant: the last one, for null and such come first."""
+    """Return the complaint of the last alternative, which is the main one: null and the like come first."""
     said = None
     for one in shapes:
         if (said := misfit(value, one, place)) is None:

@@ -1,10 +1,10 @@
-"""What a run's log says of the trials that have ended: how far the run is, and how delays are spread, path by path.
+"""Interim results from a run's log: the progress of the run, and the delay spread of each path.
 
-Each trial brings how many of its delays fall in which class (`rtt_classes`, `delay_classes`); here they are added up,
-so percentiles are of all delays so far and not means of the trials' percentiles. They are known to 1/64 of their value,
-and are for looking at while a run goes on: without interval, all cells of a path together, a block that turns out
-to be lost later included. Reads no record and judges nothing. Delays between two clocks are left out: only the
-analysis joins clocks.
+Each trial logs the number of its delays in each class (`rtt_classes`, `delay_classes`); these are added up, so that
+percentiles are of all delays so far and not means of the trials' percentiles. Their resolution is 1/64 of the value.
+They are for watching a run: without interval, with all cells of a path together, and including blocks that are declared
+lost later. Reads no record and judges nothing. Delays between two clocks are left out: only the analysis corrects clock
+offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RTT, ONE_WAY = "rtt", "one_way_delay"
 QUANTILES = {"p50": (0.5, 1), "p95": (0.95, 20), "p99": (0.99, 100)}
-"""By name: the share, and from how many delays on it is reported."""
+"""By name: the share, and the least number of delays for which it is reported."""
 
 ENDS = frozenset({"finished", "failed", "interrupted"})
 NUMBERED = {"block": "block", "stream-trial": "trial", "trial": "block", "tcp-trial": "block", "load-trial": "block",
@@ -34,17 +34,17 @@ class PathSoFar:
     sent: int = 0
     lost: int = 0
     delays: dict[str, Counter[int]] = field(default_factory=dict)
-    """By quantity: how many delays each class has, by its middle in ns."""
+    """The number of delays in each class, which is named by its middle in ns, by quantity."""
 
     def add(self, quantity: str, classes: Any) -> None:
-        """Add a trial's delays; what no instrument of ours says is left out."""
+        """Add a trial's delays; malformed classes are left out."""
         counts = self.delays.setdefault(quantity, Counter())
         for one in classes if isinstance(classes, list) else ():
             if isinstance(one, list) and len(one) == 2 and all(type(number) is int for number in one):
                 counts[one[0]] += one[1]
 
     def quantiles(self, quantity: str) -> dict[str, int]:
-        """Those that there are enough delays for, in ns, by nearest rank."""
+        """Return the quantiles with enough delays, in ns, by nearest rank."""
         counts = self.delays.get(quantity, Counter())
         several = counts.total()
         told = {name: share for name, (share, least) in QUANTILES.items() if several >= least}
@@ -52,7 +52,7 @@ class PathSoFar:
 
 
 def _ranked(counts: Counter[int], ranks: list[float]) -> Iterable[int]:
-    """The class at which each rank, ascending, is reached."""
+    """Return the class at which each rank, in ascending order, is reached."""
     ascending, seen, value = iter(sorted(counts.items())), 0, 0
     for rank in ranks:
         while seen < rank:
@@ -63,7 +63,7 @@ def _ranked(counts: Counter[int], ranks: list[float]) -> Iterable[int]:
 
 @dataclass
 class SoFar:
-    """A run, entry by entry of its log."""
+    """A run, built from the entries of its log."""
 
     study: str = ""
     run: str = ""
@@ -71,10 +71,10 @@ class SoFar:
     done: set[int] = field(default_factory=set)
     paths: dict[str, PathSoFar] = field(default_factory=dict)
     end: str = ""
-    """`finished`, `failed` or `interrupted`; empty while it goes on, or was killed."""
+    """`finished`, `failed` or `interrupted`; empty while it is in progress, or after it was killed."""
 
     def take(self, entry: dict[str, Any]) -> None:
-        """Understand one entry; what nobody of ours wrote is left out."""
+        """Process one entry; a malformed one is left out."""
         with suppress(ArithmeticError, AttributeError, TypeError, ValueError):
             self._take(str(entry.get("event")), entry)
 
@@ -90,7 +90,7 @@ class SoFar:
     def _ended(self, name: str, entry: dict[str, Any]) -> None:
         number = entry.get(NUMBERED[name])
         if not isinstance(number, int) or not entry.get("kept", True):
-            return  # it qualifies the tester, or is tried again
+            return  # a trial that qualifies the tester, or is repeated
         self.done.add(number)
         if "device" not in entry or name not in {"block", "stream-trial"}:
             return

@@ -1,10 +1,10 @@
-"""What taps saw as a partitioned Parquet data set, for whatever reads one, and read again in the tap's own order.
+"""Tap records as a partitioned Parquet data set for other programs, and their reading in the tap's own order.
 
-`DATA/run=RUN/tap=TAP/bucket_s=BEGIN/part-00000.parquet`: a bucket holds the packets of so many seconds of the tap's
-clock, a row group about a million. Columns are those of the table `taps`, names spelled out, and two more: `number`,
-the packet's place in what its tap saw, and `behind_ns`. What the tap is, and what it counted, is in each file's
-metadata, so that the data set alone can be matched. A run and tap is written once. All taps of a capture are added, or
-none: they are written into `.DATA.part` beside the data set, and renamed into it.
+`DATA/run=RUN/tap=TAP/bucket_s=BEGIN/part-00000.parquet`: a bucket has the packets of so many seconds of the tap's
+clock, a row group about a million. Columns are those of the table `taps`, with plain strings, and two more: `number`,
+the packet's place in its tap's order, and `behind_ns`. The tap's description and counts are in each file's metadata, so
+that the data set alone can be matched. A run and tap is written once. All taps of a capture are added, or none: they
+are written to `.DATA.part` beside the data set, and renamed into it.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ GROUP_ROWS = 1 << 20
 
 BUCKET_NS = 600 * 1_000_000_000
 LONGEST_NS = 1 << 62
-"""Times are less than this away from 1970, as `match` takes them."""
+"""The limit of times, relative to 1970, as in `match`."""
 
 COMPRESSION_LEVEL = 3
 KEPT = ("tap", "interface", "host", "key", "most_octets", "clock_id")
-"""What a record's metadata says of its tap, and all its parts say alike."""
+"""Keys of the tap in a record's metadata, which must be equal in all its parts."""
 
 PARTITIONS = ("run=", "tap=", "bucket_s=")
-"""How the names of a data set's own folders begin."""
+"""Prefixes of the names of a data set's folders."""
 
 NAMED_WRONG = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EXDEV})
-"""Errors of the path that was asked for; any other is the machine's."""
+"""Errors of the given path; any other is the machine's."""
 
 TEXTS = ("time_source", "direction")
 ADDED = {"number": "1", "behind_ns": "ns"}
-"""The columns that the table `taps` has not, all int64, and their units."""
+"""The columns that are added to the table `taps`, all int64, with their units."""
 
 Metadata = dict[str, str]
 
 
 @dataclass
 class Written:
-    """What came of one tap: how many packets, in which files; what a person must read."""
+    """The result for one tap: its packets and files, and sentences for the user."""
 
     tap: str
     folder: Path
@@ -66,15 +66,15 @@ class Written:
     files: int = 0
     sentences: list[str] = field(default_factory=list)
     cut: bool = False
-    """Whether a part ends before its end."""
+    """Whether a part has no end marker."""
 
 
 def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_NS) -> list[Written]:
     """Add every tap of a folder of records to a data set, as the run of this name.
 
-    A bucket is of whole seconds. Raises RequestError where the folder holds no taps, parts of one tap contradict each
-    other, or the data set has that run and tap already or cannot lie there; MachineError where it cannot be written.
-    Nothing is added then.
+    A bucket has whole seconds. Raises RequestError if the folder has no taps, parts of one tap are inconsistent, or the
+    data set has that run and tap already or cannot be there; MachineError if it cannot be written. Nothing is added
+    then.
     """
     taps = _parts(records)
     if not taps:
@@ -102,7 +102,7 @@ def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_N
 
 
 def _parts(records: Path) -> dict[str, list[Path]]:
-    """The files of each tap, by its name, in the order in which they were written."""
+    """Return the files of each tap, by its name, in the order of writing."""
     if not records.is_dir():
         raise RequestError(f"{records} is no folder: give the one that `sojourn capture` wrote")
     found: dict[str, list[tuple[int, Path]]] = {}
@@ -114,7 +114,7 @@ def _parts(records: Path) -> dict[str, list[Path]]:
 
 
 def _about(parts: list[Path]) -> Metadata:
-    """What the parts of a tap say of it, which must be the same."""
+    """Return the tap's metadata, which must be equal in all its parts."""
     agreed: Metadata = {}
     for path in parts:
         with read_batches(path, "taps") as reading:
@@ -129,7 +129,7 @@ def _about(parts: list[Path]) -> Metadata:
 
 
 def _dropped(counts: Any, tap: str, parts: int, known: Mapping[str, Part]) -> str:
-    """How many packets the tap lost, of all its parts; empty where one does not say."""
+    """Return how many packets the tap dropped, over all its parts; empty if one part does not have the number."""
     if tap not in known:
         return ""
     mine = counts.frame.filter(counts.frame["who"] == tap)
@@ -140,7 +140,7 @@ def _dropped(counts: Any, tap: str, parts: int, known: Mapping[str, Part]) -> st
 
 @contextmanager
 def _in_a_sentence(data: Path) -> Iterator[None]:
-    """Tell why a data set cannot be written."""
+    """Turn an error in writing a data set into a sentence."""
     try:
         yield
     except OSError as error:
@@ -152,7 +152,7 @@ def _in_a_sentence(data: Path) -> Iterator[None]:
 
 
 def _place_of(data: Path) -> Path:
-    """Where a data set lies, once links are followed. Raises RequestError where it cannot lie there."""
+    """Return the real path of a data set, with links resolved. Raises RequestError if it cannot be there."""
     place = Path(os.path.realpath(data))
     for path in (data.absolute(), place):
         above = [one for one in (path, *path.parents) if one.name.startswith(PARTITIONS)]
@@ -168,7 +168,7 @@ def _place_of(data: Path) -> Path:
 
 @contextmanager
 def _beside(place: Path) -> Iterator[Path]:
-    """A hidden folder beside a data set, for one writer at a time; what a killed one left there is removed."""
+    """Make a hidden folder beside a data set, for one writer at a time; remove what a killed writer left there."""
     folder = place.with_name(f".{place.name}.part")
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -189,7 +189,7 @@ def _beside(place: Path) -> Iterator[Path]:
 
 
 def _is_locked_by_us(descriptor: int, folder: Path) -> bool:
-    """Lock an open folder, unless somebody has, or has removed it meanwhile."""
+    """Lock an open folder; return False if another process has locked or removed it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -222,7 +222,7 @@ def _move_in(made: Path, run: Path) -> None:
 
 
 def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int) -> Written:
-    """Write the packets of a tap that these files hold."""
+    """Write the packets of a tap in these files."""
     written = Written(about["tap"] or folder.name, folder)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -240,9 +240,9 @@ def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int)
 def write_packets(
     batches: Iterable[pa.RecordBatch], folder: Path, about: Metadata, bucket_ns: int = BUCKET_NS
 ) -> tuple[int, int]:
-    """Write rows of the table `taps`, in their tap's order, as a partition of a data set: how many, in how many files.
+    """Write rows of the table `taps`, in their tap's order, as a partition of a data set; return packets and files.
 
-    `about` has what `KEPT` names, `clock`, and `dropped`, empty where that is not known.
+    `about` has the keys of `KEPT`, `clock`, and `dropped`, empty if unknown.
     """
     buckets = _Buckets(folder, _schema(about), bucket_ns)
     try:
@@ -254,7 +254,7 @@ def write_packets(
 
 
 def _schema(about: Metadata) -> pa.Schema:
-    """Every column of the table `taps`, with its unit and clock, and the two that are added."""
+    """Return every column of the table `taps`, with its unit and clock, and the two that are added."""
     fields = _columns(about["clock"])
     return pa.schema(fields, {f"sojourn.{name}": value for name, value in (about | {"version": str(VERSION)}).items()})
 
@@ -270,7 +270,7 @@ def _columns(clock: str = "") -> list[pa.Field[Any]]:
 
 
 class _Buckets:
-    """Packets in the order of their tap, given to the file of their bucket in row groups."""
+    """Writes packets, in the order of their tap, to the file of their bucket in row groups."""
 
     def __init__(self, folder: Path, schema: pa.Schema, bucket_ns: int) -> None:
         self.folder, self.schema, self.bucket_ns = folder, schema, bucket_ns
@@ -282,7 +282,7 @@ class _Buckets:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the tap's next packets."""
+        """Add the tap's next packets."""
         if not batch.num_rows:
             return
         times = batch.column("time_ns").to_numpy()
@@ -322,7 +322,7 @@ class _Buckets:
         if not self._rows:
             return
         if self._writer is None:
-            # Before 1970, whole seconds round down as everywhere.
+            # Times before 1970 round down to whole seconds, like any other.
             assert self._bucket is not None
             folder = self.folder / f"bucket_s={self._bucket * self.bucket_ns // 1_000_000_000}"
             folder.mkdir(exist_ok=True)
@@ -340,7 +340,7 @@ class _Buckets:
         self._held, self._rows = [], 0
 
     def close(self) -> None:
-        """End the bucket's file."""
+        """Close the bucket's file."""
         self._write()
         if self._writer is not None:
             self._writer.close()
@@ -348,13 +348,13 @@ class _Buckets:
 
 
 def _running(times: Any, counted: Any, before: int) -> Any:
-    """The latest of the times that count, up to each."""
+    """Return the running maximum of the times that count."""
     return np.maximum(np.maximum.accumulate(np.where(counted, times, -LONGEST_NS)), before)
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetTap:
-    """One tap of a data set: its files in the order of its packets, and what it is."""
+    """One tap of a data set: its files in the order of its packets, and its metadata."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -363,7 +363,7 @@ class ParquetTap:
 
     @classmethod
     def open(cls, folder: Path) -> ParquetTap:
-        """The tap whose partition a folder is. Raises RequestError where it is none, or a file is missing of it."""
+        """Open the tap of a partition. Raises RequestError if it is none, or one of its files is missing."""
         found = [(_bucket_of(path), path) for path in folder.rglob("*.parquet")] if folder.is_dir() else []
         if not found:
             raise RequestError(
@@ -386,17 +386,17 @@ class ParquetTap:
 
 
 def _bucket_of(path: Path) -> tuple[int, str]:
-    """By what a tap's files are sorted."""
+    """Return the sort key of a tap's files."""
     name, _, value = path.parent.name.partition("=")
     return (int(value) if name == "bucket_s" and value.lstrip("-").isdecimal() else 0, str(path))
 
 
 MOST_DIGITS = 20
-"""Fewer has every number of 63 bits."""
+"""More digits than any number of 63 bits has."""
 
 
 def _unlike(schema: pa.Schema) -> str | None:
-    """How the columns of a file differ from those that a data set has; None where they do not. Others may be there."""
+    """Return how a file's columns differ from those of a data set; None if they do not. Further columns are allowed."""
     for wanted in _columns():
         if schema.get_field_index(wanted.name) < 0:
             return f"its column {wanted.name} is missing, or there twice"
@@ -409,7 +409,7 @@ def _unlike(schema: pa.Schema) -> str | None:
 
 
 def _head(path: Path) -> tuple[Metadata, int, int]:
-    """What a file says of its tap, its rows, and its first packet's number."""
+    """Return a file's metadata, its rows, and its first packet's number."""
     try:
         file = pq.ParquetFile(path)
         told = {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}

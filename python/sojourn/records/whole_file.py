@@ -1,7 +1,7 @@
-"""A file that is written whole, or not at all: under a name that nobody can foresee, synced, and renamed to its own.
+"""Write a file completely or not at all: under an unpredictable name, synced, and renamed.
 
-Others may write in that folder: a link that lies in the file's place is replaced and not followed, and none can be put
-in the draft's. Who makes such a file, and what stands in it, is not decided here.
+Others may have write access to the folder: a link in the file's place is replaced and not followed, and none can be put
+in the draft's. The content, and the right to write it, are not decided here.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ DESCRIPTORS = Path("/proc/self/fd")
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """The draft of a file, which is at `path` when it is closed: whole, of mode 0600; the caller's of sudo where that
-    user could have made it.
+    """Yield the draft of a file, which replaces `path` when closed: complete, of mode 0600.
 
-    After an error, on a full disk and after a loss of power what was there stays. Raises RequestError where a device, a
-    socket or a pipe is there, whose place would be taken.
+    Under sudo it belongs to the calling user, if that user could have made it. After an error, on a full disk and after
+    a loss of power the old file stays. Raises RequestError if `path` is a device, a socket or a pipe.
     """
     refuse_special(path)
     descriptor, draft = _draft(path)
@@ -47,8 +46,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _draft(path: Path) -> tuple[int, Path | None]:
-    """A new file of mode 0600 beside its place, open: without a name, so that nothing is left of a writer that is
-    killed, or with one where the file system has no such files."""
+    """Open a new file of mode 0600 in the same folder.
+
+    It has no name, so that a killed writer leaves nothing, or a name if the file system does not support that.
+    """
     with suppress(OSError):
         if DESCRIPTORS.is_dir():
             return os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600), None
@@ -57,10 +58,10 @@ def _draft(path: Path) -> tuple[int, Path | None]:
 
 
 def _named(descriptor: int, path: Path) -> Path:
-    """The name that a file without one gets beside its place; nobody can foresee it."""
+    """Give an unnamed file an unpredictable name in the same folder."""
     draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}")
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:  # given a folder, it follows the link to the open file
+    try:  # linkat() into an open folder follows the link to the open file
         os.link(DESCRIPTORS / str(descriptor), draft.name, dst_dir_fd=folder)
     finally:
         os.close(folder)
@@ -68,13 +69,13 @@ def _named(descriptor: int, path: Path) -> Path:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """The same for content that is there already."""
+    """Write a file completely or not at all."""
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def refuse_special(path: Path) -> None:
-    """Refuse the place of what is no file: of /dev/null too, which root would replace."""
+    """Refuse a path that is not an ordinary file: /dev/null too, which root would replace."""
     with suppress(FileNotFoundError):
         kind = path.lstat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
@@ -82,7 +83,7 @@ def refuse_special(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder outlive a loss of power; one that may be written and not read cannot be synced."""
+    """Sync the names in a folder against loss of power; a folder without read access cannot be synced."""
     with suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -92,7 +93,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def give_to_caller(descriptor: int, folder: Path) -> None:
-    """Give a file that root makes under sudo to who called, where the folder is that user's or everybody's."""
+    """Give a file that root makes under sudo to the calling user, if the folder is that user's or writable for all."""
     with suppress(KeyError, ValueError, OSError):
         user, group = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
         about = folder.stat()

@@ -1,7 +1,7 @@
-"""A folder that is replaced whole, or not at all: it is written beside its place, and takes it in one step.
+"""Replace a folder completely or not at all: it is written beside its place, and exchanged in one step.
 
-Readers find what was there or what is there now, never a part of both. What a killed writer left beside is removed by
-the next one. A folder may be somebody else's: a link in its place is replaced and not followed.
+Readers find the old content or the new, never a part of both. What a killed writer left is removed by the next one. A
+folder may be controlled by another user: a link in its place is replaced and not followed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Of renameat2(2)."""
+"""Constants of renameat2(2)."""
 
 CANNOT = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What a file system, or a kernel, says that cannot exchange two names."""
+"""Errors of a file system, or a kernel, that cannot exchange two names."""
 
 DRAFT = "draft-"
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """The draft of a folder, which is at `path` afterwards, in the place of all that was there.
+    """Yield the draft of a folder, which replaces `path` with all its content afterwards.
 
-    After an error, and when its writer is killed, what was there stays.
+    After an error, and when its writer is killed, the old folder stays.
     """
     remove_drafts(path)
     draft, descriptor = _locked(path)
@@ -52,14 +52,14 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_link(folder: Path) -> None:
-    """Refuse to write in a folder that is a link: what it leads to is not the run's."""
+    """Refuse to write in a folder that is a link: its target does not belong to the run."""
     if folder.is_symlink():
         raise RequestError(f"{folder} is a link: remove it, for nothing is written through links")
 
 
 def remove_drafts(path: Path) -> None:
-    """Remove what killed writers of this folder left: nobody holds a lock on it."""
-    ours = re.compile(re.escape(f".{path.name}.{DRAFT}") + r"\w{8}")  # as mkdtemp makes them
+    """Remove the drafts of killed writers of this folder: those without a lock."""
+    ours = re.compile(re.escape(f".{path.name}.{DRAFT}") + r"\w{8}")  # names of mkdtemp
     for one in path.parent.iterdir():
         if not ours.fullmatch(one.name):
             continue
@@ -73,30 +73,30 @@ def remove_drafts(path: Path) -> None:
 
 
 def _locked(path: Path) -> tuple[Path, int]:
-    """A folder under a name that nobody can foresee, and the lock that says that its writer is alive."""
+    """Make a folder with an unpredictable name, and a lock that shows that its writer is alive."""
     while True:
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.{DRAFT}", dir=path.parent))
         try:
             descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # another writer took it for what was left
+        except FileNotFoundError:  # another writer took it for a leftover
             continue
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if draft.is_dir():
             os.fchmod(descriptor, 0o777 & ~_umask())
             return draft, descriptor
-        os.close(descriptor)  # another writer took it for what was left
+        os.close(descriptor)  # another writer took it for a leftover
 
 
 def _umask() -> int:
-    """What new files of this process are not allowed; there is no call that only tells it."""
+    """Return the umask of this process; no call reads it without setting it."""
     now = os.umask(0o077)
     os.umask(now)
     return now
 
 
 def _put(draft: Path, path: Path) -> None:
-    """Give a draft its name; what had it before has the draft's then."""
+    """Rename a draft; the old folder gets the draft's name."""
     if not os.path.lexists(path):
         try:
             draft.rename(path)
@@ -105,12 +105,12 @@ def _put(draft: Path, path: Path) -> None:
                 raise
         else:
             return
-    if not _exchange(draft, path):  # another writer's is there by now, or what was there
+    if not _exchange(draft, path):  # another writer's folder is there by now, or the old one
         _swap(draft, path)
 
 
 def _swap(draft: Path, path: Path) -> None:
-    """The same where names cannot be exchanged: for a moment nothing has the name, and a killed writer leaves it so."""
+    """Do so where names cannot be exchanged: for a moment, or after a kill for good, nothing has the name."""
     aside = path.with_name(f".{path.name}.before-{secrets.token_hex(8)}")
     path.rename(aside)
     try:
@@ -122,7 +122,7 @@ def _swap(draft: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Whether both names were exchanged; not where that cannot be done here. Raises OSError where it failed."""
+    """Exchange both names; return False if that is not supported here. Raises OSError if it failed."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False
@@ -135,7 +135,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """What is there; another writer may be removing it, too."""
+    """Remove a path; another writer may be removing it, too."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,7 +1,7 @@
-"""What we say of a run: one HTML page, tables as CSV, Markdown and LaTeX, a summary; if asked, figures as SVG and PDF.
+"""Write the report of a run: an HTML page, tables (CSV, Markdown, LaTeX), a summary; on request, figures (SVG, PDF).
 
 Input is the run folder alone: analysis/, plan.toml, bed.json. Output is report/, which may be deleted and made again.
-Nothing here estimates: every number was in analysis/ before.
+Nothing here estimates: every number is already in analysis/.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def write_report(folder: Path, *, vector: bool = False, beside: Sequence[ToolResult] = ()) -> Path:
-    """Writes report/ of a run folder, replacing what was there; returns the page's path.
+    """Write report/ of a run folder, replacing what was there; return the path of the page.
 
-    `vector`: every figure also as SVG and PDF, which takes about as long as all else. `beside`: what other tools
-    measured, for a table of its own.
+    `vector`: write every figure as SVG and PDF too, which takes about as long as all the rest. `beside`: the results of
+    other tools, for a table of their own.
     """
     from sojourn.report.write import write
 
@@ -29,7 +29,7 @@ def write_report(folder: Path, *, vector: bool = False, beside: Sequence[ToolRes
 
 
 def render_terminal(folder: Path, console: Console) -> None:
-    """Prints the verdict, the latencies with their intervals, hypotheses and findings, and where the report lies."""
+    """Print the verdict, the latencies with their intervals, hypotheses and findings, and the path of the report."""
     from sojourn.report.terminal import render
 
     render(folder, console)

@@ -1,4 +1,4 @@
-"""The uncertainty budgets as tables: components first, what they amount to below, and how U and the interval agree.
+"""The uncertainty budgets as tables: components first, then their sums, and how U agrees with the interval.
 
 Reads analysis/budgets.json; computes no statistic. Uncertainties have two significant digits (GUM 7.2.6).
 """
@@ -54,18 +54,18 @@ EXPLAINED = (
 
 
 def budget_tables(run: Run) -> list[Table]:
-    """Two tables for each headline figure; none of a run that was analysed before there were budgets."""
+    """Return two tables for each headline figure; none for a run that was analysed by a version without budgets."""
     tables = [made for place, one in enumerate(read_budgets(run)) for made in _tables(one, f"{NAME}_{place + 1}")]
     return [table for table in tables if table.rows]
 
 
 def read_budgets(run: Run) -> list[dict[str, Any]]:
-    """The run's budgets as budgets.json has them (`records.budgets`)."""
+    """Return the run's budgets as in budgets.json (`records.budgets`)."""
     return results.read_budgets(run.folder / "analysis" / "budgets.json")
 
 
 def in_a_line(one: dict[str, Any]) -> str:
-    """A budget for the terminal: the figure ± U, what U is made of, and what is not in it."""
+    """Return a budget as one line for the terminal: figure ± U, its largest component, and what U does not cover."""
     if one["expanded"] is None:
         return f"{one['name']}: the uncertainty is not known, because the scatter is not known."
     parts = [part for part in one["components"] if part["share"]]
@@ -80,7 +80,7 @@ def in_a_line(one: dict[str, Any]) -> str:
 
 
 def _tables(one: dict[str, Any], name: str) -> tuple[Table, Table]:
-    """The components in the combined uncertainty that have a value, with what they amount to; and the others."""
+    """The counted and contained components that have a value, with their sums; then the other components."""
     inside = [part for part in one["components"] if part["state"] in ("counted", "contained")]
     valued = [part for part in inside if part["standard_uncertainty"] is not None]
     first = sorted(valued, key=lambda part: part["state"] != "counted")
@@ -119,7 +119,7 @@ def _sentence(words: str) -> str:
 
 
 def _amounts(one: dict[str, Any]) -> list[tuple[Entry, ...]]:
-    """What the counted components amount to, one line each."""
+    """The combined and the expanded uncertainty and what leads to them, one line each."""
     if one["combined"] is None:
         return [_amount("Expanded, U", NOTHING, "Not known, because the scatter is not known.")]
     degrees, unit = one["effective_degrees"], one["unit"]
@@ -145,7 +145,7 @@ def _amount(name: str, value: str, why: str) -> tuple[Entry, ...]:
 
 
 def result_of(one: dict[str, Any]) -> str:
-    """The figure ± U, both in the unit for people and to the same digit."""
+    """Return the figure ± U, both in display units and rounded to the same digit."""
     value, unit = one["estimate"], one["unit"]
     if value is None:
         return NOTHING
@@ -161,7 +161,7 @@ def result_of(one: dict[str, Any]) -> str:
 
 
 def _note(one: dict[str, Any]) -> str:
-    """Whether U is the interval of the headline, and what it does not hold."""
+    """The note below a budget: whether U equals the interval of the headline, and what it does not cover."""
     half, reach, of = one["interval_half_width"], one["expanded"], one["interval_of"]
     said = []
     if half is not None and reach is not None:
@@ -177,7 +177,7 @@ def _note(one: dict[str, Any]) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """A number of two significant digits with its unit; a ratio has none, and is no percentage of the figure."""
+    """A number of two significant digits with its unit. A ratio has no unit, and is not a percentage of the figure."""
     for factor, larger in LARGER.get(unit, ()):
         if abs(value) >= factor:
             return f"{significant(value / factor)} {larger}"
@@ -188,7 +188,7 @@ LARGER = {"ns": ((1e6, "ms"), (1e3, "µs"))}
 
 
 def significant(value: float, digits: int = DIGITS) -> str:
-    """So many significant digits, without a power of ten where the number can be read without."""
+    """Return a value with `digits` significant digits; with a power of ten only below 0.0001."""
     if not value:
         return "0"
     size = math.floor(math.log10(abs(value)))
@@ -204,7 +204,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _sensitivity(part: dict[str, Any], unit: str) -> str:
-    """With its unit where the component's is not the figure's."""
+    """The sensitivity coefficient, with a unit where the component's unit differs from the figure's."""
     if part["sensitivity"] is None:
         return NOTHING
     value = (
@@ -218,7 +218,7 @@ def _sensitivity(part: dict[str, Any], unit: str) -> str:
 
 
 def _share(share: float) -> str:
-    """As a percentage that never claims to be all or nothing."""
+    """A share as a percentage; rounding never makes it 0 % or 100 %."""
     if share < 0.001:
         return "< 0.1 %" if share else "0 %"
     return "> 99.9 %" if 0.999 < share < 1 else f"{fixed(100 * share, 1)} %"

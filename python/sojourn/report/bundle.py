@@ -1,7 +1,7 @@
-"""The JavaScript that draws figures: Vega, Vega-Lite and Vega-Embed as one script, made once and kept in the cache.
+"""The JavaScript that draws figures: Vega, Vega-Lite and Vega-Embed as one script, made once and cached.
 
-Making it takes two seconds, so it lies under $XDG_CACHE_HOME/sojourn, named by the version that made it. Where the
-cache cannot be written it is made anew each time.
+Making it takes two seconds, so it is kept under $XDG_CACHE_HOME/sojourn, named by the version that made it. Where the
+cache cannot be written, it is made anew each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VEGA_LITE = "6.4"
 
 
 def script() -> str:
-    """The script, safe to stand inside a <script> element."""
+    """Return the script, safe to embed in a <script> element."""
     path = _cache() / f"vega-{VEGA_LITE}-vl-convert-{version('vl-convert-python')}.js"
     with contextlib.suppress(OSError):
         kept = path.read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def _make() -> str:
 
 def _keep(path: Path, made: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, made)  # of two reports that are written at once the last rename wins; both are the same
+    write_whole(path, made)  # two reports at once: the last rename wins, and both scripts are the same
 
 
 def _cache() -> Path:

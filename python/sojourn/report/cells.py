@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def cell_column(run: Run) -> Column:
-    """The column of cells."""
+    """Return the column of cells."""
     return Column(("cell", *run.factors), "Cell", numeric=False)
 
 
 def cell_entry(run: Run, name: str, cells: Iterable[int | None]) -> Entry:
-    """The name, and the factors that these cells have in common."""
+    """Return the entry of a cell: its name, and the factors that these cells have in common."""
     known = [one for one in cells if one is not None]
     values: list[Value] = [name]
     for of_cell in run.factors.values():

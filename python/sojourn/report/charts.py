@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4])
 SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
 RARE = f"datum.value && abs(datum.value) < 0.0001 ? format(datum.value, '.2~e') : {SPELLED}"
-"""As small shares too: with six decimals, neighbouring ticks would read alike."""
+"""Formats small shares too: with six decimals, neighbouring ticks would read alike."""
 
 TICKS = [digit * 10.0**power for power in range(-4, 10) for digit in (1, 2, 5)]
 
 
 class Chart(Protocol):
-    """What a figure can be made of, a panel at a time."""
+    """A chart that a figure draws, one panel at a time."""
 
     @property
     def own_colours(self) -> bool:
-        """Whether its colours tell something else than devices, and it brings the legend itself."""
+        """Whether its colours distinguish something other than devices, and it draws the legend itself."""
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -45,19 +45,19 @@ class Axis:
     log: bool = False
     zero: bool = False
     symlog: bool = False
-    """Logarithmic, with a zero: of shares in percent."""
+    """Logarithmic, but with a zero: for shares in percent."""
     whole: bool = False
-    """Whether only whole numbers have a meaning."""
+    """Whether only whole numbers are meaningful."""
     most: float | None = None
-    """Where it ends, if not at the largest value: a single value would lie on the edge."""
+    """The upper end, if not the largest value: a single value would be drawn on the edge."""
 
     @classmethod
     def fitting(cls, title: str, values: pl.Series) -> Axis:
-        """Logarithmic where a few values would squeeze the rest into a line."""
+        """Return an axis for these values: logarithmic where a few of them would squeeze the rest into a line."""
         return cls(title, log=bool(time_scale(values).to_dict().get("type") == "log"))
 
     def scale(self) -> alt.Scale:
-        """The scale without a domain: that of its values."""
+        """Return the scale, whose domain follows the values."""
         if self.symlog:
             return alt.Scale(type="symlog", constant=0.001, nice=False)
         return alt.Scale(type="log", nice=False, padding=8) if self.log else self._linear()
@@ -67,11 +67,11 @@ class Axis:
         return alt.Scale(zero=self.zero, nice=True, domainMax=most)
 
     def x(self, name: str) -> alt.X:
-        """The axis as x of a column."""
+        """Return the axis as x of a column."""
         return alt.X(f"{name}:Q", title=self.title, scale=self.scale(), axis=self._axis())
 
     def y(self, name: str) -> alt.Y:
-        """The axis as y of a column."""
+        """Return the axis as y of a column."""
         return alt.Y(f"{name}:Q", title=self.title, scale=self.scale(), axis=self._axis())
 
     def _axis(self) -> alt.Axis:
@@ -85,10 +85,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """A quantity over a factor; rows: device, x, y, low, high, and if there are several: series, hollow, role.
+    """Quantities over a factor; rows: device, x, y, low, high, and optionally series, hollow, role.
 
-    `hollow` points are limits, not values. Rows of role "rule" (x) are drawn upright, those of role "fit" are a fitted
-    line with its band, drawn in place of lines from point to point.
+    `hollow` points are limits, not values. Rows of role "rule" (x) are vertical lines; those of role "fit" are a fitted
+    line with its band, drawn instead of lines from point to point.
     """
 
     x: Axis
@@ -97,16 +97,16 @@ class Lines:
     joined: bool = True
     height: int = 260
     hued: bool = False
-    """Whether series have the colours, in place of devices."""
+    """Whether the series have the colours, instead of the devices."""
 
     @property
     def own_colours(self) -> bool:
-        """Series have the colours, where that is asked for."""
+        """The series have the colours if `hued` is set."""
         return self.hued
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
-        if self.x.log and rows["x"].n_unique() == 1:  # one value has no decades
+        if self.x.log and rows["x"].n_unique() == 1:  # a single value needs no logarithmic axis
             return replace(self, x=replace(self.x, log=False)).draw(rows, devices, palette, width)
         if self.y.log and not _spans_ticks(rows):
             return replace(self, y=replace(self.y, log=False)).draw(rows, devices, palette, width)
@@ -118,7 +118,7 @@ class Lines:
         return alt.layer(*layers).properties(width=width, height=self.height)
 
     def _above_zero(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """What a logarithmic axis can show: bars that reach to zero or below end at its foot."""
+        """Return the rows that a logarithmic axis can show; error bars that reach zero or below are cut off."""
         kept = rows.filter(pl.col("x") > 0) if self.x.log else rows
         if not self.y.log or kept.is_empty():
             return kept
@@ -144,7 +144,7 @@ class Lines:
 
     def _bars(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
         values = rows.filter(~pl.col("hollow")) if "hollow" in rows.columns else rows
-        # No interval is a bar of no length: a panel without any then has no empty layer.
+        # A missing interval is drawn as a bar of no length, so that a panel without intervals has no empty layer.
         known = (pl.coalesce(end, "y").cast(pl.Float64).alias(end) for end in ("low", "high"))
         bounded = values.with_columns(known)
         bars = self._base(bounded, devices, palette).mark_rule(strokeWidth=1.6).encode(**self._ends())
@@ -173,7 +173,7 @@ class Lines:
                 for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
             ),
         ]
-        # A series of one point has no line whose dash tells it: then points differ too.
+        # A series of one point has no line whose dash identifies it: then the marks of the points differ too.
         shape = by_shape(self.series) if len(self.series) > 1 else symbol(devices, not palette.for_page)
         values, bounds = rows.filter(~limits), rows.filter(limits)
         drawn = []
@@ -189,7 +189,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Distributions on a log(1 - p) axis; rows: device, x, exceedance (the share above)."""
+    """Distributions on a log(1 - p) axis; rows: device, x, exceedance (the share above x)."""
 
     x: alt.X
     rarest: float
@@ -226,13 +226,13 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Shares in bins; rows: device or series, low, high, share; those of role "rule" (x) are drawn upright."""
+    """Shares in bins; rows: device or series, low, high, share; rows of role "rule" (x) are vertical lines."""
 
     x: str
     series: tuple[str, ...] = ()
-    """Where given, colours distinguish these, and not devices."""
+    """If given, colours distinguish these instead of devices."""
     filled: tuple[str, ...] = ()
-    """The series that are areas; empty: all are."""
+    """The series that are drawn as areas; if empty, all are."""
     height: int = 200
 
     @property
@@ -244,7 +244,7 @@ class Histogram:
         """The chart of these rows."""
         hue = by_colour(self.series, palette) if self.series else colour(devices, palette, not palette.for_page)
         x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=6))
-        # Bins differ in width between devices and loads: only shares per width can be compared.
+        # Bins differ in width between devices and loads: only shares per width are comparable.
         y = alt.Y("density:Q", title="Share of frames per µs", axis=alt.Axis(tickCount=4, labelExpr=RARE), stack=None)
         dense = of_role(rows, "point").with_columns(
             (pl.col("share") / (pl.col("high") - pl.col("low"))).round_sig_figs(4).alias("density")
@@ -263,7 +263,7 @@ class Histogram:
 
 
 INK = "#0067a8"
-"""Of what is shown by its density: it is seen on white and on black."""
+"""The colour of a density chart, visible on white and on black."""
 
 
 @dataclass(frozen=True)
@@ -291,12 +291,12 @@ class Density:
 
 
 DARK = 0.7
-"""Fields stronger than this are dark, and what stands in them is white."""
+"""A field stronger than this is dark, and its text is white."""
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A map of one value over two axes, each field with its figure; rows: x, y (classes), strength (0 to 1), said."""
+    """A map of one value over two axes, with text in each field; rows: x, y (classes), strength (0 to 1), said."""
 
     x: str
     y: str
@@ -306,7 +306,7 @@ class Heat:
         """The chart of these rows."""
         x = alt.X("x:O", title=self.x, axis=alt.Axis(labelAngle=0))
         y = alt.Y("y:O", title=self.y, sort="descending")
-        # Maps side by side in a file share the scale: each has strengths of its own instead of values.
+        # Maps side by side in a file share the scale, because `strength` is relative within each map.
         strength = alt.Opacity("strength:Q", scale=alt.Scale(domain=[0, 1], range=[0.04, 1]), legend=None)
         tips = [
             alt.Tooltip("x:O", title=self.x),
@@ -344,7 +344,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Steps:
-    """Points in their order, coloured by what came of them; rows: x, y, series (which of `outcomes`), hollow."""
+    """Points in their order, coloured by outcome; rows: x, y, series (one of `outcomes`), hollow."""
 
     x: str
     y: str
@@ -385,7 +385,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Estimates with intervals, one row a name; rows: name, device, x, low, high; `names` are in order."""
+    """Estimates with intervals, a row for each name; rows: name, device, x, low, high; `names` are in drawing order."""
 
     x: str
     names: tuple[str, ...]
@@ -422,7 +422,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Events:
-    """When something happened, a mark each; rows: device, name (the row it stands in), x; `names` are in order."""
+    """Times of events, one mark each; rows: device, name (its row in the chart), x; `names` are in drawing order."""
 
     x: str
     names: tuple[str, ...]
@@ -444,7 +444,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Bars that each begin where the one above ended; rows: name, device, low, high, x (the length); names in order."""
+    """Bars that each begin where the one above ends; rows: name, device, low, high, x (length); `names` in order."""
 
     x: str
     names: tuple[str, ...]
@@ -471,7 +471,7 @@ class Waterfall:
 
 
 def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
-    """The rows that are drawn in one way; without the column all are points."""
+    """Return the rows of one role; without a column "role" every row is a point."""
     if "role" in rows.columns:
         return rows.filter(pl.col("role") == role)
     return rows if role == "point" else rows.clear()
@@ -482,7 +482,7 @@ LEAST_TICKS = 3
 
 
 def _spans_ticks(rows: pl.DataFrame) -> bool:
-    """Whether the values reach over so many ticks of a logarithmic axis that it can be read."""
+    """Return whether the values span at least LEAST_TICKS ticks of a logarithmic axis, so that it is readable."""
     ends = pl.concat([rows[name].cast(pl.Float64) for name in ("y", "low", "high") if name in rows.columns])
     known = ends.drop_nulls().filter(ends.drop_nulls() > 0)
     low, high = float(known.min() or 0.0), float(known.max() or 0.0)  # type: ignore[arg-type]
@@ -490,18 +490,18 @@ def _spans_ticks(rows: pl.DataFrame) -> bool:
 
 
 def by_shape(series: tuple[str, ...]) -> alt.Shape:
-    """Series by the marks of their points."""
+    """Distinguish series by the marks of their points."""
     scale = alt.Scale(domain=list(series), range=[SHAPES[i % len(SHAPES)] for i in range(len(series))])
     return alt.Shape("series:N", scale=scale, legend=legend_of_series())
 
 
 def legend_of_series() -> alt.Legend:
-    """One legend of dashes and marks: Vega-Lite merges those that are alike, and drops both where one is off."""
+    """The legend shared by dashes and marks: Vega-Lite merges legends that are alike, and drops both if one is off."""
     return alt.Legend(title=None, symbolSize=90, symbolOpacity=1, labelLimit=260)
 
 
 def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:
-    """Series by dash, with a legend of their own."""
+    """Distinguish series by dash, with a legend of their own."""
     scale = alt.Scale(domain=list(series), range=[DASHES[i % len(DASHES)] for i in range(len(series))])
     return alt.StrokeDash(
         "series:N",
@@ -511,7 +511,7 @@ def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:
 
 
 def by_colour(series: tuple[str, ...], palette: Palette) -> alt.Color:
-    """Series by colour, with a legend of their own."""
+    """Distinguish series by colour, with a legend of their own."""
     scale = alt.Scale(domain=list(series), range=[palette.series(i) for i in range(len(series))])
     return alt.Color(
         "series:N",

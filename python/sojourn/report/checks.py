@@ -1,7 +1,7 @@
 """The checks of an emulator as tables: configured against measured, with limit and verdict.
 
-Few checks stand one by one under "Results"; of many, each kind of check has one row, its worst cell beside it, and all
-of them stand below. It compares nothing itself.
+Up to MOST_SINGLE checks are listed one by one under "Results". Of more, each kind of check has one row with its worst
+cell, and a second table lists every check. Nothing is compared here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def checks_of(run: Run) -> list[Check]:
 
 
 def named(run: Run) -> list[Check]:
-    """The same with their cell's name in place of the pipe's: cells may differ in more than their pipe."""
+    """Return the checks with the cell's name as the pipe's: cells may differ in more than their pipe."""
     found = checks_of(run)
     if not found:
         return []
@@ -43,7 +43,7 @@ def results(run: Run) -> Table:
 
 
 def singly(run: Run) -> Table:
-    """Every check, where "Results" has kinds of checks only."""
+    """Return the table of every check, where "Results" has kinds of checks only."""
     found = named(run)
     several = found if len(found) > MOST_SINGLE else []
     return _singly(several, "all_checks", "Every check, one by one")
@@ -103,12 +103,12 @@ def _told(one: Check) -> tuple[Entry, ...]:
 
 
 def _is_statistic(one: Check) -> bool:
-    """Whether a check is a test by a statistic, which has no unit."""
+    """Return whether a check tests a statistic, which has no unit."""
     return bool(one["unit"] == "1" and one["limit"] is None and one["what"])
 
 
 def _has_p(one: Check) -> bool:
-    """Whether a check is judged by a p, or would be if there were anything to test."""
+    """Return whether a check is decided by a p-value, or would be if there were anything to test."""
     return (one["p"] is not None and one["limit"] is None) or _is_statistic(one)
 
 
@@ -130,7 +130,7 @@ def shown_of(one: Check) -> tuple[Shown, str, str]:
 
 
 def _plain(value: float | None, places: int) -> str:
-    """A configured number, with no more decimals than it needs."""
+    """Return a configured number with no more decimals than it needs."""
     if value is None:
         return NOTHING
     rounded = fixed(value, max(places, 4 if abs(value) < 1 else 2 if abs(value) < 100 else 0))
@@ -168,7 +168,7 @@ def _p(p: float | None) -> str:
 
 
 def _kinds(found: list[Check]) -> Table:
-    """One row for each kind of check: how many cells have which verdict, and the worst of them."""
+    """One row for each kind of check: the number of cells with each verdict, and the worst check."""
     columns = (
         Column(("check",), "Check", numeric=False),
         Column(("of",), "By", numeric=False),
@@ -193,7 +193,10 @@ def _kinds(found: list[Check]) -> Table:
 
 
 def worst_of(several: list[Check]) -> Check:
-    """The worst verdict, and of those the value that takes most of its limit; of tests a failure, else the least p."""
+    """Return the check with the worst verdict and, among equals, the largest deviation in relation to its limit.
+
+    Of tests, this is a failed one, else the one with the lowest p.
+    """
 
     def rank(one: Check) -> tuple[int, float]:
         if _has_p(one):

@@ -1,7 +1,7 @@
 """Offset and skew of other hosts' clocks over time, drawn from the records of `sojourn clock`.
 
-Two panels: by how much each clock's offset changed since the start, with its 95 % error and its maximum error as bands,
-and how fast it ran. The offset at the start stands in the legend: it may be seconds, where the rest is microseconds.
+Two panels: the change of each clock's offset since the start, with its 95 % error and its maximum error as bands; and
+its skew. The offset at the start is in the legend: it may be seconds, where the rest is microseconds.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from sojourn.report.palette import Palette
 
 POINTS = 24
-"""On each line, so that bands that change with time are smooth."""
+"""Points on each line, so that bands that change with time are smooth."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Lines of clocks: the table clock_lines."""
+    """The linear segments of clocks: the table clock_lines."""
 
     lines: pl.DataFrame
 
     @classmethod
     def read(cls, folder: Path) -> Clocks:
-        """The lines that were recorded in a folder; none where there are no records."""
+        """Read the segments recorded in a folder; no rows where there are no records."""
         tables = [pl.read_ipc_stream(path) for path in sorted(folder.glob("clock_lines-*.arrow"))]
         return cls(pl.concat(tables) if tables else pl.DataFrame())
 
     def points(self) -> pl.DataFrame:
-        """Offset, errors and skew at times along every line, from each peer's first offset on, in µs."""
+        """Return offset, errors (µs) and skew (ppm) at times along every segment, from each peer's first offset on."""
         lines = self.lines.sort("peer", "from_ns").with_columns(
             since=(pl.col("from_ns") - pl.col("from_ns").min()) / 1e9,
             length=(pl.col("to_ns") - pl.col("from_ns")) / 1e9,
@@ -61,7 +61,7 @@ class Clocks:
         )
 
     def figure(self) -> Figure:
-        """Both panels."""
+        """Return the figure with both panels."""
         points = self.points()
         caption = (
             "How much each clock's offset against this host changed since the start, with its 95 % error (dark band; "
@@ -75,7 +75,7 @@ class Clocks:
         return Figure("clocks", "Clocks", caption, panels, tuple(points["device"].unique().sort()))
 
     def svg(self) -> str:
-        """As a file for papers."""
+        """Return the figure as SVG."""
         import vl_convert
 
         from sojourn.report.bundle import VEGA_LITE
@@ -84,7 +84,7 @@ class Clocks:
         return drawn
 
     def html(self) -> str:
-        """As a page that needs nothing else."""
+        """Return the figure as an HTML page that loads nothing."""
         import vl_convert
 
         from sojourn.report.bundle import VEGA_LITE
@@ -94,12 +94,12 @@ class Clocks:
 
 
 def time_axis() -> alt.X:
-    """Seconds since the first exchange."""
+    """The x axis: seconds since the first exchange."""
     return alt.X("seconds:Q", title="Time (s)", scale=alt.Scale(nice=False))
 
 
 def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
-    """Offsets with both bands."""
+    """Draw the offsets with both bands."""
     peers = points["device"].unique().to_list()
     named = colour(peers, palette, legend=True).legend(title=None, labelLimit=FILE_WIDTH, symbolOpacity=1)
     base = alt.Chart(points).encode(x=time_axis(), color=named, detail=alt.Detail("line:N"))
@@ -116,7 +116,7 @@ def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
 
 
 def skews(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
-    """Skews: one level for each line."""
+    """Draw the skews: one level for each segment."""
     peers = points["device"].unique().to_list()
     skew = alt.Y("skew_ppm:Q", title="Skew (ppm)", scale=alt.Scale(zero=False))
     line = alt.Chart(points).mark_line(strokeWidth=1.5)

@@ -1,6 +1,6 @@
-"""What the report of a run consists of: the parts that its method shows, tables and figures among them.
+"""What the report of a run consists of: the tables, figures and other parts that its method defines.
 
-The only file of the report that knows methods: what methods import of the report does not import it.
+The only file of the report that imports methods; the files of the report that methods import do not import it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def parts_of(run: Run) -> Parts:
-    """What the report of this run consists of."""
+    """Return the parts of the report of this run."""
     parts: Parts = load(run.method, "show").PARTS
     return parts
 
 
 def all_tables(run: Run) -> list[Table]:
-    """Every table that this run has rows for, published comparisons apart."""
+    """Return every table that this run has rows for, without comparisons with published ones."""
     makers = (*parts_of(run).tables, instances, departures_fit, settings, tables.hypotheses, tables.findings)
     return [*(table for table in (make(run) for make in makers) if table.rows), *budget_tables(run)]
 
 
 def all_figures(run: Run) -> list[Figure]:
-    """Every figure that this run has samples for."""
+    """Return every figure that this run has samples for."""
     return [figure for make in parts_of(run).figures if (figure := make(run)) is not None]

@@ -1,4 +1,4 @@
-"""The page of captures that `sojourn match` brought together: delays, loss and reordering. It estimates nothing."""
+"""The page of captures that `sojourn match` matched: delays, loss and reordering. It estimates nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ US = 1e-3
 
 
 def page(found: Crossings, names: list[str], subtracted: str | None) -> str:
-    """The whole page; `names`: what the user called the taps; `subtracted`: the rate of the link, in words."""
+    """Return the whole page.
+
+    `names`: the taps as the user named them; `subtracted`: the line rate whose serialization delay was subtracted.
+    """
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     drawn = [one for one in (cdfs(found), density(found), over_time(found), against_size(found), losses(found)) if one]
     surroundings = templates()
@@ -54,7 +57,7 @@ def facts(summary: dict[str, Any], subtracted: str | None) -> str:
 
 
 def told(pair: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """A pair's directions: what became of the packets, and percentiles with their intervals."""
+    """Return a pair's directions: the packets by outcome, and percentiles with their intervals."""
     ways = []
     for way in pair["directions"]:
         ends = names if way["direction"] == "forward" else names[::-1]
@@ -80,7 +83,7 @@ CLOCKS = {
 
 
 def rows(delay: dict[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Name, value and 95 % interval of each figure. µs."""
+    """Return name, value and 95 % interval of each figure, in µs."""
     if not delay:
         return []
     found = [("Min", us(delay["min_ns"]), ""), ("Mean", us(delay["mean_ns"]), "")]
@@ -96,7 +99,7 @@ def us(nanos: float) -> str:
 
 
 def placed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the panel and the colour of figures: a pair of taps, and a direction."""
+    """Return the frame with panel and colour for figures: a pair of taps, and a direction."""
     number = (pl.col("pair") + 1).cast(pl.String)
     title = pl.lit("Pair ") + number if frame["pair"].n_unique() > 1 else pl.lit("")
     return frame.with_columns(title.alias("cell"), pl.col("direction").alias("device"))

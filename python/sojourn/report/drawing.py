@@ -1,9 +1,9 @@
 """The bed as a drawing: host A on the left, host B on the right, one row for each path with its device between them.
 
-Further ports of a host join the device of their path; the bypass, which load crosses beside the device, is drawn like
-any path and called so; where the device is shaped or links have rates, they stand on the line. Pure SVG text, inked
-with the page's CSS variables, so that it follows light, dark and print. It draws what bed.json says; where that says
-little, the names of the paths alone.
+Further ports of a host are joined to the device of their path. The bypass, whose load does not cross the device, is
+drawn like a path and labelled. Shapers and link rates are written on the line. The result is SVG text that takes its
+colours from the page's CSS variables, so that it follows light, dark and print. It draws the content of bed.json; where
+that has no links, only the names of the planned paths.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BYPASS = "/bypass"
 
 @dataclass(frozen=True)
 class Row:
-    """One way from A to B."""
+    """One path from A to B in the drawing."""
 
     name: str
     stations: tuple[str, ...]
@@ -48,12 +48,12 @@ class Row:
 
     @property
     def device(self) -> str:
-        """Whose colour it has: a bypass has its device's."""
+        """The device whose colour the row has; a bypass has its device's."""
         return self.name.removesuffix(BYPASS)
 
     @property
     def height(self) -> int:
-        """The room it takes: a line for each further port."""
+        """The height of the row: one line more for each further port."""
         return ROW + FURTHER * max(len(self.further_left), len(self.further_right))
 
 
@@ -83,7 +83,7 @@ def _placed(rows: list[Row]) -> Iterator[tuple[Row, float]]:
 
 
 def rows_of(bed: dict[str, Any], plan: dict[str, Any]) -> list[Row]:
-    """The paths, from the bed's own nodes and links where it has them, else from the plan's devices."""
+    """Return the paths, from nodes and links in bed.json if it has them, else from the devices of the plan."""
     drawing = bed.get("drawing") or {}
     links, nodes = drawing.get("links") or [], drawing.get("nodes") or []
     if not links:
@@ -116,18 +116,18 @@ def _row_of(
 
 
 def _first(ports: list[str], known: str | None) -> str:
-    """The port that is measured: the one that the bed names, else the shortest name."""
+    """Return the measured port: the one that the bed names, else the one with the shortest name."""
     return known if known in ports else min(ports, key=len, default="")
 
 
 def _shaper(spec: dict[str, Any]) -> str:
-    """What the far side of the devices is shaped to, in words."""
+    """Return the shaper of the devices' B side, in words."""
     rate = spec.get("rate_bps")
     return f"{str(spec.get('shaper') or 'shaped').upper()} {rate / 1e6:g} Mbit/s" if rate else ""
 
 
 def _rates(links: Sequence[dict[str, Any] | None]) -> str:
-    """The rates of a path's links from A to B, where any has one."""
+    """Return the rates of a path's links from A to B; empty if none has one."""
     rates = [one.get("rate_bps") if one else None for one in links]
     said = ", ".join(f"{rate / 1e6:g} Mbit/s" if rate else "no limit" for rate in rates)
     return f"links: {said}" if any(rates) else ""
@@ -152,7 +152,7 @@ def _drawn(row: Row, y: float, palette: Palette) -> str:
     left, right, colour = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8, palette.device(row.device)
     dash = ' stroke-dasharray="6 4"' if row.kind == "direct" else ""
     middle = (left + right) / 2
-    # Without a device the name sits on the link; with one, above it.
+    # Without a device the name is on the link; with one, above it.
     label_y = y - 9 if not row.stations else y - STATION_HEIGHT / 2 - 8
     name = f"{row.device}, bypass: load beside it" if row.name.endswith(BYPASS) else row.name
     parts = [
@@ -177,7 +177,7 @@ def _drawn(row: Row, y: float, palette: Palette) -> str:
 
 
 def _further(row: Row, y: float, ends: tuple[float, float], palette: Palette) -> list[str]:
-    """The further ports of either host, each with a line that bends up into the device."""
+    """Draw the further ports of either host, each with a line that bends up to the device."""
     left, right = 8 + HOST_WIDTH, WIDTH - HOST_WIDTH - 8
     sides = (
         (row.further_left, left, ends[0], 8 + HOST_WIDTH / 2),

@@ -1,6 +1,6 @@
-"""Every table and figure of the papers, the study that measures it, and what a run of that study found.
+"""Every table and figure of the papers, the study that reproduces it, and the result of a run of that study.
 
-The list is `published/experiments.toml`. It chooses rows of results and divides one by another; it estimates nothing.
+The list is `published/experiments.toml`. It selects rows of results and divides one by another; it estimates nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its title, and its tables and figures as it numbers them."""
+    """A paper: its title, and the numbers of its tables and figures."""
 
     title: str
     tables: tuple[str, ...]
@@ -32,13 +32,13 @@ class Paper:
 
     @property
     def items(self) -> list[str]:
-        """Every table and figure, as experiments name them."""
+        """Every table and figure, in the form in which experiments name them."""
         return [f"table {one}" for one in self.tables] + [f"figure {one}" for one in self.figures]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One published experiment: where it stands, what it says, and which row of which study stands beside it."""
+    """One published experiment: its place in the paper, its result, and the row of our study that stands beside it."""
 
     paper: str
     items: tuple[str, ...]
@@ -53,16 +53,16 @@ class Experiment:
     rows: dict[str, list[str]] = field(default_factory=dict)
     why: str = ""
     quick: str = ""
-    """Why the quick run of the study leaves it out; empty where it does not."""
+    """Why the quick run of the study omits it; empty if it does not."""
 
     def has(self, row: Mapping[str, str]) -> bool:
-        """Whether a row of its table of published figures is its own."""
+        """Return whether a row of its published table belongs to it."""
         return all(row[key] in wanted for key, wanted in self.rows.items())
 
 
 @dataclass(frozen=True)
 class Left:
-    """Rows of a table that no experiment has: the study whose report sets them beside ours, or why none does."""
+    """Published rows without an experiment: the study whose report shows them beside ours, or why none does."""
 
     table: str
     rows: dict[str, list[str]]
@@ -70,13 +70,13 @@ class Left:
     why: str = ""
 
     def has(self, row: Mapping[str, str]) -> bool:
-        """Whether a row of the table is one of them."""
+        """Return whether a row of the published table is one of them."""
         return all(row[key] in wanted for key, wanted in self.rows.items())
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What stands beside an experiment: a value with its interval, words, or why there is neither."""
+    """Our result for an experiment: a value with its interval, words, or the reason why there is neither."""
 
     experiment: Experiment
     shown: Shown | None = None
@@ -91,7 +91,7 @@ def papers() -> dict[str, Paper]:
 
 
 def experiments() -> list[Experiment]:
-    """Every experiment, in the papers' order; ValueError where an entry has a key that none has, or lacks one."""
+    """Return every experiment in the order of the papers; ValueError for an entry with an unknown or a missing key."""
     known = {one.name for one in fields(Experiment)}
     found = []
     for entry in _catalogue()["experiment"]:
@@ -104,17 +104,17 @@ def experiments() -> list[Experiment]:
 
 
 def left() -> list[Left]:
-    """What no experiment has, in the order of the list."""
+    """Return the rows without an experiment, in the order of the list."""
     return [Left(**entry) for entry in _catalogue()["left"]]
 
 
 def studies() -> list[str]:
-    """The studies that the experiments name, each once, in their order."""
+    """Return the studies that the experiments name, each once, in their order."""
     return list(dict.fromkeys(one.study for one in experiments() if one.study))
 
 
 def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answer:
-    """What the study's run says of the experiment; `why_none`: why there is no run."""
+    """Return the result of the study's run for the experiment; `why_none`: the reason why there is no run."""
     if experiment.why:
         return Answer(experiment, words=f"none: {experiment.why}")
     if run is None:
@@ -129,9 +129,9 @@ def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answe
 
 
 def select(run: Run, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the run's results with these values; a `reference` that is not named is none.
+    """Return the rows of the run's results with these values; without a `reference` in `wanted`, those without one.
 
-    With `near_interval_ns`, those whose interval between packets is the nearest to it, by ratio.
+    With `near_interval_ns`, return those whose interval between packets is the nearest to it, by ratio.
     """
     criteria = {"reference": None, **wanted}
     near = criteria.pop("near_interval_ns", None)
@@ -148,7 +148,7 @@ def select(run: Run, wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _figure(experiment: Experiment, run: Run) -> tuple[Shown | None, str]:
-    """The figure, of the first row that fits; and the interval between packets, where theirs was another."""
+    """Return the figure from the first matching row; and the interval between packets, if the paper used another."""
     rows = select(run, experiment.ours) if experiment.ours else []
     if not rows:
         return None, ""

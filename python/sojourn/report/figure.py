@@ -1,7 +1,7 @@
-"""A figure once, drawn two ways: as specifications for the page, and as one specification for SVG and PDF.
+"""A figure in two forms: specifications for the page, and one specification for SVG and PDF.
 
-A figure is a row of panels. On the page each panel is as wide as its place; in files they stand side by side. It knows
-nothing of runs.
+A figure is a row of panels. On the page each panel fills its place; in files they are side by side. It does not know
+runs.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Panel:
     build: Build
 
     def page(self) -> dict[str, Any]:
-        """The Vega-Lite specification for the page."""
+        """Return the Vega-Lite specification for the page."""
         palette = Palette(for_page=True)
         return self._specification(palette, "container") | {"config": dress(palette)}
 
     def file(self) -> dict[str, Any]:
-        """The same for files, without its look."""
+        """Return the specification for files, without a configuration of its own."""
         return self._specification(Palette(for_page=False), FILE_WIDTH) | {"title": self.title}
 
     def _specification(self, palette: Palette, width: Width) -> dict[str, Any]:
-        """Tests validate the whole, so that writing a report need not validate the parts of each part."""
+        """Return the specification, not validated: tests validate the whole, and validating each part takes long."""
         with debug_mode(arg=False):
             spec: dict[str, Any] = self.build(palette, width).to_dict(validate=False)
         return spec
@@ -52,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: its panels, its caption, and the devices that its legend names."""
+    """A figure: its panels, its caption, and the devices that its legend names."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class Figure:
     def file(self) -> str:
         """The Vega-Lite specification for SVG and PDF, as JSON."""
         specs = [panel.file() for panel in self.panels]
-        # Data stand once, above the panels; so does the schema.
+        # Data are stored once, above the panels; so is the schema.
         shared: dict[str, Any] = {
             "$schema": specs[0]["$schema"],
             "datasets": {},
@@ -78,7 +78,7 @@ class Figure:
 
 
 def by_cell(rows: pl.DataFrame, build: BuildRows, *, independent: bool = False) -> tuple[Panel, ...]:
-    """Small multiples while the cells are few; beyond, one panel in which a cell is chosen.
+    """Return one panel for each cell while they are few; beyond, one panel with a choice of cells.
 
     `independent`: each cell has axes of its own, in files too.
     """
@@ -87,7 +87,7 @@ def by_cell(rows: pl.DataFrame, build: BuildRows, *, independent: bool = False) 
         return (Panel("", lambda palette, width: _chosen(rows, build, palette, (width, independent))),)
 
     def panel(cell: str) -> Panel:
-        # A third of the page's weight would be the cell's name, over and over.
+        # Repeating the cell's name in every row would be a third of the page's size.
         own = rows.filter(pl.col("cell") == cell).drop("cell")
         return Panel(cell, lambda palette, width: build(own, palette, width))
 
@@ -95,7 +95,7 @@ def by_cell(rows: pl.DataFrame, build: BuildRows, *, independent: bool = False) 
 
 
 def _chosen(rows: pl.DataFrame, build: BuildRows, palette: Palette, how: tuple[Width, bool]) -> Any:
-    """On the page one panel whose cell is chosen; in files all of them, side by side."""
+    """Draw one panel with a choice of cells on the page; in files all of them, side by side."""
     width, independent = how
     cells = rows["cell"].unique(maintain_order=True).to_list()
     if not palette.for_page:
@@ -108,7 +108,7 @@ def _chosen(rows: pl.DataFrame, build: BuildRows, palette: Palette, how: tuple[W
 
 
 def _only(chart: Any, test: str) -> Any:
-    """The chart with every layer that draws cells filtered."""
+    """Return the chart with a filter on every layer that has cells."""
     if isinstance(chart, alt.LayerChart):
         chart.layer = [_only(one, test) for one in chart.layer]
         return chart

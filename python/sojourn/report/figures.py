@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def specifications(figures: Iterable[Figure]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Every panel's specification for the page, by the id of its place."""
+    """Return every panel's specification for the page, by the id of its HTML element."""
     for figure in figures:
         for i, panel in enumerate(figure.panels):
             yield f"{figure.name}-{i}", panel.page()

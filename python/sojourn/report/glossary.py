@@ -16,7 +16,7 @@ from sojourn.report.shell import asset
 
 @cache
 def glossary() -> dict[str, str]:
-    """Each term with its meaning, in the order of the vocabulary."""
+    """Return each term with its meaning, in the order of the vocabulary."""
     return {str(term): str(meaning) for term, meaning in json.loads(asset("glossary.json")).items()}
 
 
@@ -24,11 +24,11 @@ LINKED = {
     "A/A control": "A/A control", "95 % CI": "95 % CI", "inter-departure time": "inter-departure time",
     "pacing error": "pacing error", "local drops": "local drops", "device under test": "device",
 }  # fmt: skip
-"""What is linked, and the term that it is: words that mean nothing else, for a round or a path may be anybody's."""
+"""The linked words, each with its term: only unambiguous ones, for "round" or "path" may mean something else."""
 
 
 def link(words: str) -> Markup:
-    """The words with the first use of each term linked to its meaning, which is its tooltip too."""
+    """Return the words with the first use of each term linked to its meaning, which is also its tooltip."""
     linked: set[str] = set()
 
     def to_term(found: re.Match[str]) -> str:
@@ -42,7 +42,7 @@ def link(words: str) -> Markup:
 
 
 def anchor(term: str) -> str:
-    """Where the term's meaning stands on the page."""
+    """Return the id of the term's meaning on the page."""
     return "term-" + re.sub(r"\W+", "-", term.lower())
 
 
@@ -61,5 +61,5 @@ SPELLED = {"md1": "M/D/1", "slope-is-sum-of-rates": "slope is the sum of 8/R"}
 
 
 def hypothesis_name(name: str) -> str:
-    """A hypothesis of a plan in words: "no-tick" is no tick, "md1" the queue M/D/1."""
+    """Return the name of a hypothesis in words: "no-tick" is no tick, "md1" the queue M/D/1."""
     return SPELLED.get(name) or name.replace("-", " ")

@@ -1,4 +1,4 @@
-"""What an instance of a link or a device is worth: the table of a bed's two links of a kind."""
+"""The variation between instances of a link or a device: the table of a bed's two links of one kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTE = (
 
 
 def instances(run: Run) -> Table:
-    """A row for each kind of which a bed has two; of one bed alone without a standard deviation."""
+    """One row for each kind of which a bed has two; a single bed gives no standard deviation."""
     spreads = {row["device"]: row for row in run.rows("between_instances", "sd").iter_rows(named=True)}
     apart = {row["device"]: row for row in run.rows("instance_difference", "pooled").iter_rows(named=True)}
     rows = [_entries(device, apart.get(device), spreads.get(device)) for device in {**apart, **spreads}]
@@ -51,6 +51,6 @@ def _entries(device: str, apart: dict[str, Any] | None, spread: dict[str, Any] |
 
 
 def _shown(row: dict[str, Any] | None) -> Shown | None:
-    """A row as it is shown: what is a share, in percent."""
+    """A row in display units; shares are in percent."""
     unit = "ratio" if row is not None and row["unit"] == "1" else "ns"
     return None if row is None else show(row["estimate"], row["ci_low"], row["ci_high"], unit)

@@ -1,6 +1,6 @@
-"""How every figure looks: type, axes, scales and colours of devices, as one Altair configuration and its scales.
+"""The look of every figure: type, axes, scales and colours of devices, as one Altair configuration and its scales.
 
-It draws nothing. The page's figures carry CSS variables for colours, so light, dark and print need no redrawing.
+It draws nothing. The page's figures use CSS variables for colours, so light, dark and print need no redrawing.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ def dress(palette: Palette) -> dict[str, Any]:
 
 
 def colour(devices: list[str], palette: Palette, legend: bool) -> alt.Color:
-    """Devices by their own colour."""
+    """Distinguish devices by colour."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[palette.device(name) for name in names])
     return alt.Color("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
 def dash(devices: list[str], legend: bool) -> alt.StrokeDash:
-    """Devices by their own dash pattern, for prints in grey."""
+    """Distinguish devices by dash pattern, for prints in grey."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[list(ink(name).dash) for name in names])
     return alt.StrokeDash("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
 
 
 def symbol(devices: list[str], legend: bool) -> alt.Shape:
-    """Devices by their own symbol."""
+    """Distinguish devices by symbol."""
     names = ordered(devices)
     scale = alt.Scale(domain=names, range=[ink(name).symbol for name in names])
     return alt.Shape("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
@@ -113,7 +113,7 @@ def exceedance(rarest: float) -> alt.Y:
 
 
 def time_scale(values: pl.Series) -> alt.Scale:
-    """A linear scale, or a logarithmic one where a few values would squeeze the rest into a line."""
+    """Return a linear scale, or a logarithmic one where a few values would squeeze the rest into a line."""
     low, middle, high = (float(values.quantile(share) or 0.0) for share in (0.0, 0.5, 1.0))
     if low > 0 and high > 3 * middle:
         return alt.Scale(type="log", nice=False, domain=[low * 0.95, high * 1.05])

@@ -1,7 +1,7 @@
-"""Numbers as a person reads them: value and interval, rounded by what the interval can carry, with their unit.
+"""Numbers for people: value and interval, rounded to what the interval supports, with their unit.
 
-Times are shown in µs whatever they were recorded in. Two significant digits of the interval's half-width decide the
-decimals; a number without an interval keeps four significant digits. It never computes a statistic.
+Times are shown in µs, whatever unit they were recorded in. Two significant digits of the interval's half-width
+determine the decimals; a number without an interval has four significant digits. No statistic is computed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from sojourn.units import nanoseconds
 
 MINUS = "\u2212"
 WHOLE_RATE = 1000.0
-"""Rates from here on are shown in whole frames, unless both ends of the interval are then the same."""
+"""Rates from this value on are shown in whole frames, unless both ends of the interval would then be the same."""
 
-NOTHING = "\u2013"  # what stands where there is no number
+NOTHING = "\u2013"  # shown where there is no number
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One value on its way to a person: already in its display unit, not yet rounded."""
+    """One value in its display unit, not yet rounded."""
 
     value: float | None
     low: float | None
@@ -42,12 +42,12 @@ class Shown:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The interval as a line beside the value; no line where it is not known."""
+        """The interval as a line beside the value; empty if there is none."""
         return () if self.interval == NOTHING else (f"95 % CI {self.interval}",)
 
     @property
     def decimals(self) -> int:
-        """Digits after the point that the interval can carry."""
+        """The number of decimals that the interval supports."""
         half = half_width(self.low, self.high)
         if half is None:
             return plain_decimals(self.value)
@@ -56,7 +56,7 @@ class Shown:
         return max(0, min(6, 1 - math.floor(math.log10(half))))
 
     def sentence(self, level: float = 0.95) -> str:
-        """Value, unit and interval in running text."""
+        """Return value, unit and interval for running text."""
         spaced = f"{self.text} {self.unit}".strip()
         return spaced if self.interval == NOTHING else f"{spaced} ({percent(level)} CI {self.interval})"
 
@@ -65,7 +65,7 @@ class Shown:
 
 
 def show(value: float | None, low: float | None, high: float | None, unit: str) -> Shown:
-    """Converts a recorded value to its display unit: ns to µs, ratios to %, bit/s to Mbit/s."""
+    """Convert a recorded value to its display unit: ns to µs, ratios to %, bit/s to Mbit/s."""
     factor, display = DISPLAY.get(unit, (1.0, unit))
     return Shown(_times(value, factor), _times(low, factor), _times(high, factor), display)
 
@@ -83,7 +83,7 @@ DISPLAY = {
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """A number with so many decimals, a true minus sign, and no negative zero."""
+    """Return a number with `decimals` decimals, a true minus sign, and no negative zero."""
     if value is None or not math.isfinite(value):
         return NOTHING
     text = f"{value:,.{decimals}f}".replace(",", "\u202f")
@@ -98,17 +98,17 @@ def count(value: float | None) -> str:
 
 
 def percent(level: float | None) -> str:
-    """A level as people write it: 95 %, 99.9 %."""
+    """Return a level in percent: 95 %, 99.9 %."""
     return NOTHING if level is None else f"{level * 100:.6g} %"
 
 
 def nominal(level: float | None) -> str:
-    """The level that was asked for, of an interval that has at least that: exact ones of few values lie above it."""
+    """Return the requested level of an interval; exact intervals of few values have a higher actual level."""
     return percent(max((one for one in (0.95, 0.99, 0.999) if level and one <= level + 1e-9), default=level))
 
 
 def duration(ns: float | None) -> str:
-    """A time in the largest unit that leaves it whole or short: 1 ms, 500 µs, 1 s."""
+    """Return a time in the largest of s, ms, µs and ns in which it is at least 1: 1 ms, 500 µs, 1 s."""
     if ns is None:
         return NOTHING
     for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
@@ -118,7 +118,7 @@ def duration(ns: float | None) -> str:
 
 
 def as_written(time: str | None) -> str:
-    """A time of a plan, such as "700ms", as a report writes it."""
+    """Return a time of a plan, such as "700ms", in the form of a report."""
     nanos = nanoseconds(time) if time else None
     return duration(None if nanos is None else float(nanos))
 
@@ -131,7 +131,7 @@ def half_width(low: float | None, high: float | None) -> float | None:
 
 
 def plain_decimals(value: float | None, digits: int = 4) -> int:
-    """Decimals that show so many significant digits of a number that has no interval; a whole number has none."""
+    """Return the decimals that show `digits` significant digits of a value without an interval; 0 if it is whole."""
     if value is None or not math.isfinite(value) or value == int(value):
         return 0
     return max(0, min(4, digits - 1 - math.floor(math.log10(abs(value)))))

@@ -1,6 +1,6 @@
-"""All published experiments on one page: each paper's tables and figures, what they say, and what our studies found.
+"""All published experiments on one page: each paper's tables and figures, their results, and those of our studies.
 
-It reads the folders of the studies' runs, one below another, and estimates nothing.
+It reads the run folders of the studies, all in one folder, and estimates nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_overview(folder: Path, failed: Mapping[str, str]) -> list[Answer]:
 
 
 def print_overview(answers: list[Answer], console: Console) -> None:
-    """The same in the terminal: a table for each paper."""
+    """Print the overview in the terminal: a table for each paper."""
     for name, paper in papers().items():
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=paper.title, title_justify="left")
         for title, ratio in (("published in", 2), ("what", 5), ("theirs", 4), ("ours", 5)):
@@ -60,14 +60,14 @@ def print_overview(answers: list[Answer], console: Console) -> None:
 
 
 def ours(one: Answer) -> str:
-    """Our figure with its interval, and what stands beside it."""
+    """Return our figure with its interval, its words and its verdict."""
     figure = [] if one.shown is None else [_sentence(one.shown)]
     doubt = [one.verdict] if one.verdict and one.verdict != "trusted" else []
     return "; ".join([*figure, *([one.words] if one.words else []), *doubt]) or NOTHING
 
 
 def _sentence(shown: Shown) -> str:
-    """A figure with its interval; of times, ms and s where µs would be thousands."""
+    """Return a figure with its interval; times in ms or s where µs would be thousands."""
     size = abs(shown.value or 0.0)
     if shown.unit == "µs" and size >= 1000:
         factor, unit = (1e-6, "s") if size >= 1e6 else (1e-3, "ms")
@@ -80,12 +80,12 @@ def _sentence(shown: Shown) -> str:
 
 
 def _finished(folder: Path) -> list[str]:
-    """The studies of which there is a run that was analysed."""
+    """Return the studies that have an analysed run in the folder."""
     return sorted(path.parent.parent.name for path in folder.glob("*/analysis/verdict.json"))
 
 
 def _plain(one: Answer) -> dict[str, Any]:
-    """An answer for machines: the value in the unit it is shown in."""
+    """Return an answer for JSON: the value is in its display unit."""
     found = one.experiment
     value = {} if one.shown is None else {
         "value": one.shown.value, "low": one.shown.low, "high": one.shown.high, "unit": one.shown.unit,

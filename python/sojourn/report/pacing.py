@@ -1,4 +1,4 @@
-"""How well senders kept their time: pacing errors, and achieved intervals against asked ones."""
+"""Pacing of senders: pacing errors, and achieved intervals against requested ones."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 DECADES = [10.0**power for power in range(-4, 7)]
 SPELLED = "datum.value == 0 ? '0' : format(datum.value, '~s')"
-NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures are stamped to the nanosecond
+NO_LESS_US = 0.001  # a logarithmic axis has no zero; departures have timestamps in ns
 
 
 def departures(run: Run) -> Figure | None:
-    """How late or early departures were, by device, or by tool and interval."""
+    """Draw the pacing errors, by device, or by tool and interval."""
     found = samples.pacing_errors(run)
     if found.is_empty() or float(found["us"].max()) <= NO_LESS_US:  # type: ignore[arg-type]
-        return None  # a simulation's departures are exact: there is nothing to draw
+        return None  # departures of a simulation are exact: there is nothing to draw
     drawn = found.with_columns(pl.col("us").clip(lower_bound=NO_LESS_US))
     rarest, names = samples.least(drawn, "exceedance"), ordered(drawn["device"].to_list())
 
@@ -41,7 +41,7 @@ def departures(run: Run) -> Figure | None:
 
 
 def intervals(run: Run) -> Figure | None:
-    """Achieved intervals against asked ones, by tool."""
+    """Draw achieved intervals against requested ones, by tool."""
     found = samples.achieved_intervals(run)
     if found.is_empty():
         return None
@@ -74,7 +74,7 @@ def intervals(run: Run) -> Figure | None:
 
 
 def _marked_axis(palette: Palette) -> alt.Axis:
-    """Whole decades, with the grid drawn dark at 1 µs and 10 µs."""
+    """Whole decades, with dark grid lines at 1 µs and 10 µs."""
     marked = "datum.value == 1 || datum.value == 10"
     hue = {"condition": {"test": marked, "value": palette.surface("muted")}, "value": palette.surface("grid")}
     return alt.Axis(values=[10.0**power for power in range(-3, 7)], gridColor=hue, format="~g")

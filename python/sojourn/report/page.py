@@ -1,7 +1,7 @@
-"""The page: one HTML file that carries its style, its figures and the script that draws them, and loads nothing.
+"""The page: one HTML file that contains its style, its figures and the script that draws them, and loads nothing.
 
-Its content policy allows two scripts, by their hashes, and no connection. It arranges what tables, figures and drawing
-made; it estimates nothing.
+Its content security policy allows two scripts, by their hashes, and no connection. It arranges tables, figures and the
+drawing; it estimates nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from sojourn.report.table import Table
 
 TAI_LESS_UTC_S = 37
-"""Since 2017; a leap second more would move no day but at midnight."""
+"""Constant since 2017; one more leap second would change the day of a run at midnight only."""
 
 APART = ("findings", "hypotheses")
-"""Tables that are files only: the page has them as lists."""
+"""Tables that are written as files only: the page shows them as lists."""
 
 SHOWN_APART = ("drawing", "stable", "moment", "objects", "bound")
-"""Of bed.json, what the page shows elsewhere or takes apart."""
+"""The keys of bed.json that the page shows elsewhere or splits up."""
 
 ONE_MINUTE = (
     "An interval holds for this machine at this time: it says how much the figure would change if the run were "
@@ -101,7 +101,7 @@ def page(
 
 
 def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """bed.json as groups of names and values; what the drawing already shows is left out."""
+    """Return bed.json as groups of names and values, without what the drawing shows."""
     known = {**bed, **bed.get("stable", {}), "at the moment of the run": bed.get("moment", {})}
     known |= {f"host {name}": facts for name, facts in known.pop("hosts", {}).items()}
     shown = {name: value for name, value in known.items() if name not in SHOWN_APART and value}
@@ -124,12 +124,12 @@ def _template() -> jinja2.Template:
 
 
 def bound(words: str) -> str:
-    """The words with each number tied to its unit, so that no line breaks between them."""
+    """Return the words with a no-break space between each number and its unit."""
     return re.sub(r"(\d) (%|µs|ns|ms|s|B|MHz)(?!\w)", "\\1\u00a0\\2", words)
 
 
 def _sentence(words: str) -> str:
-    """The words as a sentence: a capital at its beginning, a full stop at its end."""
+    """Return the words as a sentence, with a capital and a full stop."""
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
@@ -151,11 +151,11 @@ BEDS = {
     "sim": "simulated lines: no frame was sent",
     "ssh": "ports of real hosts",
 }
-"""What was measured between, by the bed's backend."""
+"""What the measurement is between, by the bed's backend."""
 
 
 def machine_of(run: Run) -> list[str]:
-    """The kernel and the processors that it was measured on, as far as the run says it; nothing of simulated lines."""
+    """Return kernel and processors of the measurement, as far as recorded; nothing for simulated links."""
     machine = run.bed.get("stable", {}).get("machine", {})
     kernel, cpu = machine.get("kernel", {}).get("release"), machine.get("cpu", {})
     said = [
@@ -166,14 +166,14 @@ def machine_of(run: Run) -> list[str]:
 
 
 def _day(run: Run) -> str:
-    """The day on which the run was begun (UTC), empty where its log does not say."""
+    """Return the day on which the run began (UTC); empty if its log does not have it."""
     begun = next((event for event in run.log if event.get("event") == "started"), {})
     tai = int(begun.get("tai_ns") or 0)
     return datetime.fromtimestamp(tai / 1e9 - TAI_LESS_UTC_S, UTC).date().isoformat() if tai else ""
 
 
 def _sojourn(run: Run) -> str:
-    """The version and commit that measured."""
+    """Return the version and commit that measured."""
     measured = run.bed.get("stable", {}).get("sojourn", {})
     commit = str(measured.get("commit") or "")[:12]
     return f"Sojourn {measured.get('version') or __version__}" + (f", commit {commit}" if commit else "")
@@ -226,12 +226,12 @@ def _plain(value: Any) -> str:
 
 
 def _spaced(name: str) -> str:
-    # A sysctl's or a path's own spelling stays; ours reads as words.
+    # Sysctls and paths keep their spelling; other names become words.
     return name if any(mark in name for mark in "./*:") else name.replace("_", " ")
 
 
 def measured_on(run: Run) -> str:
-    """What is cited of a run: its title, day, version with commit, and name."""
+    """Return the citation of a run: its title, day, version with commit, and name."""
     return f"“{run.title}”, measured on {_day(run) or 'an unknown day'} with {_sojourn(run)}, run {run.name}"
 
 

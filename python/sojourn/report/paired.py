@@ -1,4 +1,4 @@
-"""Paired differences: what each pair says of each device, and of the A/A control on the same scale."""
+"""Paired differences: every pair of each device, and of the A/A control on the same scale."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 ROW_HEIGHT = 30
 A_A = "a/a"
 FAR = 4.0
-"""Pairs that lie farther from the middle half of all pairs than so many times its width are not drawn."""
+"""Pairs farther from the interquartile range of all pairs than this many times its width are not drawn."""
 Range = tuple[float, float]
 
 
 def differences(run: Run) -> Figure | None:
-    """The devices' pairs, one panel per device and reference."""
+    """Draw the devices' pairs, one panel per device and reference."""
     pairs = samples.pairs(run)
     devices = pairs.filter(pl.col("device") != A_A) if pairs.height else pairs
     if devices.is_empty():
@@ -44,7 +44,7 @@ def differences(run: Run) -> Figure | None:
 
 
 def control(run: Run) -> Figure | None:
-    """The A/A control, on the scale of the devices and enlarged."""
+    """Draw the A/A control, on the scale of the devices and enlarged."""
     pairs = samples.pairs(run)
     own = pairs.filter(pl.col("device") == A_A) if pairs.height else pairs
     if own.is_empty():
@@ -114,7 +114,7 @@ def _mark(run: Run, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shared_range(run: Run, pairs: pl.DataFrame) -> Range:
-    """One range for all devices and the control: nearly every pair, every interval, and zero."""
+    """Return one range for all devices and the control: nearly every pair, every interval, and zero."""
     return _range(run.rows("device_latency", "mean"), run.rows("device_latency", "pooled"), pairs, 0.01)
 
 
@@ -124,12 +124,12 @@ def _own_range(run: Run, pairs: pl.DataFrame) -> Range:
 
 
 def _range(cells: pl.DataFrame, pooled: pl.DataFrame, pairs: pl.DataFrame, left_out: float) -> Range:
-    """Zero, every estimate and interval, and all pairs but a share at either end."""
+    """Return a range with zero, every estimate and interval, and all pairs but a share at either end."""
     columns = ("estimate", "ci_low", "ci_high")
     ends = [float(value) / 1e3 for rows in (cells, pooled) for key in columns for value in rows[key].drop_nulls()]
     shares = (left_out, 0.25, 0.75, 1 - left_out)
     least, first, third, most = (pairs["us"].quantile(share) or 0.0 for share in shares)
-    reach = FAR * (third - first)  # a few stalls would else fill the axis
+    reach = FAR * (third - first)  # otherwise a few stalls would fill the axis
     near = [max(least, first - reach), min(most, third + reach)]
     low, high = min(0.0, *ends, *near), max(0.0, *ends, *near)
     margin = (high - low) * 0.04 or 1.0

@@ -1,7 +1,7 @@
 """The colours of the report: each device keeps its own in every figure and table, in light and in dark.
 
-The hues are Okabe and Ito's, which people with colour-blindness can distinguish; each device has its own dash pattern
-and its own symbol, so that a print in grey still reads. The page draws with CSS variables, so that one figure serves
+The hues are Okabe and Ito's, which people with colour-blindness can distinguish. Each device also has its own dash
+pattern and symbol, so that a print in grey is readable. The page draws with CSS variables, so that one figure serves
 both schemes and the printer; files for papers are drawn with the light colours.
 """
 
@@ -14,11 +14,11 @@ from sojourn.devices import Ink
 
 INSIDE, OUTSIDE = "emulator's log", "from outside"
 A_A_PLACE = 30
-"""Of the control among the devices, in legends and tables."""
+"""The place of the A/A control among the devices, in legends and tables."""
 
 
 def device_inks(places: range) -> dict[str, Ink]:
-    """What device modes declare, in their order."""
+    """Return the inks that device modes declare, in their order."""
     modes = [mode for mode in devices.modes().values() if mode.place in places]
     plain = {mode.name: {"": mode.ink} | dict(mode.inks) for mode in modes}
     return {name + more: ink for name, inks in plain.items() for more, ink in inks.items() if ink}
@@ -28,10 +28,10 @@ INKS = {
     **device_inks(range(A_A_PLACE)),
     "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
     **device_inks(range(A_A_PLACE, 1_000_000)),
-    # Of an emulator's errors the source (its log, or the stream) has a colour in place of a device.
+    # In figures of an emulator's errors, the source (its log, or the stream) has a colour instead of a device.
     INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
     OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),
-    # Where the cost of a log is shown, its traffic, its place or its kind of packet stands in a device's place.
+    # In figures of the cost of a log, its traffic, its place or its kind of packet has a colour instead of a device.
     "1 flow": Ink("flow1", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "2 flows": Ink("flow2", "#008f68", "#35c69a", (8, 3), "triangle-up"),
     "5 flows": Ink("flow5", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
@@ -46,7 +46,7 @@ INKS = {
     "disabled": Ink("packet-disabled", "#5b6470", "#a3adba", (5, 3), "circle"),
     "placebo": Ink("packet-placebo", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
     "with a setting": Ink("slice-with", "#c84f00", "#ff9355", (6, 3), "diamond"),
-    # Where the log itself is judged, its setting or a packet's direction stands in a device's place.
+    # In figures of the log's accuracy, its setting or a packet's direction has a colour instead of a device.
     "without the log": Ink("log-off", "#5b6470", "#a3adba", (5, 3), "circle"),
     "without it again": Ink("log-again", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
     "with the log": Ink("log-on", "#0067a8", "#5fb3f2", (1, 0), "square"),
@@ -54,7 +54,7 @@ INKS = {
     "during a bulk transfer": Ink("read-bulk", "#c84f00", "#ff9355", (6, 3), "diamond"),
     "sent": Ink("way-out", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "received": Ink("way-in", "#c84f00", "#ff9355", (6, 3), "diamond"),
-    # Where senders are judged, a tool stands in a device's place.
+    # In figures of senders, a tool has a colour instead of a device.
     "probe": Ink("probe", "#0067a8", "#5fb3f2", (1, 0), "square"),
     "ping": Ink("ping", "#c84f00", "#ff9355", (6, 3), "diamond"),
 }
@@ -79,9 +79,9 @@ TRACES = {
     "loss": Ink("loss", "#b0568c", "#e8a5cb", (1, 0), "square"),
     "skipped": Ink("skipped", "#5b6470", "#a3adba", (1, 0), "square"),
 }
-"""What is drawn of a TCP connection over time: no device, but a line among others all the same."""
+"""The lines drawn of a TCP connection over time; none is a device."""
 SERIES = ("bridge", "bridge*2", "wire", "bridge*3", "bridge*4", "direct")
-"""Whose inks distinguish series, in this order."""
+"""The devices whose inks distinguish series, in this order."""
 SURFACES = {
     "ink": ("#1c2127", "#e7ebf0"),
     "muted": ("#5d6670", "#a0a9b4"),
@@ -93,18 +93,18 @@ ORDER = list(INKS)
 
 
 def ink(device: str) -> Ink:
-    """The device's ink; a device that the palette does not know gets one of three by its name, always the same."""
+    """Return the device's ink; an unknown device gets one of OTHERS, always the same one for the same name."""
     return INKS.get(device) or OTHERS[sum(device.encode()) % len(OTHERS)]
 
 
 def ordered(devices: list[str]) -> list[str]:
-    """Devices in the order in which every legend and table lists them."""
+    """Return the devices in the order of every legend and table."""
     return sorted(set(devices), key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
 @dataclass(frozen=True)
 class Palette:
-    """Resolves names to colours: as CSS variables for the page, as plain colours for files."""
+    """The colour of each name: CSS variables for the page, plain colours for files."""
 
     for_page: bool
 
@@ -113,23 +113,23 @@ class Palette:
         return f"var(--device-{ink(name).slug})" if self.for_page else ink(name).light
 
     def series(self, place: int) -> str:
-        """The colour of what stands beside others in one device's figure: nodes, receivers, loads."""
+        """Return the colour of a series in one device's figure: nodes, receivers, loads."""
         inks = [*(INKS[name] for name in SERIES), *OTHERS]
         one = inks[place % len(inks)]
         return f"var(--device-{one.slug})" if self.for_page else one.light
 
     def trace(self, name: str) -> str:
-        """The colour of a quantity of a connection."""
+        """Return the colour of a quantity of a connection."""
         one = TRACES[name]
         return f"var(--trace-{one.slug})" if self.for_page else one.light
 
     def surface(self, name: str) -> str:
-        """The colour of text, rules or paper."""
+        """Return the colour of text, rules or paper."""
         return f"var(--{name})" if self.for_page else SURFACES[name][0]
 
 
 def css_variables(scheme: int) -> str:
-    """The declarations of every colour, in the light scheme (0) or the dark one (1)."""
+    """Return the CSS declarations of every colour, in the light scheme (0) or the dark one (1)."""
     inks = [*INKS.values(), *OTHERS]
     devices = [f"--device-{one.slug}: {(one.light, one.dark)[scheme]};" for one in inks]
     traces = [f"--trace-{one.slug}: {(one.light, one.dark)[scheme]};" for one in TRACES.values()]

@@ -1,7 +1,7 @@
-"""A narrow table for a paper: one quantity of a run, the columns and the unit that were asked for, as LaTeX.
+"""A narrow table for a paper: one quantity of a run, with the requested columns and unit, as LaTeX.
 
-Always with the interval, its level and n: a column is added where it was not asked for. Rows that the columns do not
-tell apart are refused, and what all rows have in common stands in the caption. It computes nothing but the unit.
+The interval, its level and n are always included: a missing column is added. Rows that the columns do not distinguish
+are refused; what all rows have in common is in the caption. It computes nothing but the unit.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ UNITS = {
     "1": {"1": 1.0, "%": 100.0},
     "ratio": {"1": 1.0, "%": 100.0},
 }
-"""Of a unit of results those that can be asked for, each with its factor."""
+"""For each unit of results, the units that may be requested, each with its factor."""
 
 WRITTEN = {"us": "µs", "1": ""}
 OWN = ("estimate", "ci", "n", "level")
-"""Columns that are not a factor's."""
+"""Columns that are not factors."""
 
 NOT_FACTORS = {
     *OWN, "ci_low", "ci_high", "unit", "probes", "q_value", "clock", "source", "findings", "clock_bound_ns",
     "clock_error95_ns", "quantity", "cell", "rate_pps", "response_frame_bytes",
 }  # fmt: skip
 PREFERRED = {"mean": 0, "pooled": 1, "p50": 2, "rate": 3, "typical": 4, "ratio": 5}
-"""Which statistic a table has where none was asked for."""
+"""The preference among statistics where none is requested."""
 
 FIRST = ("device", "reference", "frame_bytes")
-"""Factors that a table has rather than others that distinguish the same."""
+"""The factors that are preferred as columns over others that distinguish the same rows."""
 
 NAMED = {
     "device": "Device", "reference": "Over", "frame_bytes": "Frame (B)", "icmp_bytes": "ICMP (B)",
@@ -56,7 +56,7 @@ ABBREVIATIONS = {word.lower(): word for word in ("RTT", "NDR", "PDR", "TCP", "UD
 
 @dataclass(frozen=True)
 class Asked:
-    """What a table should hold; empty: what the run leads with."""
+    """The requested content of a table; an empty field takes the run's default."""
 
     columns: tuple[str, ...] = ()
     units: str | None = None
@@ -65,12 +65,12 @@ class Asked:
 
 
 def paper_table(folder: RunFolder, asked: Asked) -> str:
-    """The table as LaTeX; raises RequestError where the run has no such figures."""
+    """Return the table as LaTeX; raises RequestError where the run has no such figures."""
     return table(Run.read(folder.path), asked).latex()
 
 
 def table(run: Run, asked: Asked) -> Table:
-    """The table of a run."""
+    """Return the table of a run."""
     quantity, columns = _quantity(run, asked)
     rows = _chosen([row for row in run.entries if row["quantity"] == quantity], asked.where)
     _refuse_unknown(columns, rows)
@@ -89,7 +89,7 @@ def table(run: Run, asked: Asked) -> Table:
 
 
 def _quantity(run: Run, asked: Asked) -> tuple[str, list[str]]:
-    """The quantity, and the columns with `estimate` where the quantity's name or `latency` was said for it."""
+    """Return the quantity, and the columns; its name, `value`, or `latency` where that fits, becomes `estimate`."""
     known = list(dict.fromkeys(row["quantity"] for row in run.entries))
     if not known:
         raise RequestError(f"{run.folder} has no figures")
@@ -105,13 +105,13 @@ def _quantity(run: Run, asked: Asked) -> tuple[str, list[str]]:
 
 
 def _leading(run: Run, known: Sequence[str]) -> str:
-    """The quantity of the first budget, which is of a headline figure; else the first in the results."""
+    """Return the default quantity: `device_latency` if the headline is one of pairs, else the first in the results."""
     pairs = run.verdict.get("pairs") or {}
     return "device_latency" if pairs.get("estimate") is not None and "device_latency" in known else known[0]
 
 
 def _chosen(rows: list[Row], where: Iterable[str]) -> list[Row]:
-    """The rows that have these values; of one statistic where none is asked for and several are there."""
+    """Return the rows with these values; where no statistic is requested, those of the most preferred one."""
     asked = list(where)
     for one in asked:
         name, is_pair, value = one.partition("=")
@@ -137,7 +137,7 @@ def _refuse_unknown(columns: Iterable[str], rows: Sequence[Row]) -> None:
 
 
 def _completed(columns: list[str], rows: Sequence[Row]) -> list[str]:
-    """The columns with what a figure is nothing without: itself, its interval where there is one, and n."""
+    """Return the columns, completed by the estimate, its interval if there is one, and n."""
     if not columns:
         columns = _distinguishing(rows)
     needed = ("estimate", *(["ci"] if any(map(_has_interval, rows)) else []), "n")
@@ -145,7 +145,7 @@ def _completed(columns: list[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _distinguishing(rows: Sequence[Row]) -> list[str]:
-    """The factors that distinguish the figures: the device, and each that splits what those before it do not."""
+    """Return the factors that distinguish the figures: the device, and each that splits what earlier ones do not."""
     names = sorted((name for name in rows[0] if name not in NOT_FACTORS), key=lambda one: one not in FIRST)
     chosen = ["device"]
     for name in names:
@@ -159,7 +159,7 @@ def _keys(rows: Sequence[Row], names: Sequence[str]) -> set[tuple[str, ...]]:
 
 
 def _refuse_alike(rows: Sequence[Row], factors: Sequence[str]) -> None:
-    """Two figures that a table does not tell apart are two that a reader confuses."""
+    """Raise RequestError for two rows that no factor among the columns distinguishes."""
     by_key: dict[tuple[str, ...], Row] = {}
     for row in rows:
         first = by_key.setdefault(tuple(_word(row.get(name)) for name in factors), row)
@@ -173,7 +173,7 @@ def _refuse_alike(rows: Sequence[Row], factors: Sequence[str]) -> None:
 
 
 def _shown(row: Row, units: str | None) -> Shown:
-    """A row's number in the unit asked for; by default as reports have it."""
+    """Return a row's number in the requested unit; by default in its display unit."""
     unit = str(row["unit"])
     if units is None:
         return show(row["estimate"], row["ci_low"], row["ci_high"], "ratio" if row["statistic"] == "ratio" else unit)
@@ -185,7 +185,7 @@ def _shown(row: Row, units: str | None) -> Shown:
 
 
 def _part(name: str, rows: Sequence[Row], shown: Sequence[Shown], level: Any) -> list[tuple[Column, list[Entry]]]:
-    """A column asked for: one of the table, or both ends of the interval."""
+    """Return a requested column with its entries; the interval has two, one for each end."""
     unit = shown[0].unit
     if name == "estimate":
         return [(Column(("estimate",), heading_of(str(rows[0]["quantity"])), unit), [number(one) for one in shown])]
@@ -203,7 +203,7 @@ def _part(name: str, rows: Sequence[Row], shown: Sequence[Shown], level: Any) ->
 
 
 def _end(shown: Shown, end: str) -> Entry:
-    """An end of an interval, rounded as its estimate."""
+    """Return one end of an interval, rounded as its estimate."""
     value = shown.low if end == "low" else shown.high
     if value is None:
         return Entry(("−∞" if end == "low" else "∞") if (shown.low, shown.high) != (None, None) else NOTHING)
@@ -224,7 +224,7 @@ def _factor(name: str, values: Sequence[Any]) -> tuple[Column, list[Entry]]:
 
 
 def _caption(run: Run, quantity: str, rows: Sequence[Row], factors: Sequence[str], level: Any) -> str:
-    """What the figures are of, what they have in common, what their intervals are, where they are from."""
+    """Return the caption: the quantity, what all figures have in common, the level of the intervals, the origin."""
     fixed = [name for name in rows[0] if name not in NOT_FACTORS and name not in factors]
     common = [_told(name, rows[0][name]) for name in fixed if _is_told(rows, name)]
     simulated = "Simulated, not measured: " if run.verdict.get("simulated") else ""
@@ -239,7 +239,7 @@ def _caption(run: Run, quantity: str, rows: Sequence[Row], factors: Sequence[str
 
 
 def _origin(run: Run) -> str:
-    """Day, version, machine, verdict."""
+    """Return day, version, machine and verdict of the run."""
     doubts = [one["name"].replace("_", " ") for one in run.findings("invalid", "doubtful")]
     said = f": {', '.join(dict.fromkeys(doubts))}" if doubts else ""
     machine = "".join(f", {one}" for one in machine_of(run))
@@ -247,7 +247,7 @@ def _origin(run: Run) -> str:
 
 
 def heading_of(quantity: str) -> str:
-    """A quantity or a factor as a heading says it."""
+    """Return the name of a quantity or a factor as a heading."""
     said = " ".join(ABBREVIATIONS.get(word, word) for word in quantity.split("_"))
     return said[:1].upper() + said[1:]
 
@@ -257,7 +257,7 @@ def _called(name: str) -> str:
 
 
 def _told(name: str, value: Any) -> str:
-    """A factor that all figures have, in the caption."""
+    """Return a factor that all figures have in common, for the caption."""
     if name == "sessions":
         return f"{value} beds"
     if name == "interval_ns":
@@ -274,7 +274,7 @@ _DIFFERS = object()
 
 
 def _common(rows: Sequence[Row], name: str) -> Any:
-    """The value that all rows have; _DIFFERS where they have several."""
+    """Return the value that all rows have; _DIFFERS if they have several."""
     first = rows[0].get(name)
     return first if all(row.get(name) == first for row in rows) else _DIFFERS
 
@@ -284,7 +284,7 @@ def _has_interval(row: Row) -> bool:
 
 
 def _word(value: Any) -> str:
-    """A value as a reader writes it."""
+    """Return a value as text for people."""
     if value is None:
         return NOTHING
     return f"{value:.6g}" if isinstance(value, float) else str(value)

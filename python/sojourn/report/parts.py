@@ -1,4 +1,4 @@
-"""What a method's report consists of: its tables, figures, key numbers, and how it was measured, in words."""
+"""What a method's report consists of: tables, figures, key numbers, and the description of the measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Key:
-    """A number that stands large under the verdict."""
+    """A number in large type under the verdict."""
 
     what: str
     value: str
@@ -35,8 +35,8 @@ class Parts:
     keys: Callable[[Run], list[Key]]
     words: Callable[[Run], list[str]]
     results: tuple[str, ...]
-    """Names of the tables that stand under "Results", before the figures."""
+    """The names of the tables under "Results", before the figures."""
     has_round_trips: bool = False
-    """Whether the terminal shows round trips, their lines and pacing, in place of the key numbers."""
+    """Whether the terminal shows round trips, their lines and pacing, instead of the key numbers."""
     published: Mapping[str, Layout] = field(default_factory=dict)
-    """The published tables that this method alone sets beside ours, by their names."""
+    """The published tables that only this method shows beside ours, by their names."""

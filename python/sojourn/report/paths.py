@@ -1,4 +1,4 @@
-"""What the paths of a run consist of, in words: the wire, and every path that a plan named by a label."""
+"""The paths of a run in words: the wire, and every path that the plan gave a label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIRE = (
 
 
 def path_words(run: Run) -> list[str]:
-    """A line about the wire, and one about the paths with a label; none where the run has neither."""
+    """Return a line about the wire, and one about the paths with a label; empty if the run has neither."""
     labelled = [one for one in run.devices if ":" in one]
     told = [f"{one} is {_what(run, one)}" for one in labelled]
     return [*([WIRE] if "wire" in run.devices else []), *([f"Of the paths, {'; '.join(told)}."] if told else [])]
@@ -30,7 +30,7 @@ def _what(run: Run, device: str) -> str:
 
 
 def _rates(run: Run, device: str) -> str:
-    """The rates of a path's links from A to B; empty where none has one."""
+    """Return the rates of a path's links from A to B; empty if none has one."""
     paths: list[dict[str, Any]] = run.bed.get("stable", {}).get("bed", {}).get("paths", [])
     links = next((one.get("rated") or [] for one in paths if one.get("path") == device), [])
     told = [f"{count(one['rate_bps'] / 1e6)} Mbit/s" if one and one.get("rate_bps") else "no rate" for one in links]

@@ -1,7 +1,7 @@
-"""A report as a PDF: its page printed by the Chromium that is installed. Fetches none, and loads nothing.
+"""Print a report's page as PDF with an installed Chromium. Downloads none; the page loads nothing.
 
-The page prints itself on A4, in the light scheme, with its figures drawn. Root lets another user print a copy: with all
-rights, a browser runs without its sandbox alone.
+The page prints itself on A4, in the light scheme, with its figures drawn. Root has another user print a copy, because
+as root a browser runs only without its sandbox.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sojourn.records.whole_file import write_whole
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE_SECONDS = 180
 DRAWN_MS = 60_000
-"""Of the page's own time, which passes as fast as the page computes: every figure is drawn within it."""
+"""In the page's virtual time, which passes as fast as the page computes: every figure is drawn within it."""
 MOST_BYTES = 1 << 30
 SHARED = "/tmp"
-"""Where another user can be given a folder, whatever root's own temporary folder is."""
+"""Where another user can be given a folder, whatever TMPDIR root has."""
 NOBODY = 65534
-"""User and group without rights, where nobody called root by sudo."""
+"""User and group without rights, used if nobody called root by sudo."""
 
 
 def print_pdf(page: Path) -> Path:
@@ -45,7 +45,7 @@ def print_pdf(page: Path) -> Path:
 
 
 def _printed_as(user: Caller, browser: str, page: Path, scratch: Path) -> bytes:
-    """A copy of the page, printed by a user who may read it, in a folder of that user."""
+    """Return a PDF of a copy of the page, printed by another user in a folder of that user."""
     copy, pdf = scratch / "index.html", scratch / "report.pdf"
     shutil.copyfile(page, copy)
     command = [browser, *options(str(scratch), copy, pdf)]
@@ -58,7 +58,7 @@ def _printed_as(user: Caller, browser: str, page: Path, scratch: Path) -> bytes:
         except MachineError:
             if pdf.exists() or user.uid == 0:
                 raise
-            # Kernels and containers may refuse plain users the namespaces that a sandbox is made of.
+            # Kernels and containers may refuse the namespaces of a sandbox to unprivileged users.
             _print([*user.command(command), "--no-sandbox"], pdf, environment)
     else:
         _print([*command, "--no-sandbox"], pdf)
@@ -66,7 +66,7 @@ def _printed_as(user: Caller, browser: str, page: Path, scratch: Path) -> bytes:
 
 
 def _can_become(user: Caller) -> bool:
-    """Whether programs can run as this user here: some containers have root alone."""
+    """Return whether programs can run as this user: some containers have only root."""
     try:
         return subprocess.run(user.command(["true"]), capture_output=True, check=False).returncode == 0
     except OSError:
@@ -74,7 +74,7 @@ def _can_become(user: Caller) -> bool:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a user left there may be a link to a file of root's, or no file."""
+    """Read a file that another user wrote; a link (perhaps to a file of root's) or a special file is refused."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
@@ -97,7 +97,7 @@ def _print(command: list[str], pdf: Path, environment: dict[str, str] | None = N
 
 
 def options(profile: str, page: Path, pdf: Path) -> list[str]:
-    """How Chromium prints and does nothing else."""
+    """Return the options with which Chromium prints and does nothing else."""
     quiet = ["--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
     printing = ["--no-pdf-header-footer", f"--virtual-time-budget={DRAWN_MS}", f"--user-data-dir={profile}"]
     return [*quiet, *printing, f"--print-to-pdf={pdf.resolve()}", page.resolve().as_uri()]

@@ -1,4 +1,4 @@
-"""The table of departures that were to be a Poisson process: how many trials fail the test, and whether by chance."""
+"""The table of departures with a Poisson schedule: how many trials fail the test, and whether chance explains it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The papers' tables beside ours: their rows as printed, and next to them what this run measured, in their layout.
+"""The papers' tables beside ours: their rows as printed, and the results of this run, in their layout.
 
-Shapes are to be compared (signs, ratios, what depends on what), never absolute times: the machines are decades apart.
-It matches cells by size and interval and says which of ours stands beside which of theirs; it scales nothing.
+Compare shapes (signs, ratios, dependences), never absolute times: the machines are decades apart. Cells are matched by
+size and interval, and the table names the cell of ours beside each of theirs; nothing is scaled.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Published:
-    """What stands beside the published tables that a plan names."""
+    """The comparisons with the published tables that a plan names."""
 
     tables: list[Table]
-    """The shapes, then every published table that we know how to set beside ours."""
+    """The shapes, then every published table that has a layout and figures of this run."""
     unmatched: list[str]
-    """The titles of those that nothing of ours stands beside; the name where we know no layout."""
+    """The titles of those without a figure of this run; the name where there is no layout."""
 
 
 def published_tables(run: Run) -> Published:
-    """Every published table that the plan names, beside this run or among the unmatched."""
+    """Return every published table that the plan names: compared with this run, or unmatched."""
     layouts, ratios = layouts_of(run), shapes(run)
     tables, unmatched = [ratios] if ratios.rows else [], []
     for name in run.published():
@@ -58,7 +58,7 @@ def published_tables(run: Run) -> Published:
 
 
 def has_ours(table: Table) -> bool:
-    """Whether a figure of this run stands in the table: in a column of ours, or in a row of ours."""
+    """Return whether a figure of this run is in the table: in a column of ours, or in a row of ours."""
     ours = [place for place, column in enumerate(table.columns) if column.numeric and column.keys[0].startswith("our_")]
     if not ours:
         return any(row[0].text.startswith("ours") for row in table.rows)
@@ -66,12 +66,12 @@ def has_ours(table: Table) -> bool:
 
 
 def layouts_of(run: Run) -> Mapping[str, Layout]:
-    """Every published table that can stand beside a run of this method: those of any method, and the method's own."""
+    """Return the layouts of every published table for this run: the general ones and those of its method."""
     return {**LAYOUTS, **parts_of(run).published}
 
 
 def read_published(name: str) -> list[Row]:
-    """The rows of a published table, as printed."""
+    """Return the rows of a published table, as printed."""
     source = resources.files("sojourn.report").joinpath("published", f"{name}.csv")
     with source.open(encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if any(row.values())]
@@ -105,7 +105,7 @@ SAME = "\u2033"
 
 
 def _again(entry: Entry) -> Entry:
-    """An entry of ours that a row above has already; files have its value all the same."""
+    """Return an entry that repeats the one in the row above; files still have its value."""
     return entry if entry.text == NOTHING else Entry(SAME, entry.values)
 
 
@@ -132,7 +132,7 @@ def _ping_row(run: Run, row: Row, keys: list[str], seen: set[tuple[str | None, i
 
 
 def _quantile_table(run: Run, name: str) -> Table:
-    """bridge-2003: the round trip below which 90 % and 99 % lie."""
+    """bridge-2003: the round-trip time below which 90 % and 99 % of the samples are."""
     columns = (
         Column(("theirs",), "Condition", numeric=False, group="Published"),
         Column(("bytes",), "Size", "B", group="Published"),
@@ -156,7 +156,7 @@ def _quantile_table(run: Run, name: str) -> Table:
 
 @dataclass(frozen=True)
 class Fit:
-    """Which line of ours stands beside one of the paper's."""
+    """The line of ours that is compared with one of the paper's."""
 
     device: str
     reference: str | None
@@ -200,7 +200,7 @@ def _fit_table(run: Run, name: str) -> Table:
 
 
 def _flood_table(run: Run, name: str) -> Table:
-    """bridge-2003 table 2: the pace of a flood ping."""
+    """bridge-2003 table 2: the rate of a flood ping."""
     columns = (
         Column(("bytes",), "Size", "B", group="Published"),
         Column(("published_mean_us",), "Mean interval", "µs", group="Published"),
@@ -239,7 +239,7 @@ def _only(rows: pl.DataFrame) -> Shown:
 
 
 def _interval_table(run: Run, name: str) -> Table:
-    """ethernet-tests-2000 table 4.1: the least time between frames, calculated and measured."""
+    """ethernet-tests-2000 table 4.1: the minimum time between frames, calculated and measured."""
     columns = (
         Column(("frame_data_bytes",), "User data", "B"),
         Column(("published_calculated_us",), "calculated", "µs", group="Published"),
@@ -274,7 +274,7 @@ def _interval_table(run: Run, name: str) -> Table:
 
 
 def _least(rows: pl.DataFrame, device: str, schedule: str) -> Shown:
-    """Where queues are still bounded; of a flood, which is regular once a link has served it, what came through."""
+    """Return the shortest interval with a stable queue; of a regular schedule without one, the received flood's."""
     shortest = _of(rows, device, "sustained", schedule)
     return _of(rows, device, "saturated", "flood") if shortest.value is None and schedule == "regular" else shortest
 
@@ -288,7 +288,7 @@ def _of(rows: pl.DataFrame, device: str, statistic: str, schedule: str) -> Shown
 
 
 def _fan_in_table(run: Run, name: str) -> Table:
-    """ethernet-tests-2000 table 4.2: what several senders together get through."""
+    """ethernet-tests-2000 table 4.2: the throughput of several senders together."""
     columns = (
         Column(("frame_data_bytes",), "User data", "B"),
         Column(("sources",), "Senders"),
@@ -315,7 +315,7 @@ def _fan_in_table(run: Run, name: str) -> Table:
 
 
 def _flood(run: Run, payload: int, senders: int) -> dict[str, Any] | None:
-    """Our flood of so many senders of this size: through a device where there is one, else on the direct link."""
+    """Return our flood of this size with this many senders: through a device if there is one, else the direct link."""
     rows = run.rows("user_bps").filter(pl.col("statistic").is_in(["mean", "at_least"]))
     rows = rows.filter(
         (pl.col("payload_bytes") == payload) & (pl.col("senders") == senders) & (pl.col("schedule") == "flood")
@@ -325,7 +325,7 @@ def _flood(run: Run, payload: int, senders: int) -> dict[str, Any] | None:
 
 
 def _mbytes(row: dict[str, Any] | None) -> tuple[Entry, Entry]:
-    """Bits a second as the paper's megabytes, a tester's limit as such."""
+    """Return bits per second as the paper's megabytes; a limit of the tester is marked as one."""
     if row is None:
         return Entry(NOTHING, (None, None)), Entry(NOTHING, (None, None))
     value, low, high = (None if row[key] is None else row[key] / 8e6 for key in ("estimate", "ci_low", "ci_high"))
@@ -336,7 +336,7 @@ def _mbytes(row: dict[str, Any] | None) -> tuple[Entry, Entry]:
 
 
 def _over(ours: dict[str, Any] | None, alone: dict[str, Any] | None) -> Entry:
-    """A ratio of two rates, but for limits of the tester."""
+    """Return the ratio of two rates; none if one is a limit of the tester."""
     known = [row["estimate"] for row in (ours, alone) if row and row["statistic"] == "mean" and row["estimate"]]
     return Entry(f"{known[0] / known[1]:.2f}", (known[0] / known[1],)) if len(known) == 2 else Entry(NOTHING)
 
@@ -358,7 +358,7 @@ def _spacing_table(run: Run, name: str) -> Table:
     rows = []
     for row in read_published(name):
         theirs = [printed(row[key]) for key in row]
-        # The paper's largest frame carries 1500 bytes; raw answers carry 1472 at most where UDP's must fit too.
+        # The paper's largest frame carries 1500 bytes; our answers carry at most 1472, so that UDP's fit too.
         near = min(sizes, key=lambda size: abs(size - int(row["frame_bytes"])), default=None)
         mine = spaced.filter(pl.col("payload_bytes").eq_missing(near) & (pl.col("device") != "direct"))
         for receivers in sorted(mine["receivers"].drop_nulls().unique().to_list()) or [None]:
@@ -436,7 +436,7 @@ def _condition(row: Row) -> str:
 
 
 def _device(run: Run, condition: str) -> str | None:
-    """Which of our paths a paper's condition is: dummynet's delay of 0 is ours, of a run that has such a path."""
+    """Return our path for a paper's condition; for dummynet this is emulate:zero, if the run has it."""
     lowered = condition.lower()
     if "dummynet" in lowered:
         return next((one for one in run.devices if one == "emulate:zero"), None)
@@ -444,7 +444,7 @@ def _device(run: Run, condition: str) -> str | None:
 
 
 def _nearest(run: Run, size: int, interval_ns: float) -> Cell | None:
-    """Our cell of the same size whose interval is nearest (by ratio) to theirs."""
+    """Return our cell of the same size whose interval is nearest (by ratio) to theirs."""
     same = [cell for cell in run.cells if cell.size_bytes == size and cell.interval_ns]
     return min(same, key=lambda cell: abs((cell.interval_ns or 1) / interval_ns - 1), default=None)
 

@@ -1,6 +1,6 @@
-"""What the report knows of a run: results, verdict, plan, bed, log and samples, read once from the run folder.
+"""The content of a run folder for the report: results, verdict, plan, bed, log and samples, read once.
 
-Absent parts stay absent: a run without samples still makes a page. It never looks into records/ and computes nothing.
+Missing parts stay missing: a run without samples still makes a page. It does not read records/ and computes nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ STREAM_FACTORS = [
     "kind", "engine", "to", "frame_bytes", "senders", "receivers", "load_via", "load", "pipe", "schedule",
     "rate_share", "interval_ns",
 ]  # fmt: skip
-"""What cells of streams vary in, in the order in which their names say it."""
+"""The factors that cells of streams may vary in, in the order in which their names list them."""
 CELL_FACTORS = [
     "probe", "engine", "kind", "to", "icmp_bytes", "payload_bytes", "response_payload_bytes", "frame_bytes", "senders",
     "receivers", "load", "load_via", "pipe", "schedule", "rate_share", "rate_pps", "interval_ns",
 ]  # fmt: skip
-"""What a table's file says of a cell, a column each."""
+"""The factors of a cell that a table's CSV file has, one column each."""
 SEVERITIES = {"invalid": 0, "doubtful": 1, "note": 2}
 
 
@@ -50,16 +50,16 @@ class Cell:
     interval_ns: int | None
     factors: dict[str, Any] = field(default_factory=dict)
     varied: tuple[str, ...] = ()
-    """Which of a stream's factors differ between cells."""
+    """The factors of a stream that differ between cells."""
 
     def without(self, names: Iterable[str]) -> str:
-        """The name without what these factors say; empty where nothing is left to say."""
+        """Return the cell's name without these factors; empty if nothing is left."""
         return _stream_label(self.factors, [name for name in self.varied if name not in names])
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read."""
+    """The content of a run folder."""
 
     folder: Path
     results: pl.DataFrame
@@ -70,7 +70,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """Reads a run folder; raises RequestError where there is nothing to report on."""
+        """Read a run folder; raises RequestError where there is nothing to report on."""
         for name in ("results.json", "verdict.json"):
             _require(folder / "analysis" / name)
         rows = read_results(folder / "analysis" / "results.json")
@@ -83,7 +83,7 @@ class Run:
         return cls(folder, _frame(rows), verdict, plan, plan_text, read_bed(folder / "bed.json"))
 
     def rows(self, quantity: str, statistic: str | None = None, **factors: str | None) -> pl.DataFrame:
-        """The result rows of one quantity, narrowed by statistic and factors (None means: is null)."""
+        """Return the result rows of one quantity with this statistic and these factors (None means null)."""
         found = self._by_quantity.get(quantity)
         if found is None:
             return self._nothing
@@ -96,7 +96,7 @@ class Run:
     def row(
         self, quantity: str, statistic: str, cell: int | None, device: str, **factors: str | int | None
     ) -> dict[str, Any] | None:
-        """The first result row of a quantity, statistic, cell and device with these factors; None where none is."""
+        """Return the first result row of this quantity, statistic, cell, device and factors; None if there is none."""
         at = self._by_place.get((quantity, statistic, cell, device), ())
         return next((row for row in at if all(row[name] == wanted for name, wanted in factors.items())), None)
 
@@ -111,7 +111,7 @@ class Run:
 
     @cached_property
     def _by_place(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-        """The result rows by quantity, statistic, cell and device: tables ask for hundreds of single ones."""
+        """The result rows by quantity, statistic, cell and device; tables look up hundreds of single rows."""
         at: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in self.results.iter_rows(named=True):
             at.setdefault(tuple(row[key] for key in ("quantity", "statistic", "cell", "device")), []).append(row)
@@ -119,7 +119,7 @@ class Run:
 
     @cached_property
     def factors(self) -> dict[str, dict[int, set[Any]]]:
-        """What is known of each cell, factor by factor; a factor that no cell has is left out."""
+        """The known values of each cell, factor by factor; a factor that no cell has is left out."""
         of_cells = self.results.drop_nulls("cell")
         known = of_cells.group_by("cell").agg(pl.col(CELL_FACTORS).drop_nulls().unique())
         return {
@@ -130,17 +130,17 @@ class Run:
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """The result rows with every key that a method gives its own, in the order of the results."""
+        """The result rows in the order of the results, with every key, those of single methods included."""
         return read_results(self.folder / "analysis" / "results.json")
 
     def samples(self, name: str) -> pl.DataFrame | None:
-        """One file of analysis/samples, or None where the analysis left none."""
+        """Return one table of analysis/samples; None if the analysis wrote none."""
         path = self.folder / "analysis" / "samples" / f"{name}.parquet"
         return read_parquet(path) if path.is_file() else None
 
     @property
     def sessions(self) -> int:
-        """How many beds the plan asks for."""
+        """The number of beds that the plan requests."""
         return int(self.plan.get("bed", {}).get("sessions", 1))
 
     @cached_property
@@ -150,7 +150,7 @@ class Run:
 
     @cached_property
     def size_column(self) -> str:
-        """The meaning of size that the plan asked in."""
+        """The kind of size that the plan gives: ICMP, payload or frame bytes."""
         section = self.plan.get("stream" if self.by_stream else "probe", {})
         asked = [key for key in ("icmp_bytes", "payload_bytes", "frame_bytes") if key in section]
         usable = [key for key in asked if self.results[key].drop_nulls().len()]
@@ -158,10 +158,10 @@ class Run:
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells that were measured, in the order probe, schedule, size, interval; streams in their factors'."""
+        """The measured cells, in the order probe, schedule, size, interval; streams in the order of their factors."""
         factors = STREAM_FACTORS if self.by_stream else FACTORS
         first = self.results.drop_nulls("cell").unique("cell", keep="first", maintain_order=True)
-        # Pipes come in the order of the plan: their words do not sort ("loss 15%" before "loss 2%").
+        # Pipes are in the order of the plan: their text does not sort ("loss 15%" before "loss 2%").
         asked = pl.col("cell").min().over("pipe")
         unique = first.sort([asked if one == "pipe" else pl.col(one) for one in factors], nulls_last=True)
         varied = [column for column in factors if unique[column].n_unique() > 1]
@@ -173,17 +173,17 @@ class Run:
         return self._cell_by_number.get(row["cell"])
 
     def labels(self, *without: str) -> dict[int, str]:
-        """Every cell's name without what these factors say, for the panels of a figure that has them on its axes."""
+        """Return every cell's name without these factors, for a figure that has them on its axes."""
         return {cell.number: cell.without(without) if without else cell.short for cell in self.cells}
 
     @property
     def method(self) -> str:
-        """How the study went about it: "pairs", "one-way", ..."""
+        """The method of the study: "pairs", "one-way", ..."""
         return str(self.plan.get("study", {}).get("method") or DEFAULT)
 
     @cached_property
     def by_tool(self) -> bool:
-        """Whether senders were judged: then a row's probe is the tool, and there are no cells."""
+        """Whether senders were measured: then a row's probe is the tool, and there are no cells."""
         return bool((self.results["quantity"] == "departure_rate").any())
 
     @property
@@ -193,15 +193,15 @@ class Run:
 
     @cached_property
     def log(self) -> list[dict[str, Any]]:
-        """What happened, event by event."""
+        """The events of the run, in order."""
         return read_log(self.folder / "log.jsonl")
 
     def published(self) -> list[str]:
-        """The published tables that the plan sets beside ours."""
+        """The published tables that the plan compares with the results."""
         return list(self.plan.get("study", {}).get("published", []))
 
     def findings(self, *severities: str) -> list[dict[str, Any]]:
-        """The findings of these severities (of all, when none is named), the gravest first."""
+        """Return the findings of these severities (of all, if none is named), the most severe first."""
         found = [one for one in self.verdict.get("findings", []) if not severities or one["severity"] in severities]
         return sorted(found, key=lambda one: SEVERITIES.get(one["severity"], 3))
 
@@ -244,7 +244,7 @@ class Run:
 
 
 def every(schedule: str | None, interval_ns: int | None) -> str:
-    """A schedule in words: 'every 1 ms', 'Poisson 1 ms', 'closed loop'."""
+    """Return a schedule in words: 'every 1 ms', 'Poisson 1 ms', 'closed loop'."""
     if schedule == "closed-loop" or interval_ns is None:
         return "closed loop"
     if interval_ns == 0:
@@ -253,7 +253,7 @@ def every(schedule: str | None, interval_ns: int | None) -> str:
 
 
 def _stream_label(factors: dict[str, Any], shown: Iterable[str]) -> str:
-    """A cell of streams in words, of these factors: '64 B, Poisson 10 µs, 3 senders'."""
+    """Return the name of a cell of streams from these factors: '64 B, Poisson 10 µs, 3 senders'."""
     said = set(shown)
     parts = [
         (factors["kind"], "kind" in said),
@@ -285,7 +285,7 @@ def _load(load: float | None, via: str | None, said: set[str]) -> str:
 
 
 def _pace(factors: dict[str, Any], said: set[str]) -> str:
-    """How often a stream sends; only the kind of schedule where its interval stands elsewhere."""
+    """Return the pace of a stream in words; only the kind of schedule if its interval is shown elsewhere."""
     schedule, share = factors["schedule"], factors["rate_share"]
     if schedule == "flood":
         return "flood"

@@ -1,4 +1,4 @@
-"""What the figures draw, taken from analysis/samples and given the report's own column names (µs, cell labels).
+"""The samples that figures draw, from analysis/samples, with the report's own column names (µs, cell labels).
 
 The only file that knows the samples' columns. It filters and thins; it computes no statistic.
 """
@@ -10,7 +10,7 @@ import polars as pl
 from sojourn.report.run import Run, every
 
 MOST_POINTS = 3500
-"""Points of a scatter: more would make the page heavy and the PDF heavier, and the eye sees no more."""
+"""The most points of a scatter plot: more would enlarge page and PDF without visible gain."""
 
 
 def quantiles(run: Run) -> pl.DataFrame:
@@ -19,21 +19,21 @@ def quantiles(run: Run) -> pl.DataFrame:
 
 
 def timeline(run: Run, most: int = MOST_POINTS) -> pl.DataFrame:
-    """Thinned round trips over time: cell, device, s, rtt."""
+    """Return thinned round trips over time: cell, device, s, rtt."""
     found = _of_cells(run, "timeline", "device", pl.col("elapsed_s").round(3).alias("s"), _us("rtt_ns", "rtt", 2))
     return _thinned(found, most)
 
 
 def pairs(run: Run) -> pl.DataFrame:
-    """One row per pair: cell, device, reference, us."""
+    """Return one row per pair: cell, device, reference, us."""
     return _of_cells(run, "pairs", "device", "reference", _us("latency_ns", "us", 4))
 
 
 def bands(run: Run) -> pl.DataFrame:
-    """The fitted line with its band: device, reference, probe, frame, us, low, high.
+    """Return the fitted line with its band: device, reference, probe, frame, us, low, high.
 
-    The line is drawn from the a and b that the tables give; the sample's own height at each size is a median of its
-    own, which need not lie on one line.
+    The line is drawn from the a and b of the tables; the values in the sample are medians at each size, which need not
+    lie on one line.
     """
     found = _against_size(run, "lines")
     if found.is_empty():
@@ -49,12 +49,12 @@ def bands(run: Run) -> pl.DataFrame:
 
 
 def points(run: Run) -> pl.DataFrame:
-    """What was measured at each size: device, reference, probe, frame, us, low, high."""
+    """Return the measured value at each size: device, reference, probe, frame, us, low, high."""
     return _against_size(run, "sizes")
 
 
 def pacing_errors(run: Run) -> pl.DataFrame:
-    """Quantiles of the pacing error: cell ("" where all are together), device or tool, exceedance (= 1 − p), us."""
+    """Return quantiles of the pacing error: cell ("" for all together), device or tool, exceedance (= 1 − p), us."""
     found = run.samples("pacing_errors")
     if found is None or found.is_empty():
         return pl.DataFrame()
@@ -85,7 +85,7 @@ def least(frame: pl.DataFrame, column: str) -> float:
 
 
 def _of_cells(run: Run, name: str, *columns: str | pl.Expr) -> pl.DataFrame:
-    """A sample of cells with the cells' names, in their order."""
+    """Return a sample of cells with the cells' names, in the order of the cells."""
     found = run.samples(name)
     if found is None or found.is_empty() or not run.cells:
         return pl.DataFrame()
@@ -117,7 +117,7 @@ def _rounded(column: str) -> pl.Expr:
 
 
 def _thinned(frame: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Every k-th row and the slowest hundredth, in their order."""
+    """Return about every k-th row and the slowest rows, `most` at most, in their order."""
     if frame.height <= most:
         return frame
     numbered = frame.with_row_index("row")

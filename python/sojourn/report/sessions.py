@@ -1,4 +1,4 @@
-"""Session by session: what each path's round trips were, and what the machine did meanwhile."""
+"""The sessions one by one: the round-trip times of each path, and the state of the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def session_paths(run: Run) -> Table:
-    """Each path's median round trip and shares of modes in every session; of a run that has several."""
+    """Each path's median round trip and its shares of modes in every session; only for a run of several."""
     found = run.samples("session_paths")
     several = found is not None and found["session"].n_unique() > 1
     most = int(found["mode"].max()) if found is not None and several else 1  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def session_paths(run: Run) -> Table:
 
 
 def session_machine(run: Run) -> Table:
-    """What the machine did in every session."""
+    """The machine's state and activity in every session."""
     found = run.samples("session_machine")
     rows = [] if found is None else list(found.iter_rows(named=True))
     counted = any(row["cycles"] is not None for row in rows)
@@ -107,7 +107,7 @@ def _path_rows(run: Run, found: pl.DataFrame, most: int) -> list[tuple[Entry, ..
 
 
 def _share(row: dict[str, Any] | None) -> Entry:
-    """Which part is in a mode, and where that is."""
+    """Return the share of probes in a mode, and the mode's location."""
     if row is None:
         return Entry(NOTHING)
     return Entry(f"{100 * row['share']:.1f}", (100 * row["share"], row["mode_ns"] / 1e3))
@@ -122,7 +122,7 @@ def _rate(count: int | None, seconds: float | None) -> Entry:
 
 
 def _with_prefix(value: int | None) -> Entry:
-    """A large count with three digits and its power of ten: 12.3e9."""
+    """Return a large count with three digits and an exponent that is a multiple of 3: 12.3e9."""
     if value is None:
         return Entry(NOTHING)
     power = max(0, (len(str(value)) - 1) // 3 * 3)

@@ -1,4 +1,4 @@
-"""The table of settings: of each value that a run set what was before, what was asked, and what became of it."""
+"""The table of settings: every value that a run set, with the value before, requested, in force and restored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTE = (
 
 
 def settings(run: Run) -> Table:
-    """A row for each value; sessions in which it fared alike are one row."""
+    """One row for each value; sessions with the same course are one row."""
     counted: dict[tuple[str | None, ...], int] = {}
     for row in settings_of(run.log):
         key = _words(row)

@@ -1,7 +1,7 @@
-"""What can be compared with papers of other decades: ratios within each machine, theirs and ours.
+"""Ratios that can be compared with papers of other decades: each is within one machine, theirs or ours.
 
-A ratio of ours has bounds that its two intervals allow together, which is wider than a 95 % interval of the ratio and
-needs no further estimate. A shape that this run cannot show is left out.
+A ratio of ours has the bounds that its two intervals allow together. They are wider than a 95 % interval of the ratio
+and need no further estimate. A ratio that this run cannot show is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOW_NS, FAST_NS = 20_000_000, 2_000_000
 
 @dataclass(frozen=True)
 class Shape:
-    """A ratio that does not depend on how fast a machine is."""
+    """A ratio that does not depend on the speed of the machine."""
 
     words: str
     source: str
@@ -37,7 +37,7 @@ class Shape:
 
 
 def shapes(run: Run) -> Table:
-    """Every shape of the published tables that the plan names, where this run can show it."""
+    """Every ratio of the published tables that the plan names, if this run can show it."""
     columns = (
         Column(("shape",), "Shape", numeric=False),
         Column(("source",), "Published in", numeric=False),
@@ -91,7 +91,7 @@ def _cascade_ratio(quantity: str) -> Callable[[Run], tuple[Result, Result]]:
 
 
 def _cell(run: Run, size: int, pace_ns: int | None) -> Cell | None:
-    """Our cell of this size at this pace; where the pace is free, the fastest."""
+    """Return our cell of this size and interval; without an interval, the fastest of this size."""
     same: Iterator[Cell] = (
         cell for cell in run.cells if cell.size_bytes == size and pace_ns in (None, cell.interval_ns)
     )
@@ -107,7 +107,7 @@ def _first(rows: pl.DataFrame) -> Result:
 
 
 def ratio(over: Result, under: Result) -> Shown | None:
-    """One row's estimate over another's, with the bounds that both intervals allow; None where there is none."""
+    """Return one row's estimate over another's, with the bounds that both intervals allow; None if one is missing."""
     if over is None or under is None or not over["estimate"] or not under["estimate"]:
         return None
     low = high = None

@@ -1,4 +1,4 @@
-"""What every page of ours has: its head and style, and a content policy that allows its scripts and no connection.
+"""The parts that every HTML page has: head, style, and a content security policy for its scripts without connections.
 
 It knows neither runs nor logs.
 """
@@ -25,7 +25,7 @@ DARK_REST = (
 
 
 def style() -> str:
-    """The style sheet, with every colour of both schemes."""
+    """Return the style sheet, with every colour of both schemes."""
     swatches = " ".join(
         f".device-{one.slug} {{ --hue: var(--device-{one.slug}); }}" for one in [*INKS.values(), *OTHERS]
     )
@@ -43,22 +43,22 @@ def style() -> str:
 
 
 def asset(name: str) -> str:
-    """A file of templates/."""
+    """Return a file of templates/."""
     return resources.files("sojourn.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def templates() -> jinja2.Environment:
-    """The templates of pages, by the names of their files: what they print is escaped, and must be defined."""
+    """Return the environment of page templates by file name; output is escaped, and an undefined name is an error."""
     return jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, loader=jinja2.FunctionLoader(asset)
     )
 
 
 def policy(scripts: Iterable[str]) -> str:
-    """The content policy of a page with these scripts."""
+    """Return the content security policy of a page with these scripts."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    # Vega positions its marks through style attributes, and its tooltip brings a style element.
+    # Vega positions its marks through style attributes, and its tooltip adds a style element.
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -66,5 +66,5 @@ def policy(scripts: Iterable[str]) -> str:
 
 
 def script_json(spec: dict[str, Any]) -> str:
-    """JSON that may stand inside a script element."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

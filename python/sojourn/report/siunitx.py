@@ -1,4 +1,4 @@
-"""A table as a paper sets it: booktabs, columns of numbers as siunitx's S, intervals as its ranges, units as its units.
+"""LaTeX of a table: booktabs, S columns of siunitx for numbers, its ranges for intervals, its macros for units.
 
 A column whose entries are not all numbers stays text. Nothing is rounded here: the digits are those of the table.
 """
@@ -59,7 +59,7 @@ LATEX = {
 
 
 def latex(table: Table) -> str:
-    """The whole table."""
+    """Return the table as LaTeX."""
     texts = [[row[place].text for row in table.rows] for place in range(len(table.columns))]
     shapes = [shape(column, words) for column, words in zip(table.columns, texts, strict=True)]
     heads = " & ".join(heading(column, one) for column, one in zip(table.columns, shapes, strict=True))
@@ -84,7 +84,7 @@ def latex(table: Table) -> str:
 
 
 def shape(column: Column, texts: list[str]) -> str:
-    """The column's type: S with its digits where every entry is a number or missing, else r for figures and l."""
+    """Return the column's type: S with its digits if all entries are numbers or missing, else r for figures and l."""
     numbers = [bare(one) for one in texts if one not in ("", NOTHING)]
     if not column.numeric or not numbers or not all(NUMBER.fullmatch(one) for one in numbers):
         return "r" if column.numeric else "l"
@@ -95,7 +95,7 @@ def shape(column: Column, texts: list[str]) -> str:
 
 
 def entry(text: str, shape: str) -> str:
-    """An entry as its column takes it."""
+    """Return an entry in the form that its column type requires."""
     plain = bare(text)
     if shape.startswith("S"):
         return plain if NUMBER.fullmatch(plain) else f"{{{escaped(text)}}}"
@@ -105,12 +105,12 @@ def entry(text: str, shape: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A number without the spaces and the sign that are for reading."""
+    """Return a number with an ASCII minus sign and without thin spaces."""
     return text.replace("\u202f", "").replace(MINUS, "-")
 
 
 def heading(column: Column, shape: str) -> str:
-    """A column's heading with its unit, which S takes in braces."""
+    """Return a column's heading with its unit; an S column requires braces around it."""
     title = escaped(column.title)
     if column.unit:
         title += f" ({unit(column.unit)})"
@@ -118,17 +118,17 @@ def heading(column: Column, shape: str) -> str:
 
 
 def unit(name: str) -> str:
-    """A unit in siunitx's words; one that it has no word for as text."""
+    """Return a unit as a macro of siunitx; an unknown unit as text."""
     return rf"\unit{{{UNITS[name]}}}" if name in UNITS else escaped(name)
 
 
 def escaped(value: str) -> str:
-    """Words, with what LaTeX takes for commands written out."""
+    """Return the text with LaTeX's special characters escaped."""
     return "".join(LATEX.get(letter, letter) for letter in value.replace("\n", " "))
 
 
 def _groups(table: Table) -> list[str]:
-    """The spanning headings with a rule under each."""
+    """Return the spanning headings with a rule under each."""
     if not table.groups:
         return []
     heads, rules, first = [], [], 1

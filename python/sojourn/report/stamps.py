@@ -1,4 +1,4 @@
-"""Which clocks and stamps a run's times are from, in words."""
+"""The clocks and the sources of the timestamps of a run, in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCES = {
 
 
 def clock_and_stamps(run: Run, *quantities: str) -> tuple[str, str]:
-    """The clock of a run's times, and who stamped what these quantities are made from, as far as it was recorded."""
+    """Return the clock of a run's times, and the sources of the timestamps of these quantities, as far as recorded."""
     stamped = run.results.filter(pl.col("quantity").is_in(quantities))
     sources = [name for name in SOURCES if any(name in one for one in _distinct(stamped, "source"))]
     clock = "; ".join(map(_clock, _distinct(run.results, "clock"))) or "not recorded"
@@ -31,7 +31,7 @@ def clock_and_stamps(run: Run, *quantities: str) -> tuple[str, str]:
 
 
 def _clock(name: str) -> str:
-    """A recorded clock in words; how two were brought together stays as the analysis says it."""
+    """Return a recorded clock in words; the relation of two clocks stays in the words of the analysis."""
     first, _, rest = name.partition(" of ")
     return CLOCKS.get(first, first) + (f" (of {rest})" if rest else "")
 

@@ -38,7 +38,7 @@ UNIT = (
 
 
 def goals(run: Run) -> list[tuple[str, str]]:
-    """The searched quantities of the run, each with its name in the report."""
+    """Return the searched quantities of the run, each with its name in the report."""
     found = run.samples("suite_rates")
     if found is None or found.is_empty():
         return []
@@ -53,7 +53,7 @@ def _goal(row: dict[str, Any]) -> str:
 
 
 def throughput(run: Run) -> Table:
-    """The rate of each goal, by size."""
+    """The rate of each goal, by frame size."""
     measures = tuple(
         measure
         for quantity, words_ in goals(run)
@@ -74,7 +74,7 @@ def throughput(run: Run) -> Table:
 
 
 def decisions(run: Run) -> Table:
-    """What each rate rests on: trials, frames, and what they do not exclude."""
+    """The evidence for each rate: its trials and frames, and what these do not exclude."""
     columns = (
         Column(("frame_bytes",), "Frame", "B"),
         Column(("device",), "Device", numeric=False),
@@ -124,7 +124,7 @@ def spread(run: Run) -> Table:
 
 
 def latency(run: Run, *, has_ipdv: bool = False) -> Table:
-    """Latency at the throughput, by the RFCs' definitions; with a word where a suite has IPDV and the run has none."""
+    """Latency at the throughput, as the RFCs define it; with a note if the suite has IPDV and the run has none."""
     measures = tuple(
         Measure(f"{prefix}{quantity}", statistic, title, f"{'Broadcast, ' if prefix else ''}{group}", interval=interval)
         for prefix in ("", "broadcast_")
@@ -183,7 +183,7 @@ def _loss_row(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def buffers(run: Run) -> Table:
-    """Back-to-back bursts and the buffer that they imply."""
+    """Back-to-back bursts and the buffer size that they imply."""
     measures = (
         Measure("back_to_back_frames", "mean", "Longest burst without loss, average", limit=True),
         Measure("back_to_back_frames", "min", "Least", interval=False),
@@ -226,7 +226,7 @@ def addresses(run: Run) -> Table:
 
 
 def departures(run: Run) -> Table:
-    """Where the run departs from the text of its RFC."""
+    """Deviations of the run from its RFC."""
     columns = (Column(("rfc",), "Text", numeric=False), Column(("section",), "Section", numeric=False),
                Column(("sentence",), "What was done", numeric=False))  # fmt: skip
     found = run.samples("deviations")
@@ -239,7 +239,7 @@ def departures(run: Run) -> Table:
 
 
 def missing(run: Run) -> Table:
-    """The searches without a result, or with a limit only, and why."""
+    """The searches without a result, or with a limit only, each with the reason."""
     columns = (
         Column(("test",), "Test", numeric=False),
         Column(("device",), "Device", numeric=False),
@@ -262,7 +262,7 @@ def missing(run: Run) -> Table:
 
 
 def _not_begun(run: Run) -> str:
-    """How many searches the plan's time did not suffice for."""
+    """Return how many searches were not begun because the plan's time was up; empty if all were."""
     for event in run.log:
         if event.get("event") == "time-is-up" and "searches" in event:
             left = int(event["asked"]) - int(event["searches"])
@@ -295,7 +295,7 @@ def rates_over_size(run: Run) -> Figure | None:
 
 
 def steps(run: Run) -> Figure | None:
-    """Every trial of the searches, in order."""
+    """Draw every trial of the searches, in order."""
     found = run.samples("search_steps")
     if found is None or found.is_empty():
         return None
@@ -349,7 +349,7 @@ TESTS = {"latency": "latency", "pdv": "PDV", "ipdv": "IPDV", "broadcast-latency"
 
 
 def latencies(run: Run) -> Figure | None:
-    """Every latency trial: typical and worst."""
+    """Draw the typical and the worst latency of every trial."""
     found = run.samples("latency_trials")
     if found is None or found.is_empty():
         return None
@@ -371,7 +371,7 @@ def latencies(run: Run) -> Figure | None:
 
 
 def bursts(run: Run) -> Figure | None:
-    """Every burst: its length, and the share lost."""
+    """Draw every burst: its length, and the share lost."""
     found = run.samples("bursts")
     if found is None or found.is_empty():
         return None
@@ -389,7 +389,7 @@ def bursts(run: Run) -> Figure | None:
 
 
 def lessons(run: Run) -> Figure | None:
-    """Addresses offered and learned."""
+    """Draw the share of the offered addresses that were learned."""
     found = run.samples("lessons")
     if found is None or found.is_empty():
         return None
@@ -407,7 +407,7 @@ def lessons(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The rates of the smallest and largest frame, latency, and address learning."""
+    """Return the rates of the smallest and largest frame, latency, and address learning as key numbers."""
     found = []
     for quantity, words_ in goals(run)[:2]:
         rates = pl.col("statistic").is_in(["rate", "at_least"])
@@ -434,14 +434,14 @@ def keys(run: Run) -> list[Key]:
 
 
 def _missed_from(run: Run, row: dict[str, Any]) -> tuple[str, ...]:
-    """The other end of the bracket."""
+    """Return the other end of the search's bracket."""
     like = (pl.col("device") == row["device"]) & (pl.col("cell") == row["cell"]) & (pl.col("statistic") == "upper")
     upper = run.rows(row["quantity"]).filter(like)
     return (f"goal missed from {count(upper['estimate'][0])} on",) if upper.height else ()
 
 
 def how(run: Run, rfc: str) -> list[str]:
-    """How it was measured."""
+    """Return the description of the measurement."""
     return words(
         run,
         f"Raw frames at regular intervals. The tests follow {rfc}; a table lists every deviation by section. "
@@ -452,7 +452,7 @@ def how(run: Run, rfc: str) -> list[str]:
 
 
 def parts_of_suite(rfc: str, *, has_ipdv: bool = False) -> Parts:
-    """The report of a suite that follows this RFC."""
+    """Return the report of a suite that follows this RFC."""
     delays_of_it = partial(latency, has_ipdv=has_ipdv)
     return Parts(
         tables=(throughput, delays_of_it, losses, buffers, addresses, decisions, spread, departures, missing),

@@ -1,6 +1,6 @@
-"""A table once, written four ways: HTML for the page, CSV for machines, Markdown for a README, LaTeX for a paper.
+"""A table in four forms: HTML for the page, CSV for machines, Markdown for a README, LaTeX for a paper.
 
-CSV carries the unrounded values; the others carry what a person reads. It knows nothing of runs.
+CSV contains the unrounded values; the other forms contain the rounded text. It does not know runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = str | float | int | None
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table: what a person reads, and what a machine does."""
+    """One entry of a table: its text for people, and its values for machines."""
 
     text: str
     values: tuple[Value, ...] = (None,)
@@ -47,7 +47,7 @@ class Table:
     strong: frozenset[int] = field(default_factory=frozenset)
     wide: bool = False
     grouped: bool = False
-    """Whether equal neighbours in the first column are one group, named once."""
+    """Whether equal neighbours in the first column form one group, named once."""
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -66,7 +66,7 @@ class Table:
         return any(column.unit for column in self.columns)
 
     def padded(self, row: int, column: int) -> str:
-        """An entry's text, filled up so that the decimal points of a column of numbers stand under one another."""
+        """Return an entry's text, padded so that the decimal points in a column of numbers are aligned."""
         words = self.rows[row][column].text
         if not self.columns[column].numeric or not _is_number(words):
             return words
@@ -80,7 +80,7 @@ class Table:
         return not self.grouped or row == 0 or self.rows[row][0].text != self.rows[row - 1][0].text
 
     def csv(self) -> str:
-        """The table for machines."""
+        """Return the table as CSV."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([key for column in self.columns for key in column.keys])
@@ -90,7 +90,7 @@ class Table:
         return out.getvalue()
 
     def markdown(self) -> str:
-        """The table for a README."""
+        """Return the table as Markdown."""
         heads = [_markdown(_heading(column)) for column in self.columns]
         marks = ["---:" if column.numeric else ":---" for column in self.columns]
         body = [[_markdown(entry.text) for entry in row] for row in self.rows]
@@ -98,7 +98,7 @@ class Table:
         return "\n".join([f"**{_markdown(self.title)}**", "", *lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def latex(self) -> str:
-        """The table for a paper, in the manner of booktabs, with siunitx's columns of numbers."""
+        """Return the table as LaTeX, with booktabs and number columns of siunitx."""
         return latex(self)
 
 
@@ -114,38 +114,38 @@ def _decimals(words: str) -> int:
 
 
 def text(value: str, device: str | None = None) -> Entry:
-    """An entry of words."""
+    """Return an entry of words."""
     return Entry(value, (value,), device)
 
 
 def number(shown: Shown) -> Entry:
-    """An entry of one number, without its interval."""
+    """Return an entry of one number, without its interval."""
     return Entry(shown.text, (shown.value,))
 
 
 def interval(shown: Shown) -> Entry:
-    """An entry of the number's interval."""
+    """Return an entry of the number's interval."""
     return Entry(shown.interval, (shown.low, shown.high))
 
 
 def printed(value: str) -> Entry:
-    """A published figure, to the digit as it was printed."""
+    """Return an entry of a published figure, with its digits as printed."""
     return Entry(value or NOTHING, (value or None,))
 
 
 def rounded(value: float | None, places: int) -> Entry:
-    """A value without an interval, with so many decimals."""
+    """Return an entry of a value without an interval, with `places` decimals."""
     return Entry(NOTHING) if value is None else Entry(f"{value:.{places}f}", (value,))
 
 
 def whole(value: float | None) -> Entry:
-    """An entry of a count."""
+    """Return an entry of a count."""
     return Entry(count(value), (value,))
 
 
 def _padded(values: tuple[Value, ...], width: int) -> list[Value]:
     filled = (*values, *([None] * (width - len(values))))
-    # Twelve digits are more than any of ours carries, and none of binary's own.
+    # Twelve digits are more than any of our values has, and too few to show binary rounding.
     return ["" if value is None else float(f"{value:.12g}") if isinstance(value, float) else value for value in filled]
 
 

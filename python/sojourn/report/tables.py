@@ -1,6 +1,6 @@
-"""The tables of the report: one function per table, results in, table out.
+"""The tables of the report: one function per table, from results to a table.
 
-Everything here chooses and arranges; no statistic is computed. `contents.all_tables` leaves out tables without rows.
+These functions select and arrange; no statistic is computed. `contents.all_tables` omits tables without rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNTED = ("loss", "late", "duplicated", "reordered")
 
 
 def device_latency(run: Run) -> Table:
-    """What each device adds, pooled first and then by cell."""
+    """The latency that each device adds, pooled first and then by cell."""
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("reference",), "Over", numeric=False),
@@ -68,7 +68,7 @@ def device_latency(run: Run) -> Table:
 
 
 def rtt(run: Run) -> Table:
-    """Round trips as the papers tabulate them, with and without each device, and the latency beside them."""
+    """Round trips in the form of the papers' tables, with and without each device, with the latency beside them."""
     columns = (
         cell_column(run),
         Column(("device",), "Device", numeric=False),
@@ -88,7 +88,7 @@ def rtt(run: Run) -> Table:
 
 
 def lines(run: Run) -> Table:
-    """The line a + b × size, for whole paths and for devices alone."""
+    """The line a + b × size, for whole paths and for devices only."""
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("reference",), "Over", numeric=False),
@@ -163,7 +163,7 @@ def conservation(run: Run) -> Table:
 
 
 def intervals(run: Run) -> Table:
-    """Configured and achieved intervals and rates of senders, as a capture at the far end saw them."""
+    """Configured and achieved intervals and rates of senders, from a capture at the B side."""
     columns = (
         Column(("tool",), "Tool", numeric=False),
         Column(("icmp_bytes",), "ICMP", "B"),
@@ -183,7 +183,7 @@ def intervals(run: Run) -> Table:
 
 
 def departures(run: Run) -> Table:
-    """How well departures kept their time."""
+    """Pacing errors of the senders."""
     first = ("Tool", "Asked") if run.by_tool else ("Cell", "Device")
     columns = (
         *(Column((title.lower(),), title, numeric=False) for title in first),
@@ -244,7 +244,7 @@ def hypotheses(run: Run) -> Table:
 
 
 def findings(run: Run) -> Table:
-    """Every finding, the gravest first."""
+    """Every finding, the most severe first."""
     columns = (
         Column(("severity",), "Severity", numeric=False),
         Column(("finding",), "Finding", numeric=False),
@@ -259,7 +259,7 @@ def findings(run: Run) -> Table:
 
 
 def in_order(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Result rows with devices in legend order, cells in theirs."""
+    """Return result rows in the order of devices in legends, and of their factors."""
     order = ordered(rows["device"].drop_nulls().to_list())
     keyed = rows.with_columns(_rank=pl.col("device").replace_strict(order, list(range(len(order))), default=len(order)))
     by = ["_rank", "reference", "probe", "schedule", "payload_bytes", "response_payload_bytes", "interval_ns"]
@@ -267,7 +267,7 @@ def in_order(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def shown_of(row: dict[str, Any]) -> Shown:
-    """The number of a result row; shares are recorded as numbers of unit 1 and shown in percent."""
+    """Return the number of a result row; shares are recorded with unit 1 and shown in percent."""
     unit = "ratio" if row["statistic"] == "ratio" else row["unit"] or ""
     return show(row["estimate"], row["ci_low"], row["ci_high"], unit)
 
@@ -281,7 +281,7 @@ def fitted_lines(run: Run) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _cell(run: Run, cell: Cell | None, together: str = "all") -> Entry:
-    """A cell's entry, or what all of them together are called."""
+    """Return the entry of a cell; for all cells together, `together`."""
     return cell_entry(run, cell.short if cell else together, [cell.number if cell else None])
 
 
@@ -304,7 +304,7 @@ def _latency_row(run: Run, row: dict[str, Any], everywhere: set[str]) -> tuple[E
 
 
 def _median_shift(run: Run, row: dict[str, Any]) -> Entry:
-    """By how much the median round trip of a cell is longer; nothing of all cells together."""
+    """Return by how much the device lengthens a cell's median round trip; none for all cells together."""
     if row["cell"] is None:
         return Entry(NOTHING, (None,))
     beside = run.row("rtt_shift", "p50", row["cell"], row["device"], reference=row["reference"])
@@ -312,7 +312,7 @@ def _median_shift(run: Run, row: dict[str, Any]) -> Entry:
 
 
 def _beyond_cells(pooled: pl.DataFrame, single: pl.DataFrame) -> list[str]:
-    """The devices whose pooled latency is not among those of their cells."""
+    """Return the devices whose pooled latency is outside the range of their cells' latencies."""
     keys = ["device", "reference"]
     ends = single.group_by(keys).agg(least=pl.col("estimate").min(), most=pl.col("estimate").max())
     beside = pooled.filter(pl.col("device") != "a/a").join(ends, on=keys, nulls_equal=True)
@@ -327,7 +327,7 @@ def pairs_of(row: dict[str, Any]) -> Entry:
 
 
 def _level(row: dict[str, Any]) -> Entry:
-    # Small samples have only some levels; the one reached is given, to a tenth of a percent.
+    # Small samples allow only some levels; the achieved one is shown, to a tenth of a percent.
     has_interval = row["ci_low"] is not None or row["ci_high"] is not None
     return Entry(percent(round(row["level"], 3)) if has_interval and row["level"] else NOTHING, (row["level"],))
 
@@ -388,7 +388,7 @@ def _counted(run: Run, cell: Cell | None, device: str) -> tuple[Entry, ...] | No
 
 
 def _trials(run: Run, quantity: str, statistic: str) -> list[dict[str, Any]]:
-    """Rows of one quantity in the order of the tables: tool, size and interval, or cell and device."""
+    """Return the rows of one quantity in table order: tool, size and interval, or cell and device."""
     rows = run.rows(quantity, statistic)
     if run.by_tool:
         return rows.sort("probe", "icmp_bytes", "interval_ns", descending=[False, False, True]).to_dicts()
@@ -397,7 +397,7 @@ def _trials(run: Run, quantity: str, statistic: str) -> list[dict[str, Any]]:
 
 
 def _same(run: Run, like: dict[str, Any], quantity: str, statistic: str) -> dict[str, Any] | None:
-    """The row of another statistic with the same device and factors."""
+    """Return the row of another statistic with the same device and factors."""
     return run.row(quantity, statistic, like["cell"], like["device"], **{name: like[name] for name in FACTORS})
 
 
@@ -412,7 +412,7 @@ def _errors(run: Run, like: dict[str, Any]) -> list[Entry]:
 
 
 def tool(row: dict[str, Any]) -> Entry:
-    """Whose departures a row is of."""
+    """Return the tool that sent the departures of a row."""
     return Entry(TOOLS.get(row["probe"], row["probe"]), (row["probe"],), row["probe"])
 
 

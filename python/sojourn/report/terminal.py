@@ -1,6 +1,6 @@
-"""The report in the terminal: the verdict first, then latencies, line and resolution of probes, else the key numbers.
+"""The report in the terminal: the verdict first; then latencies, line and resolution of probes, or the key numbers.
 
-Hypotheses and findings follow. It prints what analysis/ says and where the page lies; the page itself is not made here.
+Hypotheses and findings follow. It prints the results of analysis/ and the path of the page, which it does not make.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ STYLES = {
 }
 MOST_CELLS = 24
 MOST_CHECKS = 40
-HIGH_LEVEL = 0.98  # an interval above this level says so
+HIGH_LEVEL = 0.98  # an interval above this level shows its level
 
 
 def render(folder: Path, console: Console) -> None:
-    """Prints the summary of a run folder."""
+    """Print the summary of a run folder."""
     run = Run.read(folder)
     _print_verdict(run, console)
     if parts_of(run).has_round_trips:
@@ -67,7 +67,7 @@ def _print_verdict(run: Run, console: Console) -> None:
 
 
 def _print_keys(run: Run, console: Console) -> None:
-    """The numbers that stand large on the page, each with its interval and under which conditions."""
+    """Print the key numbers of the page, each with its interval and conditions."""
     keys = parts_of(run).keys(run)
     table = _columns(("",), ("value", ""), ("95 % CI, conditions",))
     for key in keys:
@@ -77,7 +77,7 @@ def _print_keys(run: Run, console: Console) -> None:
 
 
 def _print_budgets(run: Run, console: Console) -> None:
-    """Each headline figure with its expanded uncertainty; the components are in the report."""
+    """Print each headline figure with its expanded uncertainty; the components are in the report."""
     several = read_budgets(run)
     if several:
         console.print()
@@ -86,7 +86,7 @@ def _print_budgets(run: Run, console: Console) -> None:
 
 
 def _print_checks(run: Run, console: Console) -> None:
-    """Configured against measured, of an emulator: every check, or of many those that did not pass."""
+    """Print configured against measured values of an emulator: every check; of many, only those that failed."""
     found = named(run)
     if not found:
         return

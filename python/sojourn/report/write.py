@@ -1,4 +1,4 @@
-"""Writes report/: the page, the tables as files, and the figures as files where they are asked for."""
+"""Write report/: the page, the tables as files, and on request the figures as files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write(folder: Path, *, vector: bool, beside: Sequence[ToolResult] = ()) -> Path:
-    """Writes the report of a run folder and returns the page's path."""
+    """Write the report of a run folder and return the page's path."""
     run = Run.read(folder)
     report = folder / "report"
     refuse_link(report)

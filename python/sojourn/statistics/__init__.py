@@ -1,4 +1,4 @@
-"""Pure numbers: estimators and tests over arrays, knowing nothing of devices, records or files.
+"""Pure numbers: estimators and tests over arrays, independent of devices, records and files.
 
-Every function takes arrays and levels and gives plain numbers; none draws random numbers, reads a clock or a file.
+Every function takes arrays and levels and returns plain numbers; none reads a clock or a file.
 """

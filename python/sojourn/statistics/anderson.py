@@ -1,8 +1,8 @@
 """Anderson and Darling's test that numbers come from a distribution: a fully specified one, or an exponential one.
 
 The p of a fully specified one is Marsaglia and Marsaglia's (Journal of Statistical Software 9 (2), 2004): the limiting
-distribution and the correction for few numbers, good to about 1e-6. That of an exponential one, whose mean is
-estimated, is Stephens' (D'Agostino and Stephens, "Goodness-of-Fit Techniques", 1986, table 4.11 and after), as the
+distribution and the correction for few numbers, accurate to about 1e-6. That of an exponential one, whose mean is
+estimated, is Stephens' (D'Agostino and Stephens, "Goodness-of-Fit Techniques", 1986, table 4.11 and after), as in the
 instrument's own test of its streams. Numbers must be independent and the distribution continuous.
 """
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST = 1e-15
-"""A probability of 0 or 1 is drawn in by this: one impossible value must not make the statistic infinite."""
+"""Probabilities are clipped to this distance from 0 and 1: an impossible value must not make the statistic infinite."""
 
 LEAST_GAPS = 8
 """Fewer times between events are not tested for an exponential distribution."""
 
 LEAST_GAP_NS = 0.5
-"""Times are whole nanoseconds: one of 0 was shorter than 1."""
+"""The value that stands for a time of 0: times are whole nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The statistic A squared, and how likely as large a one is where the distribution is the true one."""
+    """The statistic A squared, and the probability of one at least as large under the distribution."""
 
     statistic: float
     p: float
@@ -37,7 +37,7 @@ class Fit:
 
 
 def anderson_darling(u: NDArray[np.float64]) -> Fit:
-    """Are these probabilities (each number's place in its distribution) uniform between 0 and 1."""
+    """Test whether these probabilities (each number's cumulative probability) are uniform between 0 and 1."""
     n = len(u)
     if not n:
         return Fit(float("nan"), float("nan"), 0)
@@ -48,7 +48,8 @@ def anderson_darling(u: NDArray[np.float64]) -> Fit:
 
 
 def exponential(gaps_ns: NDArray[np.float64]) -> Fit | None:
-    """Are these times exponentially distributed, of any mean; None of too few. A squared is not modified."""
+    """Test whether these times are exponentially distributed, with any mean; None of too few. A squared is not
+    modified."""
     n, mean = len(gaps_ns), float(gaps_ns.mean()) if len(gaps_ns) else 0.0
     if n < LEAST_GAPS or not mean > 0:
         return None
@@ -59,7 +60,7 @@ def exponential(gaps_ns: NDArray[np.float64]) -> Fit | None:
 
 
 def _exponential_p(z: float) -> float:
-    """Stephens' formulas for the modified statistic; above the last their parabola would turn."""
+    """Return Stephens' p of the modified statistic; beyond the range of the last formula it is 0."""
     if z >= 10.03:
         return 0.0
     if z < 0.26:
@@ -72,13 +73,13 @@ def _exponential_p(z: float) -> float:
 
 
 def probability(a2: float, n: int) -> float:
-    """How likely the statistic of n numbers is below `a2`."""
+    """Return the probability that the statistic of n numbers is below `a2`."""
     limiting = _limit(a2)
     return min(1.0, max(0.0, limiting + _correction(n, limiting)))
 
 
 def _limit(z: float) -> float:
-    """The limiting distribution, in the two pieces of Marsaglia and Marsaglia."""
+    """Return the limiting distribution, in the two pieces of Marsaglia and Marsaglia."""
     if z <= 0:
         return 0.0
     if z < 2:
@@ -89,7 +90,7 @@ def _limit(z: float) -> float:
 
 
 def _correction(n: int, x: float) -> float:
-    """What is to be added for n numbers."""
+    """Return the correction for n numbers."""
     if x > 0.8:
         series = -130.2137 + (745.2337 - (1705.091 - (1950.646 - (1116.360 - 255.7844 * x) * x) * x) * x) * x
         return series / n

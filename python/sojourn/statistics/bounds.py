@@ -1,8 +1,8 @@
-"""What trials at several loads say of a rate: lower bound, upper bound, or not decided; and conditional throughput.
+"""The bounds of a rate from trials at several loads: lower bound, upper bound, or undecided; conditional throughput.
 
-The definitions are MLRsearch's (draft-ietf-bmwg-mlrsearch): trials as long as the goal's count by themselves, shorter
-ones only as far as they are worse than the exceed ratio allows; a load is a bound when the trials still missing could
-not change it. It searches nothing: it judges what was measured, whoever chose the loads.
+The definitions are MLRsearch's (draft-ietf-bmwg-mlrsearch): full-length trials always count, shorter ones only by their
+excess over the exceed ratio; a load is a bound when the missing trials could not change it. The module does not search:
+it classifies what was measured, however the loads were chosen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAME_LOAD = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a rate must keep: at most this loss, in all but `exceed_ratio` of `duration_sum_s` of long trials."""
+    """The goal of a rate: at most this loss, in all but `exceed_ratio` of `duration_sum_s` of long trials."""
 
     loss_ratio: float = 0.0
     final_s: float = 1.0
@@ -29,7 +29,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial: its load, how long it was meant to last, and the share of frames that it lost."""
+    """One trial: its load, its intended duration, and its frame loss ratio."""
 
     load: float
     duration_s: float
@@ -38,18 +38,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The largest load that keeps the goal below the smallest that does not; None where no such was seen."""
+    """The largest load that meets the goal below the smallest that does not; None where there is none."""
 
     lower: float | None
     upper: float | None
     conditional: float | None
     undecided: tuple[float, ...] = ()
     trials: int = 0
-    """Trials of the lower bound's load that count by themselves: all that decided it."""
+    """The number of long trials at the lower bound's load, which decided it."""
 
 
 def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
-    """The bounds that all trials of a search together give, and the conditional throughput at the lower one."""
+    """Return the bounds that all trials of a search give together, and the conditional throughput at the lower one."""
     loads = by_load(trials)
     verdicts = {load: classify(several, goal) for load, several in loads.items()}
     upper = min((load for load, keeps in verdicts.items() if keeps is False), default=None)
@@ -62,12 +62,12 @@ def relevant_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
 
 
 LEAST_TRIALS = 2
-"""As long as the goal's, that a lower bound rests on where there was no time for all: one decides nothing."""
+"""The least number of long trials for a loose lower bound: one decides nothing."""
 
 
 def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
-    """What can be said where there were too few trials for more: the highest load that kept the goal in two long trials
-    or more, below all that did not once. One bad trial can make it far too low."""
+    """Return loose bounds, for too few trials: the highest load that met the goal in at least two long trials, below
+    all loads that failed it once. One bad trial can make it far too low."""
     loads = by_load(trials)
     upper = min(
         (load for load, several in loads.items() if any(one.loss_ratio > goal.loss_ratio for one in several)),
@@ -83,12 +83,12 @@ def loose_bounds(trials: Iterable[Trial], goal: Goal) -> Bounds:
 
 
 def is_long(trial: Trial, goal: Goal) -> bool:
-    """Whether a trial is as long as the goal asks, and so counts by itself."""
+    """Return whether a trial is as long as the goal requires."""
     return trial.duration_s >= goal.final_s - 1e-9
 
 
 def by_load(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
-    """The trials of each load, loads rising."""
+    """Return the trials of each load, in rising order of loads."""
     loads: dict[float, list[Trial]] = {}
     for trial in sorted(trials, key=lambda one: one.load):
         last = next(reversed(loads), None)
@@ -98,7 +98,8 @@ def by_load(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
 
 
 def classify(trials: list[Trial], goal: Goal) -> bool | None:
-    """Whether the trials of one load make it a lower bound (True), an upper bound (False) or neither yet (None)."""
+    """Return whether the trials of one load make it a lower bound (True), an upper bound (False) or neither yet
+    (None)."""
     good_long = _seconds(trials, goal, long=True, good=True)
     bad_long = _seconds(trials, goal, long=True, good=False)
     allowance = goal.exceed_ratio / (1 - goal.exceed_ratio)
@@ -111,7 +112,8 @@ def classify(trials: list[Trial], goal: Goal) -> bool | None:
 
 
 def quantile_loss(trials: list[Trial], goal: Goal) -> float:
-    """The loss ratio that long trials exceed for no more than the exceed ratio of the time; missing time lost all."""
+    """Return the loss ratio that long trials exceed for at most the exceed ratio of the time; missing time counts as
+    lost."""
     long = sorted((one for one in trials if is_long(one, goal)), key=lambda one: one.loss_ratio)
     remaining = max(goal.duration_sum_s, sum(one.duration_s for one in long)) * (1 - goal.exceed_ratio)
     for trial in long:
@@ -128,9 +130,10 @@ def _seconds(trials: list[Trial], goal: Goal, *, long: bool, good: bool) -> floa
 
 
 def verified(trials: Iterable[Trial], loss_ratio: float) -> tuple[list[Trial], list[Trial]]:
-    """The trials that count, and those set aside: beyond the goal, but the trial before or after at the load was not.
+    """Return the trials that count, and those set aside: above the goal's loss, unconfirmed by the previous or next
+    trial.
 
-    `trials` are in the order in which they were made; a loss is verified by trying its load again at once.
+    `trials` are in the order of measurement; a loss is verified by repeating its load at once.
     """
     ordered = list(trials)
     kept: list[Trial] = []

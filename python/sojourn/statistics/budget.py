@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Evaluation = Literal["A", "B"]
-"""A: from the scatter of what was measured. B: from anything else, as a data sheet (GUM 2.3.2, 2.3.3)."""
+"""A: from the scatter of the measurements. B: from any other source, such as a data sheet (GUM 2.3.2, 2.3.3)."""
 
 Distribution = Literal["normal", "student-t", "rectangular"]
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One source of uncertainty: its standard uncertainty u_i in `unit`, and what it does to the result.
+    """One source of uncertainty: its standard uncertainty u_i in `unit`, and its effect on the result.
 
     `sensitivity` is c_i, the change of the result for a change of the source by one `unit`; it may be negative.
-    `degrees` of freedom tell how well u_i is known; infinite where it is known exactly. ValueError where the standard
+    `degrees` of freedom state how well u_i is known; infinite where it is exact. ValueError where the standard
     uncertainty is negative or not finite, the sensitivity is not finite, or degrees are not above 0.
     """
 
@@ -39,7 +39,7 @@ class Component:
     degrees: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse what is no uncertainty."""
+        """Raise ValueError for an invalid uncertainty."""
         if not (math.isfinite(self.standard_uncertainty) and self.standard_uncertainty >= 0):
             raise ValueError(f"{self.name}: a standard uncertainty is finite and not negative")
         if not math.isfinite(self.sensitivity):
@@ -55,13 +55,13 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Components and what they amount to; `combined` and `expanded` are in the unit of the result."""
+    """Components and their combination; `combined` and `expanded` are in the unit of the result."""
 
     components: tuple[Component, ...]
     combined: float
     """The combined standard uncertainty u_c."""
     effective_degrees: float
-    """Infinite where all that contribute are known exactly."""
+    """Infinite where all contributing components are known exactly."""
     coverage_factor: float
     """k: Student's quantile for the effective degrees of freedom."""
     expanded: float
@@ -69,17 +69,17 @@ class Budget:
     level: float
 
     def share(self, component: Component) -> float:
-        """The part of the combined variance that is one component's, from 0 to 1."""
+        """Return one component's share of the combined variance, from 0 to 1."""
         return (component.contribution / self.combined) ** 2
 
 
 def combine(components: Iterable[Component], level: float = 0.95) -> Budget:
-    """The budget of uncorrelated components.
+    """Return the budget of uncorrelated components.
 
     u_c² is the sum of (c_i·u_i)² (GUM 5.1.2). The effective degrees of freedom are those of Welch and Satterthwaite
     (GUM G.4.1; Satterthwaite, 1946, "An approximate distribution of estimates of variance components"), not rounded to
-    an integer (GUM G.6.4 allows either). ValueError where no component contributes: a result without uncertainty is one
-    of which a component is missing.
+    an integer (GUM G.6.4 allows either). ValueError where no component contributes: a result without uncertainty lacks
+    a component.
     """
     several = tuple(components)
     combined = math.hypot(*(one.contribution for one in several))
@@ -94,12 +94,12 @@ def combine(components: Iterable[Component], level: float = 0.95) -> Budget:
 def rectangular(
     name: str, half_width: float, unit: str, sensitivity: float = 1.0, degrees: float = math.inf
 ) -> Component:
-    """A component of type B that lies anywhere within ± `half_width` of 0: u = a/√3 (GUM 4.3.7)."""
+    """Return a component of type B that lies anywhere within ± `half_width` of 0: u = a/√3 (GUM 4.3.7)."""
     return Component(name, "B", half_width / math.sqrt(3), unit, "rectangular", sensitivity, degrees)
 
 
 def normal(name: str, expanded: float, unit: str, coverage_factor: float = 2.0, sensitivity: float = 1.0) -> Component:
-    """A component of type B that is stated as an expanded uncertainty, as on a calibration certificate: u = U/k.
+    """Return a component of type B that is stated as an expanded uncertainty, as on a calibration certificate: u = U/k.
 
     GUM 4.3.3; a coverage factor of 2 holds about 95 % of a normal distribution. Degrees of freedom are infinite.
     """

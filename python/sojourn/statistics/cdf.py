@@ -1,7 +1,7 @@
-"""How far measured numbers are from a distribution that was asked for, and how far chance alone may take them.
+"""The distance of measured numbers from a specified distribution, and its limit by chance alone.
 
-The distance is Kolmogorov's; with `slack` the larger of both after each number may move by so much (Lévy's idea, with
-time and probability limited apart): an emulator that is a few microseconds late has the right distribution still.
+The distance is Kolmogorov's. With `slack` each number may shift by that much (Lévy's idea, with time and probability
+limited separately): an emulator that is a few microseconds late still has the right distribution.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def distance(
     cdf: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     slack: float = 0.0,
 ) -> float:
-    """The largest difference of the shares below any value, where values may lie off by `slack` either way."""
+    """Return the largest difference of the cumulative shares at any value; values may be off by `slack` either way."""
     n = len(values)
     if not n:
         return float("nan")
     ordered = np.sort(values)
-    # Behind each value as many are below it as its last equal's rank; just before it, as its first equal's.
+    # At each value the empirical share is its last equal's rank; just below it, its first equal's.
     upto = np.searchsorted(ordered, ordered, side="right") / n
     before = np.searchsorted(ordered, ordered, side="left") / n
     above = upto - cdf(ordered + slack)
@@ -36,5 +36,6 @@ def distance(
 
 
 def band(n: float, alpha: float) -> float:
-    """Dvoretzky, Kiefer and Wolfowitz with Massart's constant: chance exceeds it with at most `alpha`."""
+    """Return the limit by Dvoretzky, Kiefer and Wolfowitz with Massart's constant: chance exceeds it with at most
+    `alpha`."""
     return math.sqrt(math.log(2 / alpha) / (2 * n)) if n > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Components of variance: of a nested design, and of a factorial one in which each factor is held or free to vary.
+"""Components of variance of a nested design, and of a factorial one in which each factor is fixed or free.
 
 Both are balanced designs, so the estimates are those of the analysis of variance: linear combinations of independent
 mean squares, unbiased, and equal to REML's wherever that is above zero (Searle, Casella and McCulloch, "Variance
@@ -6,8 +6,8 @@ Components", 4.8). Their intervals are the modified large-sample ones of Ting, B
 (1990, "Confidence intervals on linear combinations of variance components that are unrestricted in sign"), which are
 closed formulae. Their term for two mean squares on one side is not divided by the number of others there: with four of
 two degrees of freedom each, lower ends were above the truth in 17 % of simulated runs. Profile likelihoods of
-components that are zero or more were tried for the factorial and not taken: where several are zero, they held the rest
-in 75 % of simulated runs at 95 %. Effects are taken to be normal and to add. Does not know what the factors are.
+non-negative components were rejected for the factorial: where several are zero, they covered the others in 75 % of
+simulated runs at 95 %. Effects are assumed normal and additive. The module is independent of what the factors are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Variances with their intervals, one entry for each data set; below zero where chance makes them."""
+    """Variances with their intervals, one entry for each data set; chance can make them negative."""
 
     estimate: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -34,7 +34,7 @@ class Variance:
 def combine(
     squares: NDArray[np.float64], degrees: NDArray[np.float64], weights: NDArray[np.float64], level: float = 0.95
 ) -> Variance:
-    """The weighted sum of independent mean squares (last axis) with its interval; weights are of either sign."""
+    """Return the weighted sum of independent mean squares (last axis) with its interval; weights have either sign."""
     used = weights != 0
     terms, n = squares[..., used] * np.abs(weights[used]), degrees[used]
     plus, tail = weights[used] > 0, (1 - level) / 2
@@ -45,7 +45,7 @@ def combine(
 
 
 def nested(values: NDArray[np.float64], level: float = 0.95) -> tuple[Variance, Variance, Variance]:
-    """The components between groups, between subgroups and between repeats of values (..., group, subgroup, repeat)."""
+    """Return the components between groups, subgroups and repeats of values (..., group, subgroup, repeat)."""
     b, s, r = values.shape[-3:]
     if min(b, s, r) < 2:
         raise ValueError("a nested design has two groups, subgroups and repeats at least")
@@ -66,18 +66,19 @@ def nested(values: NDArray[np.float64], level: float = 0.95) -> tuple[Variance, 
 
 @dataclass(frozen=True, slots=True)
 class Factorial:
-    """Which weights of the rows' variances give each component; the first is what no factor carries."""
+    """The weights of the rows' variances for each component; the first is the part that no factor explains."""
 
     weights: NDArray[np.float64]
 
     @property
     def total(self) -> NDArray[np.float64]:
-        """The weights that give the variance with every factor free."""
+        """The weights for the variance with every factor free."""
         return np.asarray(self.weights.sum(axis=0), dtype=np.float64)
 
 
 def factorial(free: NDArray[np.bool_]) -> Factorial | None:
-    """The weights for rows in which factors (columns) are free; None where the rows do not separate the factors."""
+    """Return the weights for rows in which factors (columns) are free; None where the rows do not separate the
+    factors."""
     design = np.column_stack([np.ones(len(free)), free])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return None
@@ -86,9 +87,10 @@ def factorial(free: NDArray[np.bool_]) -> Factorial | None:
 
 
 def spreads_more(deviations: NDArray[np.float64], free: NDArray[np.bool_]) -> float:
-    """The p-value of deviations (from their rows' medians) being no larger where a factor is free: by ranks.
+    """Return the one-sided p, by ranks, that deviations (from their rows' medians) are no larger where a factor is
+    free.
 
-    Fligner and Killeen's test, one-sided: one wild value, which can make most of a variance, is one rank here.
+    Fligner and Killeen's test: one outlier, which can dominate a variance, is only one rank here.
     """
     ranks = special.ndtri(0.5 + rankdata(np.abs(deviations)) / (2 * (len(deviations) + 1)))
     apart = ranks[free].mean() - ranks[~free].mean()
@@ -97,7 +99,7 @@ def spreads_more(deviations: NDArray[np.float64], free: NDArray[np.bool_]) -> fl
 
 
 def rankdata(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of theirs."""
+    """Return ranks from 1; equal values share their mean rank."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[which], dtype=np.float64)
 
@@ -105,9 +107,9 @@ def rankdata(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _reach(
     terms: NDArray[np.float64], n: NDArray[np.float64], near: NDArray[np.bool_], tail: float
 ) -> NDArray[np.float64]:
-    """How far the end of the interval lies from the estimate, on the side on which the `near` terms may be less.
+    """Return the distance of the interval's end from the estimate, where the `near` terms may be smaller.
 
-    `near` terms are those that are added, for the lower end; for the upper one, those that are subtracted.
+    The `near` terms are the added ones for the lower end, the subtracted ones for the upper end.
     """
     g = 1 - n / special.chdtri(n, tail)
     h = n / special.chdtri(n, 1 - tail) - 1

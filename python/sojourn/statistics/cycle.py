@@ -1,7 +1,7 @@
-"""Do slow values recur after equal times: their power at each period, held against slow values at random.
+"""Test whether slow values recur at equal times: their power at each period, compared with randomly placed slow values.
 
-Finds one period, the strongest. Values are looked at in turns, so the times have gaps; what recurs by number and not by
-time is `period`'s.
+Finds one period, the strongest. Paths are measured in turn, so the times have gaps. `period` finds what recurs by count
+instead of time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS_A_CYCLE = 8
-"""Bins of time in the shortest period that is looked for: its power is then that of the bins' middles but for 5 %."""
+"""Bins of time in the shortest period: the power at the bins' middles is then exact to 5 %."""
 
 NEIGHBOURS = 50
-"""Frequencies to either side whose median power is what a frequency's own is held against."""
+"""Frequencies on either side whose median power a frequency's power is compared with."""
 
 LEAST_RETURNS = 8
-"""A period in time must be seen so often: what comes and goes slowly by chance returns six times more easily."""
+"""The least number of cycles in the series: slow random variation easily recurs six times."""
 
 MOST_TRIED = 32
 
 LEAST_HITS = 0.6
-"""Of the cycles in which there was anything to see, this share must show it."""
+"""The least share of the observed cycles that must show the period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What recurs every `seconds`: `cycles` show it, which are `hits` of those looked at when it was due.
+    """A recurrence every `seconds`: `cycles` show it, the share `hits` of those observed when it was due.
 
     `share` of the slow values lie within a third of the cycle.
     """
@@ -45,13 +45,14 @@ class Cycle:
 
 
 def find_cycle(times_s: NDArray[np.float64], slow: NDArray[np.bool_], shortest_s: float) -> Cycle | None:
-    """The period in time at which slow values recur, from `shortest_s` to an eighth of the time looked at, or None.
+    """Return the period in time at which slow values recur, from `shortest_s` to an eighth of the observed time, or
+    None.
 
-    `times_s` are the times of all values, rising, gaps allowed: a path is looked at in turns with others. Held against
-    slow values that are placed at random among those times: their power at a frequency, over its expectation, is
-    exponential (Lomb, 1976; Scargle, 1982), where the pattern of the looks themselves is taken off. Slow values that
-    come in bursts have more power at all low frequencies; a period must stand above its neighbours as well, and most
-    of its cycles must show it.
+    `times_s` are the times of all values, rising; gaps are allowed, as paths are measured in turn. The reference is
+    slow values placed at random among those times: their power at a frequency, over its expectation, is exponential
+    (Lomb, 1976; Scargle, 1982) once the spectrum of the observation times is removed. Slow values in bursts have more
+    power at all low frequencies; a period must therefore exceed its neighbours as well, and most of its cycles must
+    show it.
     """
     m, n = int(slow.sum()), len(slow)
     span = float(times_s[-1] - times_s[0]) if n else 0.0
@@ -59,13 +60,13 @@ def find_cycle(times_s: NDArray[np.float64], slow: NDArray[np.bool_], shortest_s
         return None
     bin_s = shortest_s / STEPS_A_CYCLE
     power = _power_of_labels(times_s - times_s[0], slow, bin_s)
-    step = 1 / (2 * (len(power) - 1) * bin_s)  # from one frequency to the next; the number of bins is a power of two
+    step = 1 / (2 * (len(power) - 1) * bin_s)  # step between frequencies; the number of bins is a power of two
     first, last = int(np.ceil(LEAST_RETURNS / span / step)), min(len(power) - 1, int(1 / shortest_s / step))
     known = power[first : last + 1]
     if not len(known) or known.max() < np.log(len(known) / FALSE_ALARM):
         return None
-    # Pulses have as much power at multiples of their frequency, where the gaps between looks add more: of those that
-    # stand out, the one whose cycles show most.
+    # Pulses have as much power at multiples of their frequency, and gaps in the observation may add more: of the
+    # significant frequencies, choose the one that most cycles show.
     is_peak = np.concatenate(([True], known[1:] >= known[:-1])) & np.concatenate((known[:-1] > known[1:], [True]))
     strong = np.flatnonzero(is_peak & (known > _around(known) * np.log(len(known) / FALSE_ALARM)))
     strongest = strong[np.argsort(known[strong])[::-1][:MOST_TRIED]]
@@ -75,11 +76,11 @@ def find_cycle(times_s: NDArray[np.float64], slow: NDArray[np.bool_], shortest_s
 
 
 OVERSAMPLING = 4
-"""Frequencies looked at for each that independent ones would have: a period between two of them loses little."""
+"""Frequencies per independent one: a period between two of them loses little power."""
 
 
 def _power_of_labels(t: NDArray[np.float64], slow: NDArray[np.bool_], bin_s: float) -> NDArray[np.float64]:
-    """|sum of the labels' phases less their share of all phases|² over its variance for random labels."""
+    """Return |sum of the labels' phases minus their share of all phases|² over its variance for random labels."""
     bins = (t / bin_s).astype(np.int64)
     size = 1 << int(np.ceil(np.log2(OVERSAMPLING * (int(bins[-1]) + 1))))
     every = np.fft.rfft(np.bincount(bins, minlength=size))
@@ -91,7 +92,7 @@ def _power_of_labels(t: NDArray[np.float64], slow: NDArray[np.bool_], bin_s: flo
 
 
 def _around(power: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median power about each frequency, as the mean of an exponential distribution; 1 at least."""
+    """Return the median power around each frequency, as the mean of an exponential distribution; at least 1."""
     reach = NEIGHBOURS * OVERSAMPLING
     padded = np.pad(power, reach, mode="reflect") if len(power) > reach else np.pad(power, reach, mode="edge")
     step = max(1, reach // 4)
@@ -102,7 +103,7 @@ def _around(power: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _refined(events: NDArray[np.float64], frequency: float, step: float) -> float:
-    """The period next to a frequency at which the events lie closest together: many cycles tell it finely."""
+    """Return the period near a frequency at which the events are most concentrated: many cycles determine it finely."""
     near = frequency + step * np.linspace(-1, 1, 41)
     few = events[:: max(1, len(events) // 1000)]
     together = np.abs(np.exp(2j * np.pi * np.outer(near, few)).sum(axis=1))
@@ -110,14 +111,14 @@ def _refined(events: NDArray[np.float64], frequency: float, step: float) -> floa
 
 
 def _confirm_cycle(t: NDArray[np.float64], slow: NDArray[np.bool_], period: float) -> Cycle | None:
-    """Whether half of the slow values lie in one third of the cycle, and most cycles that were looked at have one."""
+    """Return the cycle if half of the slow values lie in one third of it, and most observed cycles have one."""
     angle = np.angle(np.exp(2j * np.pi * t[slow] / period).sum())
     off = np.mod(t / period - angle / (2 * np.pi) + 0.5, 1.0) - 0.5
     inside = np.abs(off) < 1 / 6
     share = float(inside[slow].mean())
     if share < 0.5:
         return None
-    # A cycle counts as looked at where it was looked at while the slow values were due, not just near to that.
+    # A cycle counts as observed if values exist where slow ones are due, not merely near that phase.
     due = np.abs(off) <= np.quantile(np.abs(off[slow & inside]), 0.9)
     number = np.round(t / period - angle / (2 * np.pi)).astype(np.int64)
     looked, hit = np.unique(number[due]), np.unique(number[due & slow])

@@ -1,4 +1,4 @@
-"""False discovery over a matrix of cells (Benjamini-Hochberg), and p-values of differences that feed it."""
+"""False discovery over a matrix of cells (Benjamini-Hochberg), and p-values of differences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_VALUES = 3
-"""Fewer have no p of a difference of means."""
+"""With fewer values there is no p of a difference of means."""
 
 
 def signed_rank_p(differences: NDArray[np.float64]) -> float:
-    """Two-sided p of the differences being symmetric about zero; ties share ranks, zeros count half to each side."""
+    """Return the two-sided p that differences are symmetric about zero; ties share ranks, zeros count half to each
+    side."""
     n, sizes = len(differences), np.abs(differences)
     if not n:
         return 1.0
@@ -26,7 +27,7 @@ def signed_rank_p(differences: NDArray[np.float64]) -> float:
     above = float(ranks[differences > 0].sum() + ranks[differences == 0].sum() / 2)
     if n <= EXACT_UP_TO:
         cumulated = signed_rank_cdf(n)
-        # Half ranks are rounded to the side of the larger p.
+        # Half ranks are rounded towards the larger p.
         below, beyond = int(np.ceil(above)), n * (n + 1) // 2 - int(np.floor(above))
         return min(1.0, 2 * float(min(cumulated[below], cumulated[beyond])))
     variance = n * (n + 1) * (2 * n + 1) / 24 - ties(sizes) / 48
@@ -35,7 +36,7 @@ def signed_rank_p(differences: NDArray[np.float64]) -> float:
 
 
 def benjamini_hochberg(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The q-value of each p: reject those at or below q and the share of false ones among them is at most q."""
+    """Return the q-value of each p: among those at or below q, the expected share of false rejections is at most q."""
     order = np.argsort(p, kind="stable")
     raised = np.asarray(p, dtype=np.float64)[order] * (len(p) / np.arange(1, len(p) + 1))
     q = np.empty(len(p))
@@ -44,19 +45,19 @@ def benjamini_hochberg(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def selected_level(q_values: NDArray[np.float64], rate: float) -> float:
-    """The level for intervals of the figures with a q-value of at most `rate`, of which as few then miss the truth.
+    """Return the level for intervals of the figures with a q-value of at most `rate`, so that at most that share miss.
 
-    The false coverage rate of Benjamini and Yekutieli (2005): intervals of figures that were chosen because they are
-    extreme would else miss the truth too often.
+    The false coverage rate of Benjamini and Yekutieli (2005): intervals of figures selected because they are extreme
+    would otherwise miss the true value too often.
     """
     chosen = max(1, int((q_values <= rate).sum()))
     return 1 - rate * chosen / max(1, len(q_values))
 
 
 def greater_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """One-sided p of the mean of `first` being no greater than that of `second`: Welch's test.
+    """Return the one-sided p that the mean of `first` is no greater than that of `second`: Welch's test.
 
-    Below three values on a side there is no p: 1. Values without any scatter are compared as they are.
+    With fewer than three values on a side p is 1. Values without scatter are compared directly.
     """
     if min(len(first), len(second)) < LEAST_VALUES:
         return 1.0

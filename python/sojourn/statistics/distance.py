@@ -1,9 +1,9 @@
-"""How far two samples of delays are apart, trial by trial: Kolmogorov's and Wasserstein's first distance.
+"""The distance of two samples of delays, trial by trial: Kolmogorov's and Wasserstein's first distance.
 
 The trial is the unit: a prediction is compared with the trial that it predicts, a repetition with every other trial of
-the same load, so that both distances hold the same chance of one trial each. Intervals are a bootstrap over trials.
-Where trials come in clusters, it is a jackknife that leaves out one after the other: few are too few to resample.
-Infinite delays (lost frames) count for Kolmogorov's distance; Wasserstein's is of the finite ones.
+the same load, so both distances contain the chance variation of one trial each. Intervals are a bootstrap over trials.
+Where trials come in clusters, a jackknife leaves out one cluster at a time: few clusters cannot be resampled. Infinite
+delays (lost frames) count for Kolmogorov's distance; Wasserstein's is of the finite ones.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 RESAMPLES = 1000
 LEAST_TRIALS = 4
-"""Below this no interval: resampling three trials says little."""
+"""With fewer there is no interval: resampling three trials shows little."""
 
 MOST_TRIALS = 40
-"""Beyond this further trials are not compared each with each."""
+"""Trials beyond this number are not compared with each other."""
 
 LEAST_CLUSTERS = 3
-"""Below this no interval either."""
+"""With fewer there is no interval either."""
 
 Pair = tuple[Interval, Interval]
 """Kolmogorov's distance and Wasserstein's (in the unit of the values)."""
@@ -36,14 +36,14 @@ Pair = tuple[Interval, Interval]
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Of the prediction, of two repetitions (None with one trial) and of the model without a queue."""
+    """Distances of the prediction, of repetitions (None with one trial) and of the model without a queue."""
 
     prediction: Pair
     repetition: Pair | None
     without: Pair
 
     def each(self) -> dict[str, Pair]:
-        """The three by name."""
+        """Return the distances by name."""
         found = {"prediction": self.prediction, "no-queue": self.without}
         return found if self.repetition is None else {**found, "repetition": self.repetition}
 
@@ -55,7 +55,8 @@ def distances(
     seed: int,
     clusters: NDArray[np.int64] | None = None,
 ) -> Distances | None:
-    """The three distances over the trials; None where no trial has a frame. `clusters` are those of the trials."""
+    """Return the three distances over the trials; None where no trial has a frame. `clusters`: the cluster of each
+    trial."""
     kept = [i for i, one in enumerate(measured) if np.isfinite(one).any()]
     if not kept:
         return None
@@ -83,7 +84,7 @@ def _judged(
     kept: list[int],
     clusters: NDArray[np.int64],
 ) -> Distances:
-    """The distances with intervals of a jackknife that leaves out one cluster after the other."""
+    """Return the distances with intervals of a jackknife that leaves out one cluster at a time."""
     chosen = [kept[i] for i in np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_TRIALS)).astype(int))]
     of, real = clusters[chosen], [np.sort(measured[i]) for i in chosen]
     prediction, beside = (
@@ -106,7 +107,7 @@ def _judged(
 
 
 def _left_out(of: Callable[[NDArray[np.bool_]], NDArray[np.float64]], clusters: NDArray[np.int64]) -> Pair:
-    """A pair of figures of some trials, with Student's intervals of the jackknife over clusters."""
+    """Return a pair of figures of the trials, with Student's intervals of the jackknife over clusters."""
     names = np.unique(clusters)
     estimate, k = of(np.ones(len(clusters), dtype=np.bool_)), len(names)
     if k < LEAST_CLUSTERS:
@@ -122,7 +123,7 @@ def _left_out(of: Callable[[NDArray[np.bool_]], NDArray[np.float64]], clusters: 
 
 
 def kolmogorov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """The largest difference of two distribution functions; both samples sorted, infinity allowed."""
+    """Return the largest difference of two distribution functions; both samples sorted, infinity allowed."""
     at = np.concatenate([first, second])
     at = at[np.isfinite(at)]
     below = np.searchsorted(first, at, side="right") / len(first)
@@ -131,7 +132,7 @@ def kolmogorov(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 
 
 def wasserstein(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """The mean distance that values must be moved to turn one sample into the other; of the finite ones."""
+    """Return the mean distance by which values must move to turn one sample into the other; finite values only."""
     first, second = first[np.isfinite(first)], second[np.isfinite(second)]
     if not len(first) or not len(second):
         return float("nan")
@@ -145,14 +146,14 @@ def _both(first: NDArray[np.float64], second: NDArray[np.float64]) -> tuple[floa
 
 
 def _over(each: NDArray[np.float64], picks: NDArray[np.int64]) -> Pair:
-    """Averages over trials with their bootstrap intervals."""
+    """Return averages over trials with their bootstrap intervals."""
     means = each[picks].mean(axis=1)
     ks, w1 = (_interval(float(each[:, i].mean()), means[:, i], len(each)) for i in range(2))
     return ks, w1
 
 
 def _over_pairs(each: NDArray[np.float64], picks: NDArray[np.int64]) -> Pair:
-    """Averages over pairs of different trials; a resample may hold a trial twice, but pairs it with others only."""
+    """Return averages over pairs of different trials; a resample may repeat a trial, but pairs only different ones."""
     n = len(each)
     differ = picks[:, :, None] != picks[:, None, :]
     drawn = each[picks[:, :, None], picks[:, None, :]]

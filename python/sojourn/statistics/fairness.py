@@ -1,8 +1,8 @@
-"""Classes that share a link: while all are backlogged, how far one falls behind its share, and how far it may.
+"""Fairness of classes on one link: how far a class lags behind its share while all are backlogged, and its limit.
 
-While all classes are backlogged, generalised processor sharing gives each its weight's part of whatever is sent, from
-any moment on. So a class's lag over an interval is its part of what was sent minus what it got; it depends on the order
-of packets and their sizes alone. A sub-queue of one flow is a class here. Sizes are bytes; weights are relative.
+While all classes are backlogged, generalised processor sharing gives each its weight's share of what is sent, from any
+moment on. A class's lag over an interval is its share of what was sent minus what it sent; it depends only on the order
+of packets and their sizes. A sub-queue of one flow is a class here. Sizes are in bytes; weights are relative.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def all_backlogged(
     entered: NDArray[np.int64], left: NDArray[np.int64], classes: NDArray[np.int64], several: int
 ) -> list[slice]:
-    """The stretches of packets, as they left the link, that were sent while every class was backlogged.
+    """Return the slices of packets, in the order of departure, that were sent while every class was backlogged.
 
-    Classes are numbered from 0; a packet of none of them (-1) ends a stretch. A class is backlogged if a packet of it
-    waits that is not yet on the link: some schedulers remove a class that has nothing behind the packet that is.
+    Classes are numbered from 0; a packet of no class (-1) ends a slice. A class is backlogged while a packet of it
+    waits that is not yet on the link: some schedulers remove a class that has nothing behind that packet.
     """
     n = len(left)
     if n < 2:
@@ -42,7 +42,7 @@ def all_backlogged(
 
 
 def shortfalls(classes: NDArray[np.int64], sizes: Floats, weights: Sequence[float]) -> Floats:
-    """Of each class, the most by which it was behind its share over any interval of a stretch, in bytes."""
+    """Return each class's largest lag behind its share over any interval of a slice, in bytes."""
     sent = np.cumsum(sizes)
     found = []
     for one, weight in enumerate(weights):
@@ -53,9 +53,9 @@ def shortfalls(classes: NDArray[np.int64], sizes: Floats, weights: Sequence[floa
 
 
 def wf2q_bounds(weights: Floats, largest: Floats, quantum: float) -> Floats:
-    """WF2Q+ is worst-case fair to L_i + (L_max - L_i) w_i / W when a packet of i has left (Bennett and Zhang 1997).
+    """Return WF2Q+'s bounds: L_i + (L_max - L_i) w_i / W after a packet of i has left (Bennett and Zhang, 1997).
 
-    Before it leaves, it is that packet less what it takes of the share more behind.
+    Before the packet leaves, the lag is larger by the packet minus its own share.
     """
     del quantum
     share = weights / weights.sum()
@@ -63,9 +63,9 @@ def wf2q_bounds(weights: Floats, largest: Floats, quantum: float) -> Floats:
 
 
 def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
-    """Where classes take turns: of two, one has at most some turns' bytes by weight more, and both a packet of each.
+    """Return bounds for round robin: of two classes, one is ahead by at most some turns by weight and a packet of each.
 
-    |W_j / w_j - W_i / w_i| <= turns + L_i / w_i + L_j / w_j; the lag is the sum of that over all others, by weights.
+    |W_j / w_j - W_i / w_i| <= turns + L_i / w_i + L_j / w_j; the lag is the weighted sum of that over all others.
     """
     pairs = turns + (largest / weights)[:, None] + (largest / weights)[None, :]
     products = np.outer(weights, weights) * pairs / weights.sum()
@@ -75,7 +75,7 @@ def rounds_bounds(weights: Floats, largest: Floats, turns: float) -> Floats:
 BOUNDS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
     "wf2q": wf2q_bounds,
     "drr": rounds_bounds,
-    # A sub-queue that has just become backlogged goes before the others, once: one turn more.
+    # A newly backlogged sub-queue is served before the others once: one more turn.
     "fq-codel": lambda weights, largest, quantum: rounds_bounds(weights, largest, 2 * quantum),
 }
-"""How far a class may be behind, in bytes: of weights, largest packets, and the quantum of a class of weight 1."""
+"""The limit of a class's lag in bytes, from weights, largest packets, and the quantum of a class of weight 1."""

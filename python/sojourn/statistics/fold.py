@@ -1,8 +1,8 @@
-"""Does every n-th of a long series take longer: the series folded at every number, by ranks.
+"""Test whether every n-th value of a long series is longer: the series folded at every n, by ranks.
 
-It counts values, whatever the times between them; what recurs after equal times is `cycle`'s. It finds a period whose
-values are longer in a part of the series alone, as a card's that delays every 50th packet now and then, and one that is
-well within the noise. `period` looks for strong outliers in short pieces of a series.
+Counts values, whatever the times between them; `cycle` finds what recurs at equal times. Finds a period that appears in
+only a part of the series, such as a card that sometimes delays every 50th packet, and one that is well within the
+noise. `period` looks for strong outliers in short pieces of a series.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FALSE_ALARM = 1e-6
-"""The chance that independent values, in any order, have a period at any of the numbers."""
+"""The probability that independent values, in any order, show a period at any n."""
 
 LONGEST = 1000
 LEAST_CYCLES = 20
 WINDOW = 201
-"""Values in the running median that is taken off: what changes slowly is no period of a few hundred values."""
+"""Values in the running median that is subtracted: slow changes are no period of a few hundred values."""
 
 ABOVE_OTHERS = 2.0
-"""How far the strongest number stands above the median of all: neighbours that resemble each other raise them all."""
+"""The least ratio of the strongest n to the median of all: autocorrelated neighbours raise all of them."""
 
 
 MULTIPLES = (2, 3, 5)
 APART, NOT_LONGER = 6.0, 4.0
-"""Standard deviations between one in so many values of a number and its others, and of these above all values."""
+"""In standard deviations: the least excess of one in every n members over the others, and the others' greatest
+excess."""
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Every `n`-th value is longer, those at `phase`, `phase + n`, …; `p` is the chance that independent values are."""
+    """Every `n`-th value is longer: those at `phase`, `phase + n`, …; `p` is the probability of it for independent
+    values."""
 
     n: int
     phase: int
     p: float
 
     def members(self, length: int) -> NDArray[np.bool_]:
-        """Which of so many values they are."""
+        """Return which of `length` values they are."""
         return np.asarray(np.arange(length) % self.n == self.phase, dtype=np.bool_)
 
 
 def find_every(values: NDArray[np.float64], longest: int = LONGEST) -> Every | None:
-    """The number at which a series in its order is longest on one place, or None. NaN: nothing is known of that one.
+    """Return the n at which one phase of the series is longest, or None. NaN: unknown value.
 
-    A number beyond `longest` is found by a divisor of it, and told itself.
+    An n beyond `longest` is found by one of its divisors, and n itself is returned.
     """
     known = ~np.isnan(values)
     longest = min(longest, len(values) // LEAST_CYCLES)
@@ -71,7 +73,7 @@ def find_every(values: NDArray[np.float64], longest: int = LONGEST) -> Every | N
 
 
 def _multiplied(scores: NDArray[np.float64], every: Every) -> Every | None:
-    """The multiple of a number where one in two, three or five of its values is longer and the others are not."""
+    """Return the multiple of n where one in two, three or five members is longer and the others are not."""
     for times in MULTIPLES:
         members = scores[every.phase :: every.n]
         of = np.arange(len(members)) % times
@@ -89,18 +91,19 @@ def _multiplied(scores: NDArray[np.float64], every: Every) -> Every | None:
 
 
 def running_median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The median about each value."""
+    """Return the running median."""
     return np.asarray(ndimage.median_filter(values, size=min(WINDOW, len(values)), mode="nearest"), dtype=np.float64)
 
 
 def normal_scores(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The normal quantiles of the values' ranks, so that no few values decide; mean 0, variance 1 but for ties."""
+    """Return the normal quantiles of the values' ranks, so that no few values dominate; mean 0, variance 1 but for
+    ties."""
     scores = np.asarray(special.ndtri((mean_ranks(values) - 0.5) / len(values)), dtype=np.float64)
-    return np.asarray(scores - scores.mean(), dtype=np.float64)  # with ties the mean is not 0 by itself
+    return np.asarray(scores - scores.mean(), dtype=np.float64)  # ties shift the mean from 0
 
 
 def _strongest(scores: NDArray[np.float64], known: NDArray[np.bool_], n: int) -> tuple[float, int]:
-    """The largest mean of known scores n apart in its standard deviations, and its phase."""
+    """Return the largest mean of known scores n apart in standard deviations, and its phase."""
     cycles = len(scores) // n
     sums = scores[: cycles * n].reshape(cycles, n).sum(axis=0)
     counts = known[: cycles * n].reshape(cycles, n).sum(axis=0)

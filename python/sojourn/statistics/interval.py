@@ -1,6 +1,6 @@
-"""An estimate with its interval, and Student's interval for plain averages.
+"""An estimate with its interval, and Student's interval for averages.
 
-It does not choose an estimator: `signed_rank` is the one for pairs, this one is for averages over rounds.
+Does not choose an estimator: `signed_rank` is for pairs, this module is for averages over rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and where the truth lies with probability `level`; `low` and `high` are None where no such exists."""
+    """An estimate, and the interval that holds the true value at `level`; `low` and `high` are None without an
+    interval."""
 
     estimate: float
     low: float | None
@@ -33,30 +34,31 @@ class Interval:
 
     @property
     def longer(self) -> float | None:
-        """How far it reaches to its longer side, or None without an interval: half its width where it is symmetric."""
+        """The longer side of the interval, or None without an interval; half its width where it is symmetric."""
         return (
             None if self.low is None or self.high is None else max(self.high - self.estimate, self.estimate - self.low)
         )
 
     def excludes(self, value: float) -> bool:
-        """Whether the interval exists and does not contain `value`."""
+        """Return whether the interval exists and does not contain `value`."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """The same interval in another unit; `factor` is positive."""
+        """Return the interval in another unit; `factor` is positive."""
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return Interval(self.estimate * factor, low, high, self.level, self.n)
 
     def within(self, least: float, most: float = math.inf) -> Interval:
-        """What is possible of it, where the truth lies between `least` and `most`; the estimate always stays in it."""
+        """Clip the interval to `least` and `most`, between which the true value lies; the estimate always stays
+        in it."""
         if self.low is None or self.high is None or (self.low >= least and self.high <= most):
             return self
         low = max(self.low, min(least, self.estimate))
         return Interval(self.estimate, low, min(self.high, max(most, self.estimate)), self.level, self.n)
 
     def widened(self, error95: float) -> Interval:
-        """The same with an independent normal error in it, given as half its 95 % interval: added in quadrature."""
+        """Add an independent normal error in quadrature, given as half its 95 % interval."""
         reach = error95 * student_quantile(math.inf, self.level) / student_quantile(math.inf, 0.95)
         low = None if self.low is None else self.estimate - math.hypot(self.estimate - self.low, reach)
         high = None if self.high is None else self.estimate + math.hypot(self.high - self.estimate, reach)
@@ -64,7 +66,7 @@ class Interval:
 
 
 def student_t(values: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The average and Student's interval; no interval below three values."""
+    """Return the average and Student's interval; no interval below three values."""
     n = len(values)
     average = float(np.mean(values)) if n else float("nan")
     if n < 3:
@@ -74,5 +76,6 @@ def student_t(values: NDArray[np.float64], level: float = 0.95) -> Interval:
 
 
 def student_quantile(degrees: float, level: float) -> float:
-    """The two-sided Student quantile: 2.0 and a bit for many degrees of freedom at 0.95, 1.96 for infinitely many."""
+    """Return the two-sided Student quantile: slightly above 2.0 for many degrees of freedom at 0.95, 1.96 for
+    infinitely many."""
     return float(special.stdtrit(degrees, (1 + level) / 2))

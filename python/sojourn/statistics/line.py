@@ -1,9 +1,9 @@
-"""Straight lines per round: slope, intercept and what a line leaves over, each then judged over rounds.
+"""Straight lines per round: slope, intercept and residuals, with intervals over rounds.
 
-A line is fitted to every round by itself and Hodges-Lehmann runs over the rounds (it covers what it says, where a
-bootstrap of clusters covers 90 %). Where rows are sessions, which are few and are averages of rounds already, it is
-Student's t. Deviations serve both hypotheses: a + b*size (deviations from a line) and independence of rate (deviations
-from a constant).
+A line is fitted to every round, and Hodges-Lehmann intervals are taken over the rounds (they have their nominal
+coverage, where a cluster bootstrap covers 90 %). Where rows are sessions, which are few and already averages of rounds,
+Student's t is used. Deviations test both hypotheses: a + b*size (deviations from a line) and independence of rate
+(deviations from a constant).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Over = Callable[["NDArray[np.float64]", float], "Interval"]
-"""What makes an interval of the values of rows, at a level."""
+"""The estimator of an interval from the values of rows, at a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Line:
     over: Over = hodges_lehmann
 
     def band(self, x: NDArray[np.float64], level: float = 0.95) -> list[Interval]:
-        """The line's height at each x with its (pointwise) interval."""
+        """Return the line's height at each x with its (pointwise) interval."""
         return [self.over(self.intercepts + self.slopes * at, level) for at in x]
 
 
 def fit(x: NDArray[np.float64], y: NDArray[np.float64], level: float = 0.95, over: Over = hodges_lehmann) -> Line:
-    """Least squares to each row of `y` (rounds by sizes) over `x` (at least two distinct values)."""
+    """Fit a line to each row of `y` (rounds by sizes) over `x` (at least two distinct values) by least squares."""
     centre = x.mean()
     slopes = (y - y.mean(axis=1, keepdims=True)) @ (x - centre) / np.square(x - centre).sum()
     intercepts = y.mean(axis=1) - slopes * centre
@@ -52,7 +52,7 @@ def fit(x: NDArray[np.float64], y: NDArray[np.float64], level: float = 0.95, ove
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """What the model leaves over at each level of the factor: intervals that hold together, and one p for all."""
+    """The residuals at each level of the factor: simultaneous intervals, and one p for all."""
 
     each: list[Interval]
     p: float | None
@@ -63,13 +63,13 @@ class Deviations:
         return max(self.each, key=lambda one: abs(one.estimate))
 
     def lie_within(self, margin: float) -> bool:
-        """Whether every interval lies within ± margin."""
+        """Return whether every interval lies within ± margin."""
         return bool(self.each) and all(
             one.low is not None and one.high is not None and max(-one.low, one.high) <= margin for one in self.each
         )
 
     def beyond(self, margin: float) -> Interval | None:
-        """The largest of the deviations whose whole interval lies beyond ± margin, or None."""
+        """Return the largest deviation whose whole interval lies beyond ± margin, or None."""
         return max(
             (
                 one
@@ -84,7 +84,7 @@ class Deviations:
 def deviations(
     x: NDArray[np.float64] | None, y: NDArray[np.float64], level: float = 0.95, over: Over = hodges_lehmann
 ) -> Deviations:
-    """Deviations of the rows of `y` (rounds by levels) from a line over `x`, or from a constant when `x` is None.
+    """Return deviations of the rows of `y` (rounds by levels) from a line over `x`, or from a constant if `x` is None.
 
     The intervals are Bonferroni's over the levels; p is Hotelling's test that all deviations are zero on average.
     """
@@ -99,7 +99,7 @@ def deviations(
 
 
 def hotelling(scores: NDArray[np.float64]) -> float | None:
-    """P of Hotelling's T² for the rows of `scores` having mean zero; None with too few rows or no spread."""
+    """Return p of Hotelling's T² that the rows of `scores` have mean zero; None with too few rows or no spread."""
     n, k = scores.shape
     if k == 0 or n <= k + 1:
         return None

@@ -1,8 +1,8 @@
-"""What the trials of a load that passed without loss cannot exclude, and what else its rate is uncertain by.
+"""What trials without loss at a load cannot exclude, and further uncertainties of its rate.
 
-A frame is lost with one probability, frames independently of each other; where loss comes in events, such as the stalls
-of a scheduler, the events are independent and not the frames. Further, what a finite trial does to a rate, and how far
-the offered load may lie from the nominal one. The module decides nothing about a search.
+Frames are lost independently with one probability; where loss comes in events, such as stalls of a scheduler, the
+events are independent, not the frames. Further: the bias of finite trials, and the tolerance of the offered load. The
+module decides nothing about a search.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 
 def unseen_loss(frames: int, trials: int = 1, level: float = 0.95) -> float:
-    """The largest loss ratio that trials without any loss do not exclude: it passes with probability 1 - `level`.
+    """Return the largest loss ratio that trials without loss do not exclude: it passes with probability 1 - `level`.
 
     1 - (1 - level)^(1/(frames·trials)); about 3/(frames·trials) at 95 % ("rule of three"). Frames are independent.
     """
@@ -21,17 +21,17 @@ def unseen_loss(frames: int, trials: int = 1, level: float = 0.95) -> float:
 
 
 def unseen_events(seconds: float, level: float = 0.95) -> float:
-    """The largest rate of loss events [1/s] that seconds without loss do not exclude: -ln(1 - level)/seconds."""
+    """Return the largest rate of loss events [1/s] that seconds without loss do not exclude: -ln(1 - level)/seconds."""
     if seconds <= 0:
         raise ValueError("trials take some time")
     return -math.log1p(-level) / seconds
 
 
 def finite_trial_excess(buffer_frames: float, seconds: float) -> float:
-    """By how much a trial of so many seconds passes above the rate that is sustained for ever [frames/s].
+    """Return by how much a lossless trial's rate may exceed the sustainable rate [frames/s].
 
-    What is too much waits in the device's buffer: at a rate of C + B/T frames/s a buffer of B frames is full after the
-    T seconds of the trial, and nothing is lost. So the zero-loss rate of short trials is too high by up to B/T.
+    The excess waits in the device's buffer: at a rate of C + B/T frames/s a buffer of B frames is full after the T
+    seconds of the trial, and nothing is lost. So the zero-loss rate of short trials is too high by up to B/T.
     """
     if buffer_frames < 0 or seconds <= 0:
         raise ValueError("a buffer is not negative, and a trial takes some time")
@@ -39,7 +39,7 @@ def finite_trial_excess(buffer_frames: float, seconds: float) -> float:
 
 
 def offered_tolerance(nominal_pps: float, share: float) -> float:
-    """The standard uncertainty of the offered rate [frames/s] of trials that are kept within ± `share` of it.
+    """Return the standard uncertainty of the offered rate [frames/s] of trials kept within ± `share` of it.
 
     The deviation is taken as rectangular: u = share·rate/√3 (GUM 4.3.7).
     """

@@ -1,7 +1,7 @@
-"""Has a sample one mode or several: a smoothed density and the depth of its valleys.
+"""Find the modes of a sample: a smoothed density and the depth of its valleys.
 
-Cautious on purpose: a second mode must hold a share of the sample, stand clear of the first, and the valley between
-them must be deeper than chance would dig. Clocks that tick coarsely do not make modes.
+Conservative on purpose: a second mode must hold a share of the sample and be separate from the first, and the valley
+between them must be deeper than chance explains. Coarse clock ticks do not make modes.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ DEEPEST_VALLEY = 0.6
 """The valley's height over the lower of its two modes must be below this."""
 
 CHANCE = 5.0
-"""The valley must be missing this many standard deviations of its count."""
+"""The least depth of the valley, in standard deviations of its count."""
 
 
 FOOT = 0.02
 
 
 def foot(values: NDArray[np.float64]) -> float:
-    """Where the fastest mode begins: the 2 % quantile, which lies in it whatever share slower modes have below 98 %.
+    """Return where the fastest mode begins: the 2 % quantile, which lies in it if slower modes have less than 98 %.
 
-    Beds and paths are laid upon one another by it: their medians jump from one mode to the next where shares differ.
+    Beds and paths are aligned by it: their medians jump from one mode to the next where shares differ.
     """
     return float(np.quantile(values, FOOT))
 
 
 def find_modes(values: NDArray[np.float64]) -> list[float]:
-    """The places of the modes in rising order: one of them for an unimodal sample."""
+    """Return the locations of the modes in rising order: one for a unimodal sample."""
     low, high = np.quantile(values, [0.002, 0.99])
     kept = np.sort(values[(values >= low) & (values <= high)])
     if len(kept) < 100 or kept[-1] <= kept[0]:
@@ -55,7 +55,8 @@ def find_modes(values: NDArray[np.float64]) -> list[float]:
 
 
 def _bandwidth(ordered: NDArray[np.float64]) -> float:
-    # Narrow enough to see two modes (the spread of the denser half, not of all), never finer than the clock ticks.
+    # Narrow enough to separate two modes (by the spread of the denser half, not of all), never finer than the clock
+    # tick.
     n = len(ordered)
     half = n // 2
     densest = float((ordered[half:] - ordered[: n - half]).min()) / 1.349
@@ -66,7 +67,7 @@ def _bandwidth(ordered: NDArray[np.float64]) -> float:
 
 
 def _density(ordered: NDArray[np.float64], width: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Counts per grid cell, smoothed by a Gaussian of `width`; the grid is as fine as the width asks."""
+    """Return counts per grid cell, smoothed by a Gaussian of `width`; the grid's step follows from the width."""
     low, high = float(ordered[0]) - 4 * width, float(ordered[-1]) + 4 * width
     cells = int(min(max(GRID, 4 * (high - low) / width), 1 << 16))
     counts, edges = np.histogram(ordered, bins=cells, range=(low, high))
@@ -88,7 +89,8 @@ def _weakest_valley(
     grid: NDArray[np.float64],
     width: float,
 ) -> int | None:
-    """The peak to give up because a valley beside it is too shallow or it holds too little, or None if all stand."""
+    """Return the peak to drop because a valley beside it is too shallow or it holds too little, or None if all are
+    valid."""
     worst, drop = 0.0, None
     valleys = [left + int(density[left:right].argmin()) for left, right in pairwise(peaks)]
     borders = [0, *np.searchsorted(ordered, grid[valleys]).tolist(), len(ordered)]
@@ -98,7 +100,7 @@ def _weakest_valley(
         place = peaks.index(lower)
         share = (borders[place + 1] - borders[place]) / len(ordered)
         depth = float(density[valley] / density[lower])
-        # Counts within one smoothing width, at the mode and in the valley, differ by chance like Poisson counts.
+        # Counts within one smoothing width, at the mode and in the valley, vary like Poisson counts.
         per_width = 2 * width / step
         mode, gap = float(density[lower]) * per_width, float(density[valley]) * per_width
         clear = (mode - gap) / max((mode + gap) ** 0.5, 1e-9)

@@ -1,4 +1,4 @@
-"""The standard deviation between groups of values, and within them: of runs on several boots, how far the boots differ.
+"""The standard deviations between and within groups of values: for runs on several boots, how far the boots differ.
 
 The model is one-way and nested: a value is the mean, its group's effect, and its own; effects are independent draws.
 The estimate is that of the analysis of variance, for groups of any sizes (Searle, Casella and McCulloch, "Variance
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_GROUPS = 6
-"""Fewer groups have no standard deviation worth naming: five give one within a factor of three."""
+"""With fewer groups no standard deviation is reported: five groups determine it only within a factor of three."""
 
 LEAST_WITHIN = 6
-"""From so many degrees of freedom within groups on, the scatter within them is estimated from the values."""
+"""The least degrees of freedom within groups for estimating the scatter from the values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How far values within a group differ beyond their own standard errors: a standard deviation, in their unit.
+    """The scatter of values within a group in excess of their standard errors: a standard deviation, in their unit.
 
     `degrees` are those of the scatter that the errors are subtracted from.
     """
@@ -38,7 +38,7 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """How far groups differ, and values within a group; standard deviations in the unit of the values."""
+    """The scatter between groups, and within a group: standard deviations in the unit of the values."""
 
     between: float
     low: float
@@ -51,21 +51,22 @@ class Component:
 
     @property
     def degrees(self) -> int:
-        """Those of the sum of squares that `between` is made of: one less than the groups."""
+        """The degrees of freedom of `between`: the number of groups minus one."""
         return self.groups - 1
 
     @property
     def is_replicated(self) -> bool:
-        """Whether the scatter within groups was seen, and not taken from the values' own standard errors."""
+        """Whether the scatter within groups was observed, not taken from the values' standard errors."""
         return bool(np.isfinite(self.within_degrees))
 
 
 def within_groups(
     values: NDArray[np.float64], groups: Sequence[Hashable], errors: NDArray[np.float64]
 ) -> Scatter | None:
-    """The scatter within groups, pooled, less the values' own errors; None where its degrees of freedom are too few.
+    """Return the pooled scatter within groups minus the values' own errors; None where its degrees of freedom are too
+    few.
 
-    `errors` are their standard errors (not a number where unknown).
+    `errors` are their standard errors (NaN where unknown).
     """
     found = pooled(members_of(values, groups))
     if found is None:
@@ -81,10 +82,10 @@ def between_groups(
     errors: NDArray[np.float64],
     level: float = 0.95,
 ) -> Component | None:
-    """The component between groups; None for fewer than six groups, or where the scatter within them is not known.
+    """Return the component between groups; None for fewer than six groups, or where the scatter within them is unknown.
 
-    `errors` are the values' own standard errors (not a number where unknown). They stand for the scatter within groups
-    where there are too few groups with several values.
+    `errors` are the values' own standard errors (NaN where unknown). They replace the scatter within groups where too
+    few groups have several values.
     """
     members = members_of(values, groups)
     if len(members) < LEAST_GROUPS:
@@ -104,12 +105,12 @@ def between_groups(
 
 
 def members_of(values: NDArray[np.float64], groups: Sequence[Hashable]) -> list[NDArray[np.float64]]:
-    """The values of each group, in the order in which groups come first."""
+    """Return the values of each group, in the order of each group's first value."""
     return [values[[group == name for group in groups]] for name in dict.fromkeys(groups)]
 
 
 def pooled(members: list[NDArray[np.float64]]) -> tuple[float, int] | None:
-    """The variance within groups and its degrees of freedom; None where these are too few."""
+    """Return the variance within groups and its degrees of freedom; None where these are too few."""
     degrees = sum(len(one) - 1 for one in members)
     if degrees < LEAST_WITHIN:
         return None
@@ -117,7 +118,7 @@ def pooled(members: list[NDArray[np.float64]]) -> tuple[float, int] | None:
 
 
 def scatter_within(members: list[NDArray[np.float64]], errors: NDArray[np.float64]) -> tuple[float, float] | None:
-    """The variance within groups and its degrees of freedom: pooled, or the mean of the values' own."""
+    """Return the variance within groups and its degrees of freedom: pooled, or the mean of the values' own."""
     found = pooled(members)
     if found is not None:
         return found
@@ -126,7 +127,7 @@ def scatter_within(members: list[NDArray[np.float64]], errors: NDArray[np.float6
 
 
 def williams_tukey(squares: float, degrees: tuple[int, float], within: float, level: float) -> tuple[float, float]:
-    """Both ends of the standard deviation between groups; sums of squares are those of group means."""
+    """Return both ends of the standard deviation between groups; sums of squares are those of group means."""
     if squares <= 0:
         return 0.0, 0.0
     ratio = within * degrees[0] / squares

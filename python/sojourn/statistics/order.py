@@ -1,4 +1,4 @@
-"""The median of independent values, with the interval of the sign test: no shape of their scatter is assumed."""
+"""The median of independent values, with the interval of the sign test, which assumes no distribution."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def median_of(values: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The median, and the innermost pair of ordered values that holds the true one at `level` or more.
+    """Return the median, and the innermost pair of ordered values that contains the true one at `level` or more.
 
-    The interval's own level is the exact one (at least 0.969 of six values); below six values there is none at 95 %.
-    Values may be infinite; an end that is infinite is None.
+    The interval's `level` is the exact one (at least 0.969 for six values); below six values there is none at 95 %.
+    Values may be infinite; an infinite end is None.
     """
     n = len(values)
     ordered = np.sort(np.asarray(values, dtype=np.float64))
@@ -29,7 +29,7 @@ def median_of(values: NDArray[np.float64], level: float = 0.95) -> Interval:
         return Interval(estimate, None, None, level, n)
     held = 1 - 2 * float(special.bdtr(place, n, 0.5))
     low, high = (float(one) if np.isfinite(one) else None for one in (ordered[place], ordered[n - 1 - place]))
-    if low == high:  # equal values do not show that there is no scatter
+    if low == high:  # equal values do not prove that there is no scatter
         low = high = None
     return Interval(estimate, low, high, held, n)
 

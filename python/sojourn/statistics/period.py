@@ -1,7 +1,7 @@
-"""Is every k-th of a long row of values slow: the phase of the slow ones folded at every candidate period.
+"""Test whether every k-th of a long row of values is slow: the phases of slow values, folded at each candidate period.
 
-Finds one period, the strongest. It counts probes, whatever the pauses between them, as a device does that holds every
-k-th frame; what recurs after equal times is `cycle`'s.
+Finds one period, the strongest. Counts probes, whatever the pauses between them, for a device that delays every k-th
+frame; `cycle` finds what recurs at equal times.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FALSE_ALARM = 1e-5
-"""The chance that randomly placed slow values look periodic at any of the candidate periods."""
+"""The probability that randomly placed slow values look periodic at any candidate period."""
 
 LEAST_CYCLES = 6
-"""A period must be seen in this many cycles, or a burst would look like one."""
+"""The least number of cycles: with fewer, a burst would look like a period."""
 
 MOST_EVENTS = 2000
-"""More slow values than this are thinned from the end; the first ones already decide."""
+"""Slow values beyond this number are ignored; the first ones suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Every `every`-th value is slow; `share` of the slow ones lie on it."""
+    """Every `every`-th value is slow; `share` of the slow ones are among them."""
 
     every: int
     share: float
 
 
 def find_period(positions: NDArray[np.int64], length: int, longest: int | None = None) -> Period | None:
-    """The period of the events at `positions` (counted from 0, rising) within `length` places, or None."""
+    """Return the period of the events at `positions` (counted from 0, rising) within `length` values, or None."""
     events = np.asarray(positions[:MOST_EVENTS], dtype=np.int64)
     m = len(events)
     if m < LEAST_CYCLES or m > length / 2:
@@ -46,7 +46,7 @@ def find_period(positions: NDArray[np.int64], length: int, longest: int | None =
     strength = np.array([_concentration(events, int(k)) for k in candidates])
     if strength.max() ** 2 * m < np.log(len(candidates) / FALSE_ALARM):
         return None
-    # The divisors of a period concentrate as well as itself: the longest strong one is the period.
+    # Divisors of a period are as strong as the period: the longest strong candidate is the period.
     strong = candidates[strength >= 0.9 * strength.max()]
     for k in strong[::-1]:
         found = _confirm(events, int(k))
@@ -56,7 +56,7 @@ def find_period(positions: NDArray[np.int64], length: int, longest: int | None =
 
 
 def slow_ones(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which values stand far above the rest: over the median by eight times the spread of the lower half."""
+    """Return which values are outliers: above the median by more than eight times the spread of the lower half."""
     median = np.median(values)
     spread = float(median - np.quantile(values, 0.1)) / 1.2816
     return np.asarray(values > median + 8 * max(spread, 1e-9, abs(float(median)) * 1e-3), dtype=np.bool_)
@@ -68,7 +68,7 @@ def _concentration(events: NDArray[np.int64], period: int) -> float:
 
 
 def _confirm(events: NDArray[np.int64], period: int) -> Period | None:
-    """A true period hits nearly every cycle with its own phase, once."""
+    """Return the period if its phase has an event in nearly every cycle."""
     phase = np.bincount(events % period, minlength=period)
     peak = int(phase.argmax())
     on_phase = events[events % period == peak]

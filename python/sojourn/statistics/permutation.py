@@ -1,9 +1,9 @@
-"""Whether two paths differ where each was measured once in each round: signs are flipped round by round.
+"""Test whether two paths differ, each measured once in each round: signs are flipped round by round.
 
 Samples within one trial depend on each other, so only whole trials are exchanged, and only within their round: a drift
-of the machine, or whatever a trial's samples have in common, is then nobody's effect. The chance is exact: over every
-flip where rounds are few, else over random ones. Distributions are compared as curves on one grid, one for each trial,
-so that a flip is a sum with other signs.
+of the machine, or anything common to a trial's samples, is then attributed to no path. The probability is exact: over
+every flip if rounds are few, else over random ones. Distributions are compared as curves on one grid, one per trial, so
+that a flip is a sum with other signs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EXACT_UP_TO = 13
-"""Rounds; beyond, flips are drawn."""
+"""The most rounds for exact enumeration; beyond, flips are drawn at random."""
 
 DRAWN = 20_000
 GRID = 400
@@ -28,7 +28,7 @@ TIE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How far two paths' pooled distributions are apart, and how likely that is by chance."""
+    """The distance of two paths' pooled distributions, and its probability by chance."""
 
     kolmogorov: float
     kolmogorov_p: float
@@ -39,7 +39,7 @@ class Apart:
 
 
 def flips(rounds: int, seed: int = 1) -> NDArray[np.float64]:
-    """A row of signs for each flip; the first is the paths as they were."""
+    """Return one row of signs per flip; the first is the original assignment."""
     if rounds <= EXACT_UP_TO:
         codes = np.arange(2**rounds)[:, None] >> np.arange(rounds)
         return np.where(codes & 1, -1.0, 1.0)
@@ -49,13 +49,13 @@ def flips(rounds: int, seed: int = 1) -> NDArray[np.float64]:
 
 
 def paired_p(differences: NDArray[np.float64], seed: int = 1) -> float:
-    """The chance of a mean difference of at least this size, either way, if paths were only names."""
+    """Return the two-sided probability of a mean difference at least this large if the paths do not differ."""
     sums = np.abs(flips(len(differences), seed) @ differences)
     return _chance(sums)
 
 
 def apart(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.float64]], seed: int = 1) -> Apart:
-    """The paths' distributions, with a sample of each round in both; rounds have equal weight."""
+    """Compare the paths' distributions, with a sample of each round in both; rounds have equal weight."""
     rounds = len(first)
     low, high, widths, grid = _grid([*first, *second])
     if not high > low:
@@ -68,12 +68,13 @@ def apart(first: Sequence[NDArray[np.float64]], second: Sequence[NDArray[np.floa
 
 
 def least_p(rounds: int) -> float:
-    """The least chance that so many rounds can show: both signs of the same paths count."""
+    """Return the least p that this many rounds can give: the all-opposite signs count too."""
     return 2.0 / 2**rounds if rounds <= EXACT_UP_TO else 1.0 / DRAWN
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The chances with the number of questions in mind: any of them is false with at most what stands here."""
+    """Return p-values adjusted for their number (Holm): the probability of any false rejection is at most each
+    value."""
     order = np.argsort(chances)
     adjusted = np.empty(len(chances))
     worst = 0.0
@@ -88,7 +89,7 @@ def _chance(statistic: NDArray[np.float64]) -> float:
 
 
 def _grid(samples: Sequence[NDArray[np.float64]]) -> tuple[float, float, NDArray[np.float64], NDArray[np.float64]]:
-    """Places at which all curves are taken: quantiles of everything, so that none is where nothing is."""
+    """Return the grid of all curves: quantiles of all samples, so that each point is near data."""
     every = np.concatenate(samples)
     grid = np.unique(np.quantile(every, np.linspace(0, 1, GRID)))
     return float(grid[0]), float(grid[-1]), np.diff(grid, append=grid[-1]), grid

@@ -1,4 +1,4 @@
-"""Intervals of proportions, for loss, duplication and what else is counted: of independent ones, and in clusters."""
+"""Intervals of proportions, for loss, duplication and other counts: of independent trials, and in clusters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_CLUSTERS = 3
-"""Fewer have no interval, like fewer values of an average."""
+"""With fewer clusters there is no interval, as with fewer values of an average."""
 
 
 def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> Interval:
-    """The share of `successes` and its interval of at least `level`; exact for independent trials.
+    """Return the share of `successes` and its interval of at least `level`; exact for independent trials.
 
-    Losses that come in bursts are not independent: the interval is then too narrow.
+    Losses in bursts are not independent: the interval is then too narrow.
     """
     if trials == 0:
         return Interval(float("nan"), None, None, level, 0)
@@ -28,7 +28,7 @@ def clopper_pearson(successes: int, trials: int, level: float = 0.95) -> Interva
 
 
 def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95) -> Interval:
-    """The same for trials that depend on each other and are worth only so many independent ones."""
+    """Return the same for dependent trials, whose effective number is `worth`."""
     if trials == 0:
         return Interval(float("nan"), None, None, level, 0)
     share = successes / trials
@@ -36,12 +36,13 @@ def worth_pearson(successes: int, trials: int, worth: float, level: float = 0.95
 
 
 def none_among(trials: int, confidence: float = 0.95) -> float:
-    """The largest share that has not one success in so many independent trials with a probability of 1 - confidence."""
+    """Return the largest share that gives no success in `trials` independent trials with probability 1 - confidence."""
     return 1.0 if trials < 1 else 1 - (1 - confidence) ** (1 / trials)
 
 
 def trials_needed(share: float, margin: float, power: float = 0.9, level: float = 0.95) -> int:
-    """Independent trials after which the interval of a true `share` lies within ± `margin` of it with this power.
+    """Return the number of independent trials for an interval of a true `share` within ± `margin` of it, with this
+    power.
 
     The two one-sided tests of an equivalence trial (Schuirmann, 1987), by the normal approximation.
     """
@@ -50,16 +51,16 @@ def trials_needed(share: float, margin: float, power: float = 0.9, level: float 
 
 
 def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], level: float = 0.95) -> Interval:
-    """The share of all successes, with an interval for what comes in clusters (one entry for each).
+    """Return the share of all successes, with an interval for clustered trials (one entry per cluster).
 
-    Clopper and Pearson's, for as many independent trials as the clusters are worth: the variance between clusters over
-    the binomial one says how many, and Student's t widens it (Korn and Graubard, 1998). The degrees of freedom are
+    Clopper and Pearson's interval for the effective number of independent trials: it follows from the variance between
+    clusters over the binomial one, and Student's t widens it (Korn and Graubard, 1998). The degrees of freedom are
     those of the clusters that hold the successes, or the failures, less one, by Kish's effective number: where few
-    clusters hold nearly all of them, little is known of how much clusters differ. Were all clusters counted, intervals
-    of rare bursts would hold the truth in as few as 71 % of cases.
+    clusters hold nearly all of them, the variation between clusters is poorly known. If all clusters were counted,
+    intervals of rare bursts would contain the true value in as few as 71 % of cases.
 
-    Without any success, or any failure, nothing tells how clusters differ: the bound is that on the share of clusters
-    with one, as if a cluster were one trial. Below three clusters there is no interval.
+    Without any success, or any failure, the variation between clusters is unknown: the bound is that on the share of
+    clusters with one, as if a cluster were one trial. Below three clusters there is no interval.
     """
     n, total = len(trials), float(trials.sum())
     if not total:
@@ -80,12 +81,12 @@ def korn_graubard(successes: NDArray[np.float64], trials: NDArray[np.float64], l
 
 
 def _effective(counts: NDArray[np.float64]) -> float:
-    """Kish's effective number: how many clusters with equal counts would be as uneven."""
+    """Return Kish's effective number: how many clusters with equal counts would be as uneven."""
     return float(counts.sum() ** 2 / np.square(counts).sum())
 
 
 def share_by_rounds(are: NDArray[np.bool_], rounds: NDArray[np.int64], level: float = 0.95) -> Interval:
-    """The share of values that are so, each value in the round that `rounds` says: the round is the cluster."""
+    """Return the share of true values, with the rounds in `rounds` as clusters."""
     counted = np.asarray(np.bincount(rounds), dtype=np.float64)
     return korn_graubard(np.asarray(np.bincount(rounds, weights=are), dtype=np.float64), counted, level)
 

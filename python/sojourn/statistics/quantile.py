@@ -1,7 +1,7 @@
-"""Quantiles, spreads and averages of values that come in rounds, with intervals that respect the rounds.
+"""Quantiles, spreads and averages of values measured in rounds, with intervals over rounds.
 
-Values of one round share that round's luck, so the round is the unit: the spread between rounds makes the interval,
-never the number of values. It does not decide which quantiles a sample allows: `allowed` says it, callers obey.
+Values of one round share its conditions, so the round is the unit: the spread between rounds determines the interval,
+never the number of values. The module does not decide which quantiles a sample allows; callers ask `allowed`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_ROUNDS = 4
-"""Below this the spread between rounds is not known well enough for any interval."""
+"""With fewer the spread between rounds is not known well enough for any interval."""
 
 
 HEAVY_SHARE = 0.05
-"""One value with more of the sum of squares than this is a heavy tail's: spreads of such samples have no interval."""
+"""If one value has more of the sum of squares than this, the tail is heavy: the spread has no interval."""
 
 
 def allowed(p: float, count: int) -> bool:
-    """Whether `count` values say anything about quantile p: ten of them must lie beyond it."""
+    """Return whether `count` values determine quantile p: at least ten of them must lie beyond it."""
     return count * min(p, 1 - p) >= 10 - 1e-9
 
 
@@ -40,11 +40,11 @@ def quantile_by_rounds(
     *,
     weights: NDArray[np.float64] | None = None,
 ) -> Interval:
-    """Quantile p of all values, with Woodruff's interval: the share below it, its spread over rounds, and back.
+    """Return quantile p of all values, with Woodruff's interval: from the spread over rounds of the share below it.
 
-    `rounds` numbers the round of each value from 0 without gaps. The share is handled as a log-odds, so that the
-    interval stays within the values however near p is to one. A value may be infinite (a lost packet), and stand for
-    `weights` of its kind.
+    `rounds` numbers the round of each value from 0 without gaps. The share is transformed to log-odds, so that the
+    interval stays within the values however close p is to one. A value may be infinite (a lost packet), and each counts
+    `weights` times.
     """
     counts = np.ones(len(values)) if weights is None else weights
     return _interval(_Sample.of(values, weights), (values, counts, rounds), p, level)
@@ -53,7 +53,7 @@ def quantile_by_rounds(
 def quantiles_by_rounds(
     values: NDArray[np.float64], rounds: NDArray[np.int64], wanted: Mapping[str, float], level: float = 0.95
 ) -> dict[str, Interval]:
-    """Several of them, by name: the values are sorted once."""
+    """Return several quantiles, by name: the values are sorted once."""
     sample, counts = _Sample.of(values, None), np.ones(len(values))
     return {name: _interval(sample, (values, counts, rounds), p, level) for name, p in wanted.items()}
 
@@ -61,7 +61,7 @@ def quantiles_by_rounds(
 def _interval(
     sample: _Sample, of: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]], p: float, level: float
 ) -> Interval:
-    """The quantile with its interval, of values, their weights and their rounds."""
+    """Return the quantile with its interval, from values, their weights and their rounds."""
     values, counts, rounds = of
     estimate = sample.at(p)
     sizes = np.bincount(rounds, weights=counts)
@@ -71,7 +71,7 @@ def _interval(
     below = np.bincount(rounds, weights=counts * (values <= estimate), minlength=n)
     residual = below - below.sum() / total * sizes
     variance = n / (n - 1) * float(np.square(residual).sum()) / total**2
-    # At least one value's worth of spread: rounds that agree by chance must not give a width of zero.
+    # At least the spread of one value: rounds that agree by chance must not give a width of zero.
     deviation = max(variance**0.5, 1 / total) / (p * (1 - p))
     reach = student_quantile(n - 1, level) * deviation
     odds = float(special.logit(p))
@@ -81,7 +81,8 @@ def _interval(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Finite values in rising order, the share of all that lies below the middle of each, and what lies beyond them."""
+    """Finite values in rising order, the cumulative share at the middle of each, and the weight of the infinite
+    ones."""
 
     ordered: NDArray[np.float64]
     below: NDArray[np.float64]
@@ -100,7 +101,7 @@ class _Sample:
         return cls(ordered, (np.cumsum(weight) - weight / 2) / total, float(counts[~finite].sum()))
 
     def at(self, p: float) -> float:
-        """Hazen's quantile, infinite where it lies among what is beyond."""
+        """Return Hazen's quantile, infinite where it lies among the infinite values."""
         if not len(self.ordered) or (self.beyond and p > self.below[-1]):
             return float("inf")
         return float(np.interp(p, self.below, self.ordered))
@@ -113,7 +114,7 @@ def mean_by_rounds(
     *,
     weights: NDArray[np.float64] | None = None,
 ) -> Interval:
-    """The plain average of all values, with Student's interval over the averages of rounds."""
+    """Return the average of all values, with Student's interval over the averages of rounds."""
     counts = np.ones(len(values)) if weights is None else weights
     averages = np.bincount(rounds, weights=values * counts) / np.bincount(rounds, weights=counts)
     between = student_t(averages, level)
@@ -131,9 +132,9 @@ def sd_by_rounds(
     *,
     weights: NDArray[np.float64] | None = None,
 ) -> Interval:
-    """The standard deviation of all values, its interval by leaving out one round after the other, on a log scale.
+    """Return the standard deviation of all values; its interval is a jackknife over rounds, on a log scale.
 
-    No interval where one value holds much of the sum of squares: the tail is then too heavy for any to be honest.
+    No interval where one value has much of the sum of squares: the tail is then too heavy for a valid interval.
     """
     counts = np.ones(len(values)) if weights is None else weights
     total = float(counts.sum())

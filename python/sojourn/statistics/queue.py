@@ -1,12 +1,13 @@
-"""A small queueing simulation: one server that takes frames in order, what it needs for each, and what stops it.
+"""A queueing simulation: one server that takes frames in order, its service times, and its stalls.
 
-Waiting is Lindley's recursion, vectorised: the walk of service less interval, less its lowest point so far. A frame's
-service is a fixed part plus an exponential one (fixed alone is M/D/1, exponential alone M/M/1); stalls, times at which
-the server does nothing whatever the load, enter the same queue as work that nobody sent. A serialiser behind it takes
-the same time for each frame. Where the queue is bounded, frames that find it full are lost.
+Waiting is Lindley's recursion, vectorised: the cumulative sum of service minus interval, minus its running minimum. A
+frame's service is a fixed part plus an exponential one (fixed alone is M/D/1, exponential alone M/M/1). Stalls, in
+which the server does nothing whatever the load, enter the same queue as extra work. A serialiser behind it takes the
+same time for each frame. Where the queue is finite, frames that find it full are lost.
 
-Delay is waiting plus a draw from what frames need when nothing waits. `fit` finds the service whose delays lie nearest
-(Wasserstein) to those measured; it draws its random numbers once, from a seed, so that the same records give the same.
+Delay is waiting plus a draw from the delays without waiting. `fit` finds the service whose delays are nearest
+(Wasserstein) to the measured ones; it draws its random numbers once, from a seed, so that equal records give equal
+results.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STALL_SPREADS = 20.0
-"""A delay this many spreads above the median is no service: the server stood still."""
+"""A delay this many spreads above the median is a stall, not service."""
 
 LEAST_STALLS = 12
-"""Fewer stalled frames than this say nothing of stalls, and stay among the delays without waiting."""
+"""With fewer stalled frames, stalls are not modelled, and the frames stay among the delays without waiting."""
 
 START_SHARES = (0.3, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.96, 0.98, 1.0)
-"""Where the search begins: mean service over the shortest mean interval that the server kept up with."""
+"""Start values of the search: mean service over the shortest mean interval that the server kept up with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """Times at which the server stands still: so many a second, of these durations with these chances."""
+    """Times at which the server stands still: their rate, and the distribution of their durations."""
 
     rate_hz: float
     durations_ns: NDArray[np.float64]
@@ -43,13 +44,13 @@ class Stalls:
 
     @property
     def mean_ns(self) -> float:
-        """How long one lasts on average."""
+        """The mean duration."""
         return float(self.durations_ns @ self.chances)
 
     def draw(
         self, begin: float, end: float, rng: np.random.Generator
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """When stalls begin in a stretch of time, and how long each lasts."""
+        """Draw the begins and durations of the stalls in a span."""
         count = int(rng.poisson(self.rate_hz * (end - begin) / 1e9))
         at = np.sort(rng.uniform(begin, end, count))
         return at, rng.choice(self.durations_ns, size=count, p=self.chances)
@@ -57,7 +58,7 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a frame needs: a fixed and a random part of service, a serialiser behind; what else stops it; its queue."""
+    """The service of a frame: a fixed and a random part, a serialiser behind it; stalls; the size of the queue."""
 
     fixed_ns: float
     random_ns: float
@@ -67,11 +68,11 @@ class Server:
 
     @property
     def mean_ns(self) -> float:
-        """The mean service: its inverse is the capacity."""
+        """The mean service time; its inverse is the capacity."""
         return self.fixed_ns + self.random_ns
 
     def waiting(self, entered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-        """How long each of the frames that entered at these times waits: infinitely where the queue was full."""
+        """Return how long each frame that enters at these times waits; infinite where the queue was full."""
         unit, stalled = rng.exponential(size=len(entered)), self.stalls_within(entered, rng)
         return _waiting(self, entered, unit, stalled)
 
@@ -85,14 +86,14 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The frames of one trial: when each was to enter, and how long it took (infinity where it was lost)."""
+    """The frames of one trial: their entry times, and their delays (infinity for lost ones)."""
 
     entered_ns: NDArray[np.float64]
     delay_ns: NDArray[np.float64]
 
 
 def waits(entered: NDArray[np.float64], services: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lindley: how long each waits for those before it to be served; `entered` rises."""
+    """Return each waiting time by Lindley's recursion; `entered` rises."""
     walk = np.zeros(len(entered))
     np.cumsum(services[:-1] - np.diff(entered), out=walk[1:])
     lowest: NDArray[np.float64] = np.minimum.accumulate(walk)
@@ -100,7 +101,7 @@ def waits(entered: NDArray[np.float64], services: NDArray[np.float64]) -> NDArra
 
 
 def waits_with_room(entered: NDArray[np.float64], services: NDArray[np.float64], room: int) -> NDArray[np.float64]:
-    """The same where at most `room` may be waiting or served at once: who finds it full is lost (infinity)."""
+    """Return the same where at most `room` frames may wait or be served at once; others are lost (infinity)."""
     leaving: deque[float] = deque()
     waiting = np.full(len(entered), np.inf)
     last = -np.inf
@@ -116,11 +117,11 @@ def waits_with_room(entered: NDArray[np.float64], services: NDArray[np.float64],
 
 
 def split_stalls(delays: NDArray[np.float64]) -> tuple[NDArray[np.float64], Stalls | None]:
-    """Delays without waiting, and the stalls that the slowest of them betray (None where there are too few).
+    """Return the delays without waiting, and the stalls that the slowest delays show (None where there are too few).
 
-    A frame that comes at any time into a stall waits for its rest. The rests of stalls longer than the threshold have a
-    density that falls like the share of stalls still longer (a renewal): its isotonic estimate gives their durations,
-    its height at the threshold how often they come.
+    A frame that arrives at a random time within a stall waits for the rest of it. The rests of stalls longer than the
+    threshold have a density that falls like the share of stalls still longer (a renewal): its isotonic estimate gives
+    their durations, its height at the threshold their rate.
     """
     kept = np.sort(delays[np.isfinite(delays)])
     median = float(np.median(kept))
@@ -135,7 +136,7 @@ def split_stalls(delays: NDArray[np.float64]) -> tuple[NDArray[np.float64], Stal
 
 
 def _durations(rests: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """The falling density's height at zero, and where it falls by how much: durations and their chances."""
+    """Return the falling density's height at zero, and its falls: durations and their probabilities."""
     stride = int(np.ceil(len(rests) ** 0.5))
     edges = np.concatenate([[0.0], rests[stride - 1 :: stride]])
     edges = np.append(edges, rests[-1]) if edges[-1] < rests[-1] else edges
@@ -155,10 +156,10 @@ def fit(
     seed: int,
     start: Server | None = None,
 ) -> Server:
-    """The service, fixed and random, whose delays lie nearest to those of the training cells (each some trials).
+    """Return the service, fixed and random, whose delays are nearest to those of the training cells (some trials each).
 
-    `server` says what is given: serialiser, stalls, room. Only waiting tells of service, so that at least one cell must
-    have queued; else the estimate is whatever makes none wait. With `start` the search begins there and only there.
+    `server` gives the rest: serialiser, stalls, room. Only waiting times depend on service, so at least one cell must
+    have queued; otherwise the estimate is any service without waiting. With `start` the search begins there only.
     """
     cells = _drawn(training, server, base, seed)
 
@@ -178,7 +179,7 @@ def fit(
 
 
 def _server(like: Server, parameters: NDArray[np.float64]) -> Server:
-    """The server with this logarithm of the mean service and share of it that is random."""
+    """Return the server with this logarithm of the mean service and this random share of it."""
     mean, share = float(np.exp(parameters[0])), float(np.clip(parameters[1], 0.0, 1.0))
     return replace(like, fixed_ns=mean * (1 - share), random_ns=mean * share)
 
@@ -193,7 +194,7 @@ def _drawn(
 
 
 def _descend(miss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float64]) -> optimize.OptimizeResult:
-    """Nelder and Mead's descent, its first steps a thirtieth of the mean and a fifth of the random share."""
+    """Minimise by Nelder and Mead; the first steps are 3 % of the mean and a fifth of the random share."""
     aside = 0.2 if at[1] < 0.5 else -0.2
     simplex = np.stack([at, at + np.array([0.03, 0.0]), at + np.array([0.0, aside])])
     options: Any = {"xatol": 1e-4, "fatol": 1e-6, "maxfev": 100, "initial_simplex": simplex}
@@ -201,14 +202,14 @@ def _descend(miss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float6
 
 
 def misfit(training: Sequence[Sequence[Passage]], server: Server, base: NDArray[np.float64], seed: int) -> float:
-    """How far the server's delays lie from those of the cells: what `fit` makes small."""
+    """Return the distance of the server's delays from those of the cells, which `fit` minimises."""
     return float(np.mean([_cell_miss(server, cell) for cell in _drawn(training, server, base, seed)]))
 
 
 def predict(
     entered: NDArray[np.float64], server: Server, base: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Delays of frames that enter at these times: waiting, and a draw from the delays without waiting."""
+    """Return delays of frames that enter at these times: waiting, plus a draw from the delays without waiting."""
     drawn: NDArray[np.float64] = rng.choice(base, size=len(entered))
     return server.waiting(entered, rng) + drawn
 
@@ -239,7 +240,7 @@ def _cell_miss(server: Server, cell: list[_Drawn]) -> float:
 
 
 def _miss(server: Server, drawn: _Drawn) -> float:
-    """The Wasserstein distance in units of the trial's own waiting and spread; losses that differ count as much."""
+    """Return the Wasserstein distance in units of the trial's own waiting and spread, plus the difference of losses."""
     delays = _waiting(server, drawn.passage.entered_ns, drawn.unit, drawn.stalled) + drawn.base
     predicted = np.sort(delays[np.isfinite(delays)])
     n, m = len(drawn.order), len(predicted)
@@ -279,7 +280,7 @@ def _first(server: Server, entered: NDArray[np.float64], services: NDArray[np.fl
 
 
 def _shortest_mean_interval(training: Sequence[Sequence[Passage]]) -> float:
-    """The least mean time between frames that came out: no server that let them through needs longer."""
+    """Return the least mean time between received frames: the server's mean service is no longer than this."""
     spans = []
     for passage in (one for cell in training for one in cell):
         out = np.sort((passage.entered_ns + passage.delay_ns)[np.isfinite(passage.delay_ns)])

@@ -1,7 +1,7 @@
-"""Is a row of yes and no (or of numbers) without memory: runs, lengths of gaps and bursts, correlation with itself.
+"""Tests whether a series of losses (or of numbers) is without memory: runs, run lengths, autocorrelation.
 
-Several rows (trials) are judged together; nothing is assumed of what lies between two of them, so that neither a run
-that a trial's end cut short nor the first of one weighs on the result.
+Several rows (trials) are tested together; nothing is assumed about the time between two of them, so that neither a run
+cut by a trial's end nor its first run biases the result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_EXPECTED = 5.0
-"""Ages of runs are pooled until so many ends (and goings on) are expected of them together."""
+"""Ages of runs are pooled until the variance expected of their ends reaches this."""
 
 MOST_AGE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A statistic, what it should be on average, its p (two-sided, or of being as large), and of how many."""
+    """A statistic, its expectation, its p (two-sided, or of values at least as large), and the number of values."""
 
     statistic: float
     expected: float
@@ -37,7 +37,7 @@ class Test:
 
 
 def runs_test(rows: Sequence[NDArray[np.bool_]]) -> Test:
-    """Wald and Wolfowitz's: are there as many runs of equals as there are in a shuffled row."""
+    """Test by Wald and Wolfowitz whether there are as many runs as in a shuffled row."""
     runs = expected = variance = 0.0
     total = 0
     for row in rows:
@@ -57,15 +57,16 @@ def runs_test(rows: Sequence[NDArray[np.bool_]]) -> Test:
 
 
 def two_sided(z: float) -> float:
-    """How likely a normal number is farther from 0 than this."""
+    """Return the probability that a normal number is farther from 0 than z."""
     return float(2 * special.ndtr(-abs(z)))
 
 
 def age_test(rows: Sequence[NDArray[np.bool_]], value: bool, hazard: Callable[[NDArray[np.int64]], Any]) -> Test:
-    """Chi-square over the ages of runs of `value`: do as many end at each age (from 1) as `hazard` says.
+    """Test by chi-square over the ages of runs of `value` whether as many end at each age (from 1) as `hazard`
+    predicts.
 
-    Of a geometric law the hazard is one constant. Runs that a row's end cuts are at risk until there, and no longer.
-    Ages are pooled so that ends and goings on are both expected at least five times.
+    For a geometric distribution the hazard is one constant. Runs that a row's end cuts are at risk until there, no
+    longer. Ages are pooled so that ends and continuations are both expected at least five times.
     """
     ends, at_risk = _ages(rows, value)
     if not at_risk.sum():
@@ -79,7 +80,7 @@ def age_test(rows: Sequence[NDArray[np.bool_]], value: bool, hazard: Callable[[N
 
 
 def _ages(rows: Sequence[NDArray[np.bool_]], value: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How many runs ended at each age, and how many were so old and could have ended."""
+    """Return how many runs ended at each age, and how many of that age were at risk."""
     ended: list[NDArray[np.int64]] = []
     cut: list[NDArray[np.int64]] = []
     for row in rows:
@@ -89,7 +90,7 @@ def _ages(rows: Sequence[NDArray[np.bool_]], value: bool) -> tuple[NDArray[np.fl
         own = values == value
         ended.append(lengths[:-1][own[:-1]])
         if own[-1]:
-            cut.append(lengths[-1:] - 1)  # its last place cannot be seen to end
+            cut.append(lengths[-1:] - 1)  # the end of its last value cannot be observed
     whole = np.minimum(np.concatenate([*ended, np.zeros(0, np.int64)]), MOST_AGE)
     open_ = np.minimum(np.concatenate([*cut, np.zeros(0, np.int64)]), MOST_AGE)
     most = int(max(whole.max(initial=0), open_.max(initial=0)))
@@ -100,7 +101,7 @@ def _ages(rows: Sequence[NDArray[np.bool_]], value: bool) -> tuple[NDArray[np.fl
 
 
 def _runs(row: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Lengths of the runs of a row, and of what each is."""
+    """Return the lengths of the runs of a row, and their values."""
     if not len(row):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     starts = np.concatenate([[0], np.flatnonzero(row[1:] != row[:-1]) + 1])
@@ -108,7 +109,7 @@ def _runs(row: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def run_lengths(rows: Sequence[NDArray[np.bool_]], value: bool) -> NDArray[np.int64]:
-    """The lengths of the whole runs of `value`: those that begin and end within a row."""
+    """Return the lengths of the complete runs of `value`: those that begin and end within a row."""
     found = []
     for row in rows:
         lengths, values = _runs(row)
@@ -119,7 +120,7 @@ def run_lengths(rows: Sequence[NDArray[np.bool_]], value: bool) -> NDArray[np.in
 def _pooled(
     ends: NDArray[np.float64], expected: NDArray[np.float64], variance: NDArray[np.float64]
 ) -> list[tuple[float, float, float]]:
-    """Neighbouring ages together until enough is expected; what is left over at the end joins the last."""
+    """Pool neighbouring ages until enough is expected; the remainder joins the last pool."""
     found: list[tuple[float, float, float]] = []
     here = (0.0, 0.0, 0.0)
     for one in zip(ends.tolist(), expected.tolist(), variance.tolist(), strict=True):
@@ -136,10 +137,11 @@ def _pooled(
 def autocorrelation(
     rows: Sequence[NDArray[np.float64]], lag: int, mean: float | None = None, level: float = 0.95
 ) -> Interval:
-    """The correlation of numbers with those `lag` places on, within rows; interval by batches of the products.
+    """Return the correlation of numbers with those `lag` later, within rows; the interval is by batches of the
+    products.
 
     `mean` is the true mean where it is known. Batches (about the root of the count, at most 200) are longer than the
-    memory that is looked for, so that what depends on each other lies in one.
+    lag, so that dependent values are mostly in one batch.
     """
     rows = [row for row in rows if len(row) > lag]
     if not rows:
@@ -160,9 +162,9 @@ def autocorrelation(
 
 
 def ljung_box(rows: Sequence[NDArray[np.float64]], lags: int) -> Test:
-    """Are the first so many autocorrelations together larger than those of independent numbers.
+    """Test whether the first `lags` autocorrelations together are larger than those of independent numbers.
 
-    Of rare losses it is not chi-square that says how likely that is, but shuffled rows.
+    For rare losses p comes from shuffled rows instead of chi-square.
     """
     n = sum(len(row) for row in rows)
     centre = float(np.mean(np.concatenate(list(rows)))) if n else 0.0

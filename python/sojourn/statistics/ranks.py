@@ -1,4 +1,4 @@
-"""Ranks of values, equal ones sharing theirs. SciPy's own are not used: loading `scipy.stats` takes a second."""
+"""Ranks of values, with ties sharing theirs. SciPy's are not used: loading `scipy.stats` takes a second."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rank of each value from 1; equal values have the mean of theirs."""
+    """Return the rank of each value from 1; ties have their mean rank."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return np.asarray((last - (counts - 1) / 2)[which], dtype=np.float64)
 
 
 def ties(values: NDArray[np.float64]) -> float:
-    """The sum of t³ − t over groups of t equal values: what they take from the variance of a sum of ranks."""
+    """Return the sum of t³ − t over groups of t tied values: what ties take from the variance of a sum of ranks."""
     _, counts = np.unique(values, return_counts=True)
     of = counts.astype(np.float64)
     return float((of**3 - of).sum())

@@ -1,8 +1,8 @@
-"""How likely a row of few losses (or of few that are not lost) is by chance, where no limiting law holds yet.
+"""Exact p-values for rows with few losses (or few deliveries), for which limiting distributions are not valid.
 
-Losses of 1 % meet each other so rarely that two more pairs than expected are much to a normal or a chi-square law, and
-nothing unusual: at a chance of 1 in 10,000 those would raise an alarm once in a hundred runs. Runs have an exact
-distribution; correlations are compared with those of shuffled rows.
+Losses of 1 % are adjacent so rarely that two pairs more than expected are extreme under a normal or chi-square
+distribution, but not unusual: at a level of 1 in 10,000 those would raise an alarm once in a hundred runs. Runs have an
+exact distribution; correlations are compared with those of shuffled rows.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ if TYPE_CHECKING:
     Places = list[NDArray[np.int64]]
 
 FEW = 3000
-"""Above so many of the rarer kind the normal law of runs is good in its tails, too."""
+"""Above this number of the rarer kind, the normal distribution of runs is accurate in its tails too."""
 
 MET = 50.0
-"""From so many expected pairs at each lag on, chi-square is good in its tails, too."""
+"""From this number of expected pairs at each lag on, chi-square is accurate in its tails too."""
 
 SHUFFLES = 20_000
 ENOUGH = 20
-"""So many shuffled rows with as much correlation say how likely it is; with fewer the tail is continued."""
+"""The number of shuffled rows with as much correlation at which their share is p; with fewer the tail is
+extrapolated."""
 
 FIRST = 100
-"""Shuffles of a batch."""
+"""Shuffles per batch."""
 
 
 def runs_p(rows: Sequence[NDArray[np.bool_]], runs: int) -> float | None:
-    """Both tails of the number of runs, given how many losses each row has; None where there are many."""
+    """Return the two-sided p of the number of runs, given each row's number of losses; None where there are many."""
     counts = [(int(row.sum()), len(row) - int(row.sum())) for row in rows]
     counts = [(one, other) for one, other in counts if one and other]
     if sum(min(pair) for pair in counts) > FEW:
@@ -46,7 +47,7 @@ def runs_p(rows: Sequence[NDArray[np.bool_]], runs: int) -> float | None:
 
 
 def _runs_law(one: int, other: int) -> NDArray[np.float64]:
-    """How likely each number of runs is, from 0 on (Wald and Wolfowitz, 1940)."""
+    """Return the probability of each number of runs, from 0 on (Wald and Wolfowitz, 1940)."""
     most = min(one, other)
     k = np.arange(1, most + 1, dtype=np.float64)
     whole = _log_choose(one + other, np.array([float(one)]))
@@ -58,16 +59,17 @@ def _runs_law(one: int, other: int) -> NDArray[np.float64]:
 
 
 def _log_choose(n: int, k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logarithm of a binomial coefficient; of none that is, minus infinity."""
+    """Return the logarithm of a binomial coefficient; minus infinity for a coefficient of zero."""
     inside = np.where(k <= n, k, 0.0)
     found = special.gammaln(n + 1) - special.gammaln(inside + 1) - special.gammaln(n - inside + 1)
     return np.asarray(np.where(k <= n, found, -np.inf), dtype=np.float64)
 
 
 def shuffled_p(rows: Sequence[NDArray[np.float64]], lags: int) -> float | None:
-    """How often shuffled rows are correlated as much; None where losses meet often, or rows are no losses at all.
+    """Return the share of shuffled rows with as much correlation; None for many losses, or rows that are not losses.
 
-    Beyond what so many shuffles can tell, the tail goes on as that of a gamma with their mean, spread and skewness.
+    Beyond the resolution of the shuffles, the tail is that of a gamma distribution with their mean, spread and
+    skewness.
     """
     rows = [row for row in rows if len(row)]
     n, ones = sum(map(len, rows)), float(sum(row.sum() for row in rows))
@@ -96,7 +98,7 @@ def _shuffled(places: Places, sizes: list[int], random: np.random.Generator) -> 
 
 
 def _excess(places: Places, wanted: NDArray[np.float64]) -> float:
-    """Chi-square of the pairs that are so many places apart, over the lags."""
+    """Return chi-square of the numbers of pairs at each lag."""
     found = np.zeros(len(wanted))
     for at in places:
         for step in range(1, len(at)):

@@ -1,7 +1,7 @@
 """A link that serves packets one after the other: when each leaves, and at which rate.
 
-Times are ns, sizes bits. The law of every work-conserving link, whatever the order of service: departure =
-max(arrival, departure before) + bits / rate.
+Times are in ns, sizes in bits. Every work-conserving link obeys, whatever the order of service: departure =
+max(arrival, previous departure) + bits / rate.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def misses(
     entered: NDArray[np.int64], left: NDArray[np.int64], bits: NDArray[np.int64], rate_bps: int
 ) -> NDArray[np.float64]:
-    """By how much each departure but the first misses the law, from the one before it as it was seen (ns)."""
+    """Return the deviation of each departure but the first from that rule, given the previous observed one (ns)."""
     began = np.maximum(entered[1:], left[:-1])
     return np.asarray((left[1:] - began).astype(np.float64) - bits[1:] * (1e9 / rate_bps), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Deviations of the rate in windows of one length (shares of the rate), and what one packet is worth in one."""
+    """Relative deviations of the rate in windows of one length, and the share of one packet in a window."""
 
     window_ns: float
     off: NDArray[np.float64]
@@ -38,9 +38,10 @@ class Windows:
 def rate_in_windows(
     left: Sequence[NDArray[np.float64]], bits: Sequence[NDArray[np.float64]], rate_bps: float, window_ns: float
 ) -> Windows | None:
-    """The rate in windows of this length, side by side over rows of busy time; None where no window fits.
+    """Return the rate in consecutive windows of this length over rows of busy time; None where no window fits.
 
-    A packet counts where it ended, whole: by that alone a window may have one packet's bits too many or too few.
+    A packet counts entirely in the window where it ended: a window may therefore have one packet's bits too many or too
+    few.
     """
     shares: list[NDArray[np.float64]] = []
     largest = 0.0
@@ -59,7 +60,8 @@ def rate_in_windows(
 
 
 def busy_rows(entered: NDArray[np.int64], left: NDArray[np.int64]) -> list[slice]:
-    """The stretches in which the link never idled, by departures in their order: a packet was there when one left."""
+    """Return the slices in which the link was never idle, in the order of departures: at each departure a packet
+    waited."""
     if not len(left):
         return []
     idle = np.flatnonzero(entered[1:] > left[:-1]) + 1

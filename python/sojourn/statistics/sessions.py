@@ -1,10 +1,10 @@
-"""What a measurement made in several sessions says: the mean, how far it repeats, and where another run would lie.
+"""Combine the sessions of a measurement: the mean, its repeatability, and the expected mean of another run.
 
 A session sets up bed and instruments anew, so sessions differ by more than the scatter within them. Each contributes
 one value, the arithmetic mean of its pair differences. The model is that of ISO 5725-2: session effects are independent
 draws from one population, and pair differences have the same variance within all sessions, which is pooled. The module
-does not choose which sessions count, and it knows nothing of errors that all sessions share: `budget` combines those
-with what is computed here. It hides the fit of the between-session variance.
+does not choose which sessions count, and it ignores errors common to all sessions: `budget` combines those with its
+results. It hides the fit of the between-session variance.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 Estimator = Literal["student-t", "reml-hartung-knapp"]
 
 LEAST_SESSIONS = 3
-"""Below this many sessions no interval is given that depends on how sessions differ."""
+"""With fewer sessions there is no interval that depends on the scatter between sessions."""
 
 MOST_OF_T = 2.0
-"""An interval reaches so many times as far as Student's at most. Further only widens it: no coverage that is simulated
-below gains half a percentage point; at 1.5 times, 92.2 % of intervals hold the mean of six exponential effects."""
+"""The most that an interval may reach, over Student's. A larger limit only widens it: no coverage that is simulated
+below gains half a percentage point; at 1.5 times, 92.2 % of intervals contain the mean of six exponential effects."""
 
 MOST_STEPS = 100
 TOLERANCE = 1e-10
 """Fisher scoring ends when a step changes tau² by less than this share of the variance of the session values."""
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-"""An interval of less than this share of its centre is the rounding of numbers, not scatter."""
+"""A width below this share of the interval's centre is rounding of numbers, not scatter."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcrossSessions:
-    """The mean over sessions and what its uncertainty is made of; all in the unit of the values.
+    """The mean over sessions and the parts of its uncertainty, all in the unit of the values.
 
     `mean`, `between` and `next_run` count sessions (`n`), `repeatability` counts pairs. `standard_error` is that of
-    `mean` and has `degrees` degrees of freedom (sessions less one); it is None where `mean` has no interval.
+    `mean` and has `degrees` degrees of freedom (sessions minus one); it is None where `mean` has no interval.
     """
 
     estimator: Estimator
@@ -53,22 +53,22 @@ class AcrossSessions:
     standard_error: float | None
     degrees: int
     lean: float
-    """Skewness of the sessions over the square root of their number, by which the interval of `mean` leans."""
+    """Skewness of the sessions over the square root of their number; it makes the interval of `mean` asymmetric."""
 
     @property
     def t(self) -> float | None:
-        """The mean over its standard error and the factor by which its interval leans towards zero."""
+        """The mean over its standard error, divided by the factor by which its interval is extended towards zero."""
         if self.standard_error is None:
             return None
         down, up = leaning(self.lean, self.degrees)
         return self.mean.estimate / self.standard_error / (down if self.mean.estimate > 0 else up)
 
     repeatability: Interval
-    """Around the same mean: as if only the scatter within sessions mattered."""
+    """The interval around the same mean if only the scatter within sessions existed."""
     between: Interval
     """The standard deviation of session effects, tau."""
     next_run: Interval
-    """Where the mean of another run under the same conditions lies."""
+    """The mean of another run under the same conditions, with its prediction interval."""
 
 
 def across_sessions(
@@ -78,7 +78,7 @@ def across_sessions(
     level: float = 0.95,
     next_sessions: int | None = None,
 ) -> AcrossSessions:
-    """The mean over k sessions with its interval, and its repeatability, between-session and next-run parts.
+    """Return the mean over k sessions with its interval, and its repeatability, between-session and next-run parts.
 
     `values`, `standard_errors` (of each value, from the scatter within its session) and `pairs` have one entry for each
     session. `next_sessions` is the number of sessions of the other run, k where it is None.
@@ -91,29 +91,29 @@ def across_sessions(
     random-effects meta-analysis with few studies"): "reml-hartung-knapp". v_i is the pooled variance of a pair over the
     session's pairs: a short session's own standard error is too poorly known to be a weight.
 
-    Student's interval misses the mean of skewed effects on the side of their long tail: few sessions seldom have the
-    rare large effects, and then both mean and scatter are too small. So the interval of the mean ends on that side
+    For skewed effects, Student's interval is too short on the side of their long tail: few sessions seldom contain the
+    rare large effects, and then both mean and scatter are too small. So on that side the interval of the mean ends
     where that of Hall's transformed t does (Hall, 1992, "On the removal of skewness by transformation", the cubic one),
     with the adjusted coefficient of skewness, where that lies further out; at twice the distance at most.
 
     The interval of another run reaches t·s·sqrt(1/k + 1/k') to each side, s the standard error of the mean times
-    sqrt(k) (Hahn and Meeker, 1991, "Statistical Intervals", on the mean of a future sample), and further to the side to
-    which that of the mean does. Its sessions are meant to be of these sizes, and it to be analysed in this way.
+    sqrt(k) (Hahn and Meeker, 1991, "Statistical Intervals", on the mean of a future sample), and further on the side on
+    which that of the mean does. Its sessions are assumed to have these sizes and the same analysis.
 
-    `low` and `high` are None of `mean`, `between` and `next_run` below three sessions; of `repeatability` below two
-    degrees of freedom; of any that would have no width, for lack of scatter does not show that there is none (values
-    coarser than their scatter are equal); and of `between` where the sessions differ less than their scatter within
-    allows at this level, so that no tau fits.
+    `low` and `high` are None for `mean`, `between` and `next_run` below three sessions; for `repeatability` below two
+    degrees of freedom; for any interval of zero width, which does not prove that there is no scatter (values coarser
+    than their scatter are equal); and for `between` where the sessions differ less than the scatter within them allows
+    at this level, so that no tau fits.
 
-    In simulated runs of 6 to 20 sessions of equal size, so many intervals of the mean held it (Student's alone): normal
-    effects, 95 to 97 % (95 %); exponential ones, 93 to 96 % (88 to 94 %); two equally frequent modes, 96 to 100 %
-    (92 to 97 %); a mode of one session in five, 75 % with six sessions, for some runs do not meet it at all, and 98 %
-    with twenty. The interval of `between` does not hold for skewed effects, however many sessions there are. Where
-    sessions of unequal size have no effects of their own, Hartung and Knapp's interval is too wide: it held the mean in
-    98 to 99.7 % of runs.
+    Coverage of the mean in simulated runs of 6 to 20 sessions of equal size (Student's interval alone): normal effects,
+    95 to 97 % (95 %); exponential ones, 93 to 96 % (88 to 94 %); two equally frequent modes, 96 to 100 % (92 to 97 %);
+    a mode of one session in five, 75 % with six sessions, as some runs never show it, and 98 % with twenty. The
+    interval of `between` is not valid for skewed effects, however many sessions there are. Where sessions of unequal
+    size have no effects of their own, Hartung and Knapp's interval is too wide: it contained the mean in 98 to 99.7 %
+    of runs.
 
-    ValueError: sizes that differ, no session, values that are not finite, a negative standard error, a session of fewer
-    than two pairs, no next session.
+    ValueError for arrays of different lengths, no session, values that are not finite, a negative standard error, a
+    session of fewer than two pairs, or no next session.
     """
     y, errors, n = _checked(values, standard_errors, pairs)
     k = len(y)
@@ -145,9 +145,9 @@ def across_sessions(
 def lean_of(
     values: NDArray[np.float64], means: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of every row the adjusted skewness of its sessions over the square root of their number; 0 below three sessions.
+    """Return the adjusted skewness of each row's sessions over the square root of their number; 0 below three sessions.
 
-    Residuals are taken by the square roots of their weights, which gives them the same variance.
+    Residuals are multiplied by the square roots of their weights, which gives them equal variance.
     """
     k = values.shape[1]
     residuals = np.sqrt(weights) * (values - means[:, None])
@@ -163,9 +163,9 @@ def lean_of(
 
 
 def leaning(lean: float, degrees: int) -> tuple[float, float]:
-    """By which factors the interval of a mean reaches further than Student's, downwards and upwards: 1 to MOST_OF_T.
+    """Return the factors by which the interval of a mean exceeds Student's, downwards and upwards: 1 to MOST_OF_T.
 
-    They are those of the interval of 95 %, and taken for every level: further out the transformation is of no use.
+    They are computed at 95 % and used for every level: further out the transformation is not valid.
     """
     if abs(lean) < ROUNDING:
         return 1.0, 1.0
@@ -175,11 +175,11 @@ def leaning(lean: float, degrees: int) -> tuple[float, float]:
 
 
 def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The between-session variance tau² of every row, by restricted maximum likelihood; at least 0.
+    """Return the between-session variance tau² of every row, by restricted maximum likelihood; at least 0.
 
-    `variances` are those of the values within sessions, of the same shape, and known; in a row they are positive, or
-    all 0. Fisher scoring from the estimate of equal weights (Viechtbauer, 2005); a row that has not converged after
-    MOST_STEPS is searched between bounds.
+    `variances` are the known variances of the values within sessions, of the same shape; in a row they are positive, or
+    all 0. Fisher scoring starts from the estimate of equal weights (Viechtbauer, 2005); a row that has not converged
+    after MOST_STEPS is searched between bounds.
     """
     spread = np.var(values, axis=1, ddof=1) + variances.mean(axis=1)
     unit = np.where(spread > 0, spread, 1.0)
@@ -192,7 +192,7 @@ def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) 
             break
         before = found[open_rows]
         found[open_rows] = np.maximum(0.0, before + _scoring_step(y[open_rows], v[open_rows], before))
-        open_rows = open_rows[~(np.abs(found[open_rows] - before) <= TOLERANCE)]  # what is not a number stays open
+        open_rows = open_rows[~(np.abs(found[open_rows] - before) <= TOLERANCE)]  # rows with NaN stay open
     for row in open_rows:
         found[row] = _most_likely(y[row], v[row])
     return np.asarray(found * unit, dtype=np.float64)
@@ -201,12 +201,12 @@ def reml_variances(values: NDArray[np.float64], variances: NDArray[np.float64]) 
 def q_profile(
     values: NDArray[np.float64], variances: NDArray[np.float64], level: float = 0.95
 ) -> tuple[float, float] | None:
-    """The interval of the between-session variance tau², not of its square root; None where it is empty.
+    """Return the interval of the between-session variance tau² (not of its square root); None where it is empty.
 
-    It holds every tau² for which the weighted sum of squares Q(tau²) lies between the quantiles of chi-square with k-1
-    degrees of freedom (Viechtbauer, 2007, "Confidence intervals for the amount of heterogeneity in meta-analysis"). For
-    equal variances this is the interval of a variance by chi-square, less the variance within. It is empty where
-    Q(0) is below both. Effects that are not normal are not held at this level, however many sessions there are.
+    It contains every tau² for which the weighted sum of squares Q(tau²) lies between the quantiles of chi-square with
+    k-1 degrees of freedom (Viechtbauer, 2007, "Confidence intervals for the amount of heterogeneity in meta-analysis").
+    For equal variances this is the chi-square interval of a variance, minus the variance within. It is empty where Q(0)
+    is below both. Coverage is not at this level if effects are not normal, however many sessions there are.
     """
     y = values - values[0]
     y -= y.mean()
@@ -228,7 +228,7 @@ def q_profile(
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """One entry for each row; weights sum to 1 over a row's sessions, `between` is tau²."""
+    """One entry per row; weights sum to 1 over a row's sessions; `between` is tau²."""
 
     estimator: Estimator
     mean: NDArray[np.float64]
@@ -253,13 +253,13 @@ def _checked(
 
 
 def _pooled(errors: NDArray[np.float64], pairs: NDArray[np.int64]) -> tuple[NDArray[np.float64], int]:
-    """The variance of one pair within sessions, a column with one entry for each row, and its degrees of freedom."""
+    """Return the variance of one pair within sessions, a column with one entry per row, and its degrees of freedom."""
     degrees = int((pairs - 1).sum())
     return (errors**2 * (pairs * (pairs - 1))).sum(axis=1, keepdims=True) / degrees, degrees
 
 
 def _fit(values: NDArray[np.float64], variance: NDArray[np.float64], pairs: NDArray[np.int64]) -> _Fit:
-    """Fit every row; differences to the first value are fitted, so that equal values have no scatter by rounding."""
+    """Fit every row, relative to its first value, so that equal values have no scatter from rounding."""
     first = values[:, :1]
     equal = bool((pairs == pairs[0]).all())
     fit = (_plain if equal else _hartung_knapp)(values - first, variance / pairs)
@@ -286,7 +286,7 @@ def _hartung_knapp(y: NDArray[np.float64], within: NDArray[np.float64]) -> _Fit:
 
 
 def _scoring_step(y: NDArray[np.float64], v: NDArray[np.float64], tau2: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Score over expected information of the restricted likelihood; not finite where weights differ too much."""
+    """Return score over expected information of the restricted likelihood; not finite if weights differ too much."""
     with np.errstate(all="ignore"):
         w = 1 / (tau2[:, None] + v)
         share = w / w.sum(axis=1, keepdims=True)
@@ -297,7 +297,8 @@ def _scoring_step(y: NDArray[np.float64], v: NDArray[np.float64], tau2: NDArray[
 
 
 def _most_likely(y: NDArray[np.float64], v: NDArray[np.float64]) -> float:
-    """The tau² of the greatest restricted likelihood: from a grid up to where it must fall, then around its best."""
+    """Return the tau² of the greatest restricted likelihood: by a grid up to where it must fall, then around
+    its best."""
     from scipy import optimize
 
     def loss(tau2: float) -> float:
@@ -314,7 +315,7 @@ def _most_likely(y: NDArray[np.float64], v: NDArray[np.float64]) -> float:
 
 
 def _q_above(values: NDArray[np.float64], variances: NDArray[np.float64], quantile: float) -> Callable[[float], float]:
-    """By how much the weighted sum of squares is above a quantile, as a function of tau²."""
+    """Return the excess of the weighted sum of squares over a quantile, as a function of tau²."""
 
     def above(tau2: float) -> float:
         w = 1 / (tau2 + variances)
@@ -326,13 +327,13 @@ def _q_above(values: NDArray[np.float64], variances: NDArray[np.float64], quanti
 def _tau_bounds(
     values: NDArray[np.float64], variances: NDArray[np.float64], mean: Interval
 ) -> tuple[float, float] | tuple[None, None]:
-    """The interval of tau, at the level of that of the mean; there is none where the mean has none."""
+    """Return the interval of tau, at the level of that of the mean; none where the mean has none."""
     found = None if mean.low is None else q_profile(values, variances, mean.level)
     return (None, None) if found is None else (found[0] ** 0.5, found[1] ** 0.5)
 
 
 def _around(centre: float, reaches: Sequence[float], error: float, level: float, n: int) -> Interval:
-    """The interval of so many standard errors to each side, or none where it has no width beyond rounding."""
+    """Return the interval of this many standard errors to each side, or none if its width is within rounding."""
     down, up = (one * error for one in reaches)
     if not min(down, up) > ROUNDING * abs(centre):
         return Interval(centre, None, None, level, n)

@@ -1,7 +1,7 @@
-"""Where does the level of a series change at once: the best splits, held against how it changes elsewhere.
+"""Find abrupt changes of a series' level: the best splits, compared with the changes elsewhere.
 
-A slow change is no step: the bins just before and behind one must lie apart as the whole parts do. Nor is a burst or a
-stall: a step's size is between medians of bins. Noise that is slow changes everywhere; a step is far beyond that.
+A slow change is no step: the bins just before and after a step must differ as much as the whole parts do. A burst or a
+stall is none: a step's size is between medians of bins. Slow noise changes everywhere; a step exceeds it by far.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 BINS = 400
 LEAST_IN_A_BIN = 25
 LEAST_BINS = 20
-"""On either side of a step."""
+"""The least number of bins on either side of a step."""
 
 NEIGHBOURS = 8
-"""Bins on either side whose medians tell the size of a step: no few bins decide."""
+"""Bins on either side whose medians give the size of a step, so that no few bins dominate."""
 
 STRENGTH = 7.0
-"""Of a split, in standard deviations of bins that neighbouring ones tell."""
+"""The least strength of a split, in standard deviations estimated from neighbouring bins."""
 
 CHANCE = 1e-6
-"""That a series without steps, whose noise may be slow, has one."""
+"""The probability of a step in a series without steps, whose noise may be slow."""
 
 SHARP = 0.6
-"""A step is this share of what the parts beside it differ by, at least, and that is this share of the step."""
+"""The least ratio of a step to the difference of the adjacent parts, and of that difference to the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at` on (the place of a value) the level is higher by `by`, with its standard error and degrees of freedom.
+    """From index `at` on the level is higher by `by`, with its standard error and degrees of freedom.
 
-    `p` is the chance that the series' own noise, slow noise as well, has one so large at any place.
+    `p` is the probability that the series' own noise, slow noise included, has one as large at any place.
     """
 
     at: int
@@ -49,7 +49,7 @@ class Step:
 
 
 def binned(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The medians of bins of values that follow each other, and where each bin begins."""
+    """Return the medians of bins of consecutive values, and the index where each bin begins."""
     bins = max(1, min(BINS, len(values) // LEAST_IN_A_BIN))
     edges = np.linspace(0, len(values), bins + 1).astype(np.int64)
     levels = [float(np.median(values[first:last])) for first, last in pairwise(edges)]
@@ -57,12 +57,12 @@ def binned(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def find_steps(values: NDArray[np.float64], least: float) -> list[Step]:
-    """The steps of a series in their order, each by `least` or more."""
+    """Return the steps of a series in order, each of at least `least`."""
     if len(values) < 2 * LEAST_BINS * LEAST_IN_A_BIN:
         return []
     levels, starts = binned(values)
     apart = np.diff(levels)
-    # Neighbouring bins differ by scatter alone but for steps, which are few. Equal levels are a clock's ticks.
+    # Neighbouring bins differ by scatter alone except at steps, which are few. Equal levels are a clock's ticks.
     scatter = max(1.4826 * float(np.median(np.abs(apart - np.median(apart)))) / 2**0.5, least / STRENGTH)
     places: list[int] = []
     _split(levels, 0, scatter, places)
@@ -77,7 +77,7 @@ def find_steps(values: NDArray[np.float64], least: float) -> list[Step]:
 
 
 def _split(levels: NDArray[np.float64], first: int, scatter: float, places: list[int]) -> None:
-    """The places at which a part that begins at `first` is split best, and its parts in turn."""
+    """Append the indexes of the best splits of a part that begins at `first`, and of its parts recursively."""
     n = len(levels)
     if n < 2 * LEAST_BINS:
         return
@@ -97,10 +97,10 @@ def _split(levels: NDArray[np.float64], first: int, scatter: float, places: list
 def _step(
     levels: NDArray[np.float64], starts: NDArray[np.int64], places: list[int], which: int, scatter: float
 ) -> Step:
-    """The step at a place, held against how the level changes where there is no place: slow noise does so too."""
+    """Return the step at a place, compared with the changes of level where there is none, such as by slow noise."""
     windows = np.lib.stride_tricks.sliding_window_view(levels, NEIGHBOURS)
     medians = np.median(windows, axis=1)
-    changes = medians[NEIGHBOURS:] - medians[:-NEIGHBOURS]  # the one at i is of the place i + NEIGHBOURS
+    changes = medians[NEIGHBOURS:] - medians[:-NEIGHBOURS]  # entry i is at bin i + NEIGHBOURS
     of = np.arange(len(changes)) + NEIGHBOURS
     apart = np.min([np.abs(of - place) for place in places], axis=0) >= NEIGHBOURS
     others = changes[apart] if apart.any() else changes
@@ -114,7 +114,7 @@ def _step(
 
 
 def _stands(levels: NDArray[np.float64], places: list[int], which: int, step: Step, least: float) -> bool:
-    """Whether a step is beyond its noise, and as large as what the parts on its two sides differ by."""
+    """Return whether a step exceeds its noise, and is as large as the difference of the parts on its two sides."""
     first, last = ([0, *places, len(levels)][which + offset] for offset in (0, 2))
     parts = float(np.median(levels[places[which] : last]) - np.median(levels[first : places[which]]))
     if step.p > CHANCE or abs(step.by) < least or step.by * parts <= 0:

@@ -1,20 +1,21 @@
-"""When a run of many sessions may end because its mean is known well enough, and how many sessions that will take.
+"""Decide when a run of many sessions may end because its mean is known well enough, and forecast the number of
+sessions.
 
-Who looks at an interval after each session and ends at the first narrow one is biased: the scatter is small by chance
-where it ends, so the interval holds the mean too seldom. With eight sessions before the first look, that is borderline:
-where the scatter of session means is 2.1 times the half-width asked (some 20 sessions), which is the worst case, an
-interval of 95 % then holds the mean in 92.8 % to 93.1 % of simulated runs, by the seed. A run goes on for two further
-sessions after the first narrow interval, and ends at the first interval after them that is narrow again. The rule of
-further observations is that of Simons (1968, "On the cost of not knowing the variance when making a fixed-width
-confidence interval for the mean", Annals of Mathematical Statistics 39), on that of Chow and Robbins (1965, "On the
-asymptotic theory of fixed-width sequential confidence intervals for the mean").
+Checking an interval after each session and ending at the first narrow one is biased: the scatter is small by chance
+there, so the coverage is too low. With eight sessions before the first check, that is borderline: where the scatter of
+session means is 2.1 times the requested half-width (some 20 sessions), which is the worst case, an interval of 95 %
+contains the mean in 92.8 % to 93.1 % of simulated runs, depending on the seed. A run continues for two further sessions
+after the first narrow interval, and ends at the first later interval that is narrow again. The rule of further
+observations is that of Simons (1968, "On the cost of not knowing the variance when making a fixed-width confidence
+interval for the mean", Annals of Mathematical Statistics 39), on that of Chow and Robbins (1965, "On the asymptotic
+theory of fixed-width sequential confidence intervals for the mean").
 
-What is shown (`tests/unit/test_stopping.py`): by this rule at least 93 % of simulated runs hold the mean, where session
-means are normal. That the further sessions are needed for it is not shown: with none (`FURTHER = 0`) the cases of a
-ratio of 2.1 passed the same test. They are a margin. Skewed session means lower the coverage as they do for a number of
-sessions that was fixed before, and further: exponential ones, 91 to 94 %.
+Tests show (`tests/unit/test_stopping.py`) that by this rule the interval contains the mean in at least 93 % of
+simulated runs, where session means are normal. They do not show that the further sessions are needed: with none
+(`FURTHER = 0`) the cases of a ratio of 2.1 passed the same test. They are a margin. Skewed session means lower the
+coverage as they do for a fixed number of sessions, and further: exponential ones, 91 to 94 %.
 
-Pure numbers; the module does not know what they are of, nor when a budget is used up.
+The module is independent of what the numbers are, and of the time budget.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LEAST = 8
-"""Sessions before the first look that counts."""
+"""Sessions before the first check that counts."""
 
 FURTHER = 2
-"""Sessions after the first narrow interval, before one may end it."""
+"""Sessions after the first narrow interval before one may end the run."""
 
 MOST = 100_000
-"""No more sessions than this are forecast."""
+"""The largest forecast of sessions."""
 
 
 class Look(NamedTuple):
-    """What was seen after so many sessions: how far the interval reaches to its longer side, and how far it may."""
+    """The state after a number of sessions: the longer side of the interval, and its target."""
 
     sessions: int
     half: float
@@ -45,25 +46,25 @@ class Look(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the interval is narrow enough, after sessions enough."""
+        """Whether the interval is narrow enough, after enough sessions."""
         return self.sessions >= LEAST and self.half <= self.target
 
 
 def first_narrow(looks: Sequence[Look]) -> int | None:
-    """After how many sessions the interval was narrow first."""
+    """Return the number of sessions at the first narrow interval."""
     return min((look.sessions for look in looks if look.is_narrow), default=None)
 
 
 def is_enough(looks: Sequence[Look]) -> bool:
-    """Whether the run may end after the last of these looks."""
+    """Return whether the run may end after the last of these checks."""
     first, last = first_narrow(looks), looks[-1] if looks else None
     return first is not None and last is not None and last.is_narrow and last.sessions >= first + FURTHER
 
 
 def sessions_needed(looks: Sequence[Look], level: float = 0.95) -> int | None:
-    """After how many sessions in all the run will end, by the last look; None where no number is enough.
+    """Return the total number of sessions at which the run will end, by the last check; None if no number suffices.
 
-    The half-width of n sessions is t(n - 1)·s/sqrt(n), and s is taken to stay what it is.
+    The half-width of n sessions is t(n - 1)·s/sqrt(n); s is assumed constant.
     """
     last = looks[-1]
     if not last.target > 0:

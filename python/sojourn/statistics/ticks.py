@@ -1,10 +1,10 @@
-"""Does a delay move with a clock's tick: the part of its errors that repeats itself.
+"""Find the part of a delay's errors that is periodic with a clock's tick.
 
 A delay that is only checked on ticks has a quantisation error: it falls by a nanosecond each nanosecond until the next
 tick. It is tested in two ways, since a regular stream and a tick beat with each other: by the time of arrival at the
-usual ticks (with room for a clock that drifts), and by the number of the packet at any period. The result is the height
-of the quantisation error: π times the amplitude of its first harmonic. A stream whose interval is a multiple of the
-tick meets it always at the same phase, and shows a constant error instead.
+usual ticks (allowing for clock drift), and by the packet number at any period. The result is the height of the
+quantisation error: π times the amplitude of its first harmonic. A stream whose interval is a multiple of the tick
+always meets it at the same phase, and shows a constant error instead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TICKS_NS = (10e6, 4e6, 10e6 / 3, 2e6, 1e6, 5e5, 2.5e5, 1e5, 5e4)
-"""Ticks of 100, 250, 300, 500 and 1000 Hz, of two, four, ten and twenty times that."""
+"""Ticks of 100, 250, 300, 500 and 1000 Hz, and of two, four, ten and twenty times 1000 Hz."""
 
 RUNS_OFF = 60e-6
-"""A tick may differ from its name by so much: quartz."""
+"""The relative tolerance of a tick's period: that of quartz."""
 
 MOST_STEPS = 120
 MOST_PACKETS = 20_000
@@ -36,7 +36,7 @@ LEAST = 50
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The strongest periodic part: its height, its period (of time, or of packets), and the p of there being none."""
+    """The strongest periodic part: its height, its period (in time or in packets), and the p that there is none."""
 
     height: float
     spread: float
@@ -47,17 +47,17 @@ class Tick:
     n: int
 
     def within(self, alpha: float) -> Interval:
-        """The height with its interval, which misses it with at most about `alpha`."""
+        """Return the height with its interval, which misses the true one with at most about `alpha`."""
         reach = self.spread * float((2 * np.log(2 * self.looked / alpha)) ** 0.5)
         low = 0.0 if self.p > alpha else max(0.0, self.height - reach)
         return Interval(self.height, low, self.height + reach, 1 - alpha, self.n)
 
 
 def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.float64]]) -> Tick | None:
-    """The strongest periodic part of errors over times (ns), each pair of rows a trial; None if too few.
+    """Return the strongest periodic part of errors over times (ns), each pair of rows a trial; None if too few.
 
-    Outliers are drawn in: a stall is no tick. Each trial has a phase of its own, so powers are added and not
-    amplitudes. Long trials are cut: the beginning of each is enough.
+    Outliers are clipped: a stall is no tick. Each trial has its own phase, so powers are added instead of amplitudes.
+    Long trials are truncated: the beginning of each is enough.
     """
     most = max(LEAST, MOST_PACKETS // max(1, len(times)))
     long = [(t[:most], e[:most]) for t, e in zip(times, errors, strict=True) if len(t) >= LEAST]
@@ -82,7 +82,7 @@ def find_tick(times: Sequence[NDArray[np.float64]], errors: Sequence[NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class _Strongest:
-    """The largest power among so many periods, and which it is at."""
+    """The largest power among all candidate periods, and its period."""
 
     power: float
     looked: int
@@ -91,11 +91,11 @@ class _Strongest:
 
 
 def _drawn_in(errors: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
-    """The errors about their mean, none farther from the median than `reach`.
+    """Return the errors about their mean, clipped to `reach` from the median.
 
-    That is three times the interquartile range of the trial. The errors of ticks are all within it; stalls, which
+    `reach` is three times the interquartile range of the trial. The errors of ticks are all within it; stalls, which
     delay many packets in a row, are not, and would look periodic. A stall may take up more than a quarter of its own
-    trial: the range is taken to be at most twice that of the median trial.
+    trial: so the range used is at most twice that of the median trial.
     """
     middle = float(np.median(errors))
     clipped = np.clip(errors, middle - reach, middle + reach)
@@ -103,7 +103,8 @@ def _drawn_in(errors: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
 
 
 def _at_tick(trials: list[tuple[NDArray[np.float64], NDArray[np.float64]]], tick: float) -> _Strongest:
-    """About one tick: as many periods as its clock may run off to within the longest trial."""
+    """Return the strongest period around one tick: periods within the clock's tolerance, resolved for the longest
+    trial."""
     longest = max(float(t[-1]) for t, _ in trials)
     several = min(MOST_STEPS, int(4 * RUNS_OFF * longest / tick) + 1)
     found = (0.0, tick)
@@ -115,7 +116,7 @@ def _at_tick(trials: list[tuple[NDArray[np.float64], NDArray[np.float64]]], tick
 
 
 def _at_numbers(errors: list[NDArray[np.float64]]) -> _Strongest:
-    """Over the packets' numbers, at every period up to a twentieth of a trial: what moves more slowly is drift."""
+    """Return the strongest period in packets, up to a twentieth of a trial: slower changes are drift."""
     n = max(len(e) for e in errors)
     spectrum = sum(np.abs(np.fft.rfft(e, n)) ** 2 for e in errors)
     known = np.asarray(spectrum, dtype=np.float64)[20:]

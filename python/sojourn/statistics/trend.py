@@ -1,4 +1,4 @@
-"""Does a series move: rank correlation with time, and the Theil-Sen slope that says how fast."""
+"""Test whether a series has a trend: rank correlation with time, and the Theil-Sen slope."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SLOPES_UP_TO = 400
-"""Longer series are averaged in runs to this length first: all pairs of points would be too many."""
+"""Longer series are first reduced to this number of points: all pairs would be too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Trend:
 
 
 def trend(times: NDArray[np.float64], values: NDArray[np.float64]) -> Trend:
-    """Theil-Sen's slope of `values` over `times`, and Spearman's test that there is none."""
+    """Return Theil-Sen's slope of `values` over `times`, and Spearman's test that there is none."""
     n = len(values)
     if n < 8:
         return Trend(0.0, 0.0, 1.0)
@@ -38,7 +38,7 @@ def trend(times: NDArray[np.float64], values: NDArray[np.float64]) -> Trend:
 
 
 def theil_sen(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
-    """The median of the slopes between all pairs of points."""
+    """Return the median of the slopes between all pairs of points."""
     if len(values) > SLOPES_UP_TO:
         order = np.argsort(times, kind="stable")
         chunks = np.array_split(order, SLOPES_UP_TO)
@@ -53,7 +53,7 @@ def theil_sen(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
 
 
 def _spearman_p(times: NDArray[np.float64], values: NDArray[np.float64]) -> float:
-    """Two-sided p of no rank correlation, by Student's t."""
+    """Return the two-sided p of no rank correlation, by Student's t."""
     correlation = float(np.corrcoef(mean_ranks(times), mean_ranks(values))[0, 1])
     freedom = len(values) - 2
     unexplained = max((1 + correlation) * (1 - correlation), 0.0)

@@ -1,6 +1,6 @@
-"""A run's records of one flow brought together: the way of each segment, and what limited the sender at a moment.
+"""Join the records of one flow: the path of each segment, and what limited the sender at a moment.
 
-It reads logs of TCP's state and of emulators, joins them by what identifies a segment, and writes what others read.
-What could not be joined is counted. It measures nothing, and estimates no clock: records of hosts with clocks of their
-own are refused.
+Reads logs of TCP's state and of emulators, joins them by the fields that identify a segment, and writes formats that
+other tools read. Counts what could not be joined. Measures nothing and estimates no clock: records of hosts with
+separate clocks are refused.
 """

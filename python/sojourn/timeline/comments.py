@@ -1,7 +1,7 @@
-"""A capture of the run with each data packet's line of the joined table as its comment, as pcapng.
+"""Write a capture of the run as pcapng, with each data packet's row of the joined table as its comment.
 
-The capture is the first tap that saw the flow. Every block stays as it was; where a tap has several files they follow
-one another, each a section of its own. A packet that the kernel joined of several segments has a line for each.
+The capture is the first tap that saw the flow. Every block is copied unchanged; the files of a tap follow one another,
+each as its own section. A packet that the kernel merged from several segments has one comment line for each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RELATIVE = tuple(name for name in COLUMNS if name.endswith("_ns") and name != "s
 
 
 def write_commented(joined: Sequence[Joined], file: BinaryIO, folders: Sequence[Path], block: int | None = None) -> int:
-    """Write the capture; how many segments are in comments."""
+    """Write the capture; return the number of segments in comments."""
     files = tap_files(folders, block)
     if not files:
         raise RequestError(
@@ -58,7 +58,7 @@ def _first_tap(joined: Sequence[Joined]) -> str | None:
 
 
 def _add_lines(one: Joined, tap: str, lines: Lines) -> None:
-    """By ends and time at the tap: the segments that its packet has, each with its first byte and its line."""
+    """Add the segments that the tap saw, by addresses and tap time: the first byte and the comment line of each."""
     flow, segments, _ = one
     ends = flow.sender.ends
     way = (digits(ends["local_address"]), ends["local_port"], digits(ends["remote_address"]), ends["remote_port"])
@@ -70,7 +70,8 @@ def _add_lines(one: Joined, tap: str, lines: Lines) -> None:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """What is known of a segment, in the order of its way; times but the first from when it was built."""
+    """Return the known columns of a segment in the order of its path; times after the first are relative to
+    `sent_ns`."""
     told = []
     for name in COLUMNS:
         value = row[name]
@@ -91,7 +92,7 @@ def _write(path: Path, later_ns: int, lines: Lines, file: BinaryIO) -> int:
             write_block(file, block, "\n".join(found) if found else None)
             count += len(found)
     except CutError:
-        return count  # a capture that was stopped within a packet: the tap's account leaves that one out, too
+        return count  # the capture was cut within a packet: the tap's accounting omits that packet too
     return count
 
 

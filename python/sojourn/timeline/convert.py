@@ -1,4 +1,4 @@
-"""`sojourn timeline`: the joined way of each segment, written for other tools; what could not be joined is reported."""
+"""`sojourn timeline`: write the joined path of each segment for other tools; report what could not be joined."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ FORMATS = {
     "qlog": "timeline.qlog",
     "pcapng": "timeline.pcapng",
 }
-"""Every format, and the name of its file in RUN."""
+"""Every format, and the default name of its file in RUN."""
 
 MOST_FLOWS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: of which flows, in which format, and where it goes (`-`: standard output)."""
+    """A request: the run, its flows, the format, and the output file (`-`: standard output)."""
 
     run: Path
     to: str
@@ -53,7 +53,7 @@ class Request:
 
 
 def write_timeline(request: Request) -> Told:
-    """Join and write; nothing is written where the request is wrong."""
+    """Join and write the flows; write nothing where the request is wrong."""
     if request.to not in FORMATS:
         meant = did_you_mean(request.to, FORMATS)
         raise RequestError(f"no format is named {request.to}: there are {', '.join(FORMATS)}{meant}")
@@ -80,7 +80,7 @@ def write_timeline(request: Request) -> Told:
 
 
 def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
-    """Write the format that is asked for; how many segments it has."""
+    """Write the requested format; return the number of segments written."""
     folders = [request.run, *request.more]
     if request.to == "html":
         return write_page(ways, file, request.run.resolve().name, folders, request.chosen.block)
@@ -92,7 +92,7 @@ def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
 
 
 def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:
-    """The flow joined as a whole, and of it what was sent in the span that is wanted; the account is of the whole."""
+    """Join the whole flow and keep the segments sent in the requested span; the accounting is of the whole flow."""
     segments, account = joined(flow)
     if not chosen.in_time:
         return flow, segments, account
@@ -104,7 +104,7 @@ def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:
 
 
 def _flows(request: Request) -> list[int]:
-    """The flows that are named, else all connections, one number each."""
+    """Return the requested flows, or else all connections, one flow number each."""
     if request.flows:
         return list(dict.fromkeys(request.flows))
     log = opened(request.run, request.chosen)

@@ -1,8 +1,8 @@
-"""What two taps tell of what lies between them: which segments were lost there, and how long the others were in it.
+"""What two taps show of the device between them: which segments it lost, and how long it delayed the others.
 
-The least delay of any packet is the way itself; what a packet took longer, it waited and was transmitted (`waited_ns`).
-A lost packet took nothing, but the packet before it tells what it would have: that one's wait, less the time between
-the two, and its own transmission (`found_ns`). Other flows' packets tell it too. Nothing is judged here.
+The least delay of any packet is the propagation delay; the rest is queueing and transmission (`waited_ns`). A lost
+packet has no delay, but the packet before it bounds it: that packet's wait, less the time between the two, plus the
+lost packet's transmission (`found_ns`). Packets of other flows count too. This module only measures; it judges nothing.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 
 SAME_PACKET = ("source", "sport", "destination", "dport", "seq", "ack", "flags12", "payload_bytes", "ip_id")
 HEADERS_BYTES = 66
-"""Of Ethernet, IPv4 and TCP with timestamps: what a segment has beside its payload, nearly."""
+"""Ethernet, IPv4 and TCP headers with timestamps: approximately what a segment has besides its payload."""
 
 FULL = 0.5
-"""A packet of at least this part of the longest one is a full one."""
+"""A packet of at least this share of the longest one counts as full-sized."""
 
 CLOSE = 0.25
-"""Two packets whose distance before the device is at most this part of that behind it were held apart by a link."""
+"""A link spaced two packets out if their distance before the device is at most this share of that behind it."""
 
 APART_NS = 30_000
-"""By how much at least: less is the work of processors."""
+"""The least increase of their distance: less is processing time."""
 
 MORE_THAN_RATE = 1.2
-"""Times the mean distance of packets: what a packet takes on a link is not more."""
+"""The transmission time of a packet is at most this many times the mean distance of packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What came to the device in a stretch of time, in order."""
+    """The packets that entered the device in a span of time, in order."""
 
     own: pl.DataFrame
-    """The flow's segments: `entered_ns`, `left_ns` (null: lost), `waited_ns` (of a lost one null), `bytes`, `frame` (in
-    the file of the first tap), and `found_ns`, what a packet that came then had to wait."""
+    """The flow's segments: `entered_ns`, `left_ns` (null: lost), `waited_ns` (null for a lost one), `bytes`, `frame`
+    (in the file of the first tap), and `found_ns`: the wait that a packet that arrived then would have had."""
 
     every: pl.DataFrame
-    """The same without `found_ns` of all flows, those that passed."""
+    """The packets of all flows that passed, without `found_ns`."""
 
     link_ns: int
-    """What a full packet takes on the link; 0 where none is seen."""
+    """The transmission time of a full-sized packet on the link; 0 where no link is seen."""
 
     @property
     def lost(self) -> pl.DataFrame:
@@ -61,12 +61,12 @@ class Passed:
 
     @property
     def through(self) -> pl.DataFrame:
-        """Those that passed."""
+        """The flow's segments that passed."""
         return self.own.drop_nulls("left_ns")
 
     @property
     def each_ns(self) -> float:
-        """The time that a full packet has at the rate of all flows."""
+        """The mean time between full-sized packets of all flows."""
         span = int(self.every["entered_ns"].max() or 0) - int(self.every["entered_ns"].min() or 0)  # type: ignore[arg-type]
         return max(span, 1) / max(full(self.every).height, 1)
 
@@ -80,40 +80,42 @@ class Device:
 
     @property
     def is_seen(self) -> bool:
-        """Whether two taps saw the flow, and an emulator's log does not tell more."""
+        """Whether two taps saw the flow and no emulator's log shows more."""
         is_logged = self._segments["arrival_ns"].drop_nulls().len() > 0
         return self.before is not None and self.after is not None and not is_logged
 
     @property
     def lacking(self) -> int:
-        """Packets that passed a tap and are not in its file."""
+        """The number of packets that passed a tap but are missing from its file."""
         return sum(self._flow.taps.dropped.get(str(one), 0) for one in (self.before, self.after))
 
     def rows(self, segments: pl.DataFrame) -> tuple[Rows, ...]:
-        """Frames in the file of the first tap."""
+        """Return the rows of these segments in the file of the first tap."""
         name = ", ".join(self._flow.taps.files.get(str(self.before), ())) or str(self.before)
         return (Rows(name, f"frame {spans(segments['frame'].drop_nulls())}"),)
 
     @cached_property
     def crossings(self) -> pl.DataFrame:
-        """All packets that came to the device in the direction of the flow's data, in order; `own`: its segments."""
+        """All packets that entered the device in the direction of the flow's data, in order; `own`: the flow's
+        segments."""
         own = self._segments.drop_nulls("tap_before_ns").select(
             pl.col("tap_before_frame").alias("frame"),
             pl.col("tap_before_ns").alias("entered_ns"),
-            # What was received went through, whatever the tap saw of it.
+            # A received segment passed the device, even if the second tap missed it.
             pl.coalesce("tap_after_ns", "received_ns").alias("left_ns"),
             (pl.col("payload_bytes") + HEADERS_BYTES).cast(pl.Int64).alias("bytes"),
             pl.lit(value=True).alias("own"),
         )
         whole = pl.concat([own, self._other_packets]).sort("entered_ns", maintain_order=True)
         waited = pl.col("left_ns") - pl.col("entered_ns") - self.least_ns
-        # One that overtook others went another way: it may take less than those that kept their order.
+        # A packet that overtook others took another way: it may be faster than those that kept their order.
         overtook = (pl.col("left_ns") < pl.col("left_ns").cum_max().shift(1)).fill_null(value=False)
         return whole.with_columns(waited.clip(0).alias("waited_ns"), overtook.alias("overtook"))
 
     @cached_property
     def least_ns(self) -> int:
-        """The least delay between the taps of a packet that has no double: which of two was seen is not certain."""
+        """The least delay between the taps, of segments sent once: of a retransmitted one it is uncertain which copy
+        was seen."""
         once = self._segments.filter(~pl.col("again").any().over("seq"))
         own = once.select(left_ns="tap_after_ns", entered_ns="tap_before_ns")
         every = pl.concat([own, self._other_packets.select("left_ns", "entered_ns")]).drop_nulls().sort("entered_ns")
@@ -123,13 +125,15 @@ class Device:
 
     @cached_property
     def reordered(self) -> float:
-        """Which share of what passed overtook what had come before it: then waits tell of no one queue."""
+        """The share of passed packets that overtook an earlier one; if it is large, no single queue explains
+        the waits."""
         share = self.crossings.drop_nulls("left_ns")["overtook"].mean()
         return share if isinstance(share, float) else 0.0
 
     @cached_property
     def _other_packets(self) -> pl.DataFrame:
-        """What other flows sent the same way, and this flow beside its data: those that each tap saw once."""
+        """Packets of other flows in the same direction, and this flow's packets without data, that each tap saw
+        once."""
         seen = self._flow.taps.packets.with_columns((pl.struct(SAME_PACKET).hash() // 2).cast(pl.Int64).alias("same"))
         near, far = (
             seen.filter(pl.col("tap") == tap).filter(pl.len().over("same") == 1) for tap in (self.before, self.after)
@@ -155,12 +159,14 @@ class Device:
 
     @cached_property
     def alone_ns(self) -> int:
-        """What a full packet waited that found none before it: its own transmission, less that of the shortest."""
+        """The least wait of a full-sized packet, one that found an empty queue: its transmission less the shortest
+        packet's."""
         least = full(self.crossings.drop_nulls("left_ns")).filter(~pl.col("overtook"))["waited_ns"].min()
         return max(least, 0) if isinstance(least, int) else 0
 
     def passed(self, since_ns: int, until_ns: int) -> Passed:
-        """What came to the device in a stretch; what came behind the last one that left may still be under way."""
+        """Return the packets that entered in a span, up to the last one that left: later ones may still be on their
+        way."""
         last = self.crossings.filter("own").drop_nulls("left_ns")["entered_ns"].max()
         until_ns = min(until_ns, last) if isinstance(last, int) else since_ns
         came = self.crossings.filter(pl.col("entered_ns").is_between(since_ns, until_ns))
@@ -172,14 +178,15 @@ class Device:
 
 
 def full(came: pl.DataFrame) -> pl.DataFrame:
-    """The full packets of these."""
+    """Return the full-sized packets."""
     return came.filter(pl.col("bytes") >= FULL * pl.col("bytes").max())
 
 
 def _link_ns(came: pl.DataFrame, alone_ns: int) -> int:
-    """What a full packet takes on a link: the distance of those that came close together and left apart; 0: no link.
+    """Return the transmission time of a full-sized packet: the distance of packets that came close together and left
+    spaced out; 0: no link seen.
 
-    Where too few came so close, what one took longer that found none before it.
+    Where too few came close together: the wait of a packet that found an empty queue.
     """
     of_one = alone_ns if alone_ns >= APART_NS else 0
     through = full(came.drop_nulls("left_ns"))
@@ -191,12 +198,13 @@ def _link_ns(came: pl.DataFrame, alone_ns: int) -> int:
         return of_one
     apart = close & (near <= CLOSE * far) & (far - near >= APART_NS)
     link_ns = round(float(np.median(far[apart]))) if apart.sum() > 0.5 * close.sum() else 0
-    # Over a link packets leave no faster than one after the other: else something else held these apart.
+    # A link sends packets one after the other at its rate: if they left closer together, something else spaced these.
     return link_ns if link_ns <= MORE_THAN_RATE * np.mean(far) else 0
 
 
 def _found(came: pl.DataFrame, link_ns: int, alone_ns: int) -> NDArray[np.int64]:
-    """What each would have waited, by the last one before it that passed; `alone_ns` behind none."""
+    """Return the wait of each packet as the last passed packet before it predicts it; `alone_ns` where there is
+    none."""
     at, waited = came["entered_ns"].to_list(), came["waited_ns"].to_list()
     found, free_ns = np.full(len(at), alone_ns, np.int64), 0
     for place, (now, took) in enumerate(zip(at, waited, strict=True)):

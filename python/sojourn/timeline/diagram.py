@@ -1,8 +1,8 @@
-"""The joined table as a page: a time–sequence diagram of each flow, every segment with its line in every record.
+"""The joined table as a page: a time–sequence diagram of each flow, and every segment's row in every record.
 
-One file that loads nothing: the columns are within it, packed; what a diagram needs first is apart from the rest, which
-is read in pieces where a segment is selected. What is drawn of many segments is decided in the browser, by what a
-screen can show (templates/diagram_data.js).
+The page is one file that loads nothing: its columns are packed within it. The columns that the diagram draws are
+separate from the rest, which is unpacked in pieces when a segment is selected. The browser decides which of many
+segments it draws, by what the screen can show (templates/diagram_data.js).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     Joined = tuple[Flow, pl.DataFrame, Account]
 
 ROWS_A_PIECE = 1 << 15
-"""Of the joined table: what is unpacked when a segment is selected."""
+"""Rows of the joined table in one piece, which is unpacked when a segment is selected."""
 
 TEXTS = ("limited_by", "tap_before", "emulator", "disposition", "cause", "tap_after", "lost_where")
 THOUSANDTHS = ("srtt_us",)
-"""Columns with a fraction: they are packed a thousand times larger."""
+"""Columns with a fraction: they are multiplied by 1000 and packed as integers."""
 
 PARTS = ("drawn", "acks", "window", "sacks", "lost_acks")
-"""Of a flow, what its diagram is drawn of."""
+"""The blocks of a flow that its diagram is drawn from."""
 
 RECORDS = {
     "segment": ("seq", "payload_bytes", "ip_id"),
@@ -61,11 +61,11 @@ RECORDS = {
         "acked_number",
     ),
 }
-"""The records that a segment may be in, and their columns of the joined table."""
+"""The records that can hold a segment, and their columns of the joined table."""
 
 
 def write_page(joined: Sequence[Joined], file: BinaryIO, name: str, folders: Sequence[Path], block: int | None) -> int:
-    """Write the page of these flows; how many segments it has."""
+    """Write the page of these flows; return the number of its segments."""
     drawn = [(flow, segments, account) for flow, segments, account in joined if segments.height]
     blocks: list[tuple[str, Block]] = []
     flows = []
@@ -97,7 +97,7 @@ def _page(name: str, flows: list[dict[str, Any]], blocks: list[tuple[str, Block]
             style=Markup(style() + asset("diagram.css")),
             version=__version__,
             facts=Markup(script_json(facts)),
-            # Base64. The first flow is drawn before the rest of the page is there.
+            # Base64. The page draws the first flow before the rest has loaded.
             early=[(id_, Markup(one.text)) for id_, one in blocks if id_ in early],
             later=[(id_, Markup(one.text)) for id_, one in blocks if id_ not in early],
             script=Markup(script),
@@ -106,7 +106,7 @@ def _page(name: str, flows: list[dict[str, Any]], blocks: list[tuple[str, Block]
 
 
 def _flow(id_: str, flow: Flow, marks: Marks, account: Account, blocks: list[tuple[str, Block]]) -> dict[str, Any]:
-    """What the page knows of a flow at once; the packed columns go to `blocks`."""
+    """Return the flow's facts that the page needs at once; append the packed columns to `blocks`."""
     rows = marks.segments
     begin = int(rows["sent_ns"][0])
     texts, whole = _numbers(rows, begin)
@@ -145,7 +145,7 @@ def _flow(id_: str, flow: Flow, marks: Marks, account: Account, blocks: list[tup
 
 
 def _numbers(rows: pl.DataFrame, begin: int) -> tuple[dict[str, list[str]], pl.DataFrame]:
-    """The joined table as integers: a time from when its segment was built, a text as its place among its texts."""
+    """Return the joined table as integers: times relative to `sent_ns`, texts as indexes into their sorted texts."""
     texts: dict[str, list[str]] = {}
     columns = []
     for name in [one for of in RECORDS.values() for one in of]:
@@ -165,7 +165,7 @@ def _numbers(rows: pl.DataFrame, begin: int) -> tuple[dict[str, list[str]], pl.D
 
 
 def _files(flow: Flow, rows: pl.DataFrame) -> dict[str, str]:
-    """The file that a record's rows are in, where it is one."""
+    """Return the files that hold the rows of each record."""
     receiver = {} if flow.receiver is None else {"receiver's sample": flow.receiver.record}
     taps = {
         record: ", ".join(flow.taps.files.get(name, ()))

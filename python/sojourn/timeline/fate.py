@@ -1,7 +1,7 @@
-"""What became of the segments that were in flight at a moment: arrived, delayed by a queue, lost, retransmitted.
+"""What became of the segments in flight at a moment: received, delayed by a queue, lost, retransmitted.
 
-A segment is in flight from when TCP sent it last to its acknowledgement. Each is in one count: lost by an emulator,
-received, acknowledged where nobody saw it received, or not known of.
+A segment is in flight from its last transmission to its acknowledgement. Each is in exactly one count: lost by an
+emulator, received, acknowledged without a record of its receipt, or unknown.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ if TYPE_CHECKING:
 
 
 GONE = (pl.col("disposition") == "lost").fill_null(value=False) | pl.col("lost_where").is_not_null()
-"""Lost by an emulator, or, by taps, nowhere behind the place where they were seen last."""
+"""Lost by an emulator, or seen by a tap and by nothing behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """How many segments were in flight, and what became of them: `segments` is the sum of the next four."""
+    """How many segments were in flight, and their outcome: `segments` is the sum of the next four."""
 
     segments: int
     lost: int
-    """By an emulator, or, as taps show, somewhere on the path."""
+    """Lost by an emulator or, as taps show, elsewhere on the path."""
 
     received: int
     acknowledged: int
-    """Of those that nobody saw received."""
+    """Acknowledged, without a record of their receipt."""
 
     unknown: int
     retransmitted: int
-    """Of all: those that were retransmitted after the moment."""
+    """Of all segments: those retransmitted after the moment."""
 
     waited_ms: float | None
-    """In emulators' queues and links, the median; without their logs, between taps beyond the least delay there."""
+    """Median delay in emulators' queues and links; without their logs, the delay between taps in excess of the least
+    one."""
 
     as_dict = asdict
 
 
 def fate_of(moment: Moment) -> tuple[Fate, list[Sentence]]:
-    """Count them, and say so."""
+    """Count the segments in flight by outcome, and return the counts with sentences about them."""
     flying = moment.in_flight.join(moment.resent, on="seq", how="left", maintain_order="left")
     lost = flying.filter(GONE)
     rest = flying.join(lost.select("seq"), on="seq", how="anti", maintain_order="left")
@@ -100,7 +101,7 @@ def _sentences(moment: Moment, fate: Fate, of: dict[str, pl.DataFrame]) -> list[
 
 
 def _lost(moment: Moment, fate: Fate, lost: pl.DataFrame) -> Sentence:
-    """By an emulator's log, else by where taps saw them last."""
+    """State where segments were lost: by an emulator's log, else by the last tap that saw them."""
     if not moment.device.is_seen:
         causes = lost["cause"].value_counts(sort=True).iter_rows()
         why = ", ".join(f"{count} {CAUSES.get(cause, cause)}" for cause, count in causes)
@@ -129,16 +130,16 @@ def _arrived(moment: Moment, fate: Fate, got: pl.DataFrame) -> Sentence:
 
 
 def counted(segments: int) -> str:
-    """With its verb."""
+    """Return the number of segments, with its verb."""
     return "One segment was" if segments == 1 else f"{segments} segments were"
 
 
 def was(count: int) -> str:
-    """So many of them, with the verb."""
+    """Return "N of them", with its verb."""
     return f"{count} of them {'was' if count == 1 else 'were'}"
 
 
 def _middle(numbers: pl.Series) -> float | None:
-    """The median of nanoseconds, in ms."""
+    """Return the median of times in ns, in ms."""
     middle = numbers.drop_nulls().median()
     return float(middle) / MS if isinstance(middle, int | float) else None

@@ -1,7 +1,8 @@
-"""The TCP segments in the frames of an emulator's log: ends, sequence number, length and IP identification of each row.
+"""Parse the TCP segments in the frames of an emulator's log: addresses, ports, sequence number, length, IP
+identification.
 
-All rows at once. Ethernet with at most one VLAN tag, IPv4 or IPv6 without extension headers, TCP; other frames are left
-out, and fragments. An address is its octets in hexadecimal digits, as in the other joins.
+All rows are parsed at once. Supported: Ethernet with at most one VLAN tag, IPv4 or IPv6 without extension headers, TCP.
+Other frames and fragments are left out. An address is its octets in hexadecimal digits, as in the other joins.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ HEAD_BYTES = 128
 VLAN, IPV4, IPV6, TCP = 0x8100, 0x0800, 0x86DD, 6
 FOUND = ("source", "sport", "destination", "dport", "seq", "ack", "flags12", "payload_bytes", "ip_id")
 SYN = 2
-"""A bit of `flags12`."""
+"""The SYN bit of `flags12`."""
 
 
 def with_segments(packets: pl.DataFrame) -> pl.DataFrame:
-    """The rows whose frame is TCP's, with the columns of FOUND."""
+    """Return the rows whose frame is a TCP segment, with the columns of FOUND."""
     heads = packets["head"].to_list()
     return plain_segments(packets, heads)
 
 
 def plain_segments(packets: pl.DataFrame, heads: Sequence[bytes | None]) -> pl.DataFrame:
-    """The same, where the frames' first bytes are beside the rows."""
+    """Return the same, with the first bytes of the frames in a separate sequence."""
     if not heads:
         return packets.with_columns(pl.lit(None, _kind(name)).alias(name) for name in FOUND)
     octets = np.frombuffer(b"".join((one or b"")[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0") for one in heads), np.uint8)
@@ -47,7 +48,7 @@ def _kind(name: str) -> pl.DataType:
 
 
 def _parsed(octets: Octets) -> tuple[dict[str, Ints | list[str]], NDArray[np.bool_]]:
-    """What the rows say, where they are TCP's."""
+    """Return the columns of FOUND, and which rows are TCP segments."""
     rows = np.arange(len(octets))
     ip = np.where(_number(octets, 12 + np.zeros_like(rows), 2) == VLAN, 18, 14)
     kind = _number(octets, ip - 2, 2)
@@ -74,7 +75,7 @@ def _parsed(octets: Octets) -> tuple[dict[str, Ints | list[str]], NDArray[np.boo
 
 
 def _number(octets: Octets, at: Ints, length: int) -> Ints:
-    """A number in network order at each row's own place."""
+    """Return a number in network byte order, at each row's own offset."""
     rows, value = np.arange(len(octets)), np.zeros(len(octets), np.int64)
     for step in range(length):
         value = value * 256 + octets[rows, np.minimum(at + step, HEAD_BYTES - 1)]

@@ -1,10 +1,9 @@
-"""What limited a flow at a moment, and why: judged by rules from what the records show, or said to be inconclusive.
+"""Judge by rules, from the records, what limited a flow at a moment, and why; or report that it is inconclusive.
 
-The limit is TCP's own (a window, the application, pacing), the cause what lies behind it: the path, the peer, the
-application. Each sentence has the rows that it rests on. A cause on the path is only named where an emulator's log, two
-taps or the receiver's log show it; TCP's own samples show a standing queue, and no more: losses look alike to a sender.
-
-The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0064-why.md.
+The limit is in TCP (a window, the application, pacing); the cause is what lies behind it: the path, the peer, the
+application. Each sentence names the rows that it rests on. A cause on the path is only named where an emulator's log,
+two taps or the receiver's log show it. TCP's own samples show only a standing queue: a sender cannot distinguish causes
+of loss. The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0064-why.md.
 """
 
 from __future__ import annotations
@@ -36,18 +35,19 @@ if TYPE_CHECKING:
     from sojourn.timeline.source import End
 
 MOST = 0.6
-"""A limit that holds for less of the time than this, one round trip around the moment, is not named."""
+"""The least share of the time (one round trip before the moment and one after) for which a limit must hold to
+be named."""
 
 UNSEEN_OF_BASE = 0.5
-"""By how much of the least round trip, and by twice the target at least, round trips are longer where they alone show a
-standing queue: delayed acknowledgements make some longer too."""
+"""The increase over the minimum RTT that shows a standing queue where only round trips show it (at least twice the
+target too): delayed acknowledgements also lengthen some."""
 
 FREE_OF_LINK = 0.05
-"""Of the time that a segment has at the rate of all flows: a policer lets pass at once what a link must transmit."""
+"""Share of a segment's time at the rate of all flows: a policer passes a packet at once, a link must transmit it."""
 
 PACED = (0.9, 1.15)
-"""The rate of sending over the pacing rate where pacing limits. Reno and CUBIC keep a pacing rate of 1.2 windows a
-round trip also where nothing paces: full windows are 0.83 of it."""
+"""Rate of sending over the pacing rate where pacing limits. Reno and CUBIC keep a pacing rate of 1.2 windows per round
+trip even where nothing paces: full windows are 0.83 of it."""
 
 UNREAD = 0.5
 SLOW_START = 0x7FFF_FFFF
@@ -70,7 +70,7 @@ BY_CHANCE = ("before", "after", "profile", "rule")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The limit, its cause, and the sentences that say so."""
+    """The limit, its cause, and the sentences that support them."""
 
     limit: str
     cause: str
@@ -79,7 +79,7 @@ class Verdict:
 
 
 def judge(moment: Moment) -> Verdict:
-    """What limited the flow at the moment, and why."""
+    """Return what limited the flow at the moment, and why."""
     if moment.missing:
         return _verdict(moment, INCONCLUSIVE, INCONCLUSIVE, [_gap(moment)])
     shares = {group: sum(moment.shares[name] for name in names) for group, names in GROUPS.items()}
@@ -105,7 +105,7 @@ def _verdict(moment: Moment, limit: str, cause: str, sentences: list[Sentence]) 
 
 
 def _limit(moment: Moment, limit: str, share: float) -> Sentence:
-    """The windows, and for how long the limit held."""
+    """State the windows, and for how long the limit held."""
     now = moment.now.row(0, named=True)
     mss = int(now["mss_bytes"] or 0)
     cwnd = f"congestion window {now['snd_cwnd']} segments of {mss} bytes" if now["snd_cwnd"] is not None else ""
@@ -137,9 +137,9 @@ def _gap(moment: Moment) -> Sentence:
 
 
 def _of_window(moment: Moment) -> tuple[str, list[Sentence]]:
-    """The path: a standing queue, losses by their cause, or a window that still grows.
+    """Judge the path: a standing queue, losses by their cause, or a window that still grows.
 
-    A queue too short for the path is occupied too while the window is at its largest: that it overflows is the cause.
+    A queue too short for the path is also occupied while the window is at its largest; the cause then is its overflow.
     """
     by_taps = moment.device.is_seen
     standing = judge_taps.standing(moment) if by_taps else _standing(moment)
@@ -150,12 +150,12 @@ def _of_window(moment: Moment) -> tuple[str, list[Sentence]]:
 
 
 def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
-    """A queue that does not empty, by the emulator's log, else by round trips."""
+    """Return a queue that does not empty: by the emulator's log, else by round trips."""
     queued = moment.queued(near=True)
     if queued.height >= LEAST_PACKETS:
         least, middle = int(queued["waited_ns"].min()), float(queued["waited_ns"].median())  # type: ignore[arg-type]
         own = _own_transmission(moment, queued)
-        # CoDel calls a queue good that holds no more than one packet, however long the link takes for it.
+        # CoDel accepts a queue of at most one packet, however long its transmission takes.
         enough = max(TARGET_NS, own)
         if least - own <= enough:
             return None
@@ -181,9 +181,10 @@ def _standing(moment: Moment) -> tuple[str, list[Sentence]] | None:
 
 
 def _own_transmission(moment: Moment, queued: pl.DataFrame) -> int:
-    """At most what a segment itself takes on the link, in ns: it is no wait, and on a slow link it is long.
+    """Return an upper limit of a segment's own transmission time, in ns: it is no wait, and on a slow link it is long.
 
-    Other flows' packets leave between its own: from the departure before, of whatever flow, to that of a full packet.
+    Packets of other flows leave between a flow's own: the time runs from the previous departure, of any flow, to that
+    of a full-sized packet.
     """
     beside = moment.on_links(queued)
     full = beside.filter(pl.col("frame_bytes") == pl.col("frame_bytes").max())
@@ -192,7 +193,7 @@ def _own_transmission(moment: Moment, queued: pl.DataFrame) -> int:
 
 
 def _lost(moment: Moment) -> tuple[str, list[Sentence]] | None:
-    """What the emulator lost, by its cause."""
+    """Judge the emulator's losses by their cause."""
     lost = moment.lost()
     if lost.is_empty():
         return None
@@ -229,7 +230,7 @@ CAUSES = {
 
 
 def _overflow(moment: Moment) -> tuple[str, Sentence]:
-    """A queue that was full: a policer's, one too short for the path, or one that is long enough."""
+    """Judge a full queue: a policer's, one too short for the path, or one that is long enough."""
     queued = moment.queued(near=False)
     if queued.height < LEAST_PACKETS or moment.base_ns is None:
         return INCONCLUSIVE, Sentence("Inconclusive: too few segments passed the queue to tell how long it is", ())
@@ -261,7 +262,7 @@ def _overflow(moment: Moment) -> tuple[str, Sentence]:
 
 
 def _each_ns(moment: Moment, queued: pl.DataFrame) -> float:
-    """The time that a segment has at the rate of all flows that share the link."""
+    """Return the mean time per segment at the rate of all flows that share the link."""
     span = max(int(queued["arrival_ns"].max()) - int(queued["arrival_ns"].min()), 1)  # type: ignore[arg-type]
     least = int(moment.on_links(queued)["frame_bytes"].max() or 0) / 2  # type: ignore[arg-type]
     count = moment.on_links(queued).filter(pl.col("frame_bytes") > least).height
@@ -269,7 +270,7 @@ def _each_ns(moment: Moment, queued: pl.DataFrame) -> float:
 
 
 def _is_policed(waited: pl.Series, each_ns: float) -> bool:
-    """Whether a quarter passed at once, which no link can, and nothing waited as in a queue."""
+    """Return whether a quarter passed at once, which no link can do, and no wait is as long as in a queue."""
     quarter, most = waited.quantile(0.25), waited.quantile(0.99)
     assert isinstance(quarter, float)
     assert isinstance(most, float)
@@ -277,7 +278,7 @@ def _is_policed(waited: pl.Series, each_ns: float) -> bool:
 
 
 def _growing(moment: Moment) -> tuple[str, list[Sentence]] | None:
-    """Slow start that no loss has ended."""
+    """Return slow start, where no loss has ended it."""
     now = moment.now.row(0, named=True)
     if now["snd_ssthresh"] != SLOW_START:
         return None
@@ -286,7 +287,7 @@ def _growing(moment: Moment) -> tuple[str, list[Sentence]] | None:
 
 
 def _unknown(moment: Moment) -> Sentence:
-    """What TCP's own samples leave open, and taps do not tell either."""
+    """State that the records, taps included, do not show the cause."""
     again = moment.again()
     if moment.device.is_seen and not moment.device.lacking:
         text = "Inconclusive: the taps show no loss and no standing queue in the time before, and the window is reduced"
@@ -303,7 +304,7 @@ def _unknown(moment: Moment) -> Sentence:
 
 
 def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
-    """The peer: whether it does not read, or has too small a buffer."""
+    """Judge the peer: whether its application reads too slowly, or its receive buffer is too small."""
     there = moment.of_receiver()
     if there.height >= LEAST_PACKETS and moment.flow.receiver is not None:
         unread, room = there["rcv_queued_bytes"].median(), there["rcv_wnd_bytes"].median()
@@ -335,7 +336,7 @@ def _of_receiver(moment: Moment) -> tuple[str, list[Sentence]]:
 
 
 def _of_application(moment: Moment) -> tuple[str, list[Sentence]]:
-    """A pause: how long nothing was sent."""
+    """State a pause of the application: how long nothing was sent."""
     before, after = moment.around_data()
     since = (moment.at_ns - int(before["sent_ns"][0])) / MS if before.height else None
     until = (int(after["sent_ns"][0]) - moment.at_ns) / MS if after.height else None
@@ -357,7 +358,7 @@ def _of_buffer(moment: Moment) -> tuple[str, list[Sentence]]:
 
 
 def _of_pacing(moment: Moment) -> tuple[str, list[Sentence]]:
-    """Pacing where the flow sent at the pacing rate."""
+    """Return pacing where the flow sent at its pacing rate."""
     rates = moment.around["pacing_rate_bps"].drop_nulls()
     sent = moment.segments.filter(pl.col("sent_ns").is_between(moment.begin_ns, moment.end_ns))
     records = (of_samples(moment.flow.sender, moment.around),)
@@ -372,17 +373,17 @@ def _of_pacing(moment: Moment) -> tuple[str, list[Sentence]]:
 
 
 def of_samples(end: End, rows: pl.DataFrame) -> Rows:
-    """Samples by their CPU and number."""
+    """Return samples by CPU and number."""
     return Rows(end.record, by_number(rows, "cpu", "number"))
 
 
 def of_segments(end: End, segments: pl.DataFrame) -> Rows:
-    """The sender's samples in which segments were built."""
+    """Return the sender's samples in which the segments were built."""
     return Rows(end.record, by_number(segments, "sent_cpu", "sent_number"))
 
 
 def of_packets(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
-    """An emulator's packets by their number, for each emulator."""
+    """Return the segments' packets in emulators' logs by number, one entry per emulator."""
     found = []
     for (name,), rows in segments.drop_nulls("emulator_number").group_by("emulator", maintain_order=True):
         files = [one for one in moment.flow.emulated if f"packets-{name}-" in one]
@@ -391,7 +392,7 @@ def of_packets(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
 
 
 def by_number(rows: pl.DataFrame, cpu: str, number: str) -> str:
-    """`cpu 0 number 5 to 9, 12; cpu 1 number 3`."""
+    """Return text such as `cpu 0 number 5 to 9, 12; cpu 1 number 3`."""
     parts = []
     for (one,), of_cpu in rows.drop_nulls(number).sort(cpu, number).group_by(cpu, maintain_order=True):
         parts.append(f"cpu {one} number {spans(of_cpu[number])}")

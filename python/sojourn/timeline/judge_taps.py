@@ -1,10 +1,9 @@
-"""What held a flow back in the path, by two taps alone: a standing queue, or losses and where they happened.
+"""Judge from two taps alone what on the path limited a flow: a standing queue, or losses and where they happened.
 
-Taps show which packets a device lost and how long it kept the others, and not why. A queue that is full loses what
-would have waited longer than anything that passed; a policer what came when its tokens were used up; a lossy link
-anything. Each is named where the packets before a moment show it and contradict the others, else none of them.
-
-The rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0099-taps-in-logged-trials.md.
+Taps show which packets a device lost and how long it delayed the others, but not why. A full queue drops packets that
+would have waited longer than any that passed; a policer drops packets that arrive when its bucket is empty; a lossy
+link drops any packet. A cause is named where the packets before the moment support it and contradict the others. The
+rules and their thresholds are in docs/guide/timeline.md and docs/decisions/0099-taps-in-logged-trials.md.
 """
 
 from __future__ import annotations
@@ -38,59 +37,61 @@ if TYPE_CHECKING:
     Found = tuple[str, list[Sentence]]
 
 BY_CHANCE = 1e-3
-"""With which probability losses that fall on any packet alike would all have found as much as those did."""
+"""Significance level for the hypothesis that losses fall on packets regardless of their wait."""
 
 IN_ORDER = 0.005
-"""Of what passed, so much may have overtaken others: a device that lets more do so has no one queue."""
+"""The largest share of packets that may have overtaken others: a device that reorders more has no single queue."""
 
 SAME_WAIT = 0.97
-"""A packet that waited at least this part of what a lost one would have, waited as long."""
+"""A packet waited as long as a lost one would have if its wait is at least this share of that."""
 
 NEARLY_LONGEST = 0.75
-"""Of the longest wait (its 98th percentile): less than this, a queue was not full."""
+"""Share of the longest wait (its 98th percentile): at less than this, the queue was not full."""
 
 LONGER = 0.02
-"""Of those that passed, so many may have waited longer than lost ones would have: a pause of the device itself."""
+"""The largest share of passed packets that may have waited longer than lost ones would have: pauses of the device."""
 
 LOW = 0.6
-"""A wait below this part of the longest (its 98th percentile): no queue was nearly full then."""
+"""A wait is low below this share of the longest one (its 98th percentile): the queue was not nearly full then."""
 
 LEAST_LOW = 3
-"""Losses at such a wait, for chance to be their cause."""
+"""The least number of losses at a low wait for random loss to be the cause."""
 
 FEWER = 0.05
-"""Where so few low ones are less probable than this, losses prefer long waits: not chance alone made them."""
+"""If so few losses at low waits are less probable than this, losses prefer long waits: they are not only random."""
 
 FREE_OF_LINK = 0.2
-"""Of the time that a segment has at the rate of all flows: a quarter passed in less, so that no link transmitted it."""
+"""Share of a segment's time at the rate of all flows: if a quarter passed in less, no link transmitted them."""
 
 FULL_BUCKET = 0.95
-"""Of its size: a level above it is an empty bucket."""
+"""Share of the bucket's size: at a level above it the bucket counts as empty."""
 
 LEAST_LOST = 5
-"""Fewer are inconclusive, where no full queue explains them."""
+"""With fewer losses the cause is inconclusive, unless a full queue explains them."""
 
 RATES = np.geomspace(0.6, 20.0, 800)
-"""Of the rate of what passed: which token rates are tried. With a small bucket a flow gets a fraction of its rate."""
+"""The token rates that are tried, over the rate of what passed. With a small bucket a flow gets less than the token
+rate."""
 
 NEARLY_EMPTY = 1.5
-"""Packets that still have room in a bucket that counts as empty: rates between those that are tried, a queue of one."""
+"""A bucket counts as empty with room for this many packets: rates lie between those tried, a queue holds one packet."""
 
 NOT_A_POLICER = 0.01
-"""Where losses fit a bucket with less probability than this by chance, a policer is not excluded."""
+"""If the fit of losses to a bucket is less probable than this by chance, a policer is not excluded."""
 
 LEAST_BURST = 2
-"""Packets that a policer's bucket holds at least."""
+"""The least size of a policer's bucket, in packets."""
 
 ENOUGH, FURTHER = 12, 4
-"""Losses that tell a cause, where they are not from so many times longer ago."""
+"""The number of losses needed to name a cause, and how many times further back they may lie."""
 
 IN_A_ROW = 0.3
-"""Where more of the losses follow a loss at once, they are not independent of each other."""
+"""If a larger share of losses directly follows another loss, losses are not independent."""
 
 
 def standing(moment: Moment) -> Found | None:
-    """A queue that does not empty: CoDel's rule, on what the flow's segments waited between the taps."""
+    """Return a queue that does not empty: CoDel's rule, applied to the waits of the flow's segments between the
+    taps."""
     begin, end = moment.near
     passed = moment.device.passed(begin, end)
     through = passed.through
@@ -109,12 +110,12 @@ def standing(moment: Moment) -> Found | None:
 
 
 def lost(moment: Moment) -> Found | None:
-    """Where segments were lost before the moment, and what lost them there."""
+    """Judge where segments were lost before the moment, and what lost them."""
     found = _lost_since(moment, moment.back_ns)
     reduced = moment.reduced_ns
     since = moment.back_ns
     if found.is_empty() and reduced is not None:
-        # As in the emulator's log: what set the window is before the last change of its threshold.
+        # As with the emulator's log: the losses that set the window precede the last change of its threshold.
         since = reduced - (moment.at_ns - moment.back_ns)
         found = _lost_since(moment, since).filter(pl.col("sent_ns") <= reduced)
     if found.is_empty():
@@ -149,21 +150,22 @@ def lost(moment: Moment) -> Found | None:
 
 
 def _from_enough(moment: Moment, since_ns: int) -> int:
-    """From when on there are losses enough to tell what caused them; not from much longer ago than those that count."""
+    """Return a start time that includes enough losses to judge their cause, limited to FURTHER times the span."""
     far = _lost_since(moment, moment.at_ns - FURTHER * (moment.at_ns - since_ns))
     ever = far.filter(pl.col("lost_where") == "device")["sent_ns"].sort().tail(ENOUGH)
     return min(since_ns, int(ever[0])) if ever.len() else since_ns
 
 
 def _lost_since(moment: Moment, since_ns: int) -> pl.DataFrame:
-    """The flow's lost segments up to the moment."""
+    """Return the flow's lost segments up to the moment."""
     return moment.segments.filter(
         pl.col("lost_where").is_not_null(), pl.col("sent_ns").is_between(since_ns, moment.at_ns)
     )
 
 
 def _frames(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
-    """Where the records have lost segments: at the first tap; those that it did not see, in the sender's samples."""
+    """Return the rows of lost segments: at the first tap, or in the sender's samples where that tap did not see
+    them."""
     seen = segments.drop_nulls("tap_before_frame")
     rows = moment.device.rows(seen.select(pl.col("tap_before_frame").alias("frame"))) if seen.height else ()
     unseen = segments.filter(pl.col("tap_before_frame").is_null())
@@ -173,7 +175,7 @@ def _frames(moment: Moment, segments: pl.DataFrame) -> tuple[Rows, ...]:
 
 
 def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
-    """Why the device lost them, by what they and the others found there."""
+    """Judge why the device lost them, from the waits of lost and passed packets."""
     lost, through = passed.lost, passed.through
     rows = moment.device.rows(lost) if lost.height else moment.device.rows(through)
     if through.height < LEAST_PACKETS or lost.is_empty() or moment.base_ns is None:
@@ -190,7 +192,7 @@ def _in_device(moment: Moment, passed: Passed) -> tuple[str, Sentence]:
 
 
 def _not_full(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
-    """Losses that no full queue explains: a policer's, or by chance, where there are enough of them to tell."""
+    """Judge losses that no full queue explains: by a policer or random, if there are enough of them."""
     lost = passed.lost
     if lost.height < LEAST_LOST:
         text = f"Inconclusive: {lost.height} losses are too few to tell a lossy link from a policer or a managed queue"
@@ -201,7 +203,7 @@ def _not_full(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
         f"with {bucket.rate_bps / 1e6:.2f} Mbit/s was empty"
     )
     most = float(passed.through["waited_ns"].quantile(0.98) or 0)
-    # A queue is a bucket, too: it is its link that empties it, and what passed has waited.
+    # A link with a queue is a bucket too: its rate drains it, and packets that passed have waited.
     if bucket.by_chance * RATES.size < BY_CHANCE and _is_free(passed) and most <= MOST_BEHIND_POLICER * passed.each_ns:
         return "policer", Sentence(f"It is a policer: {fits}, and not because of a queue", rows)
     if bucket.by_chance < NOT_A_POLICER:
@@ -216,10 +218,10 @@ def _not_full(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
 
 
 def _by_chance(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
-    """Whether losses fell on packets that found no queue, and did not prefer those that found one."""
+    """Judge whether losses fell on packets that found no queue, and did not prefer those that found one."""
     lost, waited = passed.lost, passed.through["waited_ns"]
     top, link_ns = float(waited.quantile(0.98) or 0), passed.link_ns
-    # An active management leaves alone what waits less than its target, or finds one packet ahead.
+    # Active queue management drops nothing that waits less than its target or finds only one packet ahead.
     most = min(LOW * top, max(TARGET_NS, link_ns) + link_ns) if top > 2 * link_ns + MS else top + MS
     low, share = int((lost["found_ns"] <= most).sum()), float((waited <= most).mean())  # type: ignore[arg-type]
     if low >= LEAST_LOW and _at_most(low, lost.height, share) >= FEWER:
@@ -237,14 +239,14 @@ def _by_chance(passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
 
 
 def _is_full(passed: Passed) -> bool:
-    """Whether nearly all losses would have waited as long as hardly anything that passed did."""
+    """Return whether nearly all lost packets would have waited longer than almost all that passed."""
     if passed.lost.is_empty() or passed.through.height < LEAST_PACKETS:
         return False
     found = passed.lost["found_ns"].sort()
     least = float(found[math.floor((1 - NEARLY_ALL) * found.len())]) * SAME_WAIT
     waited = passed.through["waited_ns"]
     share = (int((waited >= least).sum()) + 1) / (waited.len() + 1)
-    # Nothing that passes waits longer than what a full queue drops would have; a management drops earlier.
+    # No passed packet waits longer than one that a full queue drops; active queue management drops earlier.
     more = max(least / SAME_WAIT + (passed.link_ns or passed.each_ns), least / SAME_WAIT**2)
     longer = float((waited > more).mean())  # type: ignore[arg-type]
     is_long = least >= NEARLY_LONGEST * float(waited.quantile(0.98) or 0) and longer <= LONGER
@@ -252,7 +254,7 @@ def _is_full(passed: Passed) -> bool:
 
 
 def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[str, Sentence]:
-    """A queue that was full: a policer's, one too short for the path, or one that is long enough."""
+    """Judge a full queue: a policer's, one too short for the path, or one that is long enough."""
     assert moment.base_ns is not None
     through, lost = passed.through, passed.lost
     found, top = float(lost["found_ns"].median() or 0), float(through["waited_ns"].quantile(0.98) or 0)  # type: ignore[arg-type]
@@ -280,33 +282,33 @@ def _overflow(moment: Moment, passed: Passed, rows: tuple[Rows, ...]) -> tuple[s
 
 
 def _quarter(passed: Passed) -> float:
-    """What the quickest quarter waited, at most."""
+    """Return the first quartile of the waits of passed packets."""
     return float(passed.through["waited_ns"].quantile(0.25) or 0)
 
 
 def _is_free(passed: Passed) -> bool:
-    """Whether a quarter passed at once, which no link can that is as busy as the flows make it."""
+    """Return whether a quarter passed at once, which no link that is as busy as these flows make it can do."""
     quarter = _quarter(passed)
     return quarter < FREE_OF_LINK * passed.each_ns and (not passed.link_ns or quarter < FULL * passed.link_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Tokens: bytes that pass at once, and the rate (bit/s) at which they come back."""
+    """A token bucket: the bytes that may pass at once, and the rate (bit/s) at which tokens return."""
 
     rate_bps: float
     burst_bytes: float
     at_top: int
-    """How many of the losses came when it was empty, or nearly."""
+    """The number of losses that occurred when it was empty or nearly so."""
     by_chance: float
-    """With which probability as many or more would have, had they fallen on any packet alike."""
+    """The probability of as many or more by chance, if all packets were equally likely to be lost."""
 
 
 def _best_bucket(passed: Passed) -> _Bucket:
-    """The bucket that was empty for nearly all losses and for the fewest of those that passed.
+    """Return the bucket that was empty for nearly all losses and for the fewest passed packets.
 
-    What is taken from a bucket and has not come back is the level; a policer drops what would exceed its size. The
-    rate is tried, the size is the highest level with which a packet passed.
+    The level is the tokens taken that have not returned; a policer drops a packet that would exceed the bucket's size.
+    Rates are tried; the size is the highest level at which a packet passed.
     """
     own = passed.own
     at = own["entered_ns"].to_numpy().astype(np.float64)
@@ -318,7 +320,7 @@ def _best_bucket(passed: Passed) -> _Bucket:
     best = _Bucket(0.0, 0.0, 0, 1.0)
     for rate in RATES * before[-1] / max(at[-1] - at[0], 1.0):
         behind = before - rate * (at - at[0])
-        level = behind - np.minimum.accumulate(behind) + size  # with this packet
+        level = behind - np.minimum.accumulate(behind) + size  # including this packet
         passes = level[~is_lost]
         burst = float(passes.max())
         top = burst - max((1 - FULL_BUCKET) * burst, NEARLY_EMPTY * largest)
@@ -331,5 +333,5 @@ def _best_bucket(passed: Passed) -> _Bucket:
 
 
 def _at_most(found: int, count: int, share: float) -> float:
-    """The probability of so few or fewer of `count`, each with this probability."""
+    """Return the probability of at most `found` of `count`, each with probability `share`."""
     return sum(math.comb(count, one) * share**one * (1 - share) ** (count - one) for one in range(found + 1))

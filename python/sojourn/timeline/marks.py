@@ -1,4 +1,4 @@
-"""What a time–sequence diagram shows of a flow: segments with their marks, and the lines of its acknowledgements.
+"""What a time–sequence diagram shows of a flow: its segments with marks, and the lines of its acknowledgements.
 
 Sequence numbers are bytes from the first segment's, without the wrap at 2³²; times are ns on the records' clock.
 """
@@ -25,35 +25,35 @@ AGAIN = ("", *KINDS)
 """A segment's `kind`: sent for the first time, or why it was retransmitted."""
 
 LOST = ("", "emulator", "elsewhere")
-"""A segment's `lost`: an emulator lost it; or it was sent before others that arrived, and nothing has it at the end."""
+"""A segment's `lost`: lost by an emulator; or sent before others that were received, with no record of its receipt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """A flow to draw."""
+    """The data of one flow's diagram."""
 
     segments: pl.DataFrame
-    """The joined table in the order of `sent_ns`, with `at` (its first byte), `kind`, `lost` (places in AGAIN and LOST)
-    and `delay_ns` (to the receiver; where that has no log, to the acknowledgement)."""
+    """The joined table in the order of `sent_ns`, with `at` (its first byte), `kind`, `lost` (indexes into AGAIN and
+    LOST) and `delay_ns` (until receipt; without a receiver's log, until the acknowledgement)."""
 
     acks: pl.DataFrame
-    """`time_ns`, `at`: how far the sender knows its bytes acknowledged."""
+    """`time_ns`, `at`: the highest byte known to the sender as acknowledged."""
 
     window: pl.DataFrame
-    """`time_ns`, `at`: the end of the receiver's window as the sender knows it, at each change."""
+    """`time_ns`, `at`: the end of the receiver's window as known to the sender, at each change."""
 
     sacks: pl.DataFrame
-    """`time_ns`, `low`, `high`: SACK blocks where their packets were seen."""
+    """`time_ns`, `low`, `high`: SACK blocks, where their packets were seen."""
 
     lost_acks: pl.DataFrame
     """`time_ns`, `at`: acknowledgements that an emulator lost."""
 
     sacks_seen_at: str
-    """Where; empty where no record has them."""
+    """Where the SACK blocks were seen; empty where no record has them."""
 
 
 def marks_of(flow: Flow, segments: pl.DataFrame, folders: Sequence[Path], block: int | None) -> Marks:
-    """Everything that is drawn of a flow that has segments."""
+    """Return everything that is drawn of a flow with segments."""
     ordered = segments.sort("sent_ns", maintain_order=True)
     base = int(ordered["seq"][0])
     taps = ordered["tap_before"].drop_nulls()
@@ -102,7 +102,7 @@ def _segments(flow: Flow, ordered: pl.DataFrame, base: int) -> pl.DataFrame:
 
 
 def _changes(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows at which `at` is another than before, and the last one."""
+    """Return the rows at which `at` changes, and the last row."""
     is_new = (pl.col("at") != pl.col("at").shift(1)).fill_null(value=True)
     return rows.filter(is_new | (pl.int_range(pl.len()) == pl.len() - 1))
 
@@ -114,14 +114,15 @@ def _acks(flow: Flow, base: int) -> pl.DataFrame:
 
 
 def _window(flow: Flow, base: int) -> pl.DataFrame:
-    """A sample shows the window before TCP dealt with its packet: what the one before left."""
+    """Return the window's end at each change. A sample precedes the processing of its packet: the next one shows the
+    result."""
     samples = flow.sender.samples.drop_nulls(["snd_una", "snd_wnd_bytes"]).filter(pl.col("snd_wnd_bytes") > 0)
     edge = unwrapped(samples["snd_una"].cast(pl.Int64), base) + samples["snd_wnd_bytes"].cast(pl.Int64)
     return _changes(samples.select("time_ns", edge.shift(-1).alias("at")).drop_nulls("at"))
 
 
 def _acked_at(times: pl.Series, acks: pl.DataFrame) -> pl.Series:
-    """What was acknowledged at these times, which are in order."""
+    """Return the highest acknowledged byte at these times, which are sorted."""
     asked = pl.DataFrame({"time_ns": times})
     return asked.join_asof(acks.select("time_ns", "at"), on="time_ns", check_sortedness=False)["at"].fill_null(0)
 

@@ -1,9 +1,9 @@
 """What the records show of a flow around one moment: limits, windows, round trips, losses, the queue.
 
-Numbers, and the rows that they rest on; what they mean is judged in `judge`. A limit holds from a sample to the next
-one, so shares are of time. Around the moment is one round trip before and behind it; what reduced the congestion window
-is looked for in twenty round trips before, at least a second; where nothing was lost then, in as long a time before the
-last change of the slow start threshold.
+Returns numbers and the rows that they rest on; `judge` interprets them. A limit holds from a sample to the next one, so
+shares are of time. "Around" is one round trip before and after the moment. What reduced the congestion window is looked
+for in twenty round trips before, at least one second; where nothing was lost then, in as long a time before the last
+change of the slow start threshold.
 """
 
 from __future__ import annotations
@@ -23,72 +23,72 @@ if TYPE_CHECKING:
 
 US = 1000
 LEAST_ROUND_NS = 25_000_000
-"""A window of less than this shows a pause of the scheduler as a pause of the sender."""
+"""In a shorter window, a pause of the scheduler looks like a pause of the sender."""
 
 ROUNDS_BACK = 20
 LEAST_BACK_NS = NS
 INTERVAL_NS = 100_000_000
-"""Of CoDel (RFC 8289): a queue that does not empty for so long stands."""
+"""CoDel's interval (RFC 8289): a queue that does not empty for so long is a standing queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment of a flow, and what was recorded around it."""
+    """One moment of a flow, and the records around it."""
 
     flow: Flow
     at_ns: int
     round_ns: int
-    """The smoothed round trip at the moment, or what takes its place."""
+    """The smoothed RTT at the moment, at least LEAST_ROUND_NS."""
 
     base_ns: int | None
-    """The least round trip that was measured of the flow."""
+    """The minimum RTT of the flow."""
 
     now: pl.DataFrame
     """The last sample before it, one row."""
 
     around: pl.DataFrame
-    """The samples whose limit holds within a round trip of it; `holds_ns`: for how long of that."""
+    """The samples whose limit holds within a round trip of it; `holds_ns`: how long within that span."""
 
     segments: pl.DataFrame
-    """Of the whole flow, as `segments.joined` has them."""
+    """All segments of the flow, as `segments.joined` returns them."""
 
     missing: int
-    """Records that the log lacks around it; -1: nobody knows how many."""
+    """The number of records that the log lacks around it; -1: unknown."""
 
     device: Device
-    """What two taps tell of what lies between them."""
+    """What two taps show of the device between them."""
 
     @property
     def begin_ns(self) -> int:
-        """Where `around` begins."""
+        """The begin of `around`."""
         return self.at_ns - self.round_ns
 
     @property
     def end_ns(self) -> int:
-        """Where it ends."""
+        """The end of `around`."""
         return self.at_ns + self.round_ns
 
     @property
     def back_ns(self) -> int:
-        """From where on losses count as what set the congestion window."""
+        """The time from which losses count as the cause of the congestion window."""
         return self.at_ns - max(ROUNDS_BACK * self.round_ns, LEAST_BACK_NS)
 
     @property
     def near(self) -> tuple[int, int]:
-        """In which time a queue that stands must not empty."""
+        """The span in which a standing queue must not empty."""
         most = max(INTERVAL_NS // 2, self.round_ns)
         return self.at_ns - most, self.at_ns + most
 
     @property
     def shares(self) -> dict[str, float]:
-        """By limit, the share of time around the moment."""
+        """The share of time around the moment, by limit."""
         whole = int(self.around["holds_ns"].sum())
         sums = dict(self.around.group_by("limit").agg(pl.col("holds_ns").sum()).iter_rows())
         return {name: sums.get(name, 0) / whole if whole else 0.0 for name in LIMITS}
 
     @property
     def in_flight(self) -> pl.DataFrame:
-        """The segments that had been sent and were not acknowledged, each as it was sent last."""
+        """The segments that had been sent and were not acknowledged, each in its last transmission."""
         una, nxt = (int(self.now[name][0] or 0) for name in ("snd_una", "snd_nxt"))
         before = self.segments.filter(pl.col("sent_ns") <= self.at_ns)
         span = max((nxt - una) % 2**32, 1) + 65_536
@@ -99,14 +99,14 @@ class Moment:
 
     @property
     def resent(self) -> pl.DataFrame:
-        """When each sequence number was retransmitted after the moment, first."""
+        """The first retransmission of each sequence number after the moment."""
         later = self.segments.filter(pl.col("sent_ns") > self.at_ns, pl.col("again"))
         return later.sort("sent_ns").unique("seq", keep="first").select("seq", pl.col("sent_ns").alias("resent_ns"))
 
     def lost(self) -> pl.DataFrame:
-        """Segments that an emulator lost not long before the moment; else before `ssthresh` changed last.
+        """Return segments that an emulator lost since `back_ns`, else before the last change of `ssthresh`.
 
-        Losses of an earlier time set a window that another event has replaced since.
+        Earlier losses set a window that a later event has replaced.
         """
         lost = self.segments.filter(pl.col("disposition") == "lost", pl.col("arrival_ns") <= self.at_ns)
         near = lost.filter(pl.col("arrival_ns") >= self.back_ns)
@@ -117,23 +117,25 @@ class Moment:
 
     @property
     def reduced_ns(self) -> int | None:
-        """When the samples before the moment show another `ssthresh` for the last time; None where they never do."""
+        """The time of the last change of `ssthresh` before the moment; None where the samples show no change."""
         told = self.flow.sender.samples.filter(pl.col("time_ns") <= self.at_ns).drop_nulls("snd_ssthresh")
         changed = told.filter(pl.col("snd_ssthresh") != pl.col("snd_ssthresh").shift(1))
         return int(changed["time_ns"][-1]) if changed.height else None
 
     def again(self) -> pl.DataFrame:
-        """Retransmissions not long before the moment."""
+        """Return the retransmissions since `back_ns`."""
         return self.segments.filter(pl.col("again"), pl.col("sent_ns").is_between(self.back_ns, self.end_ns))
 
     def queued(self, *, near: bool) -> pl.DataFrame:
-        """Segments that passed an emulator's link, near the moment or since `back_ns`: `waited_ns`, all told."""
+        """Return segments that passed an emulator's link, near the moment or since `back_ns`; `waited_ns`: queue and
+        link."""
         begin, end = self.near if near else (self.back_ns, self.end_ns)
         passed = self.segments.filter(pl.col("arrival_ns").is_between(begin, end)).drop_nulls("link_left_ns")
         return passed.with_columns((pl.col("link_left_ns") - pl.col("entered_ns")).alias("waited_ns"))
 
     def on_links(self, queued: pl.DataFrame) -> pl.DataFrame:
-        """What left the links of these segments meanwhile, of all flows: `after_ns` the departure before."""
+        """Return the packets of all flows that left the same links meanwhile; `after_ns`: the time since the previous
+        departure."""
         begin, end = queued["link_left_ns"].min(), queued["link_left_ns"].max()
         passed = self.flow.on_links.drop_nulls("link_left_ns").filter(pl.col("link_left_ns").is_between(begin, end))
         ways = ("emulator", "direction")
@@ -141,25 +143,25 @@ class Moment:
         return ordered.with_columns(pl.col("link_left_ns").diff().over(ways).alias("after_ns"))
 
     def round_trips(self) -> pl.DataFrame:
-        """The round trips that were measured near the moment."""
+        """Return the round trips measured near the moment."""
         near = self.flow.sender.samples.filter(pl.col("time_ns").is_between(*self.near))
         return _measured(near)
 
     def of_receiver(self) -> pl.DataFrame:
-        """The receiver's samples around the moment, where its log is there."""
+        """Return the receiver's samples around the moment; empty without its log."""
         receiver = self.flow.receiver
         if receiver is None:
             return self.flow.sender.samples.clear()
         return receiver.samples.filter(pl.col("time_ns").is_between(self.begin_ns, self.end_ns))
 
     def around_data(self) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The last segment that was sent before the moment, and the first after it."""
+        """Return the last segment sent before the moment, and the first one after it."""
         before = self.segments.filter(pl.col("sent_ns") <= self.at_ns).tail(1)
         return before, self.segments.filter(pl.col("sent_ns") > self.at_ns).head(1)
 
 
 def moment_of(flow: Flow, segments: pl.DataFrame, after_ns: int) -> Moment:
-    """The moment so long after the flow's first sample."""
+    """Return the moment `after_ns` after the flow's first sample."""
     samples = flow.sender.samples
     first, last = int(samples["time_ns"][0]), int(samples["time_ns"][-1])
     at_ns = first + after_ns
@@ -182,12 +184,12 @@ def moment_of(flow: Flow, segments: pl.DataFrame, after_ns: int) -> Moment:
 
 
 def _measured(samples: pl.DataFrame) -> pl.DataFrame:
-    """The samples that tell of a round trip, of which a number of bytes was acknowledged."""
+    """Return the samples that measured a round trip by acknowledged bytes."""
     return samples.filter(pl.col("point").is_in(["in", "rtt"]), pl.col("rtt_last_us") > 0)
 
 
 def missing(end: End, begin_ns: int, end_ns: int) -> int:
-    """How many records the log lacks in a span; -1 where it does not say."""
+    """Return the number of records that the log lacks in a span; -1 where the log does not state it."""
     gaps = end.log.gaps
     within = gaps.filter(
         (pl.col("after_ns") <= end_ns).fill_null(value=True), (pl.col("before_ns") >= begin_ns).fill_null(value=True)

@@ -1,8 +1,8 @@
-"""Columns of whole numbers as few octets, for a page that has its data within itself.
+"""Pack columns of integers into few octets, for a page that contains its data.
 
-A column is its least value and how far each row lies above it, plus one; 0 is null. These are written octet plane by
-octet plane (all lowest octets first), which compresses well, and all planes of a block with zlib, in base64. A column
-that only has small steps is written as its steps. templates/diagram_data.js reads it.
+A column is its least value and each row's offset from it, plus one; 0 is null. Offsets are written octet plane by octet
+plane (all lowest octets first), which compresses well. All planes of a block are compressed with zlib, in base64. A
+column whose steps have the smaller range is written as its steps. templates/diagram_data.js reads the format.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LARGEST = 1 << 53
-"""What a number of JavaScript holds exactly."""
+"""The limit of the integers that a JavaScript number holds exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some rows: what its reader must know, and the octets."""
+    """Packed rows: the header for their reader, and the base64 text."""
 
     head: dict[str, Any]
     text: str
@@ -68,7 +68,7 @@ def _planes(values: NDArray[np.int64], count: int) -> bytes:
 
 
 def unpack(block: Block) -> pl.DataFrame:
-    """The columns again: what the page does, in Python."""
+    """Return the columns of a block: the page's decoder, in Python."""
     octets = np.frombuffer(zlib.decompress(base64.b64decode(block.text)), np.uint8)
     rows, at, columns = block.head["rows"], 0, []
     for head in block.head["columns"]:

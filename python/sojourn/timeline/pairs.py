@@ -1,7 +1,7 @@
-"""Pair segments with what was seen of them later, one to one: by what identifies them, in the order of time.
+"""Pair segments one to one with later sightings of them, by their identifying fields, in the order of time.
 
-Nothing is known here of who saw them: a record of segments has `place`, `sent_ns` and the keys, one of sights has
-`row`, `at_ns` and the same keys.
+The module does not know which instrument saw them: a record of segments has `place`, `sent_ns` and the keys; a record
+of sightings has `row`, `at_ns` and the same keys.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ STRIP = 1 << 14
 
 
 def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] = KEYS) -> pl.DataFrame:
-    """Pair segments with what was seen of them later, one to one: place and row.
+    """Pair segments with later sightings of them, one to one; return place and row.
 
-    Of one kind a retransmission has another IP identification, or was built later: the earliest sight behind its
-    building that is nobody else's belongs to it.
+    A retransmission with the same keys has another IP identification, or was built later: it gets the earliest sighting
+    after its building that belongs to no other segment.
     """
     seen = others.drop_nulls("at_ns").sort("at_ns", "row")
     mine = segments.sort("sent_ns", "place")
@@ -34,7 +34,7 @@ def matched(segments: pl.DataFrame, others: pl.DataFrame, keys: tuple[str, ...] 
 
 
 def _nearest(left: pl.DataFrame, right: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    """Of kinds that are not as many here as there: each sight belongs to the last segment that was built before it."""
+    """Pair keys whose counts differ: each sighting belongs to the last segment built before it."""
     found = []
     while left.height and right.height:
         near = right.sort("at_ns").join_asof(
@@ -52,9 +52,9 @@ def _nearest(left: pl.DataFrame, right: pl.DataFrame, keys: tuple[str, ...]) -> 
 
 
 def joined_sights(segments: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    """Pair segments with sights that may be of several segments: place and row.
+    """Pair segments with sightings that may hold several segments; return place and row.
 
-    A segment that passed in a packet of several, and then alone, was copied on its way: the first sight is its own.
+    A segment that passed within a larger packet, and later alone, was copied on its way: the first sighting is used.
     """
     pairs = matched(segments, seen)
     rest = segments.join(pairs, on="place", how="anti"), seen.join(pairs, on="row", how="anti")
@@ -72,15 +72,15 @@ def joined_sights(segments: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
 
 
 def within(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Segments whose bytes lie in a packet of several segments: one not cut yet (GSO), or joined on arrival (GRO)."""
+    """Pair segments with packets that hold their bytes: ones not yet segmented (GSO), or merged on receipt (GRO)."""
     return _chosen(_fitting(segments, large))
 
 
 def _fitting(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
-    """Each segment with each packet of several that may hold it: place, row, offset, at_ns; the soonest first.
+    """Return each segment with each larger packet that may hold it: place, row, offset, at_ns; the soonest first.
 
-    All segments of such a packet but the last are of one length, and the IP identifications of IPv4 count up from its
-    own: that tells a retransmission from what was sent first.
+    All segments of such a packet but the last have one length, and the IP identifications of IPv4 count up from the
+    packet's: this distinguishes a retransmission from the first transmission.
     """
     if segments.is_empty() or large.is_empty():
         return pl.DataFrame(schema=dict.fromkeys(("place", "row", "offset", "at_ns"), pl.Int64))
@@ -110,7 +110,7 @@ def _fitting(segments: pl.DataFrame, large: pl.DataFrame) -> pl.DataFrame:
 
 
 def _chosen(fits: pl.DataFrame) -> pl.DataFrame:
-    """Of what may hold a segment the first that no other segment takes."""
+    """Choose for each segment the first packet that may hold it, at an offset that no other segment takes."""
     found = [pl.DataFrame(schema={"place": pl.Int64, "row": pl.Int64})]
     while fits.height:
         chosen = fits.unique("place", keep="first", maintain_order=True)
@@ -122,7 +122,7 @@ def _chosen(fits: pl.DataFrame) -> pl.DataFrame:
 
 
 def unwrapped(numbers: pl.Series, base: int) -> pl.Series:
-    """Sequence numbers as offsets from `base` that do not wrap, for numbers that go up by less than 2³¹ at a time."""
+    """Return sequence numbers as offsets from `base` without wrap, for numbers whose steps are below 2³¹."""
     relative = (numbers - base + HALF) % WRAP - HALF
     steps = relative.diff().fill_null(0)
     turns = ((steps < -HALF).cast(pl.Int64) - (steps > HALF).cast(pl.Int64)).cum_sum()
@@ -130,5 +130,5 @@ def unwrapped(numbers: pl.Series, base: int) -> pl.Series:
 
 
 def unwrapped_near(numbers: pl.Series, near: pl.Series, base: int) -> pl.Series:
-    """The same for numbers that are sparse: each is less than 2³¹ from an offset that is known of its time."""
+    """Return the same for sparse numbers: each is within 2³¹ of a known offset of the same time."""
     return near + ((numbers - base - near + HALF) % WRAP - HALF)

@@ -1,10 +1,9 @@
-"""The way of each segment as a Chrome trace (JSON), which Perfetto's interface opens: tracks per host, flow and queue.
+"""Write the path of each segment as a Chrome trace (JSON) for Perfetto: tracks per host, flow and queue.
 
-A process is a host or an emulator. A segment is an asynchronous slice from when TCP built it to its acknowledgement, or
-to its loss, and within it a slice a stage; windows and queues are counters, losses and retransmissions instants. Times
-are microseconds after the first event, exact to the nanosecond: `otherData.begin_tai_ns` is when that was.
-
-Source: Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+A process is a host or an emulator. A segment is an asynchronous slice from when TCP built it to its acknowledgement or
+its loss, with one inner slice per stage. Windows and queues are counters; losses and retransmissions are instants.
+Times are microseconds after the first event, exact to the nanosecond; `otherData.begin_tai_ns` is the time of that
+event. Source: Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ STAGES = {
     "tap_after_ns": "to the last tap",
     "received_ns": "to the receiver",
 }
-"""The points of its way behind the sender's TCP, and the stage that ends there."""
+"""The points of the path after the sender's TCP, and the stage that ends at each."""
 
 WINDOWS = {"congestion window": "cwnd_bytes", "in flight": "in_flight_bytes", "receiver's window": "snd_wnd_bytes"}
 UNREAD = {"unread": "rcv_queued_bytes", "window offered": "rcv_wnd_bytes"}
 
 
 class Tracks:
-    """Hosts and emulators as processes, flows and queues as their threads, each with its number."""
+    """Hosts and emulators as processes, flows and queues as threads, each with its number."""
 
     def __init__(self) -> None:
         self.processes: dict[str, int] = {}
         self.threads: dict[tuple[int, str], int] = {}
 
     def of(self, process: str, thread: str) -> Row:
-        """`pid` and `tid` of a track."""
+        """Return `pid` and `tid` of a track."""
         pid = self.processes.setdefault(process, len(self.processes) + 1)
         tid = self.threads.setdefault((pid, thread), len(self.threads) + 1)
         return {"pid": pid, "tid": tid}
 
     def names(self) -> Iterator[Row]:
-        """The events that name them."""
+        """Return the metadata events that name the tracks."""
         for process, pid in self.processes.items():
             yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": process}}
             yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "ts": 0, "args": {"sort_index": pid}}
@@ -62,7 +61,7 @@ class Tracks:
 
 
 def write_trace(joined: Sequence[Joined], file: BinaryIO) -> int:
-    """Write the trace of these flows; how many segments it has."""
+    """Write the trace of these flows; return the number of segments."""
     begins = [int(at) for _, segments, _ in joined for at in (segments["sent_ns"].min(), segments["write_ns"].min())
               if isinstance(at, int)]  # fmt: skip
     samples = [one.begin_ns for one, _, _ in joined if one.sender.samples.height]
@@ -99,7 +98,7 @@ def _events(flow: Flow, segments: pl.DataFrame, tracks: Tracks, begin: int, befo
 
 
 def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow: int) -> Iterator[Row]:
-    """A slice a segment with its stages; one that is retransmitted, or lost, is marked."""
+    """Return one slice per segment with its stages; retransmissions and losses are marked."""
     for place, row in enumerate(segments.iter_rows(named=True), start=before + 1):
         is_lost = row["disposition"] == "lost" or row["lost_where"] is not None
         end = lost_at(row) if is_lost else (row["acked_ns"] or row["received_ns"] or row["departure_ns"])
@@ -120,24 +119,24 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
 
 
 def lost_at(row: Row) -> int:
-    """When a packet was lost: as it departed damaged, behind its link, or as it arrived; else as it was seen last."""
+    """Return when a packet was lost: at its departure (damaged), behind the link or at arrival; else when last seen."""
     seen = ("departure_ns", "link_left_ns", "arrival_ns", "tap_after_ns", "tap_before_ns", "sent_ns")
     at: int = next(row[name] for name in seen if row.get(name))
     return at
 
 
 def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
-    """One behind the other: from each point that is known to the next one."""
+    """Return the stages as consecutive slices, from each known point to the next."""
     for name, start, end in stages_of(row):
         yield common | {"ph": "b", "name": name, "ts": _us(start, begin)}
         yield common | {"ph": "e", "name": name, "ts": _us(end, begin)}
 
 
 def stages_of(row: Row) -> list[tuple[str, int, int]]:
-    """The stages of a segment's way with their begin and end in ns, each where both its ends are known.
+    """Return the stages of a segment's path with begin and end in ns, where both are known.
 
-    A departure may be stamped when the next one, on another processor, has the packet already. A tap that lies
-    elsewhere than where it is looked for (before the first emulator, behind the last) has no stage.
+    A departure may be timestamped after the next host, on another processor, has the packet. A tap that lies elsewhere
+    than expected (before the first emulator, behind the last) has no stage.
     """
     found = [("send buffer", row["write_ns"], row["sent_ns"])] if written_first(row) else []
     known = {name: row[name] for name in STAGES}
@@ -157,7 +156,7 @@ def stages_of(row: Row) -> list[tuple[str, int, int]]:
 
 
 def written_first(row: Row) -> bool:
-    """Whether it is known when its bytes were written, and they are sent for the first time."""
+    """Return whether the time of its write is known and this is its first transmission."""
     return row["write_ns"] is not None and not row["again"] and row["write_ns"] <= row["sent_ns"]
 
 
@@ -167,7 +166,7 @@ def _windows(sender: End) -> pl.DataFrame:
 
 
 def _counters(samples: pl.DataFrame, series: dict[str, str], name: str, track: Row, begin: int) -> Iterator[Row]:
-    """A point for each change of any of the series."""
+    """Return a point for each change of any of the series."""
     rows = samples.select("time_ns", *series.values()).drop_nulls().filter(pl.col("time_ns") >= begin)
     changed = pl.any_horizontal(pl.col(one) != pl.col(one).shift(1) for one in series.values()).fill_null(value=True)
     for at, *values in rows.filter(changed).iter_rows():
@@ -176,7 +175,7 @@ def _counters(samples: pl.DataFrame, series: dict[str, str], name: str, track: R
 
 
 def _queues(flow: Flow, tracks: Tracks, begin: int) -> Iterator[Row]:
-    """What each of the flow's packets found in the emulator's queue, its acknowledgements' way too."""
+    """Return what each of the flow's packets, acknowledgements included, found in the emulator's queue."""
     mine = digits(flow.sender.ends["local_address"])
     packets = flow.packets.filter(pl.col("arrival_ns") >= begin).sort("arrival_ns")
     for row in packets.iter_rows(named=True):
@@ -193,7 +192,7 @@ def _queues(flow: Flow, tracks: Tracks, begin: int) -> Iterator[Row]:
 
 
 def _between(segments: pl.DataFrame, title: str, tracks: Tracks, begin: int) -> Iterator[Row]:
-    """How long each of the flow's segments was between two taps, by when it passed the first; what was lost there."""
+    """Return each segment's delay between two taps, at the time it passed the first, and the losses there."""
     passed = segments.drop_nulls("tap_before_ns").sort("tap_before_ns")
     names = passed.select("tap_before", "tap_after").drop_nulls()[:1]
     for before, after in names.iter_rows():
@@ -213,7 +212,7 @@ def _between(segments: pl.DataFrame, title: str, tracks: Tracks, begin: int) -> 
 
 
 def _us(at_ns: int, begin: int) -> float:
-    """Microseconds after the beginning: exact to a nanosecond for days."""
+    """Return microseconds after the beginning, exact to a nanosecond for days."""
     return (at_ns - begin) / 1000
 
 
@@ -222,5 +221,5 @@ def _told(values: Row) -> Row:
 
 
 def flows_of(joined: Iterable[Joined]) -> list[tuple[pl.DataFrame, Account]]:
-    """What the tables are written of."""
+    """Return the segments and the accounting of each flow, for the table writers."""
     return [(segments, account) for _, segments, account in joined]

@@ -1,8 +1,8 @@
-"""The joined table as qlog: the sender's trace of `tcplog convert --to qlog`, and where each data packet was then.
+"""The joined table as qlog: the sender's trace of `tcplog convert --to qlog`, and when each point saw each data packet.
 
-The events of other places are of a category of our own, `path`, which the schema allows; qvis leaves out what it does
-not know. Each names its packet by the number that `transport:packet_sent` gave it, and the segment by its sequence
-number: a packet of several (GSO) has events for each.
+Events of other points have a category of our own, `path`, which the schema allows; qvis ignores unknown events. Each
+names its packet by the number of `transport:packet_sent`, and the segment by its sequence number: a packet of several
+segments (GSO) has events for each.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "path:ack_tap_passed": ("ack_tap_before_ns", {"tap": "tap_before"}),
     "path:packet_acknowledged": ("acked_ns", {}),
 }  # fmt: skip
-"""Each event: the column of the joined table that is its time, and what it tells, by the columns that have it."""
+"""Each event: the column of the joined table with its time, and its members with their columns."""
 
 RANK = 6
-"""Behind the sender's events of the same moment."""
+"""The sort rank: after the sender's events at the same time."""
 
 TEXTS = {"emulator", "disposition", "cause", "tap_before", "tap_after", "lost_where"}
 
 
 def write_joined_qlog(joined: Sequence[Joined], file: BinaryIO) -> int:
-    """Write a trace a flow; how many segments they have."""
+    """Write one trace per flow; return the number of segments."""
     head = {"qlog_version": VERSION, "qlog_format": "JSON", "title": joined[0][0].sender.log.path.name}
     file.write(json.dumps(head).removesuffix("}").encode() + b', "traces": [')
     count = 0
@@ -53,7 +53,7 @@ def write_joined_qlog(joined: Sequence[Joined], file: BinaryIO) -> int:
         log = flow.sender.log
         [ends] = log.flows.head(1).iter_rows(named=True)
         samples = flow.sender.samples.select(*COLUMNS, "cpu", "number")
-        first = segments["write_ns"].min()  # what the log's first sample is of may have been written before
+        first = segments["write_ns"].min()  # data of the log's first sample may have been written before it
         start_ns = min(log.start_ns, first) if isinstance(first, int) else log.start_ns
         trace = trace_of(log, ends, samples)
         trace["common_fields"]["reference_time"] = (start_ns - log.minus_utc_ns) / 1e6
@@ -67,7 +67,7 @@ def write_joined_qlog(joined: Sequence[Joined], file: BinaryIO) -> int:
 
 
 def _placed(segments: pl.DataFrame, samples: pl.DataFrame, start_ns: int) -> list[pl.DataFrame]:
-    """The events of other places."""
+    """Return the events of points other than the sender."""
     numbers = packets_sent(samples).select(
         pl.col("cpu").alias("sent_cpu"), pl.col("number").alias("sent_number"), pl.col("packet_number")
     )
@@ -91,6 +91,6 @@ def _placed(segments: pl.DataFrame, samples: pl.DataFrame, start_ns: int) -> lis
 def _value(column: str) -> pl.Expr:
     if column not in TEXTS:
         return pl.col(column)
-    # A name of a file or an interface is foreign: quoted as JSON.
+    # Names of files and interfaces are untrusted text: quote them as JSON.
     quoted = pl.col(column).map_elements(json.dumps, return_dtype=pl.String)
     return pl.when(pl.col(column) != "").then(quoted)  # null where it is empty or null

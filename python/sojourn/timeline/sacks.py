@@ -1,7 +1,7 @@
-"""The SACK blocks of a flow's acknowledgements (RFC 2018), which no sample of TCP's state has: from captured headers.
+"""The SACK blocks of a flow's acknowledgements (RFC 2018), from captured headers: no sample of TCP's state has them.
 
-Of captures those of the tap nearest to the sender are read, else the heads in an emulator's log. Where neither is there
-no block is known.
+Reads the capture of the tap nearest to the sender, else the frame heads in an emulator's log. Without either, no blocks
+are known.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMA = {"time_ns": pl.Int64, "low": pl.Int64, "high": pl.Int64}
 
 
 def sack_blocks(folders: Sequence[Path], flow: Flow, tap: str | None, block: int | None = None) -> pl.DataFrame:
-    """A row a block, in the order of time: when its packet was seen on its way back, and its two sequence numbers.
+    """Return one row per block in the order of time: when its packet was seen on its way back, and its two edges.
 
     `tap` names the capture; None: the emulators' logs.
     """
@@ -41,7 +41,7 @@ def sack_blocks(folders: Sequence[Path], flow: Flow, tap: str | None, block: int
 
 
 def blocks_of(options: bytes) -> list[tuple[int, int]]:
-    """The SACK blocks in TCP's options; what is no option ends the reading."""
+    """Return the SACK blocks in TCP's options; a malformed option ends the parsing."""
     at = 0
     while at < len(options) and options[at] != END:
         if options[at] == NOTHING:

@@ -1,4 +1,4 @@
-"""What `why` says, and the rows of records that it rests on; numbers of rows as a person reads them."""
+"""The sentences of `why`, and the rows of records that they rest on."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ MS = 1e6
 INCONCLUSIVE = "inconclusive"
 
 NEARLY_ALL = 0.8
-"""Of the losses, for their cause to be the cause."""
+"""The least share of the losses that must have one cause."""
 
 TARGET_NS = 5_000_000
-"""Of CoDel (RFC 8289): a queue whose least delay over an interval is above it stands."""
+"""CoDel's target (RFC 8289): a queue whose least delay over an interval exceeds it is a standing queue."""
 
 SHORT_OF_ROUND = 0.5
-"""A queue that holds less of a round trip than this leaves the link idle after each reduction of a window by 30 %
-(CUBIC, RFC 9438: 0.43 of a round trip) or by half (Reno: a whole one)."""
+"""A queue shorter than this share of a round trip lets the link idle after each reduction of the window: by 30 %
+(CUBIC, RFC 9438: 0.43 of a round trip is needed) or by half (Reno: a whole one)."""
 
 MOST_BEHIND_POLICER = 2.5
-"""Segments' times that none waits longer at a policer: it has no queue, or one of a packet."""
+"""The longest wait at a policer, in segment times: a policer has no queue, or one of a packet."""
 
 LEAST_PACKETS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a record: the file, and which."""
+    """Rows of a record: the file, and which rows."""
 
     file: str
     rows: str
@@ -37,14 +37,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What is said, and what it rests on."""
+    """A statement, and the records that it rests on."""
 
     text: str
     records: tuple[Rows, ...]
 
 
 def spans(numbers: pl.Series) -> str:
-    """Numbers as a person reads them: the span, and how many of it."""
+    """Return row numbers for a person: their span and, if it has gaps, their count."""
     there = numbers.unique().sort()
     if there.len() <= 3:
         return ", ".join(str(one) for one in there)

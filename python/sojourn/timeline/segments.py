@@ -1,9 +1,9 @@
-"""The way of each data segment of a flow: built by TCP, through emulators, received, acknowledged; a row a segment.
+"""The path of each data segment of a flow: built by TCP, through emulators, received, acknowledged; one row each.
 
-A sample of the sender that holds several segments (GSO) is cut into them: sequence numbers and IP identifications count
-up. A segment is joined one to one, by 4-tuple, sequence number, length and IP identification, to the emulators' packets
-and to the receiver's samples; as many of one kind on both sides in their order, else the nearest in time first. What
-the receiver joined (GRO) is found by the bytes that it holds. What could not be joined is in `Account`.
+A sample of the sender that holds several segments (GSO) is split: sequence numbers and IP identifications count up.
+Segments are joined one to one, by 4-tuple, sequence number, length and IP identification, to the emulators' packets and
+to the receiver's samples: in order where both sides have equally many of one key, else by the nearest time. Segments
+that the receiver merged (GRO) are found by their bytes. `Account` counts what could not be joined.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ OF_RECEIVER = ("rcv_wnd_bytes", "rcv_queued_bytes", "rcv_ooopack")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Every segment, every packet and every sample in exactly one number of its kind."""
+    """Counts of segments, packets and samples; each one is in exactly one count of its kind."""
 
     segments: int
-    """That the sender's samples hold."""
+    """The segments in the sender's samples."""
     at_emulator: int
-    """Of them: with a packet in an emulator's log."""
+    """Of them: joined to a packet in an emulator's log."""
     not_at_emulator: int
     received: int
-    """Of them: with a sample of the receiver."""
+    """Of them: joined to a sample of the receiver."""
     not_received: int
     """Of them: without one."""
     lost_at_emulator: int
-    """Of those: that an emulator lost."""
+    """Of those: lost by an emulator."""
     acknowledged_unseen: int
-    """Of the others: those whose bytes an acknowledgement covers, and where the receiver has a log, no sample of it
-    holds. TCP has no state yet for data that complete a handshake whose last packet came later or not at all."""
+    """Of the others: those whose bytes an acknowledgement covers and, where the receiver has a log, no sample of it
+    holds. TCP has no state yet for data that complete a handshake whose last packet was late or lost."""
     unexplained: int
     """The rest: not received, not known to be lost."""
     acknowledged: int
@@ -61,26 +61,26 @@ class Account:
     emulator_packets: int
     """Packets with data of this flow and direction in the emulators' logs."""
     emulator_unjoined: int
-    """Of them: copies, and packets that no sample of the sender tells of."""
+    """Of them: copies, and packets without a sample of the sender."""
     receiver_packets: int
     """Packets with data in the receiver's log."""
     receiver_unjoined: int
-    """Of them: that no sample of the sender tells of."""
+    """Of them: those without a sample of the sender."""
     writes: int = 0
     """Recorded calls in which the application wrote data."""
     written: int = 0
-    """Of all segments: those with the call that wrote their first byte."""
+    """Of all segments: those joined to the call that wrote their first byte."""
     acks_at_taps: int = 0
     """Of the acknowledged segments: those whose acknowledgement a tap saw."""
     taps: tuple[TapAccount, ...] = ()
     """Each tap that saw the flow, in the order in which segments passed them."""
 
     def as_dict(self) -> dict[str, Any]:
-        """By name."""
+        """Return the counts by name."""
         return asdict(self)
 
     def sentences(self) -> list[str]:
-        """For a person."""
+        """Return sentences for a person."""
         seen = f"{self.received} to a sample of the receiver, {self.not_received} not"
         sent = (
             f"{self.segments} segments with data were sent: {self.at_emulator} were joined to a packet of an emulator, "
@@ -114,7 +114,8 @@ class Account:
         ]
 
     def differences(self) -> list[str]:
-        """Where two instruments count other segments: each with its place. None where all agree."""
+        """Return where two instruments count different numbers of segments, each with its place; empty where
+        all agree."""
         told = []
         if self.taps and (before := self.segments - self.taps[0].segments - self.taps[0].missed):
             told.append(
@@ -135,7 +136,7 @@ class Account:
 
 
 def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
-    """The segments in the order in which they were built, and what could not be joined."""
+    """Return the segments in the order in which they were built, and the counts of what could not be joined."""
     sent = built(flow.sender)
     frames = data_frames(flow)
     first = matched(sent, frames)
@@ -177,12 +178,12 @@ def joined(flow: Flow) -> tuple[pl.DataFrame, Account]:
 
 
 def built(sender: End) -> pl.DataFrame:
-    """Each data segment that the sender's samples hold; `place` numbers them, `again`: its bytes were sent before."""
+    """Return each data segment in the sender's samples; `place` numbers them; `again`: its bytes were sent before."""
     samples = sender.samples.filter(pl.col("point") == "out", pl.col("payload_bytes") > 0)
     samples = samples.filter((pl.col("tcp_flags").fill_null(0) & SYN_FIN_RST) & 2 == 0)
     has_ids = (samples["ip_id"] > 0).any()  # IPv6 has none
     count = pl.col("segments").fill_null(1).clip(1, None).cast(pl.Int64)
-    # What the kernel cuts a large packet into; the last one may be shorter.
+    # The segment size into which the kernel cuts a large packet; the last one may be shorter.
     each = pl.when(count > 1).then(pl.col("mss_bytes")).otherwise("payload_bytes").cast(pl.Int64).alias("each")
     parts = samples.with_columns(each, pl.int_ranges(0, count).alias("part")).explode("part")
     offset = pl.col("part") * pl.col("each")
@@ -205,7 +206,7 @@ def built(sender: End) -> pl.DataFrame:
 
 
 def data_frames(flow: Flow) -> pl.DataFrame:
-    """The emulators' packets with data of the sender; `row` numbers them. A copy is no segment of TCP's."""
+    """Return the emulators' packets with data of the sender; `row` numbers them. A copy is not a segment of TCP."""
     source = digits(flow.sender.ends["local_address"])
     is_ours = (pl.col("source") == source) & (pl.col("sport") == flow.sender.ends["local_port"])
     mine = flow.packets.filter(is_ours, pl.col("payload_bytes") > 0, pl.col("flags12") & SYN_FIN_RST & 2 == 0)
@@ -216,7 +217,7 @@ def data_frames(flow: Flow) -> pl.DataFrame:
 
 
 def _received(receiver: End | None) -> pl.DataFrame:
-    """The receiver's samples with data; `row` numbers them."""
+    """Return the receiver's samples with data; `row` numbers them."""
     if receiver is None:
         kinds = dict.fromkeys([*KEYS, *OF_RECEIVER, "number", "at_ns"], pl.Int64)
         return pl.DataFrame(schema={"row": pl.Int64, **kinds, "segments": pl.Int32, "cpu": pl.Int32})
@@ -240,24 +241,25 @@ def _receiver_columns(received: pl.DataFrame) -> pl.DataFrame:
 
 
 def _at_receiver(segments: pl.DataFrame, received: pl.DataFrame) -> pl.DataFrame:
-    """What an emulator lost was not received; the others are of one piece, or within a joined packet."""
+    """Pair segments with the receiver's samples, singly or within merged packets; segments lost by an emulator are left
+    out."""
     alive = segments.filter((pl.col("disposition") != "lost").fill_null(value=True))
     return joined_sights(alive, received)
 
 
 def _reached(segments: pl.DataFrame) -> pl.DataFrame:
-    """With `reached`: the receiver has a sample of a segment, or acknowledged bytes of which it has none."""
+    """Add `reached`: the receiver has a sample of the segment, or acknowledged its bytes without any sample of them."""
     is_lost = (pl.col("disposition") == "lost").fill_null(value=False)
     has_bytes = pl.col("received_ns").is_not_null().any().over("seq")
     silently = pl.col("acked_ns").is_not_null() & ~is_lost & ~has_bytes
-    # One packet completes the handshake, of those that were sent before anything was acknowledged.
+    # Only one packet completes the handshake: one of those sent before the first acknowledgement.
     silently &= pl.col("sent_ns") <= pl.col("acked_ns").min()
     first = silently & (silently.cast(pl.Int32).cum_sum() == 1)
     return segments.with_columns((pl.col("received_ns").is_not_null() | first).alias("reached"))
 
 
 def _damaged(segments: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """Packets with flipped bits that were not received: the emulator lost them, by the receiver's checksums."""
+    """Mark packets with flipped bits that were not received as lost: the receiver's checksum rejected them."""
     flipped = frames.filter(pl.col("flipped") > 0).select("emulator", "number")
     is_flipped = pl.struct("emulator", emulator_number="emulator_number").is_in(
         flipped.select(pl.struct("emulator", emulator_number="number")).to_series().implode()
@@ -275,14 +277,15 @@ def _with(segments: pl.DataFrame, pairs: pl.DataFrame, columns: pl.DataFrame) ->
 
 
 def _acknowledgements(sender: End) -> pl.DataFrame:
-    """The sender's samples of what came in with an acknowledgement, in the order of time."""
+    """Return the sender's samples of received packets with an acknowledgement, in the order of time."""
     return sender.samples.filter(pl.col("point") == "in", (pl.col("tcp_flags").fill_null(0) & 16) > 0)
 
 
 def _acknowledged(segments: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
-    """When the sender saw the first acknowledgement that covers all of a segment, after it was sent, and which it was.
+    """Add when the sender got the first acknowledgement that covers all of a segment, after it was sent, and in which
+    sample.
 
-    `ack_row` is its row in `acks`.
+    `ack_row` is that sample's row in `acks`.
     """
     names = ("acked_ns", "acked_cpu", "acked_number", "ack_row")
     if acks.is_empty() or segments.is_empty():
@@ -301,7 +304,7 @@ def _acknowledged(segments: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
     found = asked.sort("end").join_asof(
         ladder.sort("reached"), left_on="end", right_on="reached", strategy="forward", check_sortedness=False
     )
-    # A retransmission whose bytes were acknowledged before it was sent was needless: nothing acknowledges it.
+    # A retransmission sent after its bytes were acknowledged was needless: no acknowledgement belongs to it.
     is_late = pl.col("acked_ns") >= pl.col("sent_ns")
     late = found.select("place", *(pl.when(is_late).then(name).alias(name) for name in names))
     return segments.join(late, on="place", how="left", maintain_order="left")

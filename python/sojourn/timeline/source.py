@@ -1,7 +1,7 @@
-"""What a run has of one flow: the log of its sender, that of its receiver, the emulators' packets; each with its file.
+"""The records of one flow: the logs of its sender and its receiver, the emulators' packets, and the files of each.
 
-A flow is named by its number in the log that RUN is, or holds; its other end is looked for in that log, in the other
-logs of the run, and in folders that are named beside it. Nothing is judged here. All records must have one clock: that
+A flow is named by its number in the log that RUN is or holds. Its other end is looked for in that log, in the other
+logs of the run, and in the folders named besides it. This module judges nothing. All records must have one clock: that
 of one machine.
 """
 
@@ -37,10 +37,11 @@ OF_STATE = (
     *("rtt_last_us", "sndbuf_bytes", "snd_queued_bytes", "rcv_queued_bytes", "in_flight_bytes", "flags", "snd_una"),
     *("snd_nxt", "pacing_rate_bps", "limited_by", "rcv_ooopack", "sent_bytes"),
 )
-"""The fields of TCP's state that a timeline shows or judges by."""
+"""The fields of TCP's state that a timeline shows or that its rules use."""
 
 MOST_WAIT_NS = 10_000_000_000
-"""How long before a flow's first sample and after its last one an emulator may have had its packets."""
+"""The longest time before a flow's first sample and after its last one at which an emulator may have had its
+packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,19 @@ class End:
 
     @property
     def record(self) -> str:
-        """The files that the samples are in."""
+        """The files of the samples."""
         name = f"tcp_samples-{self.log.chosen.who or '*'}-*.arrow"
         files = sorted(self.log.records.glob(name))
         return str(files[0] if len(files) == 1 else self.log.records / name)
 
     @property
     def flag_names(self) -> list[str]:
-        """The names of the bits in `flags`."""
+        """The names of the bits of `flags`."""
         return list(self.log.header.get("tcp_flag_names") or [])
 
     @property
     def title(self) -> str:
-        """Both ends of it, as people write them."""
+        """Both endpoints, as address and port."""
         local, remote = (
             with_port(self.ends[f"{one}_address"], self.ends[f"{one}_port"]) for one in ("local", "remote")
         )
@@ -75,35 +76,36 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow: who sent its data, who received them where a log of that end is there, and the emulators' packets."""
+    """A flow: the sender of its data, the receiver where its log exists, and the emulators' packets."""
 
     asked: int
     sender: End
     receiver: End | None
     packets: pl.DataFrame
-    """Of both directions of this flow, with the columns of `frames.FOUND`; `emulator` names the log of each."""
+    """Packets of both directions, with the columns of `frames.FOUND`; `emulator` names each one's log."""
 
     emulated: tuple[str, ...]
-    """The files that `packets` is of."""
+    """The files of `packets`."""
 
     cut: tuple[str, ...] = ()
-    """The files that lack their end."""
+    """The files that are truncated."""
 
     tapped: pl.DataFrame = field(default_factory=lambda: no_captures().with_columns(at_ns="utc_ns"))
-    """What taps saw of both directions, with the columns of `frames.FOUND`; `at_ns` is on the records' clock."""
+    """Packets that taps saw, of both directions, with the columns of `frames.FOUND`; `at_ns` is on the records'
+    clock."""
 
     taps: Tapped = field(default_factory=lambda: Tapped(no_captures(), {}, {}))
-    """The captures that `tapped` is of, with the packets of all flows."""
+    """The captures of `tapped`, with the packets of all flows."""
 
     writes: pl.DataFrame = field(default_factory=no_writes)
-    """The calls in which the sender's application wrote the data, where it recorded them."""
+    """The calls in which the sender's application wrote the data, if recorded."""
 
     shared: pl.DataFrame | None = None
-    """What TCP of any flow sent through the emulators meanwhile, with the columns of OF_LINK; None: this flow alone."""
+    """TCP packets of all flows at the emulators, with the columns of OF_LINK; None: this flow alone."""
 
     @property
     def on_links(self) -> pl.DataFrame:
-        """The packets of all flows that passed the links of this flow's data, in its direction."""
+        """The packets of all flows on the links of this flow's data, in its direction."""
         local = digits(self.sender.ends["local_address"])
         own = self.packets.filter(pl.col("source") == local, pl.col("sport") == self.sender.ends["local_port"])
         every = self.packets.select(OF_LINK) if self.shared is None else self.shared
@@ -111,13 +113,13 @@ class Flow:
 
     @property
     def begin_ns(self) -> int:
-        """The first sample: what `--at` counts from."""
+        """The time of the first sample, which `--at` counts from."""
         return int(self.sender.samples["time_ns"][0])
 
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """The segments of TCP in the logs of emulators, the files, and those that lack their end; and those in captures."""
+    """The TCP segments in emulators' logs, their files, the truncated ones, and the segments in captures."""
 
     packets: pl.DataFrame
     files: tuple[str, ...]
@@ -126,9 +128,10 @@ class Emulated:
 
 
 def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), passed: Emulated | None = None) -> Flow:
-    """Everything that there is of a flow; RequestError where there is no such log or flow, or too little of it.
+    """Return all records of a flow; RequestError where the log or the flow does not exist, or the records do not
+    suffice.
 
-    `passed` is what `emulated` gives of the same folders, where several flows are opened.
+    `passed` is the result of `emulated` for the same folders, for several flows.
     """
     mine = _end(path, Chosen(frozenset({flow}), who=chosen.who, block=chosen.block), flow)
     others = _other_ends(mine, [path, *more])
@@ -153,7 +156,7 @@ def open_flow(path: Path, flow: int, chosen: Chosen, more: Sequence[Path] = (), 
 
 
 def only_flow(path: Path, chosen: Chosen) -> int:
-    """The number of the flow where the log has one that sent data; else a sentence that says which there are."""
+    """Return the number of the log's only flow; RequestError naming the choice where there are several."""
     log = opened(path, chosen)
     flows = log.logged_flows["flow"].to_list()
     if len(flows) == 1:
@@ -165,7 +168,7 @@ def only_flow(path: Path, chosen: Chosen) -> int:
 
 
 def connections(flows: pl.DataFrame) -> list[int]:
-    """One flow of each connection: where both ends are logged, the one of the lower number."""
+    """Return one flow of each connection: where both ends are logged, the one with the lower number."""
     seen: dict[frozenset[tuple[str, int]], int] = {}
     for flow, *ends in flows.select("flow", *ENDS).sort("flow").iter_rows():
         seen.setdefault(frozenset({(ends[0], ends[1]), (ends[2], ends[3])}), flow)
@@ -173,7 +176,7 @@ def connections(flows: pl.DataFrame) -> list[int]:
 
 
 def opened(path: Path, chosen: Chosen) -> TcpLog:
-    """The log of a folder; a study of TCP that reads TCP_INFO has none."""
+    """Open the log of a folder; RequestError for a TCP study that only reads TCP_INFO."""
     there = records_of(path)
     if any(there.glob("tcp_readings-*.arrow")) and not any(there.glob("tcp_samples-*.arrow")):
         raise RequestError(
@@ -186,7 +189,7 @@ def opened(path: Path, chosen: Chosen) -> TcpLog:
 
 def _end(path: Path, chosen: Chosen, flow: int) -> End:
     log = opened(path, chosen)
-    # Of a run folder only the file that the flow is in is read, and named.
+    # Of a run folder, read and name only the file that has the flow.
     log = TcpLog.open(path, replace(chosen, who=str(log.flows["who"][0])))
     log.require(OF_STATE, "a timeline")
     parts = list(log.in_order())
@@ -197,14 +200,15 @@ def _end(path: Path, chosen: Chosen, flow: int) -> End:
 
 
 def _sent(end: End) -> int:
-    """How much its samples hold of data that it sent: the kernel's counter where packets were not all logged."""
+    """Return the bytes that this end sent: by the kernel's counter, also where not all packets were logged, and by
+    samples."""
     counter = end.samples["sent_bytes"]
     ever = int(counter[-1] or 0) - int(counter[0] or 0)
     return ever + int(end.samples.filter(point="out")["payload_bytes"].sum())
 
 
 def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, int]]:
-    """The logs of the flow with both ends exchanged, which was there at the same time."""
+    """Return the logs of the flow with its ends exchanged, within the same time."""
     first, last = int(mine.samples["time_ns"][0]), int(mine.samples["time_ns"][-1])
     ends = [mine.ends[name] for name in SAME_ENDS]
     found = []
@@ -222,7 +226,7 @@ def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, in
 
 
 def refuse_other_clock(one: End, other: End) -> None:
-    """Two hosts' clocks differ by what nobody has measured here."""
+    """Refuse two ends whose hosts have different clocks: the offset is unknown."""
     told = [(end.log.header.get("hostname"), end.log.header.get("clock", "TAI")) for end in (one, other)]
     if told[0] != told[1] and all(host is not None for host, _ in told):
         raise RequestError(
@@ -232,7 +236,7 @@ def refuse_other_clock(one: End, other: End) -> None:
 
 
 def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
-    """What the emulators' logs in these folders have, with what is in the packets' heads."""
+    """Return the emulators' packets in these folders, with the fields of their headers, and the captures."""
     blocks = None if block is None else {block}
     tables = [read_table(records_of(path), "packets", blocks, OF_FRAMES) for path in paths]
     parts = [with_segments(table.frame.rename({"who": "emulator"})).drop("head") for table in tables]
@@ -245,7 +249,7 @@ def emulated(paths: Sequence[Path], block: int | None) -> Emulated:
 
 
 def between(flow: Flow, since_ns: int, until_ns: int) -> Flow:
-    """The same with what was recorded in a span alone."""
+    """Return the flow restricted to the records of a span."""
 
     def within(frame: pl.DataFrame, column: str) -> pl.DataFrame:
         return frame.filter(pl.col(column) >= since_ns, pl.col(column) < until_ns)
@@ -259,7 +263,7 @@ def between(flow: Flow, since_ns: int, until_ns: int) -> Flow:
 
 
 def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
-    """The packets between two ends, either way."""
+    """Return the packets between two endpoints, in both directions."""
     local, remote = digits(ends["local_address"]), digits(ends["remote_address"])
     there = (local, ends["local_port"], remote, ends["remote_port"])
     back = (remote, ends["remote_port"], local, ends["local_port"])
@@ -272,17 +276,17 @@ def of_flow(packets: pl.DataFrame, ends: dict[str, Any]) -> pl.DataFrame:
 
 
 def records_of(path: Path) -> Path:
-    """Where a log, a run folder, or a folder of records has its files."""
+    """Return the folder with the records of a log, a run folder, or a folder of records."""
     if not path.is_dir():
         raise RequestError(f"{path} is no folder: expected a run folder, a log of `sojourn tcplog run`, or records")
     return path / "records" if (path / "records").is_dir() else path
 
 
 def digits(address: str) -> str:
-    """An address as its octets in hexadecimal digits: one spelling for each."""
+    """Return an address as its octets in hexadecimal digits, which is unique."""
     return ipaddress.ip_address(address).packed.hex()
 
 
 def with_port(address: str, port: int) -> str:
-    """As people write it."""
+    """Return address and port as text, IPv6 in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

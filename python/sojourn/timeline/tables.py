@@ -1,6 +1,6 @@
-"""The joined table: a row a segment, its columns in the order of its way, as CSV and Parquet.
+"""The joined table as CSV and Parquet: one row per segment, columns in the order of its path.
 
-Times are integers of nanoseconds on the records' clock (TAI); what is not known is empty in CSV, null in Parquet.
+Times are integers of nanoseconds on the records' clock (TAI); unknown values are empty in CSV, null in Parquet.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ COLUMNS = {
     "acked_cpu": "row of the sender's samples",
     "acked_number": "row of the sender's samples",
 }
-"""Every column in its order, and what it is."""
+"""Every column in order, with its meaning."""
 
 
 def write_csv(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
-    """A line with the names, then a line a segment; how many segments."""
+    """Write a line with the names, then one line per segment; return the number of segments."""
     file.write((",".join(COLUMNS) + "\n").encode())
     count = 0
     for segments, _ in flows:
@@ -88,7 +88,7 @@ def write_csv(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> 
 
 
 def write_parquet(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
-    """A row a segment; what each column is, and the account of each flow, are in the metadata."""
+    """Write one row per segment; the meaning of the columns and the accounting of each flow are in the metadata."""
     several = list(flows)
     table = pl.concat([segments.select(*COLUMNS) for segments, _ in several]).to_arrow()
     fields = [one.with_metadata({"is": COLUMNS[one.name]}) for one in table.schema]

@@ -1,9 +1,9 @@
-"""What taps saw of a flow: captures before and behind a device, joined to the segments and their acknowledgements.
+"""What taps saw of a flow: captures before and behind a device, joined to segments and acknowledgements.
 
-A tap is a capture (`sojourn capture IFACE… -o FOLDER`, also of tcpdump) in a folder that is named beside the run, or
-one of the run's own, at the ports of both hosts in the trials that are logged. Taps are ordered by how late they saw
-the segments: the first one is before the device, the last one behind it. Their times are UTC in the file, and those of
-the records' clock here. What no sample tells of is counted, tap by tap.
+A tap is a capture (`sojourn capture IFACE… -o FOLDER`, or tcpdump's) in a folder that is named besides the run, or one
+of the run's own, at the ports of both hosts in logged trials. Taps are ordered by how late they saw the segments: the
+first one is before the device, the last one behind it. File times are UTC; here they are converted to the records'
+clock. Packets without a sample are counted, tap by tap.
 """
 
 from __future__ import annotations
@@ -31,44 +31,45 @@ SYN = 2
 MICROSECOND_NS = 1_000
 PACKED = ("gz", "zst", "lz4", "xz", "bz2")
 PART = re.compile(r"-\d{6}$")
-"""Of a capture that goes from file to file: all of them are one tap."""
+"""The number in the file names of a rotating capture: all of its files are one tap."""
 
 PLAIN, LEAST_PLAIN = b"\x08\x00\x45", 54
-"""EtherType, version and length of the header; the least length of such a frame with TCP's header."""
+"""EtherType, IP version and header length; the least length of such a frame with a TCP header."""
 
 LOG_FILES = ("header.json", "plan.toml")
-"""A folder with one of them is a log or a run: captures there are what was exported of it."""
+"""A folder with one of these is a log or a run: captures in it are exports."""
 
 
 @dataclass(frozen=True, slots=True)
 class TapAccount:
-    """What a tap saw of a flow's data: `packets` = `joined` + `copies` + `unjoined`."""
+    """Counts of a flow's data at one tap: `packets` = `joined` + `copies` + `unjoined`."""
 
     tap: str
     packets: int
     """Packets with data of this flow and direction."""
     joined: int
-    """Of them: that a segment belongs to."""
+    """Of them: joined to a segment."""
     copies: int
-    """Of them: that an emulator made."""
+    """Of them: copies made by an emulator."""
     unjoined: int
-    """Of them: the rest, which no sample of the sender tells of."""
+    """Of them: the rest, without a sample of the sender."""
     segments: int
-    """Segments that it saw: of a packet that the kernel joined (GRO, GSO) several."""
+    """Segments that it saw; a packet merged by the kernel (GRO, GSO) holds several."""
     missed: int
-    """Segments that were seen behind this tap, and not at it."""
+    """Segments seen behind this tap but not at it."""
     last_seen: int
-    """Segments that it saw, and nothing behind it: neither another tap nor the receiver, which acknowledged none."""
+    """Segments seen at this tap and nowhere behind it: neither at another tap nor by the receiver, not even by its
+    acknowledgement."""
     lost_at_emulator: int
-    """Of those: that an emulator lost."""
+    """Of those: lost by an emulator."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """Which segments a tap saw, and when."""
+    """The segments that a tap saw, and when."""
 
     later_ns: float
-    """The median of how long after they had been built."""
+    """The median delay since they were built."""
     tap: str
     seen: pl.DataFrame
     packets: int
@@ -77,25 +78,26 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True)
 class Tapped:
-    """What captures have: the TCP segments in the order of time, their files by tap, and what they say they dropped."""
+    """The contents of captures: the TCP segments in the order of time, the files by tap, and the drops that files
+    report."""
 
     packets: pl.DataFrame
     files: dict[str, tuple[str, ...]]
     dropped: dict[str, int]
-    """By tap, packets that passed it and are not in its files; taps that do not say how many are not in it."""
+    """By tap, packets that passed it but are missing from its files; taps that do not report it are left out."""
 
 
 def no_captures() -> pl.DataFrame:
-    """Of a run without captures."""
+    """Return the empty table of a run without captures."""
     kinds = {"tap": pl.String, "frame": pl.Int64, "utc_ns": pl.Int64}
     return pl.DataFrame(schema=kinds | {name: _kind(name) for name in FOUND})
 
 
 def tap_files(folders: Sequence[Path], block: int | None = None) -> list[tuple[str, Path]]:
-    """The captures in these folders, each with the name of its tap; several files may be one tap's, in order.
+    """Return the captures in these folders, each with the name of its tap; several files may be of one tap, in order.
 
-    Two interfaces of one name, of two hosts, have their folder's name, too. Of a run folder they are those that the
-    study took, of one block where it is named.
+    Interfaces of the same name on two hosts also get the name of their folder. Of a run folder the captures are those
+    that the study took, of one block if it is named.
     """
     files: list[Path] = []
     for folder in folders:
@@ -103,7 +105,7 @@ def tap_files(folders: Sequence[Path], block: int | None = None) -> list[tuple[s
             continue
         if packed := sorted(file for ending in PACKED for file in folder.glob(f"*.pcap*.{ending}")):
             raise RequestError(f"{packed[0]} is compressed: decompress the captures of {folder} first")
-        # tcpdump numbers the files of a capture that goes from one to the next: x.pcap, x.pcap1, ...
+        # tcpdump numbers the files of a rotating capture: x.pcap, x.pcap1, ...
         files += sorted([*folder.glob("*.pcapng"), *folder.glob("*.pcap"), *folder.glob("*.pcap[0-9]*")])
     names = [PART.sub("", path.stem) for path in files]
     owners = {name: {path.parent for path, other in zip(files, names, strict=True) if other == name} for name in names}
@@ -115,13 +117,13 @@ def tap_files(folders: Sequence[Path], block: int | None = None) -> list[tuple[s
 
 
 def _own_files(folder: Path, block: int | None) -> list[tuple[str, Path]]:
-    """The captures that a study took at its hosts' ports beside a log of their TCP."""
+    """Return the captures that a study took at its hosts' ports during a log of TCP."""
     found = sorted((folder / "records" / "taps").glob(f"*-{'*' if block is None else block}-[ab]/[ab].pcapng"))
     return [(f"host-{path.stem}", path) for path in found]
 
 
 def captured(folders: Sequence[Path], block: int | None = None) -> Tapped:
-    """The TCP segments in the captures of these folders; a capture may end within a packet."""
+    """Return the TCP segments in the captures of these folders; a capture may end within a packet."""
     frames, files, dropped = [no_captures()], dict[str, tuple[str, ...]](), dict[str, int]()
     for tap, path in tap_files(folders, block):
         found, lost = _segments_of(path)
@@ -133,7 +135,7 @@ def captured(folders: Sequence[Path], block: int | None = None) -> Tapped:
 
 
 def _segments_of(path: Path) -> tuple[pl.DataFrame, int | None]:
-    """The TCP segments of a file, each with the number of its frame from 1; and how many packets it lacks."""
+    """Return the TCP segments of a file with their frame numbers from 1, and the number of packets that it lacks."""
     plain: list[tuple[int, int]] = []
     heads: list[bytes] = []
     rows: list[tuple[object, ...]] = []
@@ -164,7 +166,8 @@ def _blocks(path: Path) -> Iterator[Block]:
 
 
 def is_plain(packet: bytes) -> bool:
-    """Whether a frame is IPv4's without a tag, whole, with TCP right behind, and shorter than 64 KiB: most are."""
+    """Return whether a frame is untagged IPv4, unfragmented, with TCP after a 20-byte header, below 64 KiB:
+    most are."""
     is_whole = len(packet) >= LEAST_PLAIN and packet[16:18] != bytes(2) and not (packet[20] & 0x3F or packet[21])
     return is_whole and packet[12:15] == PLAIN and packet[23] == TCP
 
@@ -174,7 +177,7 @@ def _kind(name: str) -> pl.DataType:
 
 
 def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFrame, tuple[TapAccount, ...]]:
-    """The segments with the times of the first and the last tap that saw the flow; and each tap's account, in order."""
+    """Add the times of the first and the last tap that saw the flow; return also each tap's counts, in order."""
     sights: list[_Sight] = []
     copied = _copies(flow.packets, source)
     for (tap,), frames in flow.tapped.group_by("tap", maintain_order=True):
@@ -198,9 +201,10 @@ def at_taps(segments: pl.DataFrame, flow: Flow, source: str) -> tuple[pl.DataFra
 
 
 def _placed(segments: pl.DataFrame, flow: Flow) -> pl.DataFrame:
-    """The segments with `lost_where`: before the first tap, in the device behind it, or behind the last one.
+    """Add `lost_where`: before the first tap, in the device behind it, or behind the last one.
 
-    Only what was sent before another that came so far can have been lost on the way there; the rest may be under way.
+    Only a segment sent before another that arrived there can have been lost on that section; later ones may be in
+    flight.
     """
     at_near, at_far, got = (pl.col(name).is_not_null() for name in ("tap_before_ns", "tap_after_ns", "received_ns"))
     arrived = pl.col("reached") | pl.col("acked_ns").is_not_null() if flow.receiver is None else pl.col("reached")
@@ -222,16 +226,16 @@ def _placed(segments: pl.DataFrame, flow: Flow) -> pl.DataFrame:
 
 
 def _rounded_down_by(frames: pl.DataFrame) -> int:
-    """By how much a capture's times may be too early, in ns: those of tcpdump are whole microseconds by default.
+    """Return by how much a capture's times may be too early, in ns: those of tcpdump are whole microseconds by default.
 
-    A packet that passed right behind its building would else have passed before.
+    Otherwise a packet that passed right after its building would seem to precede it.
     """
     of_a_microsecond = frames["at_ns"] % MICROSECOND_NS
     return MICROSECOND_NS - 1 if frames.height > 1 and of_a_microsecond.n_unique() == 1 else 0
 
 
 def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:
-    """What emulators sent twice: as segments that are built when the copy is made."""
+    """Return the duplicates that emulators made, as segments built when the copy was made."""
     made = packets.filter(pl.col("source") == source, pl.col("payload_bytes") > 0, pl.col("copy_of").is_not_null())
     made = made.filter(pl.col("disposition") == "sent")
     return made.with_columns(
@@ -240,7 +244,7 @@ def _copies(packets: pl.DataFrame, source: str) -> pl.DataFrame:
 
 
 def _of_copies(copied: pl.DataFrame, frames: pl.DataFrame) -> int:
-    """How many of these packets are copies, singly or joined by the kernel (GRO)."""
+    """Return how many of these packets are copies, single or merged by the kernel (GRO)."""
     alone = matched(copied, frames)
     rest = copied.join(alone, on="place", how="anti"), frames.join(alone, on="row", how="anti")
     return alone.height + within(*rest)["row"].n_unique()
@@ -280,9 +284,9 @@ def _account(place: int, sights: Sequence[_Sight], segments: pl.DataFrame) -> Ta
 def acks_on_their_way(
     segments: pl.DataFrame, flow: Flow, acks: pl.DataFrame, taps: Sequence[TapAccount], source: str
 ) -> pl.DataFrame:
-    """The segments with the times at which their acknowledgement passed the taps and an emulator.
+    """Add the times at which a segment's acknowledgement passed the taps and an emulator.
 
-    `acks` are the sender's samples of what came in, `ack_row` of a segment is the row of one of them; `source` is the
+    `acks` are the sender's samples of received packets; `ack_row` of a segment is a row of them; `source` is the
     receiver's address in digits.
     """
     came = acks.select(
@@ -304,7 +308,7 @@ def acks_on_their_way(
 
 
 def _passed(frames: pl.DataFrame, column: str, came: pl.DataFrame, name: str) -> pl.DataFrame:
-    """By `ack_row` when its packet was seen there."""
+    """Return by `ack_row` when its packet was seen in these frames."""
     sights = frames.drop_nulls(column).with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("place"), pl.col(column).alias("sent_ns")
     )

@@ -1,4 +1,4 @@
-"""`sojourn why`: what limited a flow at a moment and what became of its packets in flight, as a paragraph or JSON."""
+"""`sojourn why`: what limited a flow at a moment, and the outcome of its packets in flight, as a paragraph or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `why` says: for programs, and for a person."""
+    """The answer of `why`: for programs, and for a person."""
 
     told: dict[str, Any]
     text: str
@@ -33,7 +33,7 @@ class Answer:
 
 
 def explain(path: Path, flow: int, after_ns: int, chosen: Chosen, more: Sequence[Path] = ()) -> Answer:
-    """From the records alone, what limited the flow so long after its first sample."""
+    """Return from the records alone what limited the flow `after_ns` after its first sample."""
     found = open_flow(path, flow, chosen, more)
     segments, account = joined(found)
     moment = moment_of(found, segments, after_ns)
@@ -63,7 +63,7 @@ def _as_dict(sentence: Sentence) -> dict[str, Any]:
 
 
 def _paragraph(head: str, sentences: Sequence[Sentence]) -> str:
-    """A paragraph whose sentences have the numbers of what they rest on, which is listed below it."""
+    """Return a paragraph whose sentences have the numbers of the records listed below it."""
     known: dict[Rows, int] = {}
     parts = []
     for sentence in sentences:

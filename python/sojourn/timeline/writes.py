@@ -1,8 +1,8 @@
-"""The calls in which an application wrote the data: of each segment the call that handed over its first byte.
+"""The calls in which an application wrote the data: for each segment, the call that wrote its first byte.
 
 `sojourn-instrument tcp send --read-before-send --record FOLDER` records them (table `tcp_readings`): TCP_INFO before
-each call, when the call returned, and how much the kernel took. The bytes of a stream are counted from its first one,
-which is the one behind the SYN.
+each call, when the call returned, and how many bytes the kernel took. The bytes of a stream are counted from its first
+one, after the SYN.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SYN = 2
 
 
 def no_writes() -> pl.DataFrame:
-    """Of a flow whose application recorded none."""
+    """Return the empty table of a flow without recorded calls."""
     return pl.DataFrame(schema={"begin": pl.Int64, "end": pl.Int64, **dict.fromkeys(OF_WRITE, pl.Int64)})
 
 
 def writes_of(folders: Sequence[Path], ends: dict[str, Any], block: int | None) -> pl.DataFrame:
-    """A row a call that handed over data: its bytes from `begin` to before `end` of the stream, and its times in ns."""
+    """Return one row per call that wrote data: its bytes of the stream, [`begin`, `end`), and its times in ns."""
     blocks = None if block is None else {block}
     same = [pl.col(name) == ends[name] for name in ("local_address", "local_port", "remote_address", "remote_port")]
     same.append(pl.col("socket_cookie") == ends["socket_cookie"])
@@ -50,7 +50,8 @@ def writes_of(folders: Sequence[Path], ends: dict[str, Any], block: int | None) 
 
 
 def with_writes(segments: pl.DataFrame, writes: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """The segments, each with the call of its first byte; null where none was recorded, or the start is unknown."""
+    """Add to each segment the call of its first byte; null where none was recorded, or the stream's start is
+    unknown."""
     first = first_byte(samples)
     if writes.is_empty() or first is None or segments.is_empty():
         return segments.with_columns(pl.lit(None, pl.Int64).alias(name) for name in OF_WRITE)
@@ -61,7 +62,7 @@ def with_writes(segments: pl.DataFrame, writes: pl.DataFrame, samples: pl.DataFr
 
 
 def first_byte(samples: pl.DataFrame) -> int | None:
-    """The sequence number of the stream's first byte: of the SYN, else of a sender that has sent no data yet."""
+    """Return the sequence number of the stream's first byte: from the SYN, else from a sender without sent data."""
     out = samples.filter(pl.col("point") == "out")
     syn = out.filter(pl.col("tcp_flags").fill_null(0) & SYN > 0)
     if syn.height:

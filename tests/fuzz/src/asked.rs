@@ -1,5 +1,5 @@
-//! What ends say to each other and what programs ask: ends and greetings of streams, blocks of TCP, clocks to simulate, and the
-//! packets that an emulator's log holds. Bytes that become frames get a right header first.
+//! Control messages and requests: ends and greetings of streams, TCP blocks, clocks to simulate, and the packets of an
+//! emulator's log. Where bytes become frames, a valid header precedes them.
 
 use std::panic;
 
@@ -28,8 +28,9 @@ pub(crate) const TARGETS: &[Target] = &[
 const KEY: SessionKey = SessionKey(7);
 const COOKIE: u64 = 0x0102_0304_0506_0708;
 
-/// The user data of a greeting, an exchange and an end, to a receiver without a key, to one with another, and to one whose tag is
-/// made right: no reply is longer than what it answers, but for an exchange's, and what an end says can be computed with.
+/// The user data of a greeting, an exchange and an end, for a receiver without a key, one with another key, and one for
+/// which the tag is corrected: no reply is longer than its request, except in an exchange, and the values of an end
+/// never overflow.
 fn stream_control(bytes: &[u8]) {
     let Ok(shared) = Key::new(&[9; 16]) else { return };
     for kind in [Kind::Greeting, Kind::SyncRequest, Kind::End] {
@@ -95,11 +96,11 @@ fn tcp_request(bytes: &[u8]) {
     }
 }
 
-/// What is asked of `clock sim`, with few exchanges: however absurd the clocks, their estimate is one.
+/// A request of `clock sim`, with few exchanges: however absurd the clocks, estimating them does not fail.
 fn clock_truth(bytes: &[u8]) {
     let limits = serde_json::from_slice::<Limits>(bytes).unwrap_or_default();
     let Ok(truth) = serde_json::from_slice::<Truth>(bytes) else { return };
-    // As `clock sim` refuses it.
+    // `clock sim` refuses these.
     if truth.interval_ns <= 0 || truth.offset_ns.abs() > 1e15 || truth.skew_ppm.abs() > 1000.0 {
         return;
     }
@@ -110,7 +111,7 @@ fn clock_truth(bytes: &[u8]) {
     let _ = estimator.estimate();
 }
 
-/// An emulator's log, read and let happen again. The reader catches arrow-ipc's panics: none that is caught is printed here.
+/// An emulator's log, read and replayed. The reader catches arrow-ipc's panics; the hook suppresses their output.
 fn packet_log(bytes: &[u8]) {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -129,7 +130,7 @@ fn packet_log(bytes: &[u8]) {
     }
 }
 
-/// As `emulate replay` takes a row.
+/// Converts a row as `emulate replay` does.
 fn disposition(row: &Packet) -> Option<Disposition> {
     let outcome = match row.disposition {
         "unmatched" => Outcome::Unmatched,

@@ -1,4 +1,4 @@
-//! What a tap keeps of frames of others: some of their bytes, their headers alone, and these with other addresses.
+//! What a tap keeps of captured frames: truncated bytes, headers only, and headers with anonymised addresses.
 
 use sojourn_capture::headers::{Anonymiser, length};
 use sojourn_capture::{Asked, Observer, Passed};
@@ -16,7 +16,7 @@ const MACS: usize = 12;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 
-/// The first byte is the key of addresses, the next one the most that is kept, the third one by how much the frame was longer.
+/// The first byte gives the anonymisation key, the next the snapshot length, the third how much longer the frame was.
 fn headers(bytes: &[u8]) {
     let Some(([of, snap, more], frame)) = bytes.split_first_chunk::<3>() else { return };
     let (snap, wire) = (usize::from(*snap), frame.len() + usize::from(*more));
@@ -42,15 +42,15 @@ fn headers(bytes: &[u8]) {
     anonymised(*of, frame);
 }
 
-/// A key of addresses, of other halves.
+/// An anonymisation key with unequal halves.
 fn octets_of(of: u8) -> [u8; 32] {
     let mut octets = [of; 32];
     octets[31] = !of;
     octets
 }
 
-/// Nothing but headers stays, the same address becomes the same wherever it is, another becomes another, and two that share a
-/// prefix share one as long.
+/// Only headers remain; equal addresses stay equal everywhere, different ones stay different, and a common prefix of
+/// two keeps its length.
 fn anonymised(of: u8, frame: &[u8]) {
     let Some(mut anonymiser) = Anonymiser::new(octets_of(of)) else { return };
     let mut hide = |frame: &[u8]| {
@@ -71,7 +71,7 @@ fn anonymised(of: u8, frame: &[u8]) {
         }
         assert_eq!(frame[..6] == frame[6..MACS], to[..6] == to[6..MACS]);
     }
-    // What lies behind the headers leaves no trace, unless it makes a packet of what was none.
+    // Bytes after the headers have no effect, unless they change whether the frame is parsed as an IP packet.
     let mut other = frame.to_vec();
     other[length(frame)..].iter_mut().for_each(|byte| *byte = !*byte);
     assert!(to == hide(&other) || Layers::of(&other).family != layers.family);
@@ -83,7 +83,7 @@ fn anonymised(of: u8, frame: &[u8]) {
     let pair = |octets: &[u8]| [at, at + size].map(|at| octets[at..at + size].to_vec());
     let (addresses, [from, to_whom]) = (pair(frame), pair(&to));
     assert_eq!(shared(&addresses[0], &addresses[1]), shared(&from, &to_whom));
-    // The answer's addresses are the same.
+    // The reply's addresses map to the same ones.
     let mut answer = frame.to_vec();
     answer[at..at + 2 * size].rotate_left(size);
     assert_eq!(pair(&hide(&answer)), [to_whom, from]);
@@ -97,7 +97,7 @@ fn word(octets: &[u8]) -> u32 {
     u32::from(octets[0]) << 8 | u32::from(octets[1])
 }
 
-/// How many bits two addresses share at their beginning.
+/// Returns the length of the common prefix of two addresses, in bits.
 fn shared(one: &[u8], other: &[u8]) -> u32 {
     let alike = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let rest = one.get(alike).zip(other.get(alike)).map_or(0, |(one, other)| (one ^ other).leading_zeros());

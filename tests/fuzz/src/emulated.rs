@@ -1,7 +1,7 @@
-//! An emulator: frames of others through its engine, and a log of it that somebody else may have written.
+//! An emulator: arbitrary frames through its engine, and a log of unknown origin.
 //!
-//! Engine: a configuration, a zero, words for its pipes, a zero, and frames, each behind how and when it comes ([`Turn`]). Log:
-//! its events, a zero, and rows of 16 bytes each ([`rows`]).
+//! Engine: a configuration, a zero byte, a configuration string for its pipes, a zero byte, and frames, each preceded
+//! by how and when it arrives ([`Turn`]). Log: its events, a zero byte, and rows of 16 bytes each ([`rows_of`]).
 
 use std::collections::HashMap;
 
@@ -25,13 +25,13 @@ pub(crate) const TARGETS: &[Target] = &[
 ];
 
 const START: Time = Time(1_000_000_000);
-/// A search need not wait for more.
+/// More only slow a search down.
 const MOST_FRAMES: usize = 200;
 const MOST_DEPARTURES: usize = 10_000;
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// Every frame is in one count, none leaves before it came or after one that leaves later, what was not to be changed is not, and
-/// the log of it all replays to the same.
+/// Every frame is in one count, none departs before it arrived or out of order, none is modified without an impairment,
+/// and replaying the log gives the same result.
 fn engine(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0);
     let (asked, words, turns) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
@@ -45,7 +45,7 @@ fn engine(bytes: &[u8]) {
     run.end(&config);
 }
 
-/// Lines of dummynet, or words for a pipe of both ways.
+/// Parses lines of dummynet, or a configuration string for a pipe of both directions.
 fn configured(text: &str) -> Option<Config> {
     if let Ok(pipe) = pipe_from_words(text, &Pipe { name: "both".to_owned(), ..Pipe::default() }) {
         let mut config = Config { pipes: vec![pipe], ..Config::default() };
@@ -55,16 +55,17 @@ fn configured(text: &str) -> Option<Config> {
     config_from_dummynet(text).ok()
 }
 
-/// A frame, and what is done before it comes.
+/// A frame, and the actions before its arrival.
 struct Turn {
-    /// Bits: backward, as it is, the next departure is refused, nothing leaves before, the time is in ms, pipes are set, a block
-    /// begins.
+    /// Bits: backward, the frame is the given bytes alone, the next departure is refused, no departures before, the
+    /// time is in ms, set pipes, start a block.
     how: u8,
     after: Nanos,
     frame: Vec<u8>,
 }
 
-/// Six bytes say how, after what time, which frame, where it is changed and by how many bytes behind; or it is these bytes alone.
+/// Six bytes give the actions, the time, the frame's template, where it is changed and by how many following bytes; or
+/// the frame is these bytes alone.
 fn turns_of(mut bytes: &[u8]) -> Vec<Turn> {
     let templates = frames();
     let mut turns = Vec::new();
@@ -88,7 +89,7 @@ fn turns_of(mut bytes: &[u8]) -> Vec<Turn> {
 
 struct Run {
     engine: Engine,
-    /// When each frame came, and what it was.
+    /// The arrival and the contents of each frame.
     sent: HashMap<u64, (Time, Vec<u8>)>,
     now: Time,
     /// The latest departure so far.
@@ -145,7 +146,7 @@ impl Run {
         }
     }
 
-    /// It is the frame that came: as long, and the same but for what was to be changed.
+    /// The departed frame equals the arrived one: the same length, and the same bytes unless it was to be modified.
     fn look_at(&self, departure: &Departure, whole: &[u8]) {
         let Some(last) = self.ended.last() else { return };
         assert_eq!((last.number, last.intended), (departure.number, Some(departure.intended)));
@@ -156,7 +157,7 @@ impl Run {
         assert_eq!(last.head(), &frame[..frame.len().min(HEAD)]);
     }
 
-    /// The number of the frame that a copy, or a copy of a copy, is of.
+    /// Returns the number of the original frame of a copy.
     fn original(&self, of: &Disposition) -> u64 {
         of.copy_of.unwrap_or(of.number)
     }
@@ -191,7 +192,7 @@ impl Run {
         let mut numbers: Vec<u64> = self.ended.iter().map(|one| one.number).collect();
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(0..self.ended.len() as u64));
-        // A log has the first bytes of each frame, which say all but where headers go on behind them.
+        // A log holds the first bytes of each frame, which determine its flow unless headers continue after them.
         let is_known = |frame: &Vec<u8>| {
             let mut head = frame[..frame.len().min(HEAD)].to_vec();
             head.resize(frame.len(), 0);
@@ -220,7 +221,7 @@ impl Run {
     }
 }
 
-/// Whether what an input of `engine` begins with is a configuration, with frames behind it.
+/// Whether an input of `engine` starts with a valid configuration, followed by frames.
 pub fn is_engine(bytes: &[u8]) -> bool {
     let parts: Vec<&[u8]> = bytes.splitn(3, |byte| *byte == 0).collect();
     parts.len() == 3 && harmless(parts[0]).and_then(configured).is_some() && !turns_of(parts[2]).is_empty()
@@ -230,15 +231,15 @@ fn log(bytes: &[u8]) {
     is_log(bytes);
 }
 
-/// The events of a log and its rows, up to what `emulate replay` says of it; whether it can be replayed.
+/// Replays the events and rows of a log and checks the report; returns whether it can be replayed.
 pub fn is_log(bytes: &[u8]) -> bool {
     let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (events, rows) = (&bytes[..at], bytes.get(at + 1..).unwrap_or_default());
     foreign::emulation_log(events, &rows_of(rows))
 }
 
-/// Rows as a reader of records gives them: what becomes of the packet, how, by how much its number follows the last one's and
-/// what it is a copy of, how long it is, when it came and left, what it was. Some are as far off as can be.
+/// Builds rows as a reader of records returns them. A row gives the packet's disposition, flags, the step of its number
+/// and of that of its original, its length, arrival, departure and head. Some values are extreme.
 fn rows_of(bytes: &[u8]) -> Vec<Packet> {
     let templates = frames();
     let (mut number, mut now) = (0_u64, START);
@@ -284,7 +285,7 @@ fn rows_of(bytes: &[u8]) -> Vec<Packet> {
     rows.collect()
 }
 
-/// Configurations and words that some of their pipes are set to.
+/// Configurations, and configuration strings that some of their pipes are set to.
 fn emulations() -> [(&'static str, &'static str); 6] {
     [
         (r#"delay 3ms jitter 1ms loss 10% duplicate 20%"#, r#"delay 1ms"#),
@@ -305,7 +306,7 @@ fn engines() -> Vec<Vec<u8>> {
     emulations().map(|(config, words)| [config.as_bytes(), &[0], words.as_bytes(), &[0], &turns].concat()).to_vec()
 }
 
-/// Of an emulator that delays by a millisecond: three packets that leave then, and one that waits at the end.
+/// Logs of an emulator with a delay of 1 ms: three packets that depart, and one that is queued at the end.
 fn logs() -> Vec<Vec<u8>> {
     let start = r#"{"event":"start","config":{"seed":1,"memory_bytes":1048576,"budget":100000,"pipes":[{"name":"both","delay":{"constant":1000000}}],"rules":[{"number":100,"on":{},"action":{"pipe":{"pipe":"both","class":null}}}]},"start_ns":1000000000,"left":"l","right":"r","engine":["sim","sim"],"wait":"spin","version":"0.2.0","profile":"release"}"#;
     let between = [

@@ -1,4 +1,4 @@
-//! Captures, and the files that a pipe names: traces, distributions, profiles, patterns.
+//! Captures, and the files that a pipe refers to: traces, distributions, profiles, patterns.
 
 use std::fs;
 use std::io::Write;
@@ -23,7 +23,7 @@ pub(crate) const TARGETS: &[Target] = &[
 fn capture(bytes: &[u8]) {
     let Ok(mut capture) = Capture::new(bytes) else { return };
     let mut frame = Vec::new();
-    // As many records as there are bytes can there not be.
+    // There cannot be more records than bytes.
     for _ in 0..=bytes.len() {
         match capture.next(&mut frame) {
             Ok(Some(_)) => assert!(frame.len() <= LONGEST_FRAME_BYTES as usize),
@@ -33,9 +33,9 @@ fn capture(bytes: &[u8]) {
     unreachable!("a capture of {} bytes does not end", bytes.len());
 }
 
-/// As far as it can be read, unpacked where it is compressed.
+/// Reads as much as possible, decompressed if needed.
 fn frames(bytes: &[u8]) {
-    /// What is compressed may be far longer; a search need not wait for it.
+    /// Decompressed data may be far longer; a limit keeps a search fast.
     const MOST: usize = 1 << 16;
     let Ok(input) = unpacked(bytes) else { return };
     let Ok(mut frames) = Frames::new(input) else { return };
@@ -47,7 +47,7 @@ fn frames(bytes: &[u8]) {
     }
 }
 
-/// The reader catches arrow-ipc's panics, and a search would take each for a find: no panic that is caught is printed here.
+/// The reader catches arrow-ipc's panics, which a search would count as findings: the hook suppresses them.
 fn taps(bytes: &[u8]) {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -72,7 +72,7 @@ fn pipe_file(bytes: &[u8]) {
     });
 }
 
-/// These bytes as a file, in memory where there is a file system for it.
+/// Writes the bytes to a file, in memory where there is a file system for it.
 pub(crate) fn with_file(bytes: &[u8], look: impl FnOnce(&Path)) {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -98,7 +98,7 @@ fn captures() -> Vec<Vec<u8>> {
     old.into_iter().chain(new).collect()
 }
 
-/// Plain ones, one with two interfaces of other links and all options, and each of them compressed.
+/// Plain captures, one with two interfaces of other link types and all options, and each of them compressed.
 fn all_captures() -> Vec<Vec<u8>> {
     let block = |kind: u32, body: &[u8]| {
         let padded = body.len().next_multiple_of(4);

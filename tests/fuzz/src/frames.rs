@@ -1,4 +1,4 @@
-//! Frames: headers of others, super-frames, unfinished checksums, our own payloads.
+//! Frames: arbitrary headers, super-frames, incomplete checksums, this tool's payloads.
 
 use sojourn_tcplog::decode;
 use sojourn_wire::digest::{Key, digest_within, endpoints};
@@ -26,7 +26,7 @@ fn layers(bytes: &[u8]) {
     }
 }
 
-/// The first two bytes are how many octets are digested at most, the next two by how many the frame was longer on the wire.
+/// The first two bytes give the most octets to digest, the next two how much longer the frame was on the wire.
 fn digests(bytes: &[u8]) {
     let Some(([m0, m1, l0, l1], frame)) = bytes.split_first_chunk::<4>() else { return };
     let most = usize::from(u16::from_be_bytes([*m0, *m1]));
@@ -34,7 +34,8 @@ fn digests(bytes: &[u8]) {
     for key in Key::ALL {
         let within = |most| digest_within(key, frame, length, most);
         let (whole, short) = (within(None), within(Some(most)));
-        // Where fewer octets are enough, there is a digest of all that was kept, too; but what lies behind them need not be masked.
+        // If fewer octets have a digest, all that were kept have one too; except that octets after them may be
+        // impossible to mask.
         assert!(short.is_none() || whole.is_some() || key == Key::Nat);
         if let (Some(whole), Some(short)) = (whole, short) {
             assert!(short.is_truncated || short == whole);
@@ -43,7 +44,7 @@ fn digests(bytes: &[u8]) {
     }
 }
 
-/// The first two bytes are the most that a frame may carry.
+/// The first two bytes give the most user data of a frame.
 fn super_frame(bytes: &[u8]) {
     let Some((most, frame)) = bytes.split_first_chunk::<2>() else { return };
     let most = usize::from(u16::from_be_bytes(*most));
@@ -55,7 +56,7 @@ fn super_frame(bytes: &[u8]) {
     assert_eq!(said.unwrap_or(0), pieces);
 }
 
-/// The first four bytes are where the kernel says that a checksum begins and lies.
+/// The first four bytes give the checksum's start and offset, as the kernel reports them.
 fn unfinished(bytes: &[u8]) {
     offload::complete(&mut bytes.to_vec());
     let Some((place, frame)) = bytes.split_first_chunk::<4>() else { return };
@@ -64,7 +65,7 @@ fn unfinished(bytes: &[u8]) {
     offload::finish(&mut frame.to_vec(), start.into(), offset.into());
 }
 
-/// As it is, and with its checksum set right.
+/// Unchanged, and with a corrected checksum.
 fn icmp(bytes: &[u8]) {
     for version in [Version::V4, Version::V6] {
         let mut message = bytes.to_vec();
@@ -85,7 +86,7 @@ fn samples() -> Vec<Vec<u8>> {
     kinds.iter().flat_map(|&kind| [64, 200, 512].map(|length| [vec![kind], vec![0; length]].concat())).collect()
 }
 
-/// The others with what is digested of them before, and each of them in VXLAN and in GRE.
+/// The other frames preceded by the parameters of their digest, and each of them in VXLAN and in GRE.
 fn tunnels() -> Vec<Vec<u8>> {
     let carried = |protocol: u8, payload: &[u8]| {
         let mut header = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -101,7 +102,7 @@ fn tunnels() -> Vec<Vec<u8>> {
     all.map(|frame| [&[0, 100, 0, 0][..], &frame].concat()).collect()
 }
 
-/// UDP and TCP over IPv4 and IPv6, one with a tag.
+/// UDP and TCP over IPv4 and IPv6, one with a VLAN tag.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let ethernet = |kind: u16| [&[2; 6][..], &[4; 6], &kind.to_be_bytes()].concat();
     let v4 = |protocol: u8, payload: &[u8]| {

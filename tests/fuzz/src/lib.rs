@@ -1,8 +1,8 @@
-//! What reads foreign bytes: each target takes any bytes, and neither panics, nor overflows, nor asks for more memory than the
-//! bytes can justify.
+//! Fuzz targets for every reader of untrusted bytes: each accepts any bytes, and neither panics nor overflows nor
+//! allocates more memory than the bytes justify.
 //!
-//! Where a format has a checksum, the target writes the right one over the bytes first: a search would never find it. `cargo
-//! test` runs every seed, every file of the corpus and some thousand mutations; `scripts/fuzz.sh` searches by coverage.
+//! Where a format has a checksum, the target corrects it first, since a search would never find it. `cargo test` runs
+//! every seed, every file of the corpus and some thousand mutations; `scripts/fuzz.sh` searches by coverage.
 
 mod asked;
 mod captured;
@@ -20,13 +20,13 @@ pub use emulated::{is_engine, is_log};
 pub use matched::is_slice;
 pub use mutate::mutated;
 
-/// One reader of foreign bytes.
+/// A reader of untrusted bytes.
 pub struct Target {
     /// Its name, and that of its folder in the corpus.
     pub name: &'static str,
-    /// Reads the bytes, whatever they are.
+    /// Reads any bytes.
     pub read: fn(&[u8]),
-    /// Whole ones, to begin with.
+    /// Returns valid inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! Logs of our own that somebody else may have written: tcplog's spool, the kernel's type information.
+//! Log files of unknown origin: tcplog's spool, the kernel's type information.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "btf", read: btf, seeds: types },
 ];
 
-/// A log from another host, up to its records; checksums are made right first.
+/// A log from another host, up to its records; checksums are corrected first.
 fn stream(bytes: &[u8]) {
     let bytes = sealed(bytes);
     let Ok(mut arriving) = Arriving::begin(bytes.as_slice()) else { return };
@@ -34,14 +34,14 @@ fn stream(bytes: &[u8]) {
         assert!(kept + arriving.header().len() + arriving.footer().len() <= bytes.len());
         assert!(arriving.records() <= bytes.len() as u64);
         arrived.close().expect("it can be closed");
-        // One without an end is made records of, too; but that is slow.
+        // A log without an end is converted too, but that is slow.
         if arriving.is_whole() {
             records(folder, arriving.records());
         }
     });
 }
 
-/// Makes records of what came: no more than came, whatever the frames say.
+/// Converts received frames to records: no more than were received, whatever the frames state.
 fn records(folder: &Path, came: u64) {
     let origin = Origin {
         instrument: String::new(),
@@ -68,7 +68,7 @@ fn streams() -> Vec<Vec<u8>> {
     vec![std::iter::from_fn(|| outbox.take()).flat_map(|chunk| chunk.bytes).collect()]
 }
 
-/// The frames' checksums are made right first.
+/// The frames' checksums are corrected first.
 fn spool(bytes: &[u8]) {
     with_file(&sealed(bytes), |path| {
         let Ok(mut reader) = Reader::open(path) else { return };
@@ -87,7 +87,7 @@ fn spool(bytes: &[u8]) {
 const FIXED_BYTES: usize = 16;
 const FRAME_HEADER_BYTES: usize = 16;
 
-/// The same spool with the checksums of its header and of each frame written anew, as far as lengths can be followed.
+/// Recomputes the checksums of a spool's header and of each frame, as far as the lengths are valid.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let word = |bytes: &[u8], at: usize| {

@@ -1,7 +1,7 @@
-//! Packets of two taps as `match-slice` is given them: its terms as JSON, a zero, and packets.
+//! Packets of two taps as `match-slice` reads them: its parameters as JSON, a zero byte, and packets.
 //!
-//! Behind the zero a byte says what follows: 0, packets as they are on the standard input; else turns of 8 bytes each, of which
-//! such packets are made ([`packets_of`]).
+//! The byte after the zero selects the format of the rest: 0, packets as on the standard input; else turns of 8 bytes
+//! each, from which packets are built ([`packets_of`]).
 
 use serde_json::Value;
 use sojourn_instrument::foreign;
@@ -14,14 +14,15 @@ const EVENT: usize = 40;
 const OUTCOME: usize = 48;
 const COUNTS: u8 = 255;
 const AMBIGUOUS: u8 = 16;
-/// What an outcome is called among the counts; the last two are of the tap that a packet leaves by.
+/// The names of outcomes among the counts; the last two belong to the tap at egress.
 const NAMES: [&str; 6] = ["matched", "lost", "evicted", "pending", "duplicated", "unexpected"];
 
 fn slice(bytes: &[u8]) {
     is_slice(bytes);
 }
 
-/// Every packet that came is in one outcome, and outcomes are as many as the counts say. Whether packets were taken.
+/// Checks that every packet has one outcome, and that the outcomes add up to the counts. Returns whether there were
+/// packets.
 pub fn is_slice(bytes: &[u8]) -> bool {
     let Some(at) = bytes.iter().position(|byte| *byte == 0) else { return false };
     let (terms, rest) = (&bytes[..at], &bytes[at + 1..]);
@@ -47,7 +48,7 @@ pub fn is_slice(bytes: &[u8]) -> bool {
         assert_eq!(told, NAMES.map(of), "{counts}");
         let came =
             |tap: u8| packets.chunks_exact(EVENT).filter(|one| (one[37], usize::from(one[38])) == (tap, way)).count();
-        // Forward the first tap is where packets come to; backward it is the second.
+        // Forward, packets enter at the first tap; backward, at the second.
         let [first, second] = [way as u8, 1 - way as u8].map(|tap| came(tap) as u64);
         assert_eq!(told[..4].iter().sum::<u64>(), first, "{counts}");
         assert_eq!(told[0] + told[4] + told[5], second, "{counts}");
@@ -55,8 +56,8 @@ pub fn is_slice(bytes: &[u8]) -> bool {
     !packets.is_empty()
 }
 
-/// Of each turn: which tap and way and whether it is as far off as can be, by how much later than the last, by how much its
-/// stamp is earlier, its digest, how many packets of no digest were before it, its length.
+/// Builds packets. A turn gives the tap, the direction and extreme values; the time since the last packet; how much
+/// earlier its timestamp is; its digest; the number of packets without digest before it; and its length.
 fn packets_of(turns: &[u8]) -> Vec<u8> {
     let mut numbers = [[0_i64; 2]; 2];
     let mut now = 0_i64;

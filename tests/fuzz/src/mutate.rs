@@ -1,11 +1,11 @@
-//! Mutations for the tests, which run without a search.
+//! Mutations for tests that run without a search.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 const NUMBERS: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'9', b'-', b'['];
 
-/// A seed with up to eight changes, the same for the same `number`.
+/// Returns a seed with up to eight changes; the same for the same `number`.
 #[must_use]
 pub fn mutated(seed: &[u8], number: u64) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(number);

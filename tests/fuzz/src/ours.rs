@@ -1,4 +1,4 @@
-//! Payloads of our own formats, whose checks are made right first.
+//! Payloads of this tool's own formats, whose checksums are corrected first.
 
 use sojourn_time::Time;
 use sojourn_wire::stamp::{self, ErrorEstimate, Reflected, Scale};
@@ -30,7 +30,7 @@ fn probe(bytes: &[u8]) {
     }
 }
 
-/// An open and an authenticated packet of STAMP, whose HMAC is made right.
+/// A plain and an authenticated packet of STAMP, whose HMAC is corrected.
 fn test_packet(bytes: &[u8]) {
     let Ok(key) = Key::new(&[7; 32]) else { return };
     let mut bytes = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! Requests in JSON of programs that are kept running, and files that a command names: keys, departures, ends of a log.
+//! JSON requests to long-running programs, and files named on the command line: keys, departures, ends of a log.
 
 use sojourn_instrument::foreign;
 
@@ -15,7 +15,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "log-ends", read: |bytes| _ = foreign::ends_of_log(bytes), seeds: ends_of_logs },
 ];
 
-/// What `capture serve`, `tcplog serve` and `tcp serve` are asked: a line has one of them at most for its program.
+/// Requests of `capture serve`, `tcplog serve` and `tcp serve`: at most one of them accepts a line.
 fn served(line: &[u8]) {
     let understood = [foreign::taps, foreign::logs_of_blocks, foreign::ends_of_tcp].map(|one| one(line));
     assert!(understood.into_iter().filter(|is| *is).count() < 2, "{}", String::from_utf8_lossy(line));
@@ -86,7 +86,7 @@ fn departures() -> Vec<Vec<u8>> {
     lines(&["0\n+250000\n", "0\n0\n0\n0\n+31536000000000000\n", " \t+0 \r\n1\r\n"])
 }
 
-/// A header as the program writes it, the footer of a log that a signal ended, and what `status` says of one that goes on.
+/// A header as the program writes it, the footer of a log that a signal ended, and the `status` of a running log.
 fn ends_of_logs() -> Vec<Vec<u8>> {
     lines(&[
         r#"{"tcplog":1,"started":"2026-11-22T02:00:00.000001Z","enable_time_secs":1795312800,"enable_time_usecs":1,"kernel":"6.18.0","hz":250,"simulated":false,"clock":"TAI","tai_minus_utc_s":37,"fields":["snd_cwnd"],"absent":[],"options":{"ppl":1},"attach":"/sys/fs/cgroup","programs":["tcplog_in"],"careful":null,"command":["nc","a"]}"#,

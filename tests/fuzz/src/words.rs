@@ -1,4 +1,4 @@
-//! Texts: pipes in words, configurations in TOML and in ipfw's lines, times, rates.
+//! Texts: configuration strings of pipes, configurations in TOML and in ipfw's syntax, times, rates.
 
 use sojourn_emulate::config::{Config, Pipe, config_from_dummynet, load, pipe_from_words, to_words, units};
 use sojourn_emulate::{Direction, Engine};
@@ -13,7 +13,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "units", read: unit, seeds: units_seeds },
 ];
 
-/// What is understood can be written in words again, and carries packets.
+/// A parsed pipe can be converted to text and back, and carries packets.
 fn pipe_words(bytes: &[u8]) {
     let Some(text) = harmless(bytes) else { return };
     let base = Pipe { name: "both".to_owned(), ..Pipe::default() };
@@ -38,12 +38,12 @@ fn configuration(bytes: &[u8]) {
     });
 }
 
-/// Text that names no file but such as do not exist: what files hold is another target.
+/// Returns the text unless it may name a device file: the contents of files are another target.
 pub(crate) fn harmless(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('/') || !text.contains("dev"))
 }
 
-/// A hundred packets through what was configured, a millisecond apart, and a second to come out.
+/// Sends a hundred packets through the configuration, a millisecond apart, and waits a second for their departure.
 fn carry(config: &Config) {
     let start = Time(1_000_000_000);
     let config = Config { memory_bytes: config.memory_bytes.min(1 << 20), ..config.clone() };
@@ -76,7 +76,7 @@ fn unit(bytes: &[u8]) {
 
 const RECORDED: &str = include_str!("../../../crates/emulate/tests/corpus/configurations.txt");
 
-/// The cases of the emulator's corpus of these kinds.
+/// Returns the cases of these kinds from the emulator's corpus.
 fn cases(kinds: &[&str]) -> Vec<Vec<u8>> {
     let of = |line: &str| {
         let (kind, text) = line.split_once(':')?;

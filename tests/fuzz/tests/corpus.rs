@@ -1,4 +1,5 @@
-//! What `scripts/make_corpus.py` has written for each target is understood by its reader: a search begins behind its first checks.
+//! Every file that `scripts/make_corpus.py` wrote for a target passes its reader's first checks, so that a search
+//! starts behind them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -34,7 +35,7 @@ fn what_is_made_is_understood() {
     assert_eq!(not_understood, [""; 0]);
 }
 
-/// Each with its file's name, in order.
+/// Returns the generated files of a target with their names, in order.
 fn made(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap());
@@ -44,7 +45,7 @@ fn made(target: &str) -> Vec<(String, Vec<u8>)> {
     made
 }
 
-/// Whether a target's reader takes these bytes for what they are to be.
+/// Returns whether a target's reader accepts these bytes as a valid input.
 fn is_understood(target: &str, bytes: &[u8]) -> bool {
     let frame = |skipped: usize| bytes.get(skipped..).unwrap_or_default();
     match target {

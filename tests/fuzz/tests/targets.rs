@@ -1,4 +1,4 @@
-//! Each target takes its seeds, what searches have found, and mutations of both.
+//! Runs each target on its seeds, on findings of searches, and on mutations of both.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -13,7 +13,7 @@ use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Arriving, Ending, Reader};
 use sojourn_wire::{ProbeHeader, StreamHeader};
 
-/// Of each seed. `make proof` has more, and `make fuzz` searches.
+/// The number of mutations of each seed. `make proof` runs more, and `make fuzz` searches.
 const FEW: u64 = 80;
 const MANY: u64 = 1_000;
 
@@ -40,7 +40,7 @@ fn take_mutations(number: u64) {
     }
 }
 
-/// Of requests and keys each seed is understood, so that a search begins behind the first refusal.
+/// Each seed of a request or key is valid, so that a search starts behind the first check.
 #[test]
 fn requests_make_sense() {
     for (name, understood) in [
@@ -60,7 +60,7 @@ fn requests_make_sense() {
     }
 }
 
-/// Two MiB of small objects took 199 MiB; a footer of ours that is as long as any is read.
+/// Two MiB of small objects once took 199 MiB; the longest footer that the program writes is accepted.
 #[test]
 fn an_end_of_a_log_that_would_take_far_more_memory_than_it_is_long_is_refused() {
     let objects = vec![r#"{"":0}"#; 300_000].join(",");
@@ -74,7 +74,7 @@ fn an_end_of_a_log_that_would_take_far_more_memory_than_it_is_long_is_refused() 
     assert!(foreign::ends_of_log(format!(r#"{{"why":"signal","totals":{totals},"events_full":1}}"#).as_bytes()));
 }
 
-/// Departures on the calendar's clock are fifty years after a start.
+/// Departures as times since 1970 would be fifty years after the start.
 #[test]
 fn departures_that_are_no_offsets_are_refused() {
     assert!(foreign::departures(b"0\n5\n"));
@@ -83,7 +83,7 @@ fn departures_that_are_no_offsets_are_refused() {
     }
 }
 
-/// Of those in parts each part is understood.
+/// Each part of a seed with several parts is valid.
 #[test]
 fn seeds_in_parts_make_sense() {
     for (name, understood) in
@@ -95,7 +95,7 @@ fn seeds_in_parts_make_sense() {
     }
 }
 
-/// Seeds that are no whole ones would leave a search before the first check of a format.
+/// Invalid seeds would leave a search before the first check of a format.
 #[test]
 fn seeds_are_whole() {
     for seed in (target("spool").unwrap().seeds)() {

@@ -1,8 +1,8 @@
-//! How long each frame is held.
+//! The holding time of each frame.
 
 use sojourn_time::Nanos;
 
-/// How long each frame of a direction is held: a constant, and more for every Nth.
+/// The holding time of a direction's frames: a constant, and more for every Nth.
 pub struct Hold {
     always: Nanos,
     every: Option<(u64, Nanos)>,
@@ -14,7 +14,7 @@ impl Hold {
         Self { always: Nanos(always_ns), every: every.map(|(nth, extra_ns)| (nth, Nanos(extra_ns))), count: 0 }
     }
 
-    /// The time for the next frame; the Nth, 2Nth, … are held longer.
+    /// Returns the time for the next frame; the Nth, 2Nth, … are held longer.
     pub fn next(&mut self) -> Nanos {
         self.count += 1;
         match self.every {

@@ -1,4 +1,4 @@
-//! What truly happened to each frame. Kept in memory, written once at the end.
+//! The true arrival and departure of each frame. Kept in memory, written once at the end.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,7 +8,7 @@ use sojourn_time::{Stamp, Time};
 
 const ROOM: usize = 1 << 20;
 
-/// The frames of one direction, in the order in which they left.
+/// The frames of one direction, in order of departure.
 pub struct Log {
     near: String,
     direction: &'static str,
@@ -30,13 +30,13 @@ impl Log {
         Self { near: near.to_owned(), direction, entries: Vec::with_capacity(ROOM), first: None }
     }
 
-    /// Adds the frame that was sent under this number: one more than the last one's.
+    /// Adds the frame that was sent with this number: one more than the last one's.
     pub fn add(&mut self, number: u32, entry: Entry) {
         self.first.get_or_insert(number);
         self.entries.push(entry);
     }
 
-    /// Notes when the frame of this number left.
+    /// Records the departure of the frame with this number.
     pub fn left(&mut self, number: u32, left: Stamp) {
         let index = number.wrapping_sub(self.first.unwrap_or(number));
         if let Some(entry) = self.entries.get_mut(index as usize) {
@@ -45,7 +45,7 @@ impl Log {
     }
 }
 
-/// Writes every direction of every path and returns how many frames there were.
+/// Writes every direction of every path and returns the number of frames.
 pub fn write<'a>(path: &Path, logs: impl IntoIterator<Item = &'a Log>) -> io::Result<usize> {
     let mut file = BufWriter::new(File::create(path)?);
     writeln!(file, "near,direction,frame_bytes,arrived_ns,arrived_source,due_ns,left_ns,left_source")?;

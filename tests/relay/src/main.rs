@@ -1,9 +1,9 @@
-//! The tests' own device under test: forwards every frame between pairs of interfaces after holding it for a set time, and logs
-//! when each one truly came and truly left, by the kernel's stamps.
+//! The tests' own device under test: forwards every frame between pairs of interfaces after holding it for a set time,
+//! and logs the true arrival and departure of each, by the kernel's timestamps.
 //!
-//! Frames of one direction leave in the order in which they came. It spins, so that the time it holds a frame is the time
-//! asked, as near as the processor permits; the log tells how near. It ends at the end of its standard input.
-//! It has nothing to do with the instruments' data path but the socket that stamps.
+//! Frames of one direction depart in the order of arrival. It spins, so that the actual holding time is as close to the
+//! requested one as the CPU permits; the log shows how close. It ends at the end of its standard input. Of the
+//! instruments' data path it shares only the timestamping socket and the parser of stream headers.
 
 mod hold;
 mod log;

@@ -1,4 +1,4 @@
-//! The relay between two namespaces: what its log says is what a prober sees.
+//! Runs the relay between two namespaces and compares its log with a prober's measurements.
 
 #[path = "../../../crates/port/tests/namespace/mod.rs"]
 mod namespace;
@@ -23,14 +23,16 @@ const EXTRA_NS: i64 = 1_000_000;
 fn frames_are_held_as_the_log_says() {
     within("frames_are_held_as_the_log_says", || {
         relayed_link();
-        // Where others have the processor, the way around the relay takes longer: no fault of its, if not three times.
+        // If other programs use the CPU, the path outside the relay takes longer; three such results are a failure of
+        // the relay.
         let besides: Vec<i64> =
             (0..3).map(|_| median_beside_the_relay()).take_while(|beside| *beside >= 100_000).collect();
         assert!(besides.len() < 3, "half of the round trips spend this outside the relay: {besides:?}");
     });
 }
 
-/// Sends probes through the relay, which are held as its log says; what half of their round trips spend outside of it.
+/// Sends probes through the relay, and checks the holding times in its log. Returns the median of the round-trip time
+/// outside it.
 fn median_beside_the_relay() -> i64 {
     let mut relay = Command::new("ip")
         .args(["netns", "exec", "relay", env!("CARGO_BIN_EXE_sojourn-test-relay"), "--log", "/run/log.csv"])
@@ -58,7 +60,7 @@ fn median_beside_the_relay() -> i64 {
     rest[rest.len() / 2]
 }
 
-/// A round-trip time, in nanoseconds, by the kernel's stamps.
+/// Returns a function that measures a round-trip time, in nanoseconds, by the kernel's timestamps.
 fn round_trip(port: &mut IcmpPort) -> impl FnMut(u16) -> i64 {
     |sequence| {
         let mut message = [0; 64];
@@ -82,7 +84,7 @@ fn open() -> IcmpPort {
     IcmpPort::open("10.77.1.2".parse().expect("an address"), None).expect("opens")
 }
 
-/// How long each frame of a direction was held, in nanoseconds, by the relay's log.
+/// Returns the holding times of a direction's frames, in nanoseconds, from the relay's log.
 fn held(direction: &str) -> Vec<i64> {
     let log = std::fs::read_to_string("/run/log.csv").expect("a log");
     let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
@@ -101,7 +103,7 @@ fn relayed_link() {
     ip("link add name near index 11 address 02:77:00:00:01:01 type veth peer name ra index 21 netns relay");
     ip("-n peer link add name far index 12 address 02:77:00:00:01:02 type veth peer name rb index 22 netns relay");
     for (prefix, end) in [("", "near"), ("-n peer ", "far"), ("-n relay ", "ra"), ("-n relay ", "rb")] {
-        // Without IPv6 no frames but ours are about.
+        // Without IPv6 there are no frames but the test's.
         ip(&format!("{prefix}link set dev {end} addrgenmode none"));
         ip(&format!("{prefix}link set dev {end} up"));
     }

@@ -1,8 +1,8 @@
-//! A tap over programs of traffic control in the kernel (TCX, Linux 6.6): they stamp each frame and copy it into a ring that is
-//! read here. Once it is open it needs no right and no system call of `bpf`; the programs go with the process, however it ends.
+//! A tap by tc programs in the kernel (tcx, Linux 6.6), which timestamp each frame and copy it into a ring buffer. Once
+//! open, it needs neither a capability nor bpf(2); the programs are detached when the process ends, however it ends.
 //!
-//! Its times are the programs' own ([`Source::Bpf`]): of a received frame as the stack begins with it, a little later than the
-//! kernel's own stamp; of a sent one before the queueing discipline.
+//! Its timestamps are the programs' own ([`Source::Bpf`]): for a received frame when the stack takes it, a little later
+//! than the kernel's own timestamp; for a sent one before the queueing discipline.
 
 mod record;
 
@@ -21,26 +21,26 @@ use sojourn_wire::MacAddress;
 use crate::any::is_there;
 use crate::{Directions, Opening, Passed, Tap, Totals, Wanted};
 
-/// How often the ring is read: as often as blocks of a packet socket are handed over.
+/// The interval between readings of the ring: as long as the age limit of a packet socket's block.
 const READ_EVERY_NS: i64 = 20_000_000;
-/// How much is shown at a time: as much as a block of a packet socket has.
+/// How much one call delivers: as much as a block of a packet socket.
 const AT_ONCE_BYTES: u64 = 1 << 18;
-/// Smaller rings are not tried where the kernel has no memory for what was asked for.
+/// The smallest ring that is tried when the kernel lacks memory for the requested size.
 const LEAST_BYTES: usize = 1 << 20;
 
-/// The first kernel with all that the tap needs: TCX came last.
+/// The first kernel with all that the tap needs; the newest is tcx.
 const OLDEST: [u32; 2] = [6, 6];
 
-/// `struct count` of `bpf/tap.bpf.c`, one for each number of a processor.
+/// The size of `struct count` of `bpf/tap.bpf.c`; there is one per possible CPU number.
 const COUNT_BYTES: usize = 64;
-/// While frames come, programs are looked at once in so many looks at the interface.
+/// While frames arrive, the programs are checked only once in this many checks of the interface.
 const SELDOM: u32 = 10;
 const IS_OPEN: usize = 0;
 const ACCEPTED: usize = 8;
 const DROPPED: usize = 16;
 const FULL: usize = 24;
 
-/// A tap over programs in the kernel.
+/// A tap by BPF programs in the kernel.
 #[derive(Debug)]
 pub struct BpfTap {
     attached: Vec<AttachedTc>,
@@ -48,25 +48,25 @@ pub struct BpfTap {
     processors: usize,
     records: Records,
     ring_bytes: usize,
-    /// Readable whenever it is time to look into the ring.
+    /// Becomes readable when it is time to read the ring.
     timer: OwnedFd,
     interface: Interface,
-    /// Has the interface show all frames, and receives none.
+    /// Keeps the interface promiscuous, and receives nothing.
     promiscuous: Option<Socket>,
-    /// Records that made no sense: they count as dropped.
+    /// Invalid records: they count as dropped.
     damaged: u64,
     scratch: Vec<u8>,
-    /// How often it was looked, and what had been accepted then.
+    /// The number of checks so far, and the frames accepted at the last one.
     looks: u32,
     accepted: u64,
 }
 
 impl BpfTap {
-    /// Opens a tap that shows nothing yet.
+    /// Opens a tap that does not copy frames yet.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, it is none of Ethernet, or what is asked for is not to be had of such a tap;
-    /// `Unusable` on a kernel that is too old, as those before Linux 6.6; `Denied` without the rights.
+    /// `Wrong` when there is no such interface, it is not Ethernet, or this kind of tap lacks a requested feature;
+    /// `Unusable` on a kernel before Linux 6.6; `Denied` without permission.
     pub fn open(interface: &str, asked: &Opening) -> Result<Self, PortError> {
         let interface = Interface::named(interface)?;
         check(&interface, asked)?;
@@ -106,7 +106,7 @@ impl BpfTap {
         })
     }
 
-    /// Lets frames in from now on.
+    /// Starts copying frames.
     ///
     /// # Errors
     /// When the interface is gone.
@@ -120,30 +120,31 @@ impl BpfTap {
         Ok(())
     }
 
-    /// Its interface, as it was when the tap was opened.
+    /// Its interface, in the state when the tap was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// How much memory of the kernel holds frames that wait, in bytes.
+    /// The size of the ring, in bytes.
     pub fn ring_bytes(&self) -> usize {
         self.ring_bytes
     }
 
-    /// Looks whether the interface is still there, which may be down, and its programs.
+    /// Checks that the interface, which may be down, still exists, and that its programs are still attached.
     ///
     /// # Errors
     /// When one is gone.
     pub fn look(&mut self) -> Result<(), PortError> {
         is_there(&self.interface)?;
-        // The answer waits for the kernel's lock of all interfaces, and frames for us: asked where none came, else seldom.
+        // This check waits for the kernel's RTNL lock while frames wait in the ring: do it when no frame arrived, else
+        // rarely.
         self.looks += 1;
         let accepted = self.sum(ACCEPTED);
         let is_quiet = std::mem::replace(&mut self.accepted, accepted) == accepted;
         if !is_quiet && !self.looks.is_multiple_of(SELDOM) {
             return Ok(());
         }
-        // What /proc does not say is no reason to end.
+        // An unreadable state in /proc is no reason to stop.
         if self.attached.iter().all(|one| one.hangs().unwrap_or(true)) {
             return Ok(());
         }
@@ -176,7 +177,7 @@ impl Tap for BpfTap {
             None => *damaged += 1,
         });
         if !took {
-            // Until the next time that it is time to look.
+            // Until the timer expires again.
             let _ = rustix::io::read(&self.timer, &mut [0; 8]);
         }
         Ok(took)
@@ -184,13 +185,13 @@ impl Tap for BpfTap {
 
     fn detach(&mut self) -> Result<(), PortError> {
         self.open_gate(false);
-        // The kernel waits until no program runs any more that began before.
+        // The kernel waits for running programs to end.
         self.attached.clear();
         Ok(())
     }
 
     fn totals(&mut self) -> Result<Totals, PortError> {
-        // A program counts what it accepts before it counts that as dropped or has it in the ring.
+        // Read in this order: a program counts a frame as accepted before it drops it or commits it to the ring.
         let [dropped, full] = [DROPPED, FULL].map(|of| self.sum(of));
         Ok(Totals { accepted: self.sum(ACCEPTED), dropped: dropped + self.damaged, skipped: 0, full })
     }
@@ -213,9 +214,9 @@ fn check(interface: &Interface, asked: &Opening) -> Result<(), PortError> {
     Err(PortError::Wrong { object: interface.name.clone(), problem: problem.to_owned() })
 }
 
-/// Loads the programs, with a ring of so many bytes, or a smaller one where the kernel has no memory for that.
+/// Loads the programs with a ring of the requested size, or a smaller one if the kernel lacks memory.
 fn load(asked: &Opening, processors: u32) -> Result<([Program; 2], usize), PortError> {
-    // The kernel's rings have powers of 2.
+    // Sizes of ring buffers are powers of 2.
     let mut bytes = (asked.ring_bytes.max(LEAST_BYTES) / 2 + 1).next_power_of_two();
     let snap = asked.snap.to_ne_bytes();
     loop {
@@ -243,7 +244,7 @@ fn silent_socket(interface: &Interface) -> Result<Socket, PortError> {
     })
 }
 
-/// Older kernels refuse the programs in their own ways before anything is attached.
+/// Explains the various errors of older kernels, which refuse the programs before anything is attached.
 fn unloaded(interface: &Interface, error: PortError, is_old: bool) -> PortError {
     match &error {
         PortError::Denied { .. } => error,
@@ -264,7 +265,7 @@ fn too_old(interface: String) -> PortError {
 fn unattached(interface: &Interface, source: std::io::Error) -> PortError {
     let name = interface.name.clone();
     match source.raw_os_error() {
-        // What the kernel answers to a kind of attachment that it does not know.
+        // The kernel's error for an unknown attach type.
         Some(libc::EINVAL) => too_old(name),
         _ => PortError::System { operation: "attach", object: format!("a BPF tap to {name}"), source },
     }

@@ -1,4 +1,4 @@
-//! What a record of `bpf/tap.bpf.c` says of a frame. Bytes in, values out.
+//! Parses a record of `bpf/tap.bpf.c`. Bytes in, values out.
 
 use sojourn_port::pcap::Direction;
 use sojourn_time::Time;
@@ -13,28 +13,28 @@ const SUPER: u32 = 2;
 const TAGGED: u32 = 4;
 const UNSUMMED: u32 = 8;
 
-/// A frame as the program tells of it.
+/// A frame as copied by the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied<'a> {
-    /// Its bytes, tag and checksum as on the wire.
+    /// Its bytes, with tag and checksum as on the wire.
     pub frame: &'a [u8],
-    /// How long it was, with its tag.
+    /// Its original length, with its tag.
     pub length: usize,
     /// When it passed, on `CLOCK_TAI`.
     pub at: Time,
-    /// Which way it passed.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether it stands for several frames.
+    /// Whether it is a super-frame.
     pub is_super: bool,
 }
 
-/// Reads a record; `None` where it makes no sense.
+/// Parses a record; `None` where it is invalid.
 pub fn read<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Copied<'a>> {
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     let [length, kept, flags] = [8, 12, 24].map(|at| word(header, at));
     let (length, frame) = (length as usize, rest.get(..kept as usize)?);
     let half = |at: usize| usize::from(u16::from_ne_bytes([header[at], header[at + 1]]));
-    // The tag's kind is in the order of the wire already.
+    // The TPID is in network byte order already.
     let control = u16::from_ne_bytes([header[18], header[19]]).to_be_bytes();
     let tag: Option<[u8; TAG_BYTES]> =
         (flags & TAGGED != 0).then_some([header[16], header[17], control[0], control[1]]);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_sum_that_the_kernel_left_is_finished_where_all_of_the_frame_is_there() {
-        // Words that sum to 0x0304 + 0x0506, to be written behind them as their complement.
+        // Words that sum to 0x0304 + 0x0506; the complement goes into the field after them.
         let frame = [&[0; 34][..], &[3, 4, 5, 6, 0, 0]].concat();
         let scratch = &mut Vec::new();
         let whole = record(1, [40, 40, UNSUMMED], [0, 34, 4], &frame);

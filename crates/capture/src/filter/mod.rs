@@ -1,6 +1,6 @@
-//! Filters in libpcap's language (pcap-filter(7)), compiled by libpcap itself to programs that the kernel runs.
+//! Filters in libpcap's language (pcap-filter(7)), compiled by libpcap to classic BPF programs for the kernel.
 //!
-//! The library is loaded when the first filter is compiled: who uses none needs none.
+//! libpcap is loaded when the first filter is compiled; without filters it need not be installed.
 
 mod sys;
 
@@ -10,12 +10,12 @@ use sojourn_port::kernel::FilterStep;
 
 use sys::{For, Library, Refused};
 
-/// The most that a frame can be.
+/// The longest frame.
 pub const WHOLE: u32 = sojourn_port::pcap::LONGEST_FRAME_BYTES;
 /// `DLT_EN10MB`.
 const ETHERNET: i32 = 1;
 
-/// Why a filter cannot be had.
+/// Why a filter cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// libpcap is missing.
@@ -23,54 +23,54 @@ pub enum FilterError {
         "--filter needs libpcap, which is not here: `apt-get install libpcap0.8` (other systems: libpcap) brings it"
     )]
     NoLibrary,
-    /// The expression is wrong.
+    /// The expression is invalid.
     #[error("--filter '{expression}': {problem}; pcap-filter(7) has the language")]
     Wrong {
-        /// What was given.
+        /// The expression.
         expression: String,
-        /// What libpcap says.
+        /// libpcap's message.
         problem: String,
     },
-    /// The interface cannot be looked at.
+    /// libpcap cannot open the interface.
     #[error("--filter: libpcap cannot look at {interface}: {problem}")]
     Interface {
-        /// Which.
+        /// Its name.
         interface: String,
-        /// What libpcap says.
+        /// libpcap's message.
         problem: String,
     },
 }
 
-/// Loads the library, for a program that may not any more when it compiles; returns whether it is there.
+/// Loads the library before privileges are dropped; returns whether it is installed.
 pub fn load() -> bool {
     Library::get().is_some()
 }
 
-/// Compiles an expression for what passes `interface`; of each frame that it lets through, `snap` bytes are kept.
+/// Compiles an expression for the frames of `interface`; `snap` bytes of each accepted frame are kept.
 ///
-/// The interface is looked at because the kernel keeps VLAN tags, and which direction a frame goes, beside the frame.
+/// libpcap must open the interface, because the kernel keeps VLAN tags and directions in metadata.
 ///
 /// # Errors
-/// When the expression is wrong, libpcap is missing, or the interface cannot be looked at (it needs CAP_NET_RAW).
+/// When the expression is invalid, libpcap is missing, or the interface cannot be opened (that needs CAP_NET_RAW).
 pub fn compile(interface: &str, expression: &str, snap: u32) -> Result<Vec<FilterStep>, FilterError> {
     let problem = || FilterError::Interface { interface: interface.to_owned(), problem: "no such name".to_owned() };
     let name = CString::new(interface).map_err(|_| problem())?;
     compiled(For::Interface(&name), interface, expression, snap)
 }
 
-/// Tells whether an expression is one, as far as that can be said without an interface.
+/// Checks an expression as far as possible without an interface.
 ///
 /// # Errors
-/// When it is not, or libpcap is missing.
+/// When it is invalid, or libpcap is missing.
 pub fn check(expression: &str) -> Result<(), FilterError> {
     match compiled(For::LinkType(ETHERNET), "", expression, WHOLE) {
-        // Only an interface knows directions.
+        // Directions need an interface.
         Err(FilterError::Wrong { problem, .. }) if problem.contains("inbound/outbound") => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-/// Returns the program that keeps `snap` bytes of every frame; of whole frames it takes none.
+/// Returns the program that keeps `snap` bytes of every frame; an empty program if whole frames are kept.
 pub fn of_all(snap: u32) -> Vec<FilterStep> {
     if snap >= WHOLE {
         return Vec::new();

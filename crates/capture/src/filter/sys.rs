@@ -1,4 +1,4 @@
-//! libpcap, found when it is first needed: nothing of ours is linked to it. Hides its handles and the program that it makes.
+//! libpcap, loaded on first use: nothing is linked to it. Hides its handles and programs.
 
 #![expect(unsafe_code, reason = "a C library that is loaded at run time")]
 
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use sojourn_port::kernel::FilterStep;
 
-/// Debian's name and everybody else's.
+/// Debian's soname, and everybody else's.
 const NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so.1"];
 /// `PCAP_ERRBUF_SIZE`.
 const ERROR_BYTES: usize = 256;
@@ -29,7 +29,7 @@ type Free = unsafe extern "C" fn(*mut Program);
 type Error = unsafe extern "C" fn(Raw) -> *const c_char;
 type Close = unsafe extern "C" fn(Raw);
 
-/// What of libpcap is used.
+/// The functions of libpcap that are used.
 #[derive(Debug)]
 pub struct Library {
     create: Create,
@@ -50,26 +50,26 @@ struct Program {
     steps: *const FilterStep,
 }
 
-/// Why there is no program.
+/// Why no program was compiled.
 #[derive(Debug)]
 pub enum Refused {
-    /// The expression is none, in libpcap's words.
+    /// The expression is invalid; libpcap's message.
     Expression(String),
-    /// The interface cannot be looked at, in libpcap's words.
+    /// The interface cannot be opened; libpcap's message.
     Interface(String),
 }
 
-/// For which link a program is made.
+/// The link that a program is compiled for.
 #[derive(Clone, Copy, Debug)]
 pub enum For<'a> {
-    /// Frames of this interface as the kernel shows them to a filter: tags beside them, and whether they go out.
+    /// Frames of this interface as the kernel passes them to a filter: tags and directions in metadata.
     Interface(&'a CStr),
-    /// Frames of this link type in a file.
+    /// Frames of this link type, as in a file.
     LinkType(c_int),
 }
 
 impl Library {
-    /// Loads it, once; `None`: it is not installed.
+    /// Loads the library once; `None`: it is not installed.
     pub fn get() -> Option<&'static Self> {
         static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
         LIBRARY.get_or_init(Self::load).as_ref()
@@ -77,10 +77,10 @@ impl Library {
 
     fn load() -> Option<Self> {
         NAMES.iter().find_map(|name| {
-            // SAFETY: a library of the system is loaded by its name; what it does as it is loaded is its own affair, and libpcap
-            // does nothing. It is never unloaded.
+            // SAFETY: loads a system library by its name. It may run initialisers; libpcap has none. It is never
+            // unloaded.
             let library = NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })?;
-            // SAFETY: pcap(3PCAP) declares these functions with these types, which they have had since libpcap 1.0.
+            // SAFETY: pcap(3PCAP) declares these functions with these types, unchanged since libpcap 1.0.
             unsafe {
                 Some(Self {
                     create: transmute::<*mut c_void, Create>(symbol(library, c"pcap_create")?),
@@ -97,13 +97,14 @@ impl Library {
         })
     }
 
-    /// Compiles an expression to a program that keeps `snap` bytes of each frame that it lets through.
+    /// Compiles an expression to a program that keeps `snap` bytes of each accepted frame.
     pub fn compile(&self, target: For<'_>, expression: &str, snap: u32) -> Result<Vec<FilterStep>, Refused> {
         let none = || Refused::Expression("it contains a zero byte".to_owned());
         let expression = CString::new(expression).map_err(|_| none())?;
         let handle = self.open(target, c_int::try_from(snap).unwrap_or(c_int::MAX))?;
         let mut program = Program { length: 0, steps: ptr::null() };
-        // SAFETY: the handle is open, the program is written by the call, the text ends with a zero byte and outlives it.
+        // SAFETY: the handle is open, the call writes the program, the text ends with a zero byte and outlives the
+        // call.
         let made = unsafe { (self.compile)(handle.raw, &raw mut program, expression.as_ptr(), 1, NO_NETMASK) };
         if made != 0 {
             return Err(Refused::Expression(handle.error()));
@@ -111,10 +112,11 @@ impl Library {
         let steps = if program.steps.is_null() {
             Vec::new()
         } else {
-            // SAFETY: on success libpcap has made so many steps there, of the kernel's own type, which live until they are freed.
+            // SAFETY: on success libpcap has allocated this many steps there, of the kernel's own type, valid until
+            // freed.
             unsafe { slice::from_raw_parts(program.steps, program.length as usize) }.to_vec()
         };
-        // SAFETY: the program is libpcap's, and is freed once.
+        // SAFETY: libpcap allocated the program; it is freed once.
         unsafe { (self.free)(&raw mut program) };
         Ok(steps)
     }
@@ -130,10 +132,10 @@ impl Library {
             For::Interface(interface) => interface,
         };
         let mut problem = [0 as c_char; ERROR_BYTES];
-        // SAFETY: the name ends with a zero byte, and the buffer is as long as libpcap says that it must be.
+        // SAFETY: the name ends with a zero byte, and the buffer has the length that libpcap requires.
         let raw = unsafe { (self.create)(interface.as_ptr(), problem.as_mut_ptr()) };
         if raw.is_null() {
-            // SAFETY: libpcap has written a text that ends within the buffer.
+            // SAFETY: libpcap has written a terminated text into the buffer.
             return Err(Refused::Interface(text(unsafe { CStr::from_ptr(problem.as_ptr()) })));
         }
         let handle = Handle { library: self, raw };
@@ -143,7 +145,7 @@ impl Library {
             (self.set_buffer)(raw, SMALL_BUFFER_BYTES);
             (self.activate)(raw)
         };
-        // Above 0 are warnings.
+        // Positive values are warnings.
         if active < 0 { Err(Refused::Interface(handle.error())) } else { Ok(handle) }
     }
 }
@@ -156,7 +158,7 @@ struct Handle<'a> {
 
 impl Handle<'_> {
     fn error(&self) -> String {
-        // SAFETY: the handle is open; its last error is a text that lives as long as it.
+        // SAFETY: the handle is open; its last error is a text that lives as long as the handle.
         text(unsafe { CStr::from_ptr((self.library.error)(self.raw)) })
     }
 }

@@ -1,5 +1,5 @@
-//! What a block of a ring says: `struct tpacket_block_desc` with a `struct tpacket3_hdr`, a `struct sockaddr_ll` and a
-//! `struct virtio_net_hdr` for each frame. Bytes in, values out; what makes no sense is counted.
+//! Parses a block of a ring: `struct tpacket_block_desc`, and for each frame a `struct tpacket3_hdr`, a `struct
+//! sockaddr_ll` and a `struct virtio_net_hdr`. Bytes in, values out; invalid frames are counted.
 
 use sojourn_port::pcap::Direction;
 use sojourn_time::Time;
@@ -14,33 +14,34 @@ const KIND_AT: usize = ADDRESS_AT + 10;
 const UNDONE_BYTES: usize = 10;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// A frame as the kernel tells of it.
+/// A frame as copied by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied<'a> {
-    /// Its bytes, tag and checksum as on the wire.
+    /// Its bytes, with tag and checksum as on the wire.
     pub frame: &'a [u8],
-    /// How long it was, with its tag.
+    /// Its original length, with its tag.
     pub length: usize,
-    /// When it was stamped: on `CLOCK_REALTIME`, or by the interface on its own clock.
+    /// The timestamp: on `CLOCK_REALTIME`, or by the interface on its own clock.
     pub at: Time,
-    /// Who stamped it.
+    /// The source of the timestamp.
     pub stamped: Stamped,
-    /// Which way it passed.
+    /// Its direction.
     pub direction: Direction,
-    /// Whether it stands for several frames.
+    /// Whether it is a super-frame.
     pub is_super: bool,
 }
 
-/// Who stamped a frame.
+/// The source of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamped {
     /// The interface.
     Interface,
-    /// The kernel: as it received the frame, or as it handed it to the driver; else as it copied it.
+    /// The kernel: when it received the frame or passed it to the driver, else when it copied it.
     Kernel,
 }
 
-/// Shows the frames of a block, in their order, and returns how many there were, and how many of them made no sense.
+/// Passes the frames of a block to `show`, in order, and returns the number of valid ones and the number of invalid
+/// ones.
 pub fn each(block: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&Copied<'_>)) -> (usize, usize) {
     let [count, first] = [COUNT_AT, FIRST_AT].map(|at| word(block, at).unwrap_or(0) as usize);
     let mut at = first;
@@ -55,7 +56,7 @@ pub fn each(block: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&Copied<'_
     (count, 0)
 }
 
-/// Reads one frame from its header on.
+/// Parses one frame, beginning with its header.
 fn copied<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Copied<'a>> {
     let [seconds, nanos, kept, length, status] = [4, 8, 12, 16, 20].map(|at| word(bytes, at));
     let (kept, length, status) = (kept? as usize, length? as usize, status?);
@@ -75,14 +76,14 @@ fn copied<'a>(bytes: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<Copied<'a>> {
     })
 }
 
-/// The tag that the kernel took off: its type and its control information, as on the wire.
+/// The tag that the kernel removed: TPID and TCI, as on the wire.
 fn tag(bytes: &[u8], status: u32) -> Option<[u8; TAG_BYTES]> {
     let both = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
     let [control, kind] = [half(bytes, 32)?, half(bytes, 36)?].map(u16::to_be_bytes);
     (status & both == both).then_some([kind[0], kind[1], control[0], control[1]])
 }
 
-/// Reads a `struct virtio_net_hdr`.
+/// Parses a `struct virtio_net_hdr`.
 fn undone(bytes: &[u8]) -> Option<Undone> {
     const NEEDS_CHECKSUM: u8 = 1;
     let [flags, kind] = *bytes.first_chunk()?;
@@ -104,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A frame as the kernel lays it down, and where the next one would be.
+    /// Builds a frame as the kernel stores it, padded to the start of the next one.
     fn laid(frame: &[u8], length: u32, status: u32, kind: u8, undone: [u8; 10], tag: [u16; 2]) -> Vec<u8> {
         let mut bytes = vec![0; 96];
         let start = 96_u16;

@@ -1,5 +1,5 @@
-//! A tap over AF_PACKET: frames come in blocks of a ring that the kernel fills (`TPACKET_V3`), each with the kernel's stamp or
-//! the interface's own. Reading them takes no system call.
+//! A tap over AF_PACKET: the kernel fills blocks of a ring with frames (`TPACKET_V3`), each with the kernel's timestamp
+//! or the interface's own. Reading them needs no system call.
 
 mod block;
 mod sys;
@@ -17,40 +17,40 @@ use crate::{Directions, Passed, Tap, Totals};
 use block::Stamped;
 use sys::{Ring, Shape};
 
-/// A block is also handed over when it is so old, however little is in it.
+/// A block is delivered at this age, however few frames it holds.
 const BLOCK_AGE_MS: u32 = 20;
 const BLOCK_BYTES: usize = 1 << 18;
-/// `tp_frame_size`: without meaning in this version, but checked.
+/// `tp_frame_size`: unused in this version, but validated.
 const PLACE_BYTES: usize = 2048;
-/// Smaller rings are not tried where the kernel has no memory for what was asked for.
+/// The smallest ring that is tried when the kernel lacks memory for the requested size.
 const LEAST_BLOCKS: usize = 4;
 
-/// Which timestamps are wanted.
+/// The requested timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// The interface's where it is set to stamp every frame, else the kernel's.
+    /// Those of the interface where it is set to timestamp every frame, else the kernel's.
     #[default]
     Best,
-    /// The interface's.
+    /// Those of the interface.
     Hardware,
-    /// The kernel's.
+    /// Those of the kernel.
     Kernel,
 }
 
-/// How a tap is opened.
+/// The options of a tap.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    /// Which frames are let in: a program of the classic packet filter; none: all.
+    /// The filter, a classic BPF program; empty: all frames are accepted.
     pub filter: Vec<FilterStep>,
-    /// Which way they pass.
+    /// The directions of the frames.
     pub directions: Directions,
-    /// How many bytes of a frame are copied where no filter says it: the most that a frame can be, or less.
+    /// The snapshot length where there is no filter program: the most bytes copied of a frame.
     pub snap: u32,
-    /// How much memory of the kernel holds frames that wait, in bytes.
+    /// The size of the ring, in bytes.
     pub ring_bytes: usize,
-    /// Whether the interface shows frames to other stations, too.
+    /// Whether the interface is set to promiscuous mode.
     pub is_promiscuous: bool,
-    /// Which timestamps are wanted.
+    /// The requested timestamps.
     pub stamps: Wanted,
 }
 
@@ -65,17 +65,17 @@ pub struct RingTap {
     is_promiscuous: bool,
     clock: Option<HardwareClock>,
     totals: Totals,
-    /// Frames of which the ring told nonsense: they count as dropped.
+    /// Invalid frames in the ring: they count as dropped.
     damaged: u64,
     scratch: Vec<u8>,
 }
 
 impl RingTap {
-    /// Opens a tap that shows nothing yet.
+    /// Opens a tap that does not copy frames yet.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface or it is none of Ethernet, `Unusable` when its stamps are asked for and it takes none, `Denied` without
-    /// CAP_NET_RAW.
+    /// `Wrong` when there is no such interface or it is not Ethernet, `Unusable` when it lacks the requested hardware
+    /// timestamps, `Denied` without CAP_NET_RAW.
     pub fn open(interface: &str, asked: &Opening) -> Result<Self, PortError> {
         let interface = Interface::named(interface)?;
         if !interface.is_ethernet() {
@@ -125,7 +125,7 @@ impl RingTap {
         })
     }
 
-    /// Lets frames in from now on.
+    /// Starts copying frames.
     ///
     /// # Errors
     /// `Unusable` when the interface is down or gone.
@@ -140,22 +140,22 @@ impl RingTap {
         self.socket.bind(&name).map_err(|error| self.socket.refused("bind", error))
     }
 
-    /// Its interface, as it was when the tap was opened.
+    /// Its interface, in the state when the tap was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// How much memory of the kernel holds frames that wait, in bytes.
+    /// The size of the ring, in bytes.
     pub fn ring_bytes(&self) -> usize {
         self.ring_bytes
     }
 
-    /// The best timestamps that it can take.
+    /// The best timestamp source that it can use.
     pub fn source(&self) -> Source {
         if self.clock.is_some() { Source::Hardware } else { Source::Kernel }
     }
 
-    /// Looks whether the interface is still there, where a poll says that something is wrong with it; it may be down.
+    /// Checks that the interface, which may be down, still exists; call it when poll(2) reports an error.
     ///
     /// # Errors
     /// When it is gone.
@@ -194,12 +194,12 @@ impl Tap for RingTap {
     }
 
     fn totals(&mut self) -> Result<Totals, PortError> {
-        // struct tpacket_stats_v3: packets with those that were dropped, drops, how often the ring was full.
+        // struct tpacket_stats_v3: packets including dropped ones, drops, how often the ring became full.
         let mut words = [0_u8; 12];
         let read = self.socket.option(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut words);
         read.map_err(|error| self.socket.refused("count the frames of", error))?;
         let word = |at: usize| words[at..].first_chunk().map_or(0, |word| u64::from(u32::from_ne_bytes(*word)));
-        // Reading sets them to zero.
+        // Reading resets them.
         self.totals.accepted += word(0);
         self.totals.dropped += word(4);
         self.totals.full += word(8);
@@ -226,7 +226,7 @@ fn passed<'a>(
     Passed { frame: copied.frame, length: copied.length, at, realtime, direction, is_super: copied.is_super }
 }
 
-/// Opens the interface's clock where its stamps are wanted.
+/// Opens the interface's clock where its timestamps are requested.
 fn hardware_clock(interface: &Interface, wanted: Wanted) -> Result<Option<HardwareClock>, PortError> {
     if wanted == Wanted::Kernel {
         return Ok(None);
@@ -247,7 +247,7 @@ fn hardware_clock(interface: &Interface, wanted: Wanted) -> Result<Option<Hardwa
     Err(PortError::Unusable { object: name.clone(), problem })
 }
 
-/// Makes a ring of so many bytes, or a smaller one where the kernel has no memory for that.
+/// Allocates a ring of the requested size, or a smaller one if the kernel lacks memory.
 fn make_ring(socket: &Socket, bytes: usize) -> std::io::Result<(Ring, usize)> {
     let mut blocks = (bytes / BLOCK_BYTES).max(LEAST_BLOCKS);
     loop {
@@ -262,7 +262,7 @@ fn make_ring(socket: &Socket, bytes: usize) -> std::io::Result<(Ring, usize)> {
     }
 }
 
-/// `struct tpacket_req3`.
+/// Builds `struct tpacket_req3`.
 fn request(shape: Shape) -> [u8; 28] {
     let places = shape.blocks * (shape.block_bytes / PLACE_BYTES);
     let words = [shape.block_bytes, shape.blocks, PLACE_BYTES, places, BLOCK_AGE_MS as usize, 0, 0];

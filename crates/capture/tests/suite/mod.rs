@@ -1,4 +1,4 @@
-//! The one suite that every tap passes: what the trait [`Tap`] promises, held against frames that are known.
+//! The suite that every tap passes: compares what the trait [`Tap`] promises with known frames.
 
 use sojourn_capture::{Directions, Tap, Totals};
 use sojourn_port::pcap::Direction;
@@ -6,32 +6,32 @@ use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 
 const SHOWN_WITHIN: Nanos = Nanos::seconds(10);
 const FRAMES: u16 = 200;
-/// More than the small tap has room for.
+/// More than the small tap holds.
 const MANY: u32 = 30_000;
 
-/// Lets a frame pass the interface of a tap.
+/// Passes a frame over the interface of a tap.
 pub type Pass<T> = dyn FnMut(&mut T, Direction, &[u8]);
 
-/// How taps are opened, and how frames pass their interface.
+/// Opens taps and passes frames over their interfaces.
 pub struct Bench<T> {
-    /// Opens a tap that shows what passes so, with room for all frames of a test or for few.
+    /// Opens a tap with these directions, and a ring for all frames of a test or for few.
     pub open: Box<dyn FnMut(Directions, Room) -> T>,
-    /// Lets a frame pass the interface of this tap.
+    /// Passes a frame over the interface of this tap.
     pub pass: Box<Pass<T>>,
-    /// Who stamps.
+    /// The expected timestamp source.
     pub source: Source,
 }
 
-/// How much a tap holds.
+/// The size of a tap's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// A mebibyte, or a thousand frames.
     Small,
-    /// All.
+    /// All frames of a test.
     Large,
 }
 
-/// What was shown of a frame.
+/// A frame as delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     frame: Vec<u8>,
@@ -108,7 +108,7 @@ fn direction(number: u16) -> Direction {
     if number.is_multiple_of(2) { Direction::In } else { Direction::Out }
 }
 
-/// A frame of EtherType 0x88B5 (for experiments) that has a number; lengths vary.
+/// Builds a numbered frame of EtherType 0x88B5 (for experiments); lengths vary.
 fn frame(number: u16) -> Vec<u8> {
     let mut frame = vec![0xFF; 60 + usize::from(number % 7) * 200];
     frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
@@ -117,7 +117,7 @@ fn frame(number: u16) -> Vec<u8> {
     frame
 }
 
-/// Takes what is there until there is so much, or nothing comes for a while.
+/// Takes frames until `expected` have arrived, or none arrives for a while.
 fn shown<T: Tap>(tap: &mut T, expected: usize) -> Vec<Shown> {
     let mut all = Vec::new();
     let give_up = HostClock.now() + if expected == 0 { Nanos::millis(50) } else { SHOWN_WITHIN };

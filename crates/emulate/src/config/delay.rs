@@ -1,43 +1,43 @@
-//! The delay line.
+//! The delay line of a pipe.
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
 
 use super::{Pipe, Trace};
 
-/// How long packets stay in the delay line: a constant and a random part.
+/// The delay in the delay line: a constant and a random part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delay {
     /// Added to every packet.
     pub constant: Nanos,
-    /// The random part, added to the constant; a sum below zero is zero, and counted.
+    /// The random part, added to the constant. A negative sum is set to zero and counted.
     pub jitter: Option<Distribution>,
-    /// The time after which half of a deviation is left: correlation in time, by a Gaussian copula that keeps the distribution as it is. `None`: each packet by itself.
+    /// The half-life of the delay's autocorrelation, made by a Gaussian copula that keeps the distribution. `None`: delays are independent.
     pub half_life: Option<Nanos>,
-    /// Whether packets may overtake.
+    /// Whether packets may overtake each other.
     pub order: Order,
-    /// Chosen packets that overtake or are overtaken.
+    /// Explicit reordering of selected packets.
     pub reorder: Option<Reorder>,
-    /// Packets with a constant delay of their own; the first that a packet has a port of holds.
+    /// Constant delays by port; the first entry that matches a packet's source or destination port applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub of_ports: Vec<PortDelay>,
 }
 
-/// The constant delay of packets that come from a port of a range, or go to one: flows of another round trip behind the same link.
+/// The constant delay of packets from or to a range of ports: flows of another RTT over the same link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortDelay {
-    /// The range's first port.
+    /// The first port of the range.
     pub first: u16,
-    /// Its last port.
+    /// The last port of the range.
     pub last: u16,
-    /// In place of the pipe's own, a trace's included.
+    /// The delay, in place of the pipe's constant and of a trace's.
     pub constant: Nanos,
 }
 
 impl PortDelay {
-    /// Whether a packet with these ports has this delay.
+    /// Returns whether this delay applies to a packet with these ports.
     pub(crate) fn is_of(&self, (source, destination): (u16, u16)) -> bool {
         let own = self.first..=self.last;
         own.contains(&source) || own.contains(&destination)
@@ -45,7 +45,7 @@ impl PortDelay {
 }
 
 impl Pipe {
-    /// Returns the largest constant delay that it ever has, its trace's and that of any port included.
+    /// Returns the maximum constant delay over time, including those of a trace and of ports.
     pub fn largest_delay(&self) -> Nanos {
         let of_trace = match &self.link.trace {
             Some(Trace::Points { points, .. }) => points.iter().filter_map(|point| point.delay).max(),
@@ -56,14 +56,15 @@ impl Pipe {
     }
 }
 
-/// Who may overtake.
+/// Whether packets may overtake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Nobody: packets leave at the times that were drawn, each time taken by the packet that waited longest. The mean delay is as it was asked.
+    /// Packets leave in order: the drawn departure times are sorted, and the packet that waited longest takes the
+    /// earliest. The mean delay is as configured.
     #[default]
     Kept,
-    /// Each leaves at its own time.
+    /// Each packet leaves at its own drawn time.
     Free,
 }
 
@@ -71,63 +72,63 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Distribution {
-    /// Between `-spread` and `+spread`, all equally likely.
+    /// Uniform between `-spread` and `+spread`.
     Uniform {
-        /// Half of its width.
+        /// Half the width.
         spread: Nanos,
     },
-    /// Around 0.
+    /// Normal, with mean 0.
     Normal {
         /// Standard deviation.
         sd: Nanos,
     },
-    /// From 0 on.
+    /// Exponential, from 0.
     Exponential {
         /// Mean.
         mean: Nanos,
     },
-    /// From 0 on: scale × (u^(-1/shape) − 1) (Lomax), mean scale / (shape − 1).
+    /// Lomax, from 0: scale × (u^(-1/shape) − 1), mean scale / (shape − 1).
     Pareto {
         /// Scale.
         scale: Nanos,
-        /// Above 1, else there is no mean.
+        /// Shape, above 1: otherwise there is no mean.
         shape: f64,
     },
-    /// From 0 on.
+    /// Gamma, from 0.
     Gamma {
         /// Shape.
         shape: f64,
         /// Scale; the mean is shape × scale.
         scale: Nanos,
     },
-    /// The user's own: the inverse distribution, by straight lines between its points.
+    /// A user-supplied inverse CDF, linear between its points.
     Empirical {
-        /// Rising in both: the share of packets with at most this value.
+        /// Points (cumulative probability, value), ascending in both.
         points: Vec<(f64, Nanos)>,
-        /// Where it was read from.
+        /// The file it was read from.
         file: String,
     },
-    /// iproute2's table of `.dist` files: `sd` × (a value of the table) / 8192.
+    /// A table of iproute2's `.dist` files: `sd` × (a value of the table) / 8192.
     Table {
-        /// Standard deviation that it is scaled with.
+        /// The standard deviation by which the table is scaled.
         sd: Nanos,
-        /// Its values in rising order.
+        /// The table's values in ascending order.
         values: Vec<i16>,
-        /// Where it was read from.
+        /// The file it was read from.
         file: String,
     },
 }
 
-/// Explicit reordering: chosen packets leave earlier than the others.
+/// Explicit reordering: selected packets have a smaller delay than the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorder {
-    /// How likely a packet is chosen, of those that are asked.
+    /// The probability that a candidate packet is selected.
     pub probability: f64,
-    /// After a chosen packet this many less one are not asked, as netem counts; 0 and 1: all are.
+    /// After a selected packet the next `gap` − 1 packets are not candidates, as in netem; 0 and 1: every packet is one.
     #[serde(default)]
     pub gap: u64,
-    /// How much of its delay it is spared; `None`: all of it, as netem does.
+    /// The reduction of a selected packet's delay; `None`: all of it, as in netem.
     #[serde(default)]
     pub by: Option<Nanos>,
 }

@@ -3,46 +3,46 @@
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
 
-/// What happens to single packets, in this order: loss, corruption, duplication.
+/// Impairments of single packets, applied in this order: loss, corruption, duplication.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairments {
-    /// Each is asked for every packet; one that loses it is enough.
+    /// Loss models. Each is evaluated for every packet; the packet is lost if any of them loses it.
     pub loss: Vec<Loss>,
-    /// Flipped bits.
+    /// Bit errors.
     pub corruption: Option<Corruption>,
-    /// The probability that a packet is followed by a copy of itself.
+    /// The probability that a packet is duplicated.
     pub duplication: Option<f64>,
 }
 
-/// Which packets are lost. Probabilities are from 0 to 1.
+/// A loss model. Probabilities are from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Loss {
-    /// Each by itself.
+    /// Independent losses.
     Independent {
-        /// How likely.
+        /// The loss probability.
         probability: f64,
     },
-    /// Gilbert–Elliott, by packets: from good to bad with `p`, back with `r`; delivered with `k` in good, `h` in bad.
+    /// Gilbert–Elliott, one transition per packet: good to bad with `p`, bad to good with `r`; delivery probability `k` in good, `h` in bad.
     GilbertElliott {
-        /// Good to bad.
+        /// Transition probability from good to bad.
         p: f64,
-        /// Bad to good.
+        /// Transition probability from bad to good.
         r: f64,
-        /// Delivered in the bad state (netem's `1-h` is what is lost).
+        /// Delivery probability in the bad state (netem's `1-h` is the loss probability).
         h: f64,
-        /// Delivered in the good state.
+        /// Delivery probability in the good state.
         k: f64,
     },
-    /// The same by time: exponential dwell in each state; a good state loses nothing, a bad one everything.
+    /// Two states in time, with exponential dwell times; a good state loses no packet, a bad one every packet.
     Dwell {
         /// Mean time in the good state.
         good: Nanos,
         /// Mean time in the bad state.
         bad: Nanos,
     },
-    /// Four states after Salsano et al.: 1 good, 2 received within a burst, 3 lost within a burst, 4 lost alone.
+    /// Four states after Salsano et al.: 1 good, 2 received within a burst, 3 lost within a burst, 4 isolated loss.
     FourState {
         /// From good to burst loss.
         p13: f64,
@@ -52,50 +52,50 @@ pub enum Loss {
         p23: f64,
         /// From burst loss to received within a burst.
         p32: f64,
-        /// From good to a loss alone.
+        /// From good to isolated loss.
         p14: f64,
     },
-    /// Every `every`-th packet, the first of them number `first` (from 1).
+    /// Loses every `every`-th packet, starting with packet number `first` (from 1).
     Every {
         /// The period.
         every: u64,
-        /// The first that is lost, from 1.
+        /// The first packet that is lost, from 1.
         first: u64,
     },
-    /// One letter a packet, again from the start at its end: whether it is lost.
+    /// A pattern with one entry per packet, repeated at its end.
     Pattern {
-        /// True: lost.
+        /// Whether the packet is lost.
         lost: Vec<bool>,
-        /// Where it was read from, for `show`.
+        /// The file it was read from, for `show`.
         file: String,
     },
-    /// One letter a millisecond since the pipe's first packet, again from the start at its end.
+    /// A pattern with one entry per millisecond since the pipe's first packet, repeated at its end.
     TimePattern {
-        /// True: lost.
+        /// Whether packets in this millisecond are lost.
         lost: Vec<bool>,
-        /// Where it was read from.
+        /// The file it was read from.
         file: String,
     },
-    /// TCP segments with SYN and without ACK: the first `count` of each flow.
+    /// Loses the first `count` TCP segments with SYN and without ACK of each flow.
     Syn {
-        /// How many of each flow.
+        /// Number of losses per flow.
         count: u32,
     },
-    /// The `index`-th TCP segment with data of each flow (from 1), and its next `retransmissions`.
+    /// Loses the `index`-th TCP segment with data of each flow (from 1), and its next `retransmissions`.
     Segment {
-        /// Which, from 1, counted by new sequence numbers.
+        /// The segment's index, from 1, counted by new sequence numbers.
         index: u64,
-        /// How many retransmissions of it are lost as well.
+        /// The number of its retransmissions that are lost as well.
         retransmissions: u32,
     },
 }
 
-/// How bits are damaged. The Ethernet header (14 bytes, tags too) is left alone, so that frames still arrive.
+/// A corruption model. The Ethernet header (14 bytes and VLAN tags) is not damaged, so that frames still reach their destination.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Corruption {
-    /// Each bit by itself, with this probability.
+    /// Independent bit errors with this probability.
     BitErrorRate(f64),
-    /// One bit of a packet, in so many packets (netem's).
+    /// Flips one bit of a packet, with this probability per packet (netem's `corrupt`).
     OneBit(f64),
 }

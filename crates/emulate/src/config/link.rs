@@ -3,23 +3,23 @@
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
 
-/// A link: packets leave it one after the other, as long as each takes.
+/// A link: packets leave it one after the other, each after its serialisation time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Link {
     /// Bits per second, up to 100 Gbit/s; `None`: packets take no time.
     pub rate_bps: Option<u64>,
-    /// What each packet takes beside the bytes of its frame (without FCS): 24 for Ethernet's preamble, FCS and gap.
+    /// Bytes added to each frame (without FCS): 24 for Ethernet's preamble, FCS and inter-frame gap.
     pub overhead_bytes: i32,
-    /// Packets are carried in cells.
+    /// Cell framing, as on ATM.
     pub cell: Option<Cell>,
-    /// Bytes that may go at once after idle time: credit grows at the rate.
+    /// Token bucket size in bytes: credit grows at the rate while the link is idle.
     pub burst_bytes: u64,
-    /// What the medium's access takes beside, at random, and what it loses.
+    /// Random extra time for medium access, and losses.
     pub profile: Option<Profile>,
     /// Rate, delay and loss over time.
     pub trace: Option<Trace>,
-    /// Times at which nothing goes.
+    /// Periods in which nothing is sent.
     pub outages: Vec<Outage>,
 }
 
@@ -29,7 +29,7 @@ impl Link {
         self.rate_bps.is_some() || self.trace.is_some() || self.profile.is_some() || !self.outages.is_empty()
     }
 
-    /// Returns the largest rate that it ever has; `None`: it is never limited by a rate.
+    /// Returns the maximum rate over time; `None`: no rate ever limits it.
     pub fn largest_rate(&self) -> Option<u64> {
         match &self.trace {
             None => self.rate_bps,
@@ -44,75 +44,75 @@ impl Link {
     }
 }
 
-/// Packets are cut into cells.
+/// Cell framing: packets are cut into cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// What of a packet a cell carries: 48 for ATM.
+    /// Payload of a cell in bytes: 48 for ATM.
     pub bytes: u32,
-    /// What each cell has beside: 5 for ATM.
+    /// Header of a cell in bytes: 5 for ATM.
     pub overhead_bytes: u32,
 }
 
-/// dummynet's profile: an empirical distribution of extra time on the link.
+/// A profile as in dummynet: an empirical distribution of extra time on the link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
+    /// The profile's name.
     pub name: String,
-    /// At or above this quantile a packet is lost, after it took its time.
+    /// The loss quantile: a packet whose draw is at or above it is lost after its time on the link.
     pub loss_level: f64,
-    /// The inverse distribution at equally spaced quantiles: extra time.
+    /// The inverse CDF of the extra time at equally spaced quantiles.
     pub samples: Vec<Nanos>,
 }
 
-/// What a link is over time, from the emulator's start; again from the start at its end.
+/// The link over time, from the emulator's start; repeated at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trace {
-    /// mahimahi's: at each of these times (since the start, rising) one packet of up to 1500 bytes may leave; unused ones are gone.
+    /// A mahimahi trace: at each of these times one packet of up to 1500 bytes may leave; unused opportunities are lost.
     Opportunities {
-        /// When.
+        /// Times since the start, ascending.
         at: Vec<Nanos>,
-        /// How long one round of it is.
+        /// The duration of one repetition.
         period: Nanos,
-        /// Where it was read from.
+        /// The file it was read from.
         file: String,
     },
-    /// Pieces: each holds until the next one's time.
+    /// A step function: each point holds until the next one's time.
     Points {
-        /// Rising in time, the first at 0.
+        /// Points in ascending time, the first at 0.
         points: Vec<TracePoint>,
-        /// How long one round of it is; `None`: the last holds for ever.
+        /// The duration of one repetition; `None`: the last point holds for ever.
         period: Option<Nanos>,
-        /// Where it was read from.
+        /// The file it was read from.
         file: String,
     },
 }
 
-/// What holds from a time on; what is not given is as the pipe has it.
+/// Values that hold from a time on; a value of `None` is the pipe's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracePoint {
-    /// Since the start of the trace.
+    /// Time since the start of the trace.
     pub at: Nanos,
     /// Bits per second; 0: an outage.
     pub rate_bps: Option<u64>,
     /// The constant part of the delay.
     pub delay: Option<Nanos>,
-    /// Probability of loss behind the link, instead of the pipe's own.
+    /// Loss probability after the link, in place of the pipe's own.
     pub loss: Option<f64>,
 }
 
-/// Nothing goes for a while; what comes waits in the queue.
+/// An outage: nothing is sent for a while; arriving packets wait in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outage {
-    /// Since the emulator's start.
+    /// Start, relative to the emulator's start.
     pub at: Nanos,
-    /// For how long.
+    /// Duration.
     pub lasts: Nanos,
-    /// Again after so long.
+    /// Repetition period; `None`: it occurs once.
     #[serde(default)]
     pub every: Option<Nanos>,
 }

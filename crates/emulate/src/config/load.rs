@@ -1,22 +1,22 @@
-//! A configuration from a file, whatever its form.
+//! Reads a configuration file of any supported format.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Action, Config, ConfigError, Direction, Match, Rule, check, dummynet, files, toml};
 
-/// Reads a configuration and checks it. What begins as a line of dummynet or ipfw is read as such, everything else as TOML;
-/// files that it names are looked for beside it.
+/// Reads and checks a configuration. A file whose first statement is a dummynet or ipfw command is parsed as such, any
+/// other file as TOML. Paths in the file are relative to its folder.
 ///
 /// # Errors
-/// Names the file, the line and what is wrong.
+/// Names the file, the line and the problem.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let name = path.display().to_string();
     let text = files::text(path).map_err(|problem| ConfigError::new("configuration", problem))?;
     config_from_text(&text, &name, path.parent().unwrap_or(Path::new("")))
 }
 
-/// Reads a configuration from text.
+/// Parses and check a configuration text.
 pub(super) fn config_from_text(text: &str, name: &str, folder: &Path) -> Result<Config, ConfigError> {
     let mut config =
         if is_dummynet(text) { dummynet::parse(text, name, folder)? } else { toml::parse(text, name, folder)? };
@@ -28,7 +28,7 @@ pub(super) fn config_from_text(text: &str, name: &str, folder: &Path) -> Result<
 }
 
 impl Config {
-    /// Where there is no rule: sends each way into the pipe of its name, `forward` or `backward`, or both into `both`.
+    /// Without rules, add a rule for each pipe named `forward`, `backward` (that direction) or `both` (both directions).
     pub fn select_by_name(&mut self) {
         if !self.rules.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Config {
     }
 }
 
-/// Refuses a pipe that no packet can enter: somebody forgot its rule.
+/// Refuses a pipe that no rule selects: its rule was probably forgotten.
 fn all_are_used(config: &Config) -> Result<(), ConfigError> {
     let used: BTreeSet<&str> = config
         .rules
@@ -62,7 +62,7 @@ fn all_are_used(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether the first line that says something is one of dummynet's.
+/// Returns whether the first statement is a dummynet command.
 fn is_dummynet(text: &str) -> bool {
     let Some((_, line)) = files::lines(text).next() else { return false };
     let mut words = line.split_whitespace();

@@ -1,7 +1,7 @@
-//! What is asked of an emulator: pipes, and the rules that send packets into them.
+//! The configuration of an emulator: pipes, and the rules that send packets into them.
 //!
-//! Plain values, already checked for what a type can hold; [`check`] finds what contradicts itself. Where they come from
-//! (TOML, dummynet's words, netem's words) is in the modules below; nothing here moves a packet.
+//! Plain values, already checked for what a type can hold; [`check`] finds contradictions between them. The modules
+//! below parse the input formats (TOML, dummynet, netem); nothing here moves a packet.
 
 pub mod check;
 pub mod delay;
@@ -33,37 +33,37 @@ pub use words::{
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
 
-/// Everything that an emulator is asked.
+/// The whole configuration of an emulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What all randomness is made from: the same seed and the same arrivals give the same dispositions.
+    /// The seed of all randomness: the same seed and the same arrivals give the same dispositions.
     pub seed: u64,
-    /// How many bytes of frames may be held at once, in all pipes together.
+    /// The maximum number of bytes of frames held at once, over all pipes.
     pub memory_bytes: u64,
-    /// How far behind its intended time a packet may leave before it counts as late.
+    /// The maximum emulation error: a packet that leaves later than this after its intended departure counts as late.
     pub budget: Nanos,
-    /// By name, unique.
+    /// Pipes; names are unique.
     pub pipes: Vec<Pipe>,
-    /// Tried in order; what none selects is bridged unchanged.
+    /// Rules in the order in which they are tried. A packet that no rule selects is bridged unchanged.
     pub rules: Vec<Rule>,
 }
 
-/// One path: what happens to a packet that a rule sends into it, in the order of the fields.
+/// One pipe: the stages that a packet passes, in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pipe {
-    /// What rules, `set` and `show` call it.
+    /// The name by which rules, `set` and `show` refer to it.
     pub name: String,
-    /// Where given, each flow (packets that are equal under the mask) has a pipe of its own.
+    /// With a mask, each flow (packets that are equal under the mask) has its own instance of the pipe.
     pub mask: Option<Mask>,
-    /// Impairments before the queue: what they lose uses no bandwidth.
+    /// Impairments before the queue: packets lost here use no bandwidth.
     pub before: Impairments,
-    /// The bottleneck's queue; only a link with a rate ever fills it.
+    /// The queue of the bottleneck; it fills only if the link limits.
     pub queue: Queue,
-    /// The bottleneck itself.
+    /// The bottleneck link.
     pub link: Link,
-    /// Impairments behind the link: what they lose has used bandwidth.
+    /// Impairments after the link: packets lost here have used bandwidth.
     pub after: Impairments,
     /// The delay line.
     pub delay: Delay,

@@ -1,4 +1,4 @@
-//! The queue before the link: its limit, its management, its scheduler.
+//! The queue in front of the link: its limit, its active queue management, its scheduler.
 
 use serde::{Deserialize, Serialize};
 use sojourn_time::Nanos;
@@ -9,35 +9,35 @@ use super::Pipe;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
-    /// How much it holds; without any limit it is sized from rate × delay (at least 50 full frames).
+    /// The limit; without one, rate × delay (at least 50 full frames).
     pub limit: Limit,
-    /// Which end loses when it is full.
+    /// Which end drops when the queue is full.
     pub drop: DropFrom,
-    /// What loses or marks before it is full.
+    /// Active queue management: drops or marks before the queue is full.
     pub aqm: Option<Aqm>,
-    /// Who is next.
+    /// How the next packet is selected.
     pub scheduler: Scheduler,
-    /// Flows with weights, named by rules; for WF2Q+ and DRR.
+    /// Weighted classes, referenced by rules; for WF2Q+ and DRR.
     pub classes: Vec<Class>,
 }
 
-/// How much a queue holds: each limit that is given holds.
+/// The limit of a queue. All limits that are given apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limit {
-    /// Packets.
+    /// In packets.
     pub slots: Option<u64>,
-    /// Bytes of frames without FCS; a packet that would exceed it does not fit.
+    /// In bytes of frames without FCS; a packet that would exceed it does not fit.
     pub bytes: Option<u64>,
 }
 
 /// A full frame without FCS, in bytes.
 const FULL_FRAME: u64 = 1514;
 
-/// Returns the limit that a pipe's queue really has: its own, else rate × delay in bytes and at least 50 full frames.
+/// Returns the effective limit of a pipe's queue: the configured one, else rate × delay in bytes and at least 50 full frames.
 ///
-/// The rate and the constant delay are the largest that the pipe ever has, traces included. Without a rate nothing waits, and
-/// the limit is of no account.
+/// The rate and the constant delay are the maxima over time, traces included. Where no rate is configured (an outage or
+/// a profile alone limits), the limit is 50 full frames.
 pub fn effective_limit(pipe: &Pipe) -> Limit {
     if pipe.queue.limit != Limit::default() {
         return pipe.queue.limit;
@@ -48,14 +48,14 @@ pub fn effective_limit(pipe: &Pipe) -> Limit {
     Limit { slots: None, bytes: Some(bytes) }
 }
 
-/// Which packet goes when there is no room.
+/// Which packet is dropped when the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropFrom {
-    /// The one that comes.
+    /// The arriving packet (tail drop).
     #[default]
     Tail,
-    /// The one that has waited longest.
+    /// The packet at the head (head drop).
     Head,
 }
 
@@ -63,46 +63,46 @@ pub enum DropFrom {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Aqm {
-    /// Random early detection (Floyd and Jacobson 1993), gentle or not, in packets or bytes.
+    /// Random early detection (Floyd and Jacobson 1993), optionally gentle; in packets or bytes.
     Red(Red),
-    /// RFC 8289.
+    /// CoDel (RFC 8289).
     Codel(Codel),
-    /// RFC 8033.
+    /// PIE (RFC 8033).
     Pie(Pie),
 }
 
-/// RED, in the unit of the thresholds (slots, or bytes where `in_bytes`).
+/// RED. Thresholds are in slots, or in bytes with `in_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Red {
-    /// Weight of a new sample in the average.
+    /// The weight of a new sample in the average (EWMA).
     pub weight: f64,
-    /// Below it nothing is lost.
+    /// The minimum threshold: below it no packet is dropped.
     pub min: f64,
-    /// At it `max_p` is lost, above it all (GRED: up to twice it, rising to all).
+    /// The maximum threshold: the drop probability is `max_p` at it and 1 above it (GRED: rises to 1 at twice this value).
     pub max: f64,
-    /// Probability at `max`.
+    /// The drop probability at `max`.
     pub max_p: f64,
-    /// GRED: between `max` and twice `max` the probability rises from `max_p` to 1.
+    /// Gentle RED: between `max` and twice `max` the probability rises from `max_p` to 1.
     #[serde(default)]
     pub gentle: bool,
-    /// Thresholds are bytes.
+    /// Whether thresholds are in bytes.
     #[serde(default)]
     pub in_bytes: bool,
-    /// Marks ECN-capable packets instead of losing them.
+    /// Whether ECN-capable packets are marked instead of dropped.
     #[serde(default)]
     pub ecn: bool,
 }
 
-/// CoDel.
+/// Parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Codel {
-    /// Acceptable standing delay.
+    /// The acceptable standing queue delay.
     pub target: Nanos,
-    /// Over which it must be seen.
+    /// The sliding window over which the minimum delay must exceed `target`.
     pub interval: Nanos,
-    /// Marks ECN-capable packets instead of losing them.
+    /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
@@ -112,23 +112,23 @@ impl Default for Codel {
     }
 }
 
-/// PIE, with the defaults of RFC 8033.
+/// Parameters of PIE, with the defaults of RFC 8033.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pie {
-    /// Wanted delay.
+    /// The target queue delay.
     pub target: Nanos,
-    /// How often the probability is worked out.
+    /// The update period of the drop probability.
     pub update: Nanos,
-    /// Gain on the deviation, per second.
+    /// The gain on the deviation from the target, per second.
     pub alpha: f64,
-    /// Gain on the change, per second.
+    /// The gain on the change of the delay, per second.
     pub beta: f64,
-    /// Nothing is lost for so long after an idle time.
+    /// The burst allowance: no drops for this long after the queue was idle.
     pub max_burst: Nanos,
-    /// Above this probability ECN-capable packets are lost, too.
+    /// Above this probability ECN-capable packets are dropped, too.
     pub max_ecn: f64,
-    /// Marks ECN-capable packets instead of losing them.
+    /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
@@ -146,44 +146,44 @@ impl Default for Pie {
     }
 }
 
-/// Who is next on the link.
+/// The packet scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Scheduler {
-    /// First come, first served.
+    /// First in, first out.
     #[default]
     Fifo,
-    /// WF2Q+ (Bennett and Zhang 1997) over classes, or over flows of equal weight where there are none.
+    /// WF2Q+ (Bennett and Zhang 1997) over classes; without classes, over flows of equal weight.
     Wf2q,
-    /// Deficit round robin (Shreedhar and Varghese 1995); a quantum is `weight` × this many bytes.
+    /// Deficit round robin (Shreedhar and Varghese 1995).
     Drr {
-        /// Bytes of a visit, times the weight.
+        /// Bytes per visit and unit of weight.
         quantum: u32,
     },
-    /// RFC 8290.
+    /// FQ-CoDel (RFC 8290).
     FqCodel(FqCodel),
     /// The dual queue of RFC 9332, with PI2.
     DualPi2 {
-        /// Wanted delay of the classic queue.
+        /// The target delay of the classic queue.
         target: Nanos,
-        /// Packets of the low-latency queue that waited longer are marked.
+        /// Packets that waited longer than this in the low-latency queue are marked.
         step: Nanos,
-        /// What the low-latency probability is times the classic one's root.
+        /// The coupling factor: the low-latency probability divided by the square root of the classic one.
         coupling: f64,
     },
 }
 
-/// FQ-CoDel.
+/// Parameters of FQ-CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqCodel {
-    /// Queues that flows are hashed into.
+    /// The number of queues that flows are hashed into.
     pub flows: u32,
-    /// Bytes of a visit.
+    /// Bytes per visit.
     pub quantum: u32,
-    /// Packets in all of them.
+    /// Limit on packets in all queues together.
     pub limit: u32,
-    /// Of each.
+    /// CoDel parameters of each queue.
     pub codel: Codel,
 }
 
@@ -193,18 +193,18 @@ impl Default for FqCodel {
     }
 }
 
-/// A flow with a weight.
+/// A class with a weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
-    /// What rules call it.
+    /// The name by which rules refer to it.
     pub name: String,
-    /// Its share, relative to the others'.
+    /// Its share relative to the weights of the other classes.
     pub weight: u32,
-    /// Of its own; else the queue's.
+    /// The limit of this class; `None`: the queue's.
     #[serde(default)]
     pub limit: Option<Limit>,
-    /// Of its own; else the queue's.
+    /// The active queue management of this class; `None`: the queue's.
     #[serde(default)]
     pub aqm: Option<Aqm>,
 }

@@ -1,22 +1,22 @@
-//! Rules: which packets go where.
+//! Rules: which packets enter which pipe.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use sojourn_wire::MacAddress;
 
-/// Which way through the bridge.
+/// The direction through the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// In by the left port (the first that was named), out by the right one.
+    /// From the left port (the first that was named) to the right one.
     Forward,
-    /// In by the right port, out by the left one.
+    /// From the right port to the left one.
     Backward,
 }
 
 impl Direction {
-    /// Returns the name that records and people use.
+    /// Returns the name that records and reports use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -30,24 +30,24 @@ impl Direction {
     }
 }
 
-/// One rule: all that is given must hold.
+/// One rule. A packet matches if every given condition holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Its number, as ipfw has it: rules are tried by rising numbers. Unique.
+    /// The rule's number, as in ipfw: rules are tried in ascending order. Unique.
     pub number: u32,
-    /// What it selects.
+    /// Which packets it selects.
     #[serde(default)]
     pub on: Match,
-    /// What becomes of it.
+    /// The action on a selected packet.
     pub action: Action,
 }
 
-/// What becomes of a selected packet.
+/// The action on a selected packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Action {
-    /// Through a pipe, there in a class where one is named.
+    /// Send into a pipe, and into a class of its queue if one is named.
     Pipe {
         /// Name of the pipe.
         pipe: String,
@@ -55,37 +55,38 @@ pub enum Action {
         #[serde(default)]
         class: Option<String>,
     },
-    /// Bridged unchanged.
+    /// Bridge unchanged.
     Pass,
-    /// Lost.
+    /// Drop.
     Drop,
-    /// Only counted; the next rules are tried.
+    /// Only count; the next rules are tried.
     Count,
 }
 
-/// What a rule looks at. A field of `None` (or an empty list) matches everything; a field that a packet does not have (ports of ARP) does not match.
+/// The conditions of a rule. A field of `None` (or an empty list) matches every packet; a condition on a field that a
+/// packet lacks (ports of ARP) does not match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
-    /// Which way.
+    /// Direction.
     pub direction: Option<Direction>,
-    /// EtherType behind all tags.
+    /// EtherType after all VLAN tags.
     pub ethertype: Option<u16>,
-    /// Source address.
+    /// Source MAC address.
     pub source_mac: Option<MacAddress>,
-    /// Destination address.
+    /// Destination MAC address.
     pub destination_mac: Option<MacAddress>,
-    /// Outer VLAN; `Some(0)`: untagged or priority-tagged.
+    /// Outer VLAN ID; `Some(0)`: untagged or priority-tagged.
     pub vlan: Option<u16>,
-    /// Source prefix.
+    /// Source IP prefix.
     pub source: Option<Prefix>,
-    /// Destination prefix.
+    /// Destination IP prefix.
     pub destination: Option<Prefix>,
     /// IP protocol: 6 TCP, 17 UDP, 1 ICMP, 58 ICMPv6.
     pub protocol: Option<u8>,
-    /// Source ports, each a range from and to.
+    /// Source ports, as inclusive ranges.
     pub source_ports: Vec<(u16, u16)>,
-    /// Destination ports.
+    /// Destination ports, as inclusive ranges.
     pub destination_ports: Vec<(u16, u16)>,
     /// Differentiated services code point.
     pub dscp: Option<u8>,
@@ -93,44 +94,44 @@ pub struct Match {
     pub tcp_set: u8,
     /// TCP flags that must be clear.
     pub tcp_clear: u8,
-    /// Bytes of the frame without FCS, from and to.
+    /// Frame length in bytes without FCS, as an inclusive range.
     pub length: Option<(u32, u32)>,
-    /// How likely it matches at all (several pipes so make several paths).
+    /// The probability that a packet matches at all (several rules can split traffic over several pipes).
     pub probability: Option<f64>,
 }
 
-/// An address and how many of its first bits count.
+/// An address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prefix {
     /// The address.
     pub address: IpAddr,
-    /// From 0 to 32 or 128.
+    /// The prefix length: 0 to 32 (IPv4) or 128 (IPv6).
     pub bits: u8,
 }
 
-/// Which bits make a flow, as dummynet's `mask`.
+/// The bits that identify a flow, as dummynet's `mask`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mask {
-    /// First bits of the IPv4 source, 0 to 32.
+    /// Prefix length of the IPv4 source, 0 to 32.
     pub source4: u8,
-    /// First bits of the IPv4 destination.
+    /// Prefix length of the IPv4 destination, 0 to 32.
     pub destination4: u8,
-    /// First bits of the IPv6 source, 0 to 128.
+    /// Prefix length of the IPv6 source, 0 to 128.
     pub source6: u8,
-    /// First bits of the IPv6 destination.
+    /// Prefix length of the IPv6 destination, 0 to 128.
     pub destination6: u8,
-    /// Bits of the source port that count.
+    /// Mask of the source port.
     pub source_port: u16,
-    /// Bits of the destination port that count.
+    /// Mask of the destination port.
     pub destination_port: u16,
-    /// The protocol.
+    /// Whether the IP protocol counts.
     pub protocol: bool,
-    /// Both MAC addresses.
+    /// Whether both MAC addresses count.
     pub macs: bool,
-    /// The VLAN.
+    /// Whether the VLAN ID counts.
     pub vlan: bool,
-    /// How many flows there may be at once; a packet of one more goes into a pipe that the rest share. 0: 4096.
+    /// The maximum number of flows at once; packets of further flows enter one shared pipe. 0: 4096.
     pub most: u32,
 }

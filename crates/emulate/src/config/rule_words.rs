@@ -1,4 +1,4 @@
-//! A rule in the words of ipfw's lines, for people.
+//! Formats a rule in ipfw's words, for display.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What a rule asks of a packet, a few words each.
+/// Returns the conditions of a rule, a few words each.
 fn asked(on: &Match) -> Vec<String> {
     let prefix = |Prefix { address, bits }: Prefix| format!("{address}/{bits}");
     let said = [

@@ -1,4 +1,4 @@
-//! What a rule looks at, as people write it: prefixes, ports, flags.
+//! Parses the conditions of a rule: prefixes, ports, flags.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,17 +6,17 @@ use sojourn_wire::MacAddress;
 
 use super::{Direction, Match, Prefix, units};
 
-/// What a rule can ask of a packet.
+/// A condition of a rule.
 pub(super) struct Field {
     /// Its key in TOML.
     pub key: &'static str,
-    /// The words of ipfw that mean the same.
+    /// ipfw's words with the same meaning.
     pub ipfw: &'static [&'static str],
-    /// Reads its value.
+    /// Parses its value.
     pub read: fn(&str, &mut Match) -> Result<(), String>,
 }
 
-/// All that a rule can ask. What ipfw's words mean otherwise than a key is in [`dummynet`](super::dummynet).
+/// All conditions. ipfw's words with another meaning than a key are in [`dummynet`](super::dummynet).
 #[rustfmt::skip]
 pub(super) const FIELDS: &[Field] = &[
     field("direction", &[], |text, on| direction(text).map(|it| on.direction = it)),
@@ -46,7 +46,7 @@ const fn field(
     Field { key, ipfw, read }
 }
 
-/// TCP flags, as ipfw and RFC 9293 call them, from the lowest bit on.
+/// TCP flags as named by ipfw and RFC 9293, from the lowest bit.
 pub(super) const TCP_FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
 fn direction(text: &str) -> Result<Option<Direction>, String> {
@@ -58,12 +58,12 @@ fn direction(text: &str) -> Result<Option<Direction>, String> {
     }
 }
 
-/// Reads a MAC address; `None`: any.
+/// Parses a MAC address; `None`: any.
 pub(super) fn mac(text: &str) -> Result<Option<MacAddress>, String> {
     if text == "any" { Ok(None) } else { text.parse::<MacAddress>().map(Some).map_err(|why| why.to_string()) }
 }
 
-/// Reads an address or a prefix: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.0:255.0.0.0`, `fd00::/8`; `None`: any.
+/// Parses an address or a prefix: `10.0.0.0/8`, `10.0.0.1`, `10.0.0.0:255.0.0.0`, `fd00::/8`; `None`: any.
 pub(super) fn prefix(text: &str) -> Result<Option<Prefix>, String> {
     if text == "any" {
         return Ok(None);
@@ -83,7 +83,7 @@ pub(super) fn prefix(text: &str) -> Result<Option<Prefix>, String> {
     if bits > most { Err(refusal()) } else { Ok(Some(Prefix { address, bits })) }
 }
 
-/// Reads ports: `80`, `80-90`, `80,443,1000-2000`.
+/// Parses ports: `80`, `80-90`, `80,443,1000-2000`.
 pub(super) fn ports(text: &str) -> Result<Vec<(u16, u16)>, String> {
     let refusal = || format!("{text:?} are not ports; write numbers such as 80, 80-90 or 80,443");
     text.split(',')
@@ -94,7 +94,7 @@ pub(super) fn ports(text: &str) -> Result<Vec<(u16, u16)>, String> {
         .collect()
 }
 
-/// Puts a protocol into a selection: `tcp`, `udp`, a number, `ip4`, `ip6`; `ip` and `all` are every packet.
+/// Parses a protocol into a match: `tcp`, `udp`, a number, `ip4`, `ip6`; `ip` and `all` match every packet.
 pub(super) fn protocol(text: &str, on: &mut Match) -> Result<(), String> {
     match text.to_ascii_lowercase().as_str() {
         "ip" | "all" => {}
@@ -110,7 +110,7 @@ pub(super) fn protocol(text: &str, on: &mut Match) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads an EtherType: a name or a number.
+/// Parses an EtherType: a name or a number.
 fn ethertype(text: &str) -> Result<u16, String> {
     let hexadecimal = text.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     hexadecimal
@@ -118,13 +118,13 @@ fn ethertype(text: &str) -> Result<u16, String> {
         .ok_or_else(|| format!("{text:?} is not an EtherType; write ipv4, ipv6, arp or a number such as 0x88f7"))
 }
 
-/// Reads a code point: a name or a number.
+/// Parses a DSCP: a name or a number.
 pub(super) fn dscp(text: &str) -> Result<u8, String> {
     numbered(&text.to_ascii_lowercase(), code_point)
         .ok_or_else(|| format!("{text:?} is not a DSCP; write ef, af41, cs1 or a number from 0 to 63"))
 }
 
-/// Reads TCP flags, set and clear: `syn,!ack`.
+/// Parses TCP flags, set and clear: `syn,!ack`.
 pub(super) fn tcp_flags(text: &str) -> Result<(u8, u8), String> {
     let (mut set, mut clear) = (0, 0);
     for part in text.split(',').map(str::trim) {
@@ -138,14 +138,14 @@ pub(super) fn tcp_flags(text: &str) -> Result<(u8, u8), String> {
     Ok((set, clear))
 }
 
-/// Reads a range of lengths of frames without FCS: `64-1514`, `60`.
+/// Parses a range of frame lengths without FCS: `64-1514`, `60`.
 pub(super) fn length(text: &str) -> Result<(u32, u32), String> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let number = |part: &str| units::whole(part.trim()).map_err(|why| format!("length: {why}"));
     Ok((number(from)?, number(to)?))
 }
 
-/// Turns ipfw's IP lengths into lengths of untagged frames: 14 more, and never below 60. Lengths that padding makes equal cannot be distinguished.
+/// Converts ipfw's IP lengths to lengths of untagged frames: 14 more, and at least 60. Refuses lengths that padding makes indistinguishable.
 pub(super) fn ip_length(text: &str) -> Result<(u32, u32), String> {
     let (from, to) = length(text)?;
     let frame = |bytes: u32| bytes.saturating_add(14).max(60);
@@ -158,7 +158,7 @@ pub(super) fn ip_length(text: &str) -> Result<(u32, u32), String> {
     ))
 }
 
-/// Reads a VLAN: a number, or `none`.
+/// Parses a VLAN ID: a number, or `none`.
 fn vlan(text: &str) -> Result<u16, String> {
     if text == "none" {
         Ok(0)
@@ -167,7 +167,7 @@ fn vlan(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Reads a name or a number.
+/// Parses a name or a number.
 fn numbered<N: std::str::FromStr>(text: &str, named: fn(&str) -> Option<N>) -> Option<N> {
     named(text).or_else(|| text.parse().ok())
 }
@@ -196,7 +196,7 @@ fn ethertype_number(name: &str) -> Option<u16> {
     })
 }
 
-/// Returns a code point by its name (RFC 2474, 2597, 3246, 5865, 8622).
+/// Returns a DSCP by its name (RFC 2474, 2597, 3246, 5865, 8622).
 fn code_point(name: &str) -> Option<u8> {
     Some(match name.as_bytes() {
         b"be" => 0,

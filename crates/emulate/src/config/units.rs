@@ -1,9 +1,9 @@
-//! Quantities as people write them: times, rates, sizes, shares.
+//! Parses and formats quantities: times, rates, sizes, probabilities.
 //!
-//! Times, rates and sizes are worked out in integers: `1.1Gbit/s` is 1,100,000,000 bit/s. What is finer than a nanosecond, a
-//! bit per second or a byte is rounded to the nearest. A number without a unit, or with one that two tools mean differently
-//! (`kbps`: bytes to tc, bits to ipfw), is refused unless the caller says whose words these are. What is written by the
-//! functions at the end is read back to the very same value.
+//! Times, rates and sizes are computed in integers: `1.1Gbit/s` is 1,100,000,000 bit/s. Fractions of a nanosecond, a
+//! bit per second or a byte are rounded to the nearest. A number without a unit, or with a unit that tc and ipfw define
+//! differently (`kbps`: bytes for tc, bits for ipfw), is refused unless the caller names the tool. Formatted values are
+//! parsed back to exactly the same value.
 
 use sojourn_time::Nanos;
 pub use sojourn_time::text::time;
@@ -11,10 +11,10 @@ use sojourn_time::text::{split, time_in as time_of, too_large};
 
 use super::words::Dialect;
 
-/// Why a quantity was not understood: a sentence's second half, with what to write instead.
+/// Why a quantity was not understood: a clause of the message, with what to write instead.
 pub type Refusal = String;
 
-/// Reads a time as a tool means it: a bare number is milliseconds to dummynet, nanoseconds to tc of today.
+/// Parses a time in a tool's dialect: a bare number is milliseconds for dummynet, nanoseconds for current tc.
 pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
     let bare = match dialect {
         Dialect::Ours => None,
@@ -24,15 +24,15 @@ pub(super) fn time_in(text: &str, dialect: Dialect) -> Result<Nanos, Refusal> {
     time_of(text, bare)
 }
 
-/// Reads a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as both tools have it.
+/// Parses a rate in bits per second: `10Mbit/s`, `512kbit`, `1.5GByte/s`, `10M`. A bare number is bits per second, as in both tools.
 ///
 /// # Errors
-/// Says what is wrong with it, and refuses `kbps`: tc and ipfw mean different things by it.
+/// Says what is wrong; refuses `kbps`, whose meaning differs between tc and ipfw.
 pub fn rate(text: &str) -> Result<u64, Refusal> {
     rate_in(text, Dialect::Ours)
 }
 
-/// Reads a rate as a tool means it.
+/// Parses a rate in a tool's dialect.
 pub(super) fn rate_in(text: &str, dialect: Dialect) -> Result<u64, Refusal> {
     let (number, unit) = split(text).ok_or_else(|| format!("{text:?} is not a rate; write it as 10Mbit/s"))?;
     let (prefix, rest) = prefix_of(unit);
@@ -50,10 +50,10 @@ pub(super) fn rate_in(text: &str, dialect: Dialect) -> Result<u64, Refusal> {
     number.times(prefix * bits).and_then(|bps| u64::try_from(bps).ok()).ok_or_else(|| too_large(text))
 }
 
-/// Reads a size in bytes: `1500`, `1500B`, `30KB`, `256 MiB`. K, M and G are powers of 1024, as tc and ipfw have them.
+/// Parses a size in bytes: `1500`, `1500B`, `30KB`, `256 MiB`. K, M and G are powers of 1024, as in tc and ipfw.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Says what is wrong.
 pub fn size(text: &str) -> Result<u64, Refusal> {
     let (number, unit) =
         split(text).ok_or_else(|| format!("{text:?} is not a size; write it as 1500B, 30KB or 256MB"))?;
@@ -63,15 +63,15 @@ pub fn size(text: &str) -> Result<u64, Refusal> {
     number.times(factor).and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(|| too_large(text))
 }
 
-/// Reads a probability with its percent sign: `1%`, `0.1%`. Only 0 may go without.
+/// Parses a probability with a percent sign: `1%`, `0.1%`. Only 0 needs no sign.
 ///
 /// # Errors
-/// Says what is wrong with it: `0.01` is refused, for tc means 0.01 % by it and dummynet 1 %.
+/// Says what is wrong; `0.01` is refused, because it means 0.01 % to tc and 1 % to dummynet.
 pub fn percentage(text: &str) -> Result<f64, Refusal> {
     percentage_in(text, Dialect::Ours)
 }
 
-/// Reads a percentage as tc means it: there the sign may be left out.
+/// Parses a percentage in a dialect: tc needs no sign.
 pub(super) fn percentage_in(text: &str, dialect: Dialect) -> Result<f64, Refusal> {
     let number = text.strip_suffix('%').unwrap_or(text);
     let value = real(number).filter(|value| *value >= 0.0);
@@ -91,10 +91,10 @@ pub(super) fn percentage_in(text: &str, dialect: Dialect) -> Result<f64, Refusal
     within_one(hundredth(number).unwrap_or(value / 100.0), text)
 }
 
-/// Reads a probability as dummynet's plr has it: a fraction from 0 to 1, or a percentage with its sign.
+/// Parses a probability as dummynet's plr: a fraction from 0 to 1, or a percentage with its sign.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Says what is wrong.
 pub fn fraction(text: &str) -> Result<f64, Refusal> {
     if text.ends_with('%') {
         return percentage(text);
@@ -103,33 +103,33 @@ pub fn fraction(text: &str) -> Result<f64, Refusal> {
     within_one(value, text)
 }
 
-/// Reads a finite number.
+/// Parses a finite number.
 pub(super) fn real(text: &str) -> Option<f64> {
     let first = text.bytes().next()?;
-    // `f64` also reads "inf" and "nan", which are no numbers to a person.
+    // `f64` also parses "inf" and "nan".
     (first.is_ascii_digit() || matches!(first, b'.' | b'-'))
         .then(|| text.parse().ok())
         .flatten()
         .filter(|v: &f64| v.is_finite())
 }
 
-/// Reads a whole number.
+/// Parses an integer.
 pub(super) fn whole<N: std::str::FromStr>(text: &str) -> Result<N, Refusal> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number in range"))
 }
 
-/// Writes a time in its largest unit: `20ms`, `1.5us`.
+/// Formats a time in its largest unit: `20ms`, `1.5us`.
 pub fn time_text(time: Nanos) -> String {
     let sign = if time.0 < 0 { "-" } else { "" };
     format!("{sign}{}", in_largest(time.0.unsigned_abs(), ["ns", "us", "ms", "s"]))
 }
 
-/// Writes a rate in its largest unit: `10Mbit/s`.
+/// Formats a rate in its largest unit: `10Mbit/s`.
 pub fn rate_text(bps: u64) -> String {
     in_largest(bps, ["bit/s", "Kbit/s", "Mbit/s", "Gbit/s"])
 }
 
-/// Writes a size: in bytes, or in a larger unit that divides it.
+/// Formats a size in bytes, or in the largest unit that divides it.
 pub fn size_text(bytes: u64) -> String {
     for (shift, name) in [(30, "GB"), (20, "MB"), (10, "KB")] {
         if bytes != 0 && bytes.is_multiple_of(1 << shift) {
@@ -139,12 +139,12 @@ pub fn size_text(bytes: u64) -> String {
     format!("{bytes}B")
 }
 
-/// Writes a probability as a percentage.
+/// Formats a probability as a percentage.
 pub fn percentage_text(probability: f64) -> String {
     format!("{}%", shifted(&probability.to_string(), 2))
 }
 
-/// Splits a unit of rate into its prefix's factor and the rest.
+/// Splits a unit of rate into the factor of its prefix and the rest.
 fn prefix_of(unit: &str) -> (u128, &str) {
     let power = match unit.as_bytes().first().map(u8::to_ascii_lowercase) {
         Some(b'k') => 1,
@@ -159,10 +159,10 @@ fn prefix_of(unit: &str) -> (u128, &str) {
     }
 }
 
-/// Returns how many bits a unit of rate has behind its prefix.
+/// Returns the bits per unit of rate, without its prefix.
 fn bits_of(rest: &str, dialect: Dialect) -> Option<u128> {
     match rest {
-        // Upper-case B with a slash is a byte to everybody.
+        // `B/s` with a capital B is bytes in every dialect.
         "B/s" => return Some(8),
         "" => return Some(1),
         _ => {}
@@ -190,7 +190,7 @@ fn size_factor(unit: &str) -> Option<u128> {
     }
 }
 
-/// Reads a hundredth of a number exactly, where it has no exponent of its own.
+/// Parses a hundredth of a number exactly, if the number has no exponent.
 fn hundredth(number: &str) -> Option<f64> {
     (!number.contains(['e', 'E'])).then(|| format!("{number}e-2").parse().ok()).flatten()
 }
@@ -199,7 +199,7 @@ fn within_one(value: f64, text: &str) -> Result<f64, Refusal> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not from 0% to 100%")) }
 }
 
-/// Writes a value in full, in the largest of units that are a factor of 1000 apart.
+/// Formats a value in full, in the largest of units that differ by factors of 1000.
 fn in_largest(value: u64, names: [&str; 4]) -> String {
     let step = (value.max(1).ilog10() / 3).min(3);
     let (unit, digits) = (1000_u64.pow(step), 3 * step as usize);

@@ -1,7 +1,7 @@
 //! The quantile functions of the random part of a delay, in nanoseconds.
 //!
-//! Everything but plain arithmetic comes from the crate `libm`, not from the system's library: the same seed gives the same
-//! delays on every machine.
+//! Functions beyond plain arithmetic come from the crate `libm`, not from the system's library: the same seed gives the
+//! same delays on every machine.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::shared::Pool;
 
 use super::{gamma, normal};
 
-/// What an iproute2 table calls 1.
+/// One standard deviation in an iproute2 table.
 const TABLE_SCALE: f64 = 8192.0;
 
-/// Where in a distribution: as a probability, or as the standard normal deviate of that probability, which tells both tails exactly.
+/// A level of a distribution: a probability, or the standard normal deviate of that probability, which is precise in both tails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Level {
     Uniform(f64),
@@ -26,14 +26,14 @@ pub(super) enum Level {
 #[derive(Debug)]
 pub(super) struct Shape {
     distribution: Distribution,
-    /// Gamma's.
+    /// The quantile table of a gamma distribution.
     table: Option<Arc<gamma::Table>>,
 }
 
 static SHAPES: Pool<Shape> = Pool::new();
 
 impl Shape {
-    /// Returns it, the same one for all that draw from it: tables may be large, and flows many.
+    /// Returns a distribution, shared by all that draw from it: tables may be large, and there may be many flows.
     pub(super) fn of(distribution: &Distribution) -> Arc<Self> {
         SHAPES.share(
             |shape| shape.distribution == *distribution,
@@ -47,7 +47,7 @@ impl Shape {
         )
     }
 
-    /// Returns the value that as many are below as the level says.
+    /// Returns the quantile at a level.
     pub(super) fn quantile(&self, level: Level) -> f64 {
         match &self.distribution {
             Distribution::Uniform { spread } => nanos(*spread) * (2.0 * level.below() - 1.0),
@@ -72,7 +72,7 @@ fn nanos(time: Nanos) -> f64 {
 }
 
 impl Level {
-    /// The probability below.
+    /// Returns the probability below.
     fn below(self) -> f64 {
         match self {
             Self::Uniform(u) => u,
@@ -80,7 +80,7 @@ impl Level {
         }
     }
 
-    /// −ln of the probability above: what an exponential distribution of mean 1 has there.
+    /// Returns −ln of the probability above: the quantile of an exponential distribution of mean 1.
     fn hazard(self) -> f64 {
         match self {
             Self::Uniform(u) if u < 0.5 => -libm::log1p(-u),
@@ -98,7 +98,7 @@ impl Level {
     }
 }
 
-/// Straight lines between points; below the first its value, above the last its value.
+/// Interpolates linearly between points; below the first and above the last point, returns that point's value.
 fn between(points: &[(f64, Nanos)], share: f64) -> f64 {
     let after = points.partition_point(|point| point.0 < share);
     match (after.checked_sub(1).and_then(|before| points.get(before)), points.get(after)) {
@@ -114,7 +114,7 @@ mod tests {
 
     const SCALE: Nanos = Nanos::millis(1);
 
-    /// Each level twice: as a probability and as its deviate.
+    /// Checks each level twice: as a probability and as its deviate.
     fn assert_quantiles(distribution: &Distribution, expected: impl Fn(f64) -> f64) {
         let shape = Shape::of(distribution);
         for u in [1e-12, 1e-6, 0.01, 0.2, 0.4999, 0.75, 0.99, 1.0 - 1e-6] {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn upper_tails_go_on_where_probabilities_end() {
-        // 1 − Φ(9) = 1.13e-19 is less than what a number can differ from 1.
+        // 1 − Φ(9) = 1.13e-19 is smaller than the spacing of floating-point numbers near 1.
         let value = Shape::of(&Distribution::Exponential { mean: SCALE }).quantile(Level::Normal(9.0));
         assert!((value / 1e6 - 43.628_149_8).abs() < 1e-6, "{value}");
     }

@@ -1,12 +1,12 @@
-//! The delay line: who leaves when.
+//! The delay line: which packet leaves when.
 //!
-//! Where order is kept, a packet brings a departure time and takes a place at the end of a queue; at each of the times
-//! that were brought, the packet that waited longest leaves. So the times are exactly those that were drawn, the mean
-//! delay is as asked, and nobody overtakes. Packets that may overtake leave at their own times.
+//! If order is kept, an arriving packet adds a departure time and joins a FIFO; at each of the added times the oldest
+//! packet leaves. The set of departure times is therefore exactly the drawn one, the mean delay is as configured, and
+//! no packet overtakes another. Reordered packets leave at their own times.
 //!
-//! Packets of a lane keep their order among themselves: those of ports with a delay of their own have one each.
+//! Order is kept within each sub-queue (lane) of the line; each range of ports with its own delay has one.
 //!
-//! Times that rise, as with a constant delay, cost nothing but a place at the end of a queue; a heap takes the others.
+//! Ascending times, as with a constant delay, are appended to a list; only the others need a heap.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,21 +16,21 @@ use sojourn_time::{Nanos, Time};
 /// Packets that wait for their departure, by their slots.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Of each the order is kept, and none waits for another.
+    /// Sub-queues: each keeps its order, independently of the others.
     lanes: Vec<Lane>,
-    /// Packets with times of their own.
+    /// Packets that leave at their own times.
     own: Rising<u32>,
     latest: Time,
 }
 
-/// Packets of which nobody overtakes another.
+/// A sub-queue: a FIFO of packets.
 #[derive(Debug)]
 struct Lane {
-    /// In the order in which they came.
+    /// Packets in order of arrival.
     kept: VecDeque<u32>,
-    /// Departure times, one for each of them.
+    /// As many departure times.
     times: Rising<()>,
-    /// The last time that was taken.
+    /// The last departure time.
     clock: Time,
 }
 
@@ -45,7 +45,7 @@ impl Line {
         Self { lanes: vec![Lane::new()], own: Rising::new(), latest: Time(i64::MIN) }
     }
 
-    /// Takes a packet that is to stay until `until` in this lane; `None`: it leaves then, whoever came before it.
+    /// Adds a packet with departure time `until` to a sub-queue; `None`: it leaves then, regardless of order.
     pub fn push(&mut self, slot: u32, until: Time, lane: Option<usize>) {
         self.latest = self.latest.max(until);
         let Some(lane) = lane else {
@@ -57,16 +57,16 @@ impl Line {
         }
         let lane = &mut self.lanes[lane];
         lane.kept.push_back(slot);
-        // What has left cannot leave later: where a time was already over, the lane goes on from there.
+        // The sub-queue's past cannot change: an earlier time becomes that of the last departure.
         lane.times.push(until.max(lane.clock), ());
     }
 
-    /// Returns when the next packet leaves.
+    /// Returns the time of the next departure.
     pub fn next(&self) -> Time {
         self.lanes.iter().fold(self.own.first(), |next, lane| next.min(lane.times.first()))
     }
 
-    /// Lets the next packet leave.
+    /// Removes and returns the next packet to leave.
     pub fn pop(&mut self) -> Option<(u32, Time)> {
         let lane = self.lanes.iter_mut().min_by_key(|lane| lane.times.first())?;
         if self.own.first() < lane.times.first() {
@@ -78,30 +78,30 @@ impl Line {
         Some((lane.kept.pop_front()?, at))
     }
 
-    /// Returns the earliest time at which a packet may come in, as packets of each lane stay `least` at least: none leaves before one
-    /// of its lane that has left. Into a lane beyond these nothing comes any more.
+    /// Returns the earliest time at which a packet may enter if it stays at least `least` in its sub-queue: it must not
+    /// leave before an earlier packet of that sub-queue has left. Sub-queues beyond `least` get no more packets.
     pub fn earliest(&self, least: &[Nanos]) -> Time {
         let of_lane = |(lane, least): (&Lane, &Nanos)| lane.clock - *least;
         self.lanes.iter().zip(least).map(of_lane).max().unwrap_or(Time(i64::MIN))
     }
 
-    /// Returns when the last of all packets that ever came leaves.
+    /// Returns the latest departure time of all packets so far.
     pub fn latest(&self) -> Time {
         self.latest
     }
 
-    /// Counts what waits.
+    /// Returns the number of waiting packets.
     pub fn len(&self) -> u64 {
         (self.lanes.iter().map(|lane| lane.kept.len()).sum::<usize>() + self.own.len()) as u64
     }
 }
 
-/// Things at times, the earliest first; of equal times the one that came first.
+/// A priority queue by time; equal times are served in order of insertion.
 #[derive(Debug)]
 struct Rising<T> {
-    /// Times that rise.
+    /// Entries inserted in ascending order of time.
     sorted: VecDeque<(Time, u64, T)>,
-    /// Times below one that was already there.
+    /// Entries inserted with a time below that of an earlier entry.
     others: BinaryHeap<Reverse<(Time, u64, T)>>,
     count: u64,
 }

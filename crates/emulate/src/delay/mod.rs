@@ -1,4 +1,4 @@
-//! The delay line: how long, and in which order.
+//! The delay line: distributions of the delay, and the order of departures.
 
 mod distribution;
 mod gamma;

@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
-/// Returns Φ(z), to the last digits also far below 0; above, ask for Φ(−z).
+/// Returns Φ(z), with full relative precision in the lower tail; for the upper tail use Φ(−z).
 pub(super) fn below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * FRAC_1_SQRT_2)
 }

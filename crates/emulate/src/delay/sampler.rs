@@ -1,10 +1,10 @@
-//! How long each packet is to stay: drawn.
+//! Draws the delay of each packet.
 //!
-//! Every draw is a level u of the distribution, taken through its quantile function. Without a half-life levels are
-//! independent. With one they are correlated in *time* by a Gaussian copula: z' = ρ z + √(1 − ρ²) ε with ρ = 2^(−Δt / half-life)
-//! is standard normal again whatever Δt was, so u = Φ(z) is uniform and the distribution of the delay is exactly what was asked,
-//! correlated or not. (netem averages uniform numbers instead, whose mean is no longer uniform.) Between two packets of the same
-//! time, or where time went back, ρ is 1: they get the same delay.
+//! Every draw is a level u in (0, 1), mapped through the distribution's quantile function. Without a half-life levels
+//! are independent. With one they are correlated in *time* by a Gaussian copula: z' = ρ z + √(1 − ρ²) ε with ρ = 2^(−Δt
+//! / half-life) is again standard normal for any Δt, so u = Φ(z) is uniform, and the distribution of the delay is
+//! exactly the configured one, correlated or not. (netem averages uniform numbers instead, and such an average is not
+//! uniform.) For two packets at the same time, or if time went back, ρ is 1: they get the same delay.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::random::{Chance, Origin, Random, uniform};
 use super::distribution::{Level, Shape};
 use super::normal;
 
-/// The longest delay there is, 36 years: added to any time of this century it is still a time.
+/// The maximum delay, 36 years: the sum of it and any time of this century does not overflow.
 const LONGEST: i64 = 1 << 60;
 
 /// Draws delays.
@@ -31,19 +31,19 @@ pub struct Sampler {
     choice: Choice,
 }
 
-/// A delay.
+/// A drawn delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// How long the packet is to stay; not below zero.
+    /// The time in the delay line; not negative.
     pub delay: Nanos,
-    /// It was chosen to overtake: it leaves at its own time even where order is kept.
+    /// Whether the packet is reordered: it leaves at its own time even if order is kept.
     pub is_reordered: bool,
-    /// The draw was below zero and is now zero.
+    /// Whether the drawn value was negative and was set to zero.
     pub is_clipped: bool,
 }
 
 impl Sampler {
-    /// Makes one.
+    /// Creates a sampler.
     pub fn new(delay: &Delay, origin: Origin<'_>) -> Self {
         Self {
             constant: delay.constant,
@@ -56,13 +56,13 @@ impl Sampler {
         }
     }
 
-    /// Takes other parameters; the correlated state goes on.
+    /// Changes the parameters; the correlated state continues.
     pub fn set(&mut self, delay: &Delay) {
         (self.constant, self.half_life, self.reorder) = (delay.constant, delay.half_life, delay.reorder);
         self.shape = delay.jitter.as_ref().map(Shape::of);
     }
 
-    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that holds now (a trace's).
+    /// Draws the delay of a packet that enters the line at `at`. `constant`: the constant part that now replaces the configured one.
     pub fn draw(&mut self, at: Time, constant: Option<Nanos>) -> Drawn {
         let jitter = self.jitter(at);
         let sum = constant.unwrap_or(self.constant).0.saturating_add(jitter);
@@ -75,7 +75,7 @@ impl Sampler {
         }
     }
 
-    /// The random part, to the nearest nanosecond. Takes one value from the stream, with a half-life or without.
+    /// Draws the random part, to the nearest nanosecond. Takes one value from the stream, with a half-life or without.
     fn jitter(&mut self, at: Time) -> i64 {
         let Some(shape) = &self.shape else { return 0 };
         let draw = uniform(&mut self.levels);
@@ -91,29 +91,29 @@ impl Sampler {
     }
 }
 
-/// The next value of a stationary Gauss–Markov process of variance 1; the first is the innovation itself.
+/// Returns the next value of a stationary Gauss–Markov process of variance 1; the first is the innovation itself.
 fn correlate(last: Option<(Time, f64)>, at: Time, half_life: Nanos, innovation: f64) -> f64 {
     let Some((before, deviate)) = last else { return innovation };
     let halvings = (at - before).0.max(0) as f64 / half_life.0 as f64;
     let kept = libm::exp2(-halvings);
-    // √(1 − ρ²), also where ρ is nearly 1.
+    // √(1 − ρ²), accurate even if ρ is close to 1.
     let fresh = (-libm::expm1(-2.0 * std::f64::consts::LN_2 * halvings)).sqrt();
     kept * deviate + fresh * innovation
 }
 
-/// Who overtakes, counted as netem counts: after a chosen packet `gap` − 1 are not asked, then each is with the
-/// probability until one is chosen. So one in gap − 1 + 1 / probability overtakes.
+/// Selects packets for reordering, as netem counts: after a selected packet `gap` − 1 packets are not candidates, then
+/// each is selected with the probability until one is. One in gap − 1 + 1 / probability is selected on average.
 #[derive(Debug)]
 struct Choice {
     random: Random,
-    /// Packets since the last that was chosen.
+    /// Packets since the last selected one.
     since: u64,
 }
 
 impl Choice {
-    /// How much of its delay a packet is spared, if it is chosen.
+    /// Returns the reduction of a packet's delay if it is selected.
     fn spared(&mut self, reorder: Reorder) -> Option<i64> {
-        // One value for every packet, so that another gap does not change who would be chosen at what draw.
+        // One value for every packet, so that another gap does not shift the draws of later packets.
         let is_chosen = Chance::of(reorder.probability).happens(&mut self.random);
         if is_chosen && self.since + 1 >= reorder.gap {
             self.since = 0;

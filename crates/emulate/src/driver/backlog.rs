@@ -1,24 +1,24 @@
-//! What waits in front of a port because more comes than can be emulated.
+//! The backlog in front of a port, when frames arrive faster than they can be emulated.
 //!
-//! A burst, or a pause of the machine, leaves a backlog that is soon gone: it is read and emulated, late as it is. A backlog that
-//! stays is overload: something has to be lost, and what is left should not wait for as long as the kernel's room lasts (half a
-//! second, over AF_PACKET). The two are told from each other as CoDel does (RFC 8289): by the shortest wait within a window.
+//! A burst, or a pause of the machine, leaves a backlog that is soon gone: it is read and emulated late. A standing
+//! backlog is overload: some frames must be dropped, and the rest should not wait as long as the kernel's buffer lasts
+//! (half a second over AF_PACKET). As in CoDel (RFC 8289), the minimum wait within a window distinguishes the two.
 
 use sojourn_time::{Nanos, Time};
 
-/// A frame that has waited for longer is dropped, where the backlog stays.
+/// Frames that waited longer than this are dropped while the backlog stands.
 pub const MOST_WAIT: Nanos = Nanos::millis(5);
-/// A backlog stays if every frame of so long a time has waited for longer than [`MOST_WAIT`].
+/// A backlog is standing if every frame of such a window waited longer than [`MOST_WAIT`].
 const WINDOW: Nanos = Nanos::millis(100);
 
 /// The backlog in front of one port.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
-    /// The shortest wait since the window began.
+    /// The minimum wait since the window began.
     least: Nanos,
     since: Time,
     stays: bool,
-    /// Whether it has begun to stay, and has not been told of: once is enough, `local_drops` goes on.
+    /// Whether a warning is due. It is given once; `local_drops` continues to count.
     is_news: bool,
     is_told: bool,
     dropped: u64,
@@ -29,14 +29,14 @@ impl Backlog {
         Self { least: Nanos::ZERO, since: now, stays: false, is_news: false, is_told: false, dropped: 0 }
     }
 
-    /// Returns whether a frame is to be dropped that arrived at `arrived` and was read at `now`; counts it then.
+    /// Returns whether to drop a frame that arrived at `arrived` and was read at `now`; count it if so.
     pub fn drops(&mut self, arrived: Time, now: Time) -> bool {
         let wait = now - arrived;
         self.least = self.least.min(wait);
         if now - self.since >= WINDOW {
             let stays = self.least > MOST_WAIT;
             self.is_news |= stays && !self.is_told;
-            // Dropping keeps the wait at its limit: only a ring that was empty ends it.
+            // Dropping keeps the wait at its limit, so only an empty ring ends the standing backlog.
             self.stays |= stays;
             (self.least, self.since) = (wait, now);
         }
@@ -45,18 +45,18 @@ impl Backlog {
         drops
     }
 
-    /// Notes that nothing waits.
+    /// Records that the ring is empty.
     pub fn is_empty(&mut self) {
         self.least = Nanos::ZERO;
         self.stays = false;
     }
 
-    /// Returns how many frames were dropped.
+    /// Returns the number of frames dropped.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Takes whether a backlog has begun to stay for the first time.
+    /// Returns, once, whether a backlog has become standing for the first time.
     pub fn news(&mut self) -> bool {
         self.is_told |= self.is_news;
         std::mem::take(&mut self.is_news)
@@ -69,7 +69,7 @@ mod tests {
 
     const MILLI: i64 = 1_000_000;
 
-    /// Reads a frame every 100 µs for so many milliseconds, each of which has waited for so long; returns how many were dropped.
+    /// Reads a frame every 100 µs for `millis` ms, each after `wait`; return how many were dropped.
     fn read(backlog: &mut Backlog, from: i64, millis: i64, wait: Nanos) -> u64 {
         let before = backlog.dropped();
         for step in 0..millis * 10 {
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(read(&mut backlog, 0, 95, Nanos::millis(90)), 0, "a pause of the machine");
         assert_eq!(read(&mut backlog, 95, 200, Nanos::micros(20)), 0);
         assert!(!backlog.news());
-        // The window in which it begins has a short wait, and the one after that has none.
+        // The first window contains a short wait; the next one does not.
         assert_eq!(read(&mut backlog, 295, 90, Nanos::millis(90)), 0);
         let dropped = read(&mut backlog, 385, 200, Nanos::millis(90));
         assert!(

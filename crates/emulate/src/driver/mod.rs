@@ -1,12 +1,12 @@
-//! Lets an engine run over two ports and a clock: takes frames in, and lets each go when its time has come.
+//! Runs an engine over two ports and a clock: receives frames, and sends each at its intended departure.
 //!
-//! One thread does everything. It sleeps until shortly before the next departure, then looks at both ports and the clock in
-//! turn, and for the last moment at the clock alone. What a departure costs from there until the kernel is called to take the frame is
-//! measured all the time and taken off the deadline; how long before it to wake, too ([`pace`]). Requests, records and signals
-//! are others' affair ([`Surroundings`]): they get their turn where the next departure leaves time for it.
+//! One thread does everything. It sleeps until shortly before the next departure, then polls both ports and the clock,
+//! and for the last moment the clock alone. The time from the end of the wait to the call into the kernel is measured
+//! continuously and subtracted from the deadline; so is the wake-up latency ([`pace`]). Requests, records and signals
+//! are handled by [`Surroundings`], which are called when the next departure leaves time for it.
 //!
-//! Its clock is one that nobody can set, and so are the stamps of its ports: a step of the host's clock neither releases nor
-//! holds a frame.
+//! The driver's clock cannot be set, and the timestamps of its ports use the same clock: a step of the host's clock
+//! neither releases nor delays a frame.
 
 mod backlog;
 mod pace;
@@ -24,22 +24,22 @@ use sojourn_time::{Clock, Nanos, Time};
 
 use crate::accuracy::Report;
 
-/// The two ports: the left one, and the right one.
+/// The two ports: left, right.
 pub type Ports = [Box<dyn BridgePort>; 2];
 
-/// What goes on beside a driver. All of it happens in the driver's thread, so none of it may take long.
+/// The environment of a driver: requests, records, signals. Its methods run in the driver's thread, so they must be short.
 pub trait Surroundings<C: Clock> {
-    /// Sleeps until a frame may have come in, somebody asks for something, or `until`. Returns whether somebody asked.
+    /// Sleeps until a frame may have arrived, a request arrives, or `until`. Returns whether a request arrived.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// If the kernel refuses to wait.
     fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError>;
 
-    /// Takes the dispositions that have been noted. Called about every millisecond, and more rarely under load.
+    /// Takes the recorded dispositions. Called about every millisecond, less often under load.
     fn keep(&mut self, driver: &mut Driver<C>);
 
-    /// Answers requests, and says whether to go on. Called about every millisecond where departures leave time for it, and
-    /// every 50 ms where they do not. `rest` is the share of the time since the last call that was slept.
+    /// Handles requests, and returns whether to go on. Called about every millisecond if departures leave time for it,
+    /// and every 50 ms if they do not. `rest` is the share of the time since the last call that was spent asleep.
     fn look_up(&mut self, driver: &mut Driver<C>, now: Time, rest: f64) -> Flow;
 }
 
@@ -48,57 +48,57 @@ pub trait Surroundings<C: Clock> {
 pub enum Flow {
     /// Go on.
     On,
-    /// End well.
+    /// Stop normally.
     Stop,
 }
 
-/// What the driver knows of itself, beside what the engine reports.
+/// The state of a driver: the engine's report and the driver's own values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Running {
-    /// When it began.
+    /// Start of the driver.
     pub start_ns: Time,
-    /// When this was said.
+    /// Time of this report.
     pub now_ns: Time,
-    /// By how much `CLOCK_TAI` was ahead of the clock of these times, which nobody sets.
+    /// `CLOCK_TAI` minus the clock of these times, which cannot be set.
     pub tai_ahead_ns: Nanos,
-    /// Of the engine.
+    /// The engine's report.
     #[serde(flatten)]
     pub engine: Report,
     /// The left port and the right one.
     pub ports: Vec<PortReport>,
-    /// What departures cost.
+    /// The measured timing of departures.
     pub calibration: Calibration,
-    /// What a person should know that came up last, a sentence each.
+    /// The last warnings, one sentence each.
     pub said: Vec<String>,
 }
 
-/// What went through a port.
+/// The counters of a port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortReport {
     /// The interface.
     pub name: String,
-    /// By what means of the kernel.
+    /// The I/O backend.
     pub engine: String,
-    /// Frames that came in.
+    /// Frames received.
     pub received: u64,
-    /// Frames that went out.
+    /// Frames sent.
     pub sent: u64,
-    /// Frames bridged unchanged that it had no room for, or that were too long for it.
+    /// Frames bridged unchanged that the port refused: its ring was full, or they were too long for it.
     pub refused: u64,
-    /// Frames that our own ring or socket dropped on the way in, or that waited there too long under overload.
+    /// Frames dropped by our own ring or socket on reception, or because they waited there too long under overload.
     pub local_drops: u64,
 }
 
-/// What the driver has learnt of the machine.
+/// Timing that the driver has measured on this machine.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Calibration {
-    /// From the end of waiting until the kernel is called to take a frame: what is taken off each deadline.
+    /// Time from the end of the wait to the call that hands a frame to the kernel: subtracted from each deadline.
     pub cost_ns: Nanos,
-    /// The delay of the path outside the emulator, as configured: subtracted as well.
+    /// Path delay outside the emulator, as configured: subtracted as well.
     pub compensation_ns: Nanos,
-    /// How long before a departure it wakes.
+    /// How long before a departure the driver wakes up.
     pub guard_ns: Nanos,
-    /// How it waits: "sleep-then-spin", "spin", "sleep".
+    /// How it waits: "sleep-then-spin", "spin" or "sleep".
     pub wait: &'static str,
 }
 

@@ -1,24 +1,24 @@
-//! What a departure costs, how early to wake, and how long a look takes: learnt while the driver runs.
+//! Timing that the driver learns while it runs: the cost of a departure, the wake-up latency, the duration of a poll.
 
 use sojourn_time::{Nanos, Time, Wait};
 
-/// The time from the end of waiting until the kernel is called to take a frame: a running median.
+/// The time from the end of the wait to the call that hands a frame to the kernel: a running median.
 ///
-/// A median, for an interrupt in between must not make all departures after it early. It begins at nothing: a frame must not
-/// leave too early because of what is not known yet.
+/// A median, because a single interrupt must not make all later departures early. It begins at zero, because a frame
+/// must not leave early while the cost is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     median: Nanos,
     seen: u32,
 }
 
-/// So many are learnt from in large steps.
+/// The first samples move the median in large steps.
 const WARMING_UP: u32 = 64;
-/// More than that is not the machine's ordinary pace.
+/// Upper limit: longer spans are not the machine's ordinary cost.
 const MOST_COST: Nanos = Nanos::micros(200);
 
 impl Cost {
-    /// Returns how long before a deadline to let a frame go.
+    /// Returns how long before its deadline to release a frame.
     pub const fn lead(&self) -> Nanos {
         self.median
     }
@@ -37,25 +37,25 @@ impl Cost {
     }
 }
 
-/// How long before a departure to wake: as long as all but one in two hundred wake-ups take.
+/// How long before a departure to wake: the 99.5th percentile of wake-up latency.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
     span: Nanos,
 }
 
-/// How long the last part of a sleep is: a processor that has slept for long wakes late, and one that has just been woken does not.
+/// The length of the last part of a sleep: a CPU wakes late from a long (deep) sleep, but not soon after it was woken.
 const NAP: Nanos = Nanos::micros(200);
-/// A first part that would be shorter than this is left out.
+/// A first part shorter than this is omitted.
 const LEAST_FIRST_PART: Nanos = Nanos::micros(50);
 
 const FIRST_GUARD: Nanos = Nanos::micros(100);
 const LEAST_GUARD: Nanos = Nanos::micros(30);
 const MOST_GUARD: Nanos = Nanos::micros(500);
-/// A late wake-up moves it up by so much, one in time down by a 200th of that.
+/// Step up after a wake-up later than the guard; the step down after any other is 1/200 of it.
 const GUARD_STEP: i64 = 10_000;
 
 impl Guard {
-    /// Begins with 100 µs, or with nothing where the driver only sleeps.
+    /// Begins with 100 µs, or with zero if the driver only sleeps.
     pub fn new(wait: Wait) -> Self {
         Self { span: if wait == Wait::Sleep { Nanos::ZERO } else { FIRST_GUARD } }
     }
@@ -65,14 +65,14 @@ impl Guard {
         self.span
     }
 
-    /// Returns when the first part of a sleep from `now` to `until` ends, of which the driver wakes only to sleep again; `None`: it
-    /// is short enough for one part, whose end is learnt from.
+    /// Returns the end of the first part of a sleep from `now` to `until`, after which the driver sleeps again; `None`:
+    /// the sleep is short enough for one part, whose wake-up is learnt from.
     pub fn first_part(&self, now: Time, until: Time) -> Option<Time> {
         let end = until - NAP;
         (self.span > Nanos::ZERO && end - now >= LEAST_FIRST_PART).then_some(end)
     }
 
-    /// Learns from the last part of a sleep, which was to end at `until`.
+    /// Learns from the last part of a sleep, which was due to end at `until`.
     pub fn woke(&mut self, until: Time, at: Time) {
         if self.span == Nanos::ZERO {
             return;
@@ -83,7 +83,7 @@ impl Guard {
     }
 }
 
-/// How long a look at both ports takes: for so long before a departure only the clock is looked at.
+/// The mean duration of a poll of both ports: shortly before a departure only the clock is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     mean: Nanos,
@@ -93,12 +93,12 @@ const LEAST_QUIET: Nanos = Nanos(200);
 const MOST_QUIET: Nanos = Nanos::micros(20);
 
 impl Look {
-    /// Returns how long before a departure to look at the clock alone.
+    /// Returns how long before a departure to read only the clock.
     pub fn quiet(&self) -> Nanos {
         Nanos(self.mean.0 * 2).clamp(LEAST_QUIET, MOST_QUIET)
     }
 
-    /// Learns from a look that found nothing.
+    /// Learns from a poll that found no frame.
     pub fn took(&mut self, span: Nanos) {
         self.mean = Nanos(self.mean.0 + (span.0.min(MOST_QUIET.0) - self.mean.0) / 16);
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(guard.span(), Nanos::micros(100));
         (0..100_000).for_each(|_| guard.woke(Time(0), Time(20_000)));
         assert_eq!(guard.span(), LEAST_GUARD);
-        // One wake-up in fifty takes 300 µs: more than one in two hundred.
+        // One wake-up in fifty takes 300 µs: more often than one in two hundred.
         for number in 0..100_000 {
             guard.woke(Time(0), Time(if number % 50 == 0 { 300_000 } else { 20_000 }));
         }

@@ -1,4 +1,4 @@
-//! The loop itself.
+//! The main loop.
 
 use sojourn_port::PortError;
 use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
@@ -15,16 +15,16 @@ use crate::config::units::time_text;
 use crate::config::{Config, Direction, Pipe};
 use crate::engine::{Arrived, Departure, Engine};
 
-/// Frames that one look at a port takes in, so that departures get their turn.
+/// Frames read per poll of a port, so that departures are not delayed.
 const MOST_IN: usize = 64;
-/// Departures that are handed to the kernel together: the first waits for the last.
+/// Departures handed to the kernel in one batch: the first of them waits for the last.
 pub const MOST_OUT: usize = 32;
-/// How often requests and records get their turn, and how long departures may keep requests from it.
+/// Interval of calls to the surroundings; `PATIENCE`: the longest time that departures may postpone requests.
 const LOOK_UP: Nanos = Nanos::millis(1);
 const PATIENCE: Nanos = Nanos::millis(50);
-/// Requests get their turn where the next departure is further away than that.
+/// Requests are handled if the next departure is further away than this.
 const PAUSE: Nanos = Nanos::micros(300);
-/// A wait at the end of which only the clock is looked at.
+/// Spins for the whole wait: only the clock is read.
 const SPIN: Nanos = Nanos(i64::MAX);
 
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -38,30 +38,30 @@ pub struct Driver<C> {
     clock: C,
     pacer: Pacer,
     cost: Cost,
-    /// The delay of the path outside: before the RX timestamp, and behind the call that sends.
+    /// Path delay outside the emulator: before the RX timestamp, and after the send call.
     compensation: Nanos,
-    /// When waiting ended, and whether the departure after it is one to learn from.
+    /// End of the last wait, and whether the next departure is one to learn from.
     left_off: Time,
     is_learning: bool,
     guard: Guard,
     look: Look,
     is_shared: bool,
-    /// Frames of both ports until they are put in order, and where each lies.
+    /// Frames of both ports to be sorted by arrival, and the position of each.
     arrivals: (Vec<u8>, Vec<Waiting>),
     start: Time,
-    /// What has come up meanwhile.
+    /// Warnings since the start.
     warnings: Warnings,
-    /// When others last had their turn.
+    /// When the surroundings were last called: `keep`, `look_up`.
     kept: Time,
     looked_up: Time,
     slept: Nanos,
-    /// Frames that had come in when it was last asked whether it is busy.
+    /// Frames received when `is_busy` was last called.
     seen: u64,
-    /// By how much `CLOCK_TAI` is ahead of the driver's clock.
+    /// `CLOCK_TAI` minus the driver's clock.
     tai: Ahead,
 }
 
-/// A frame that waits to be put in order.
+/// A received frame that is to be sorted by arrival.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     stamp: Stamp,
@@ -71,10 +71,10 @@ struct Waiting {
 }
 
 impl<C: Clock> Driver<C> {
-    /// Makes a driver; its traces and outages begin now.
+    /// Creates a driver; traces and outages begin now.
     ///
     /// # Errors
-    /// When the configuration contradicts itself.
+    /// If the configuration contradicts itself.
     pub fn new(config: &Config, ports: Ports, clock: C, wait: Wait) -> Result<Self, ConfigError> {
         let (start, tai) = (clock.now(), Ahead::new(clock.tai_ahead()));
         Ok(Self {
@@ -102,19 +102,19 @@ impl<C: Clock> Driver<C> {
         })
     }
 
-    /// Takes off each departure what the path is known to cost outside the emulator: found out by whoever sees both sides.
+    /// Sets the path delay outside the emulator, which is subtracted from each departure; it is measured from both sides of the path.
     pub fn compensate(&mut self, path_delay: Nanos) {
         self.compensation = path_delay;
     }
 
-    /// Bridges until its surroundings say stop.
+    /// Bridges until the surroundings return [`Flow::Stop`].
     ///
     /// # Errors
-    /// When a port fails.
+    /// If a port fails.
     pub fn run(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), PortError> {
         let mut is_behind = false;
         loop {
-            // What comes in faster than it can leave waits in the kernel, whose room is limited, and not in our memory.
+            // Under overload arrivals wait in the kernel, whose buffers are limited, and not in our memory.
             let taken = if is_behind { 0 } else { self.receive()? };
             let left = self.depart(false)?;
             let now = self.clock.now();
@@ -128,65 +128,65 @@ impl<C: Clock> Driver<C> {
         }
     }
 
-    /// Changes pipes, all in one step: none is changed where one of them cannot be. Returns the number of the first packet that
-    /// they hold for, and since when each of them holds.
+    /// Changes pipes in one step; if one of them cannot change, none does. Returns the number of the first packet to
+    /// which the changes apply, and the time from which each holds.
     ///
     /// # Errors
-    /// When there is no such pipe, or the new configuration contradicts itself.
+    /// If a pipe does not exist, or the new configuration contradicts itself.
     pub fn set(&mut self, pipes: &[Pipe]) -> Result<(u64, Vec<Time>), ConfigError> {
         let times = self.engine.set_all(pipes, self.clock.now())?;
         Ok((self.engine.next_number(), times))
     }
 
-    /// Begins a block, and returns what became of everything in the one before, and the number of the new one's first packet.
+    /// Begins a block. Returns the report of the block before, and the number of the new block's first packet.
     pub fn begin(&mut self) -> (Report, u64) {
         self.count_passed();
         (self.engine.begin(), self.engine.next_number())
     }
 
-    /// Ends what waits: its disposition is to have been there at the end.
+    /// Ends the emulation: packets that still wait are recorded as lost because it ended.
     pub fn end(&mut self) {
         self.engine.end();
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// The configuration as it is now.
+    /// Returns the current configuration.
     pub fn config(&self) -> &Config {
         self.engine.config()
     }
 
-    /// By how much `CLOCK_TAI` is ahead of the clock of all its times, as it was found last.
+    /// Returns `CLOCK_TAI` minus the driver's clock, as last measured.
     pub fn tai_ahead(&self) -> Nanos {
         self.tai.now()
     }
 
-    /// When its traces and outages began.
+    /// Returns the time at which traces and outages began.
     pub fn start(&self) -> Time {
         self.start
     }
 
-    /// Takes what a person should know that has come up since this was last asked, a sentence each; so many a minute.
+    /// Takes the warnings since the last call, one sentence each; their number per minute is limited.
     pub fn news(&mut self, now: Time) -> Vec<String> {
         self.warnings.take(now)
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &C {
         &self.clock
     }
 
-    /// Whether anything is held, or a frame has come in since this was last asked.
+    /// Returns whether any packet is held or a frame was received since the last call.
     pub fn is_busy(&mut self) -> bool {
         let received = self.ways.iter().map(|way| way.received).sum();
         let has_come = std::mem::replace(&mut self.seen, received) != received;
         has_come || self.engine.next() != Time::NEVER
     }
 
-    /// Counts what has passed within the kernel since this was last done.
+    /// Counts the frames that the kernel bridged itself since the last call.
     fn count_passed(&mut self) {
         for direction in DIRECTIONS {
             let (way, port) = (&mut self.ways[direction.index()], &self.ports[direction.index()]);
@@ -196,7 +196,7 @@ impl<C: Clock> Driver<C> {
         }
     }
 
-    /// Says how it is going.
+    /// Reports the current state.
     pub fn report(&mut self) -> Running {
         self.count_passed();
         let [forward, backward] = &self.ways;
@@ -228,7 +228,7 @@ impl<C: Clock> Driver<C> {
         }
     }
 
-    /// Takes in what is there.
+    /// Receives the frames that wait at both ports.
     fn receive(&mut self) -> Result<usize, PortError> {
         let before = self.clock.now();
         let taken = if self.is_shared { self.receive_in_order()? } else { self.receive_straight()? };
@@ -238,7 +238,7 @@ impl<C: Clock> Driver<C> {
         Ok(taken)
     }
 
-    /// Takes frames from their ring right to where they go.
+    /// Passes frames from their ring directly to the engine or the other port.
     fn receive_straight(&mut self) -> Result<usize, PortError> {
         let mut taken = 0;
         for direction in DIRECTIONS {
@@ -266,7 +266,7 @@ impl<C: Clock> Driver<C> {
         Ok(taken)
     }
 
-    /// Takes frames of both ports, and lets them arrive in the order of their stamps.
+    /// Receives frames of both ports and pass them on in the order of their timestamps.
     fn receive_in_order(&mut self) -> Result<usize, PortError> {
         let (frames, waiting) = &mut self.arrivals;
         frames.clear();
@@ -304,12 +304,12 @@ impl<C: Clock> Driver<C> {
         Ok(read)
     }
 
-    /// How long before its intended departure a frame is let go.
+    /// Returns how long before its intended departure a frame is released.
     fn lead(&self) -> Nanos {
         self.cost.lead() + self.compensation
     }
 
-    /// Lets go what is due. `is_awaited`: the driver has waited for the first one's time, and so can learn what it takes.
+    /// Sends what is due. `is_awaited`: the driver waited for the first departure, so the cost of sending can be learnt from it.
     fn depart(&mut self, is_awaited: bool) -> Result<usize, PortError> {
         let leaving = self.clock.now();
         self.retry(leaving)?;
@@ -328,7 +328,7 @@ impl<C: Clock> Driver<C> {
         Ok(count)
     }
 
-    /// Puts a frame into its ring, behind those that wait for room.
+    /// Puts a frame into the TX ring, or behind the frames that wait for room in it.
     fn offer(&mut self, departure: Departure) -> Result<(), PortError> {
         let index = departure.direction.index();
         let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
@@ -336,7 +336,7 @@ impl<C: Clock> Driver<C> {
         if way.stuck.is_empty() && port.put(frame)? {
             way.put.push(departure);
         } else if frame.len() > port.longest() {
-            // Asked afterwards: a port looks whether it has become longer when it is to take what it could not.
+            // Checked only now: a port re-reads its MTU when it cannot take a frame.
             self.engine.refused(departure);
         } else {
             way.stuck.push_back(departure);
@@ -344,7 +344,7 @@ impl<C: Clock> Driver<C> {
         Ok(())
     }
 
-    /// Tries again what found no room, until it is later than the budget allows.
+    /// Retrys frames that found the ring full, until they are later than the budget allows.
     fn retry(&mut self, now: Time) -> Result<(), PortError> {
         for index in 0..2 {
             let (way, port) = (&mut self.ways[index], &mut self.ports[1 - index]);
@@ -366,10 +366,11 @@ impl<C: Clock> Driver<C> {
         Ok(())
     }
 
-    /// Hands what is in a ring to the kernel.
+    /// Hands the content of a TX ring to the kernel.
     ///
-    /// A frame counts as gone when the kernel is called to take it, and in a batch when its turn came. Not when the call
-    /// returns: over a veth that call also carries the frame through the receiver's stack, long after it was on the wire.
+    /// A frame counts as sent when the kernel is called to send it; in a batch, at its share of the call. The return of
+    /// the call is no measure: over a veth the call also carries the frame through the receiver's stack, long after it
+    /// was on the wire.
     fn let_go(&mut self, index: usize) -> Result<(), PortError> {
         let way = &mut self.ways[index];
         if way.put.is_empty() {
@@ -389,7 +390,7 @@ impl<C: Clock> Driver<C> {
         Ok(())
     }
 
-    /// Waits: looks again at once, or at the clock alone, or sleeps, by how long there is.
+    /// Waits until the next departure: poll again, spin, or sleep, depending on the time left.
     fn idle(&mut self, around: &mut dyn Surroundings<C>) -> Result<(), PortError> {
         let now = self.clock.now();
         let due = self.engine.next() - self.lead();
@@ -412,14 +413,14 @@ impl<C: Clock> Driver<C> {
         if is_asked {
             self.looked_up = woke - LOOK_UP;
         }
-        // Of a first part as well, where it took the second one's time and more.
+        // Also after a first part that lasted into the second.
         if woke >= until {
             self.guard.woke(until, woke);
         }
         Ok(())
     }
 
-    /// Notes when somebody has set the clock of the host: no departure follows it.
+    /// Warns if the host's clock was set; departures do not depend on it.
     fn watch_clock(&mut self, now: Time) {
         let Self { tai, clock, .. } = self;
         let Some(step) = tai.look(now, || clock.tai_ahead()) else { return };
@@ -428,7 +429,7 @@ impl<C: Clock> Driver<C> {
         self.warnings.add(format!("the clock was set {way} by {by}: departures do not follow it"), now);
     }
 
-    /// Lets others have their turn, where it is time for it.
+    /// Calls the surroundings if it is time.
     fn give_turns(&mut self, now: Time, around: &mut dyn Surroundings<C>) -> Result<Flow, PortError> {
         if now - self.kept >= LOOK_UP {
             self.kept = now;

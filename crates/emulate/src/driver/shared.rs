@@ -1,8 +1,8 @@
-//! Whether the order of arrivals counts across directions.
+//! Whether arrivals of both directions must be processed in order.
 
 use crate::config::{Action, Config, Direction};
 
-/// Whether packets of both directions meet in one pipe. Live changes are of pipes, so that the rules answer this for the whole run.
+/// Returns whether packets of both directions meet in one pipe. Live changes do not affect rules, so this holds for the whole run.
 pub fn is_shared(config: &Config) -> bool {
     let into = |pipe: &str, direction| {
         config.rules.iter().any(|rule| {

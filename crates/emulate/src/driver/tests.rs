@@ -1,4 +1,4 @@
-//! The driver over ports and a processor that are simulated: frames come in by a list, and each act takes its time.
+//! Tests of the driver with simulated ports and a simulated CPU: frames arrive by a list, and each operation takes time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,20 +16,20 @@ use crate::config::{Action, Config, Delay, Direction, Link, Match, Pipe, Rule};
 
 mod deep_sleep;
 
-/// After so long a processor sleeps deeply.
+/// A CPU that sleeps for this long enters a deep sleep state.
 const DEEP: Nanos = Nanos::micros(500);
 
-/// A simulated processor: looking at the clock, looking at a ring and sending take time, and so does waking up.
+/// A simulated CPU: reading the clock, writing to a ring and waking up take time.
 #[derive(Clone, Debug, Default)]
 struct Processor {
     now: Rc<Cell<Time>>,
     look: Nanos,
     put: Nanos,
     wake: Nanos,
-    /// How much longer waking takes where it has slept for [`DEEP`].
+    /// Additional wake-up latency after a sleep of at least [`DEEP`].
     wake_from_deep: Nanos,
     slept: Rc<Cell<Nanos>>,
-    /// When somebody sets `CLOCK_TAI`, and by how much.
+    /// When `CLOCK_TAI` is set, and by how much.
     step: Option<(Time, Nanos)>,
 }
 
@@ -55,16 +55,16 @@ impl Clock for Processor {
     }
 }
 
-/// What a port will take in, and what it gave out.
+/// One side of the bridge: the frames to be received, and those sent.
 #[derive(Debug, Default)]
 struct Side {
     coming: VecDeque<(Time, Vec<u8>)>,
     gone: Vec<(Time, Vec<u8>)>,
     in_ring: usize,
-    /// Frames that the ring has room for; nothing is taken from it before `blocked_until`.
+    /// Free slots of the TX ring; it is not drained before `blocked_until`.
     room: usize,
     blocked_until: Time,
-    /// The longest frame, if not 1,514 bytes; and what it is found to be when a longer one is put.
+    /// The MTU with header, if not 1,514 bytes; and its value after an attempt to send a longer frame.
     longest: usize,
     raised: usize,
 }
@@ -139,11 +139,11 @@ impl BridgePort for SimPort {
     }
 }
 
-/// Ends when all frames have come and gone; sleeps in simulated time.
+/// Ends when all frames were received and sent; sleeps in simulated time.
 struct Until {
     sides: [Rc<RefCell<Side>>; 2],
     processor: Processor,
-    /// What to do at a time: a pipe to set.
+    /// A change of a pipe, and its time.
     then: Option<(Time, Pipe)>,
     told: Vec<(u64, Time)>,
 }
@@ -187,7 +187,7 @@ fn number(frame: &[u8]) -> usize {
     u64::from_be_bytes(frame[20..28].try_into().unwrap()) as usize
 }
 
-/// A frame in each direction every `interval`.
+/// Makes a frame in each direction every `interval`.
 fn sides(count: usize, interval: Nanos) -> [Rc<RefCell<Side>>; 2] {
     [0, 1].map(|side| {
         let at = |number: usize| START + Nanos(interval.0 * number as i64 + interval.0 / 3 * side);
@@ -342,7 +342,7 @@ fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
     shared.rules = vec![rule(1, None, "forward")];
     assert!(shared::is_shared(&shared) && !shared::is_shared(&config(Nanos::ZERO)));
     let sides = sides(500, Nanos::micros(200));
-    // Only woken every now and then, so that several of both wait.
+    // Wakes up rarely, so that several frames of both directions wait.
     let processor = Processor { wake: Nanos::millis(2), ..real() };
     run(&shared, &sides, &processor, Wait::SleepThenSpin, None);
     let gone: Vec<_> = sides.iter().map(|side| side.borrow().gone.len()).collect();
@@ -366,7 +366,7 @@ fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() 
 
 #[test]
 fn under_overload_nothing_piles_up_in_memory_and_what_is_emulated_is_nearly_in_time() {
-    // A frame takes 5 µs to send, and comes every 2 µs from either side, for half a second: four of five are too many.
+    // A frame takes 5 µs to send; each side receives one every 2 µs for half a second: four of five are too many.
     let sides = sides(250_000, Nanos::micros(2));
     let ran = run(&config(Nanos::millis(1)), &sides, &real(), Wait::SleepThenSpin, None);
     let ports = &ran.running.ports;
@@ -399,7 +399,7 @@ fn a_pipe_is_changed_between_two_packets() {
     assert_eq!(gone.len(), 1_000, "none is lost");
     for (left, frame) in gone {
         let arrived = START + Nanos::millis(number(frame) as i64);
-        // What came at the very moment of the change had been taken in before.
+        // A frame that arrived exactly at the time of the change had been received before.
         let delay = if arrived <= at { 2 } else { 7 };
         assert_eq!(*left, arrived + Nanos::millis(delay));
     }
@@ -470,7 +470,7 @@ fn a_clock_that_is_set_is_told_and_releases_and_holds_no_frame() {
         (Nanos::millis(350), "the clock was set forward by 350ms: departures do not follow it"),
         (Nanos::millis(-20), "the clock was set back by 20ms: departures do not follow it"),
         (Nanos::seconds(-3_600), "the clock was set back by 3600s: departures do not follow it"),
-        // A daemon that tells the kernel the offset of TAI.
+        // A daemon sets the kernel's TAI offset.
         (Nanos::seconds(37), "the clock was set forward by 37s: departures do not follow it"),
     ] {
         let (gone, said, ahead) = left(Some((START + Nanos::millis(50), by)));
@@ -479,7 +479,7 @@ fn a_clock_that_is_set_is_told_and_releases_and_holds_no_frame() {
     }
 }
 
-/// A port that takes each of its frames' timestamps from another source.
+/// Frames with timestamps of three sources.
 #[test]
 fn each_disposition_has_the_source_of_its_own_timestamp() {
     let mut engine = Engine::new(&config(Nanos::ZERO), START).unwrap();
@@ -498,7 +498,7 @@ fn pipes_that_change_together_are_judged_together() {
         let link = Link { rate_bps: Some(8_000_000_000), ..Link::default() };
         Pipe { link, ..pipe(name, Nanos::millis(delay)) }
     };
-    // At 1 GB a second, 100 ms and 10 ms fit the memory, twice 100 ms do not.
+    // At 1 GB/s, delays of 100 ms and 10 ms fit into memory, twice 100 ms do not.
     let before = Config {
         pipes: vec![loaded("forward", 100), loaded("backward", 10)],
         memory_bytes: 128 << 20,

@@ -1,21 +1,21 @@
-//! Warnings of a running driver, a sentence each: reported once, and the last of them kept.
+//! Warnings of a running driver, one sentence each: each is reported once, and the last ones are kept.
 
 use std::collections::VecDeque;
 
 use sojourn_time::{Nanos, Time};
 
-/// Sentences that are kept for whoever asks how it is going.
+/// Warnings kept for status reports.
 const MOST_KEPT: usize = 16;
-/// So many are reported in a minute: a carrier that comes and goes fills no disk.
+/// Limit of reported warnings per minute: a flapping carrier must not fill the disk.
 const MOST_REPORTED: usize = 60;
 const MINUTE: Nanos = Nanos::seconds(60);
 
-/// The last warnings, and those that wait to be reported.
+/// The last warnings, and those not yet reported.
 #[derive(Debug)]
 pub(super) struct Warnings {
     last: VecDeque<String>,
     unreported: Vec<String>,
-    /// Since when sentences are counted, how many there were, and how many of them are not reported.
+    /// Start of the current minute, its number of warnings, and how many of them are not reported.
     since: Time,
     count: usize,
     left_out: usize,
@@ -26,7 +26,7 @@ impl Warnings {
         Self { last: VecDeque::new(), unreported: Vec::new(), since: now, count: 0, left_out: 0 }
     }
 
-    /// Takes a sentence.
+    /// Adds a warning.
     pub(super) fn add(&mut self, sentence: String, now: Time) {
         self.turn(now);
         if self.last.len() == MOST_KEPT {
@@ -41,7 +41,7 @@ impl Warnings {
         self.last.push_back(sentence);
     }
 
-    /// Takes out what is to be reported.
+    /// Takes the warnings to be reported.
     pub(super) fn take(&mut self, now: Time) -> Vec<String> {
         self.turn(now);
         std::mem::take(&mut self.unreported)
@@ -52,7 +52,7 @@ impl Warnings {
         self.last.iter().cloned().collect()
     }
 
-    /// Begins another minute where one is over. What nobody has taken by then is reported by `last` alone.
+    /// Begins another minute if one is over. Unreported warnings beyond the limit are then dropped; `last` still has the newest.
     fn turn(&mut self, now: Time) {
         if now - self.since < MINUTE {
             return;
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(warnings.take(next), ["41 more sentences came up within a minute: `show` has the last"]);
         warnings.add("in the next".to_owned(), next + Nanos(1));
         assert_eq!(warnings.take(next + Nanos(2)), ["in the next"]);
-        // Nobody takes them: what waits is bounded.
+        // Nothing takes the warnings: the number that waits is bounded.
         for minute in 2..100 {
             (0..100).for_each(|number| warnings.add(number.to_string(), Time(0) + Nanos(minute * MINUTE.0 + number)));
         }

@@ -1,4 +1,4 @@
-//! What goes in one direction: counted, put into rings, and bridged unchanged.
+//! One direction of the bridge: its counters, its TX ring, and frames bridged unchanged.
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use super::run::MOST_OUT;
 use crate::config::Direction;
 use crate::engine::Departure;
 
-/// What goes in one direction: in by the port of its index, out by the other.
+/// One direction: received by the port of its index, sent by the other.
 #[derive(Debug)]
 pub struct Way {
-    /// Put into the ring and not yet taken by the kernel.
+    /// In the ring, not yet handed to the kernel.
     pub put: Vec<Departure>,
-    /// Due, and the ring had no room.
+    /// Due, but the ring was full.
     pub stuck: VecDeque<Departure>,
-    /// Frames bridged unchanged are in the ring of which the kernel has not been notified.
+    /// Whether the ring holds frames bridged unchanged of which the kernel has not been notified.
     pub bridged: bool,
     pub received: u64,
     pub sent: u64,
     pub refused: u64,
-    /// What went from port to port within the kernel.
+    /// Frames that the kernel bridged itself.
     pub passed: Passed,
 }
 
@@ -40,14 +40,14 @@ impl Default for Way {
     }
 }
 
-/// Where frames of a direction that are bridged unchanged go.
+/// The output for frames of a direction that are bridged unchanged.
 pub struct Outlet<'a> {
     port: &'a mut dyn BridgePort,
     way: &'a mut Way,
     pub failed: Result<(), PortError>,
 }
 
-/// Returns the port that a direction comes in by, and the way out.
+/// Returns the ingress port of a direction, and its output.
 pub fn outlet<'a>(
     ports: &'a mut Ports,
     way: &'a mut Way,
@@ -62,7 +62,7 @@ pub fn outlet<'a>(
 }
 
 impl Outlet<'_> {
-    /// Puts a frame into the ring; where there is no room, it is dropped as every bridge drops it.
+    /// Puts a frame into the ring; if the ring is full, drop the frame as any bridge does.
     pub fn put(&mut self, frame: &[u8]) {
         if self.failed.is_err() {
             return;

@@ -1,4 +1,4 @@
-//! What all pipes share: the frames, the numbers of packets, the counters, the dispositions.
+//! State shared by all pipes: held frames, packet numbers, counters, dispositions.
 
 use sojourn_time::{Nanos, Time};
 
@@ -14,7 +14,7 @@ use crate::store::Store;
 #[derive(Debug)]
 pub(crate) struct Accounting {
     pub store: Store,
-    /// What a queue lost just now; used again and again.
+    /// Packets that a queue has just lost; the buffer is reused.
     pub losses: Losses,
     pub numbers: Numbers,
     pub dispositions: Vec<Disposition>,
@@ -22,25 +22,25 @@ pub(crate) struct Accounting {
     limit: u64,
     budget: Nanos,
     pipes: Vec<OfPipe>,
-    /// Of this block, and of all before.
+    /// Counters of this block, and of all earlier blocks.
     outside: [Outside; 2],
 }
 
-/// What is counted of one pipe.
+/// The counters of one pipe.
 #[derive(Debug)]
 struct OfPipe {
     block: Account,
     before: Account,
-    /// The least waiting times of the block.
+    /// The minimum waiting times of the block.
     least: Windows,
     held: u64,
-    /// What it had come to when the pipe was last changed.
+    /// Snapshot at the last live change of the pipe.
     changed: Option<Mark>,
-    /// How long packets have waited since then.
+    /// Waiting times since the last live change.
     waits_since: Waits,
 }
 
-/// What is counted of packets that were in no pipe.
+/// The counters of packets that entered no pipe.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outside {
     unmatched: [u64; 2],
@@ -76,24 +76,24 @@ impl Accounting {
         &mut self.pipes[usize::from(pipe)].block.counts
     }
 
-    /// Notes a packet that no rule sent into a pipe.
+    /// Counts and records a packet that no rule sent into a pipe.
     pub fn unmatched(&mut self, arrival: &Arrival, frame: &[u8]) {
         self.outside[0].unmatched[arrival.direction.index()] += 1;
         self.note(|| arrival.disposition(frame, Outcome::Unmatched));
     }
 
-    /// Counts packets that no rule could select and that nobody has seen.
+    /// Counts packets that were bridged without the engine because no rule could select them.
     pub fn passed(&mut self, direction: Direction, packets: u64) {
         self.outside[0].unmatched[direction.index()] += packets;
     }
 
-    /// Notes a packet that a rule lost before it entered a pipe.
+    /// Counts and records a packet that a rule dropped.
     pub fn lost_by_rule(&mut self, arrival: &Arrival, frame: &[u8]) {
         self.outside[0].lost_by_rules += 1;
         self.note(|| arrival.disposition(frame, Outcome::Lost(Cause::Rule)));
     }
 
-    /// Takes a packet in for its pipe, if there is memory; else it is lost.
+    /// Stores a packet for its pipe; without memory the packet is lost.
     pub fn take(&mut self, packet: Packet, frame: &[u8]) -> Option<u32> {
         let Packet { pipe, arrival, .. } = packet;
         let counts = self.counts(pipe);
@@ -109,7 +109,7 @@ impl Accounting {
         slot
     }
 
-    /// Makes a copy of a packet, if there is memory; else the copy is lost.
+    /// Duplicates a packet; without memory the copy is lost.
     pub fn copy(&mut self, slot: u32) -> Option<u32> {
         let original = self.store.packet_mut(slot);
         original.copies = original.copies.saturating_add(1);
@@ -132,14 +132,14 @@ impl Accounting {
         copy
     }
 
-    /// Loses a packet that is held.
+    /// Counts and records the loss of a held packet, and frees its slot.
     pub fn lose(&mut self, slot: u32, cause: Cause) {
         let pipe = self.store.packet(slot).pipe;
         self.counts(pipe).lost[cause] += 1;
         self.end(slot, pipe, Outcome::Lost(cause), None);
     }
 
-    /// Loses what a queue lost.
+    /// Does so for all packets that a queue lost.
     pub fn lose_all(&mut self, losses: &mut Losses) {
         for (waiting, why) in losses.drain(..) {
             let cause = match why {
@@ -150,14 +150,14 @@ impl Accounting {
         }
     }
 
-    /// Notes that a pipe has other parameters from now on.
+    /// Takes a snapshot of a pipe's counters when its parameters change.
     pub fn changed(&mut self, pipe: u16, now: Time) {
         let own = &mut self.pipes[usize::from(pipe)];
         own.changed = Some(Account::mark(&[&own.block, &own.before], now));
         own.waits_since.clear();
     }
 
-    /// Notes how long a packet, which the link takes now, waited in a pipe's queue.
+    /// Records the waiting time of a packet that leaves a pipe's queue now.
     pub fn waited(&mut self, pipe: u16, now: Time, span: Nanos) {
         let own = &mut self.pipes[usize::from(pipe)];
         own.block.waits.record(span);
@@ -167,7 +167,7 @@ impl Accounting {
         own.least.record(now, span);
     }
 
-    /// Notes that a packet has left.
+    /// Records the departure of a packet.
     pub fn sent(&mut self, slot: u32, intended: Time, actual: Time) {
         let packet = self.store.packet(slot);
         let (pipe, bytes) = (packet.pipe, u64::from(packet.arrival.bytes));
@@ -178,7 +178,7 @@ impl Accounting {
         self.end(slot, pipe, Outcome::Sent, Some(actual));
     }
 
-    /// Says what became of everything, of this block alone or of all of them. `flows` counts those of a pipe.
+    /// Makes the report of this block, or of all blocks. `names` has each pipe's name and number of flows.
     pub fn report(&self, is_block: bool, names: impl Iterator<Item = (String, u64)>) -> Report {
         let pipe = |(own, (name, flows)): (&OfPipe, (String, u64))| {
             let parts = [&own.block, &own.before];
@@ -231,7 +231,7 @@ impl Accounting {
         self.store.release(slot);
     }
 
-    /// Keeps the disposition of a packet that is not held.
+    /// Records the disposition of a packet that is not held.
     fn note(&mut self, disposition: impl FnOnce() -> Disposition) {
         if self.keeps_dispositions {
             self.dispositions.push(disposition());

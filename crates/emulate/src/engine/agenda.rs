@@ -1,28 +1,28 @@
-//! Whose turn is next: pipes in a heap, each at one time. Costs grow with the logarithm of the pipes, not of the packets.
+//! A timer queue: an indexed binary heap of paths, each with one time. Costs are logarithmic in the number of paths, not of packets.
 
 use sojourn_time::Time;
 
 const NOWHERE: u32 = u32::MAX;
 
-/// When each of many has its next turn.
+/// The next event of each path.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    /// Who has a turn, the earliest first, as a binary heap; of equal times the lower rank first.
+    /// Binary heap of paths with an event: the earliest first; at equal times the lower rank first.
     heap: Vec<u32>,
-    /// Where each is in the heap.
+    /// The position of each path in the heap.
     places: Vec<u32>,
     times: Vec<Time>,
     ranks: Vec<u64>,
 }
 
 impl Agenda {
-    /// Gives somebody who has no turn a rank.
+    /// Sets the rank of a path that has no event.
     pub fn rank(&mut self, who: u32, rank: u64) {
         self.know(who);
         self.ranks[who as usize] = rank;
     }
 
-    /// Says when somebody's next turn is; [`Time::NEVER`]: it has none.
+    /// Sets the time of a path's next event; [`Time::NEVER`]: none.
     pub fn set(&mut self, who: u32, at: Time) {
         let index = who as usize;
         self.know(who);
@@ -45,13 +45,13 @@ impl Agenda {
         }
     }
 
-    /// Returns the earliest turn and whose it is.
+    /// Returns the earliest event: its time and its path.
     pub fn first(&self) -> Option<(Time, u32)> {
         let who = *self.heap.first()?;
         Some((self.times[who as usize], who))
     }
 
-    /// Returns the earliest turn.
+    /// Returns the time of the earliest event.
     pub fn next(&self) -> Time {
         self.first().map_or(Time::NEVER, |(at, _)| at)
     }

@@ -1,26 +1,26 @@
-//! Numbers of packets: counted, or as a log tells them.
+//! Packet numbers: counted, or taken from a log.
 
 use std::collections::{HashMap, HashSet};
 
-/// Where numbers come from.
+/// The source of packet numbers.
 #[derive(Debug)]
 pub(crate) enum Numbers {
-    /// In the order in which packets come to be.
+    /// Counted in the order of arrivals and copies.
     Counted(u64),
-    /// From a log, for a replay: copies come to be between arrivals at times that depend on when the engine was called.
+    /// From a log, for a replay: copies are made between arrivals at times that depend on when the engine was called.
     Told(Box<Told>),
 }
 
-/// What a log tells.
+/// Numbers from a log.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// The next arrival's.
+    /// The number of the next arrival.
     pub arrival: u64,
-    /// Of a packet's first, second … copy.
+    /// The number of a packet's n-th copy, by packet and n.
     pub copies: HashMap<(u64, u8), u64>,
-    /// For whom there was no memory: that depends on when others had really left.
+    /// Packets that found no memory: that depends on actual departures.
     pub without_memory: HashSet<u64>,
-    /// For copies of which the log knows nothing.
+    /// The next number for copies that are not in the log.
     pub unknown: u64,
 }
 
@@ -33,14 +33,14 @@ impl Numbers {
         }
     }
 
-    /// Says the number of the next arrival, where numbers are recorded.
+    /// Sets the number of the next arrival, if numbers come from a log.
     pub fn is_told(&mut self, number: u64) {
         if let Self::Told(told) = self {
             told.arrival = number;
         }
     }
 
-    /// Gives an arrival its number.
+    /// Assigns a number to an arrival.
     pub fn of_arrival(&mut self) -> u64 {
         let number = self.next();
         if let Self::Counted(next) = self {
@@ -49,7 +49,7 @@ impl Numbers {
         number
     }
 
-    /// Gives a packet's so-many-th copy its number, from 1.
+    /// Assigns a number to a packet's `count`-th copy, from 1.
     pub fn of_copy(&mut self, original: u64, count: u8) -> u64 {
         match self {
             Self::Counted(_) => self.of_arrival(),
@@ -60,7 +60,7 @@ impl Numbers {
         }
     }
 
-    /// Whether a log says that there was no memory for a packet.
+    /// Returns whether a log says that a packet found no memory.
     pub fn had_no_memory(&self, number: u64) -> bool {
         match self {
             Self::Counted(_) => false,

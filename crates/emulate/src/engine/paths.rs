@@ -1,4 +1,4 @@
-//! All pipes at work, and when each of them is to be asked.
+//! All running pipes, and the times of their next events.
 
 use sojourn_time::Time;
 
@@ -11,36 +11,36 @@ use crate::pipe::flows::{Flows, SHARED};
 use crate::select::Key;
 use sojourn_time::near::did_you_mean;
 
-/// The pipes of a configuration, with those of single flows.
+/// The pipes of a configuration, with their instances for single flows.
 #[derive(Debug)]
 pub(super) struct Paths {
-    /// Of each pipe of the configuration.
+    /// By pipe of the configuration.
     ways: Vec<Way>,
     pool: Pool,
 }
 
-/// How a packet finds its path within a pipe.
+/// How a packet finds its path (the instance of a pipe).
 #[derive(Debug)]
 enum Way {
     Only(u32),
     ByFlow(Box<Flows>),
 }
 
-/// All paths, whoever uses them.
+/// All paths of all pipes.
 #[derive(Debug)]
 struct Pool {
     config: Config,
     start: Time,
     paths: Vec<Path>,
-    /// Paths that no flow has any more; they are used again when nothing is in them.
+    /// Paths without a flow; they are reused when they are empty.
     left: Vec<u32>,
-    /// How many paths were ever made.
+    /// Number of paths ever made.
     made: u64,
-    /// When links do something.
+    /// Next events of links.
     events: Agenda,
-    /// When they must have done it, at the latest, for what follows to leave in time: later by the smallest delay.
+    /// Latest times to process these events so that no departure is late: later by the minimum delay.
     needed: Agenda,
-    /// When packets leave delay lines.
+    /// Next departures from delay lines.
     exits: Agenda,
 }
 
@@ -60,17 +60,17 @@ impl Paths {
         Self { ways, pool }
     }
 
-    /// When links do something.
+    /// Returns the next events of links.
     pub fn events(&self) -> &Agenda {
         &self.pool.events
     }
 
-    /// When links must have done it for what follows to leave in time.
+    /// Returns the latest times to process these events so that no departure is late.
     pub fn needed(&self) -> &Agenda {
         &self.pool.needed
     }
 
-    /// When packets leave delay lines.
+    /// Returns the next departures from delay lines.
     pub fn exits(&self) -> &Agenda {
         &self.pool.exits
     }
@@ -79,7 +79,7 @@ impl Paths {
         &self.pool.config
     }
 
-    /// Returns names, and how many flows have a path.
+    /// Returns each pipe's name, and its number of paths.
     pub fn names(&self) -> impl Iterator<Item = (String, u64)> {
         self.pool.config.pipes.iter().zip(&self.ways).map(|(pipe, way)| {
             let flows = match way {
@@ -90,7 +90,7 @@ impl Paths {
         })
     }
 
-    /// Finds a pipe by its name.
+    /// Returns the index of a pipe by its name.
     pub fn place_of(&self, name: &str) -> Result<u16, ConfigError> {
         let names: Vec<_> = self.pool.config.pipes.iter().map(|pipe| pipe.name.as_str()).collect();
         let place = names.iter().position(|known| *known == name);
@@ -100,7 +100,7 @@ impl Paths {
         })
     }
 
-    /// Returns the configuration as it would be with others in place of the pipes of their names.
+    /// Returns the configuration with `pipes` in place of the pipes of the same names.
     pub fn changed(&self, pipes: &[config::Pipe]) -> Result<Config, ConfigError> {
         let mut config = self.pool.config.clone();
         for pipe in pipes {
@@ -109,7 +109,7 @@ impl Paths {
         Ok(config)
     }
 
-    /// Lets a packet enter a pipe.
+    /// Passes a packet to a pipe.
     pub fn enter(&mut self, slot: u32, pipe: u16, key: &Key, at: Time, accounting: &mut Accounting) {
         match &mut self.ways[usize::from(pipe)] {
             Way::Only(path) => {
@@ -125,18 +125,18 @@ impl Paths {
         }
     }
 
-    /// Says when a link does something next.
+    /// Returns the time of the next event of a path's link.
     pub fn next_event(&self, path: u32) -> Time {
         self.pool.paths[path as usize].next_event()
     }
 
-    /// Lets a link go on.
+    /// Processes the events of a path's link until `until`.
     pub fn serve(&mut self, path: u32, until: Time, accounting: &mut Accounting) {
         self.pool.paths[path as usize].serve(until, accounting);
         self.pool.ask(path);
     }
 
-    /// Lets the next packet leave its line.
+    /// Takes the next packet out of its delay line.
     pub fn leave(&mut self) -> Option<(u32, Time)> {
         let (_, path) = self.pool.exits.first()?;
         let left = self.pool.paths[path as usize].line.pop();
@@ -144,7 +144,7 @@ impl Paths {
         left
     }
 
-    /// Gives all paths of a pipe other parameters; returns the time from which they hold.
+    /// Changes the parameters of all paths of a pipe; returns the time from which they hold.
     pub fn set(&mut self, place: u16, to: &config::Pipe, now: Time, accounting: &mut Accounting) -> Time {
         let old_mask = self.pool.config.pipes[usize::from(place)].mask;
         let now = self.pool.set(place, to, now, accounting);
@@ -164,7 +164,7 @@ impl Paths {
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
-    /// Lets all flows of a pipe begin anew; what is in their paths still leaves by them.
+    /// Starts new flows for a pipe; packets in its old paths still leave by them.
     fn leave_flows(&mut self, place: u16) {
         let new = self.pool.way(place);
         match std::mem::replace(&mut self.ways[usize::from(place)], new) {
@@ -175,7 +175,7 @@ impl Paths {
 }
 
 impl Pool {
-    /// Lets a packet enter a path; returns when it really came in.
+    /// Passes a packet to a path; returns its actual entry time.
     fn enter(&mut self, path: u32, slot: u32, at: Time, accounting: &mut Accounting) -> Time {
         let at = self.paths[path as usize].enter(slot, at, accounting);
         self.ask(path);
@@ -205,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// Notes when a path is to be asked next.
+    /// Updates a path's next events.
     fn ask(&mut self, path: u32) {
         let asked = &self.paths[path as usize];
         self.events.set(path, asked.next_event());
@@ -220,7 +220,7 @@ impl Pool {
         }
     }
 
-    /// Makes a path, in the place of one that nobody needs any more where there is one.
+    /// Makes a path, in place of an unused one if possible.
     fn make(&mut self, place: u16, flow: u64) -> u32 {
         let path = Path::new(place, &self.config.pipes[usize::from(place)], flow, self.config.seed, self.start);
         let unused = self.left.iter().position(|left| self.paths[*left as usize].is_unused());
@@ -235,7 +235,7 @@ impl Pool {
                 self.paths.len() as u32 - 1
             }
         };
-        // Of things at one time the older path's is first: whose place a path has depends on when packets were fetched.
+        // At equal times the older path is first: the index of a path depends on when departures were fetched.
         self.made += 1;
         for agenda in [&mut self.events, &mut self.needed, &mut self.exits] {
             agenda.set(index, Time::NEVER);
@@ -244,9 +244,9 @@ impl Pool {
         index
     }
 
-    /// Finds the path of a packet's flow, or makes it; where there are too many, one that they share. Returns when the packet
-    /// comes: whether somebody makes room is decided at a time at which it could also have gone into the shared path, so that
-    /// the time says which it was.
+    /// Finds or makes the path of a packet's flow; beyond the limit on flows, returns the shared path. Also returns the
+    /// entry time: whether another flow's path is reclaimed is decided at a time at which the packet could also enter
+    /// the shared path, so that a replay decides the same from that time.
     fn of_flow(
         &mut self,
         flows: &mut Flows,
@@ -272,7 +272,7 @@ impl Pool {
         (path, at)
     }
 
-    /// Takes its path from a flow that has been silent, if there is one.
+    /// Reclaims the path of the least recently used flow, if that flow is idle.
     fn reclaim(&mut self, flows: &mut Flows, at: Time, accounting: &mut Accounting) -> bool {
         let Some(path) = flows.idle(at) else { return false };
         self.paths[path as usize].serve(at, accounting);

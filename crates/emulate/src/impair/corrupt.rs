@@ -1,14 +1,14 @@
-//! Flipped bits.
+//! Bit errors.
 //!
-//! The stream is drawn from once for each packet, lost or not; what is drawn is the seed of that packet's damage. So losses
-//! and lengths of other packets do not change which bits of a packet are flipped.
+//! One value is drawn for each packet, lost or not; it seeds the damage of that packet. Losses and lengths of other
+//! packets therefore do not change which bits of a packet are flipped.
 
 use rand::{RngCore, SeedableRng};
 
 use crate::config::Corruption;
 use crate::random::{Chance, Random, uniform};
 
-/// EtherTypes of tags, which stay whole as the addresses do: 802.1Q, 802.1ad, and what was used before it.
+/// EtherTypes of VLAN tags, which are not damaged, nor are the MAC addresses: 802.1Q, 802.1ad, and its predecessor.
 const TAGS: [[u8; 2]; 3] = [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00]];
 
 #[derive(Debug)]
@@ -27,14 +27,14 @@ impl Corruptor {
         self.how = how;
     }
 
-    /// Goes on to the next packet.
+    /// Draws the seed for the next packet.
     pub(super) fn turn(&mut self) {
         if self.how.is_some() {
             self.seed = self.stream.next_u64();
         }
     }
 
-    /// Flips bits behind the header, and returns how many.
+    /// Flips bits after the Ethernet header, and returns how many.
     pub(super) fn damage(&mut self, frame: &mut [u8]) -> u32 {
         let Some(how) = self.how else { return 0 };
         let header = header_bytes(frame);
@@ -59,20 +59,20 @@ fn flip_one(body: &mut [u8], probability: f64, random: &mut Random) -> u32 {
     if !Chance::of(probability).happens(random) || body.is_empty() {
         return 0;
     }
-    // Multiplied instead of divided (Lemire 2019): biased by less than 2^-47 for any frame.
+    // Multiply-shift instead of a division (Lemire 2019): its bias is below 2^-47 for any frame.
     let bits = body.len() as u128 * 8;
     flip(body, ((u128::from(random.next_u64()) * bits) >> 64) as usize);
     1
 }
 
-/// Each bit by itself: the distance to the next flipped one is geometric, so only those cost anything.
+/// Flips bits independently: the distance to the next flipped bit is geometric, so the cost is per flipped bit.
 fn flip_each(body: &mut [u8], rate: f64, random: &mut Random) -> u32 {
     let bits = body.len() * 8;
     let kept = libm::log1p(-rate.clamp(0.0, 1.0));
     let mut flipped = 0;
     let mut at = 0;
     while at < bits && kept < 0.0 {
-        // At a rate of 1 this is 0; where it is more than a frame has, the conversion stops at usize::MAX.
+        // At a rate of 1 the distance is 0; a distance longer than any frame saturates at `usize::MAX`.
         at = at.saturating_add((libm::log(uniform(random)) / kept) as usize);
         if at < bits {
             flip(body, at);

@@ -1,4 +1,4 @@
-//! One model of loss, whichever.
+//! All loss models behind one type.
 
 use sojourn_time::Time;
 
@@ -10,7 +10,7 @@ use super::markov::{Dwell, FourState, Gilbert};
 use super::pattern::{Every, Pattern, TimePattern};
 use super::targeted::{FirstSyns, OneSegment};
 
-/// A model with the state that it is in.
+/// A loss model with its state.
 #[derive(Debug)]
 pub(super) enum Model {
     Independent(Chance),
@@ -25,7 +25,7 @@ pub(super) enum Model {
 }
 
 impl Model {
-    /// Makes one; those with states start in the distribution that they will have for ever.
+    /// Makes a model; a Markov chain starts in its stationary distribution.
     pub(super) fn new(loss: &Loss, random: &mut Random) -> Self {
         match loss {
             Loss::Independent { probability } => Self::Independent(Chance::of(*probability)),
@@ -42,7 +42,7 @@ impl Model {
         }
     }
 
-    /// Takes other parameters: a chain of the same kind goes on from its state, all else starts new.
+    /// Changes the parameters: a chain of the same kind continues from its state, any other model starts again.
     pub(super) fn change(&mut self, loss: &Loss, random: &mut Random) {
         match (&mut *self, loss) {
             (Self::Gilbert(chain), Loss::GilbertElliott { p, r, h, k }) => chain.set([*p, *r, *h, *k]),
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Lets the model see the next packet, and says whether it loses it. `loss`: what it was made from, where long patterns stay.
+    /// Passes the next packet to the model; returns whether it is lost. `loss`: the model's configuration, which holds long patterns.
     pub(super) fn meets(&mut self, loss: &Loss, key: &Key, at: Time, random: &mut Random) -> bool {
         match self {
             Self::Independent(chance) => chance.happens(random),

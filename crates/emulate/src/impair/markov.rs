@@ -1,14 +1,14 @@
-//! Losses with a memory: Gilbert–Elliott by packets, the same by time, and the four states of Salsano et al.
+//! Markov loss models: Gilbert–Elliott by packets, the same in time, and the four states of Salsano et al.
 //!
-//! Each starts in its stationary distribution, so the first packet is as likely lost as any other. A packet meets the state
-//! that the chain is in, and then the chain moves.
+//! Each chain starts in its stationary distribution, so the first packet is as likely lost as any other. A packet is
+//! subject to the current state; then the chain moves.
 
 use rand::RngCore;
 use sojourn_time::{Nanos, Time};
 
 use crate::random::{Chance, Random, uniform};
 
-/// Gilbert 1960, Elliott 1963: lost with 1 − k in the good state and 1 − h in the bad one, which has the share p / (p + r).
+/// Gilbert 1960, Elliott 1963: loss probability 1 − k in the good state and 1 − h in the bad one, which has the share p / (p + r).
 #[derive(Debug)]
 pub(super) struct Gilbert {
     to_bad: Chance,
@@ -19,7 +19,7 @@ pub(super) struct Gilbert {
 }
 
 impl Gilbert {
-    /// `[p, r, h, k]`. With p = r = 0 it stays good.
+    /// Makes a chain from `[p, r, h, k]`. With p = r = 0 it stays in the good state.
     pub(super) fn new([p, r, h, k]: [f64; 4], random: &mut Random) -> Self {
         let share = if p > 0.0 { p / (p + r) } else { 0.0 };
         let is_bad = Chance::of(share).happens(random);
@@ -50,12 +50,13 @@ impl Gilbert {
     }
 }
 
-/// Two states in time, each left after an exponential time. Only the packets look at it, so only the state at their times is
-/// drawn, from the chain's transition function: the law is that of the whole path, and a pause of hours costs no more than one packet.
+/// Two states in time with exponential dwell times. The state is drawn only at the times of packets, from the chain's
+/// transition function: this has the same distribution as the full path, and a pause of hours costs no more than one
+/// packet.
 #[derive(Debug)]
 pub(super) struct Dwell {
     bad_share: f64,
-    /// Sum of the two rates, per nanosecond.
+    /// Sum of the two transition rates, per nanosecond.
     rate: f64,
     last: Option<Time>,
     is_bad: bool,
@@ -69,7 +70,7 @@ impl Dwell {
         chain
     }
 
-    /// A state of no time is never met; with both so there is no bad one.
+    /// Sets the mean dwell times. A state with a dwell time of zero never occurs; if both are zero, the chain stays good.
     pub(super) fn set(&mut self, good: Nanos, bad: Nanos) {
         let (good, bad) = (good.0.max(0) as f64, bad.0.max(0) as f64);
         self.bad_share = if bad > 0.0 { bad / (good + bad) } else { 0.0 };
@@ -80,7 +81,7 @@ impl Dwell {
         let since = self.last.map_or(0, |last| (at - last).0.max(0));
         self.last = Some(self.last.map_or(at, |last| last.max(at)));
         let draw = uniform(random);
-        // Where nothing passed the state is the same: 0 × ∞ must not be asked.
+        // With no time passed the state is the same: avoids 0 × ∞.
         let kept = if since == 0 { 1.0 } else { libm::exp(-self.rate * since as f64) };
         let was_bad = if self.is_bad { 1.0 } else { 0.0 };
         self.is_bad = draw < self.bad_share + (was_bad - self.bad_share) * kept;
@@ -88,14 +89,15 @@ impl Dwell {
     }
 }
 
-/// Salsano, Ludovici and Ordine 2012, "Definition of a general and intuitive loss model for packet networks": after a loss alone (4) always comes the good state.
+/// Salsano, Ludovici and Ordine 2012, "Definition of a general and intuitive loss model for packet networks": an
+/// isolated loss (4) is always followed by the good state.
 #[derive(Debug)]
 pub(super) struct FourState {
-    /// From good: to 3, to 3 or 4.
+    /// Cumulative probabilities from good (1): to 3, to 3 or 4.
     good: [Chance; 2],
-    /// From 3: to 1, to 1 or 2.
+    /// Cumulative probabilities from 3: to 1, to 1 or 2.
     burst: [Chance; 2],
-    /// From 2: to 3.
+    /// Probability from 2 to 3.
     within: Chance,
     state: State,
 }
@@ -109,7 +111,7 @@ enum State {
 }
 
 impl FourState {
-    /// `[p13, p31, p23, p32, p14]`.
+    /// Makes a chain from `[p13, p31, p23, p32, p14]`.
     pub(super) fn new(probabilities: [f64; 5], random: &mut Random) -> Self {
         let mut chain =
             Self { good: [Chance::NEVER; 2], burst: [Chance::NEVER; 2], within: Chance::NEVER, state: State::Good };
@@ -140,15 +142,15 @@ impl FourState {
     }
 }
 
-/// Picks a state from the stationary distribution. States that are left but never come back to have no share; where only
-/// some are ever left, the chain ends in those that are not.
+/// Draws a state from the stationary distribution. Transient states have no share; if only some states are ever left,
+/// the chain starts in an absorbing one.
 fn start([p13, p31, p23, p32, p14]: [f64; 5], draw: f64) -> State {
     let weights = if p13 <= 0.0 {
         [1.0, 0.0, 0.0, p14]
     } else if p32 > 0.0 && p23 <= 0.0 {
         [0.0, 1.0, 0.0, 0.0]
     } else {
-        // Flows between 1 and 3, and between 3 and 2, are equal both ways; all is scaled by p31, which may be 0.
+        // The flows between 1 and 3, and between 3 and 2, balance; all weights are scaled by p31, which may be 0.
         let within = if p32 > 0.0 { p13 * p32 / p23 } else { 0.0 };
         [p31, within, p13, p31 * p14]
     };
@@ -192,7 +194,7 @@ mod tests {
             assert!(visits > 10_000.0);
             let allowed = counts.iter().zip(moves).filter(|(_, p)| *p > 0.0);
             let square: f64 = allowed.map(|(count, p)| (*count as f64 - visits * p).powi(2) / (visits * p)).sum();
-            // χ² with at most 2 degrees of freedom is above 37 once in 10^8.
+            // χ² with at most 2 degrees of freedom exceeds 37 with probability 10^-8.
             assert!(square < 37.0, "seed 1: {counts:?} of {visits}, χ² = {square}");
             assert!(counts.iter().zip(moves).all(|(count, p)| p > 0.0 || *count == 0), "{counts:?}");
         }

@@ -1,7 +1,8 @@
-//! What happens to single packets: loss, corruption, duplication.
+//! Impairments of single packets: loss, corruption, duplication.
 //!
-//! Every model sees every packet and goes on in a stream of its own, also where another one has already lost the packet or a
-//! trace says how likely a loss is now. So what one impairment does is the same with and without the others.
+//! Every model evaluates every packet and draws from its own stream, even if another model has already lost the packet
+//! or a trace sets the loss probability. The effect of one impairment is therefore the same with and without the
+//! others.
 
 mod corrupt;
 mod loss;
@@ -21,14 +22,14 @@ use crate::shared::Pool;
 use corrupt::Corruptor;
 use loss::Model;
 
-/// One place of impairments in one pipe.
+/// The impairments at one place of one pipe.
 #[derive(Debug)]
 pub struct Stage {
     impairments: Arc<Impairments>,
     owner: Owner,
     place: String,
     losses: Vec<Model>,
-    /// One for each place in the list of losses; never fewer than there were, so that a loss that comes back does not repeat its draws.
+    /// One per position in the list of losses; never shortened, so that a loss that is configured again does not repeat its draws.
     streams: Vec<Random>,
     trace: Random,
     corruptor: Corruptor,
@@ -36,17 +37,17 @@ pub struct Stage {
     duplication: Random,
 }
 
-/// What a stage did to a packet.
+/// What a stage decided on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
-    /// It is lost.
+    /// The packet is lost.
     pub is_lost: bool,
-    /// A copy of it is to follow.
+    /// The packet is followed by a copy.
     pub is_duplicated: bool,
 }
 
 impl Stage {
-    /// Makes a stage; `place` ("before", "after") keeps the randomness of two stages apart.
+    /// Creates a stage; `place` ("before", "after") separates the random streams of two stages.
     pub fn new(impairments: &Impairments, origin: Origin<'_>, place: &str) -> Self {
         let mut stage = Self {
             impairments: share(&Impairments::default()),
@@ -63,9 +64,9 @@ impl Stage {
         stage
     }
 
-    /// Takes other parameters; what did not change keeps its state, and all keep their randomness. Losses are identified by
-    /// their place in the list: one of the same kind with other probabilities goes on from the state that it is in, a pattern
-    /// or a count that changed starts again.
+    /// Changes the parameters. Unchanged models keep their state, and all keep their random streams. A loss model is
+    /// identified by its position in the list: a chain of the same kind with other probabilities continues from its
+    /// state; any other model that changed starts again.
     pub fn set(&mut self, impairments: &Impairments) {
         while self.streams.len() < impairments.loss.len() {
             let purpose = format!("{}/loss/{}", self.place, self.streams.len());
@@ -84,7 +85,7 @@ impl Stage {
         self.impairments = share(impairments);
     }
 
-    /// Says what becomes of the next packet. `loss`: a probability that holds now instead of the stage's own losses (a trace's).
+    /// Decides on the next packet. `loss`: a probability that now replaces the stage's own losses (from a trace).
     pub fn meet(&mut self, key: &Key, at: Time, loss: Option<f64>) -> Met {
         let mut is_lost = false;
         let losses = self.losses.iter_mut().zip(&self.impairments.loss);
@@ -99,12 +100,12 @@ impl Stage {
         Met { is_lost, is_duplicated: is_chosen && !is_lost }
     }
 
-    /// Damages a frame that was not lost, and returns how many bits it flipped. To be called once for each packet that `meet` let live.
+    /// Damages a frame and returns how many bits were flipped. Call it once for each packet that `meet` did not lose.
     pub fn damage(&mut self, frame: &mut [u8]) -> u32 {
         self.corruptor.damage(frame)
     }
 
-    /// Whether `damage` can do anything: else frames need not be touched.
+    /// Returns whether `damage` can do anything; otherwise frames need not be touched.
     pub fn is_damaging(&self) -> bool {
         self.impairments.corruption.is_some()
     }
@@ -112,7 +113,7 @@ impl Stage {
 
 static IMPAIRMENTS: Pool<Impairments> = Pool::new();
 
-/// Patterns may be long, and each flow has stages of its own.
+/// Shares equal impairments: patterns may be long, and each flow has its own stages.
 fn share(impairments: &Impairments) -> Arc<Impairments> {
     IMPAIRMENTS.share(|have| have == impairments, || impairments.clone())
 }

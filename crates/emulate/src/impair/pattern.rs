@@ -1,19 +1,19 @@
-//! Losses that nobody draws: every so-many-th packet, or a written pattern by packets or by milliseconds.
+//! Deterministic losses: every n-th packet, or a pattern by packets or by milliseconds.
 
 use sojourn_time::Time;
 
 const MILLISECOND: i64 = 1_000_000;
 
-/// Every so-many-th packet.
+/// Loses every `every`-th packet.
 #[derive(Debug)]
 pub(super) struct Every {
     every: u64,
-    /// Packets until the next that is lost, that one included.
+    /// Packets until the next lost one, inclusive.
     left: u64,
 }
 
 impl Every {
-    /// A period of 0 loses nothing; a `first` of 0 is 1.
+    /// Makes a counter. A period of 0 loses nothing; a `first` of 0 means 1.
     pub(super) fn new(every: u64, first: u64) -> Self {
         Self { every, left: first.max(1) }
     }
@@ -31,14 +31,14 @@ impl Every {
     }
 }
 
-/// One letter a packet, again and again: where in it.
+/// The position in a pattern by packets, which repeats.
 #[derive(Debug, Default)]
 pub(super) struct Pattern {
     next: usize,
 }
 
 impl Pattern {
-    /// Says what the next letter of a pattern is; an empty one loses nothing.
+    /// Returns the next entry of a pattern; an empty pattern loses nothing.
     pub(super) fn meets(&mut self, lost: &[bool]) -> bool {
         let is_lost = lost.get(self.next).copied().unwrap_or(false);
         self.next = if self.next + 1 < lost.len() { self.next + 1 } else { 0 };
@@ -46,14 +46,14 @@ impl Pattern {
     }
 }
 
-/// One letter a millisecond since the first packet, again and again.
+/// The start of a pattern by milliseconds since the first packet, which repeats.
 #[derive(Debug, Default)]
 pub(super) struct TimePattern {
     first: Option<Time>,
 }
 
 impl TimePattern {
-    /// Says what the letter of this time is; an empty pattern loses nothing.
+    /// Returns the entry at a time; an empty pattern loses nothing.
     pub(super) fn meets(&mut self, lost: &[bool], at: Time) -> bool {
         let first = *self.first.get_or_insert(at);
         let Ok(letters @ 1..) = i64::try_from(lost.len()) else {

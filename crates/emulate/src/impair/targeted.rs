@@ -1,4 +1,4 @@
-//! Losses of certain segments of TCP: the first SYNs of a flow, the k-th segment with data and its retransmissions.
+//! Targeted losses of TCP segments: the first SYNs of a flow, the k-th segment with data and its retransmissions.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ const TCP: u8 = 6;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// How many flows are remembered for certain; up to twice as many are. What is evicted counts as a new flow.
+/// Number of flows that are certainly remembered; at most twice as many are. An evicted flow counts as new when it returns.
 const FLOWS: usize = 4096;
 
-/// The first SYNs of each flow.
+/// Loses the first SYNs of each flow.
 #[derive(Debug)]
 pub(super) struct FirstSyns {
     count: u32,
@@ -34,7 +34,7 @@ impl FirstSyns {
     }
 }
 
-/// One segment with data of each flow, counted by new sequence numbers, and its next retransmissions.
+/// Loses one segment with data of each flow, counted by new sequence numbers, and its next retransmissions.
 #[derive(Debug)]
 pub(super) struct OneSegment {
     index: u64,
@@ -46,9 +46,9 @@ pub(super) struct OneSegment {
 struct Flow {
     /// Sequence number of the first byte of data.
     start: u32,
-    /// The one after the highest that was seen.
+    /// Highest sequence number seen, plus one.
     next: u32,
-    /// Segments that brought something new.
+    /// Segments that carried new data.
     count: u64,
     target: Option<Target>,
 }
@@ -76,7 +76,7 @@ impl OneSegment {
         let start = key.tcp_seq.wrapping_add(u32::from(is_syn));
         let fresh = Flow { start, next: start, count: 0, target: None };
         let flow = self.flows.of(key.flow(), || fresh);
-        // A SYN with another number is another connection between the same ports.
+        // A SYN with another sequence number opens another connection between the same ports.
         if is_syn && flow.start != start {
             *flow = fresh;
         }
@@ -101,7 +101,7 @@ impl Flow {
 }
 
 impl Target {
-    /// Whether a segment carries something of it while retransmissions are to be lost.
+    /// Returns whether a segment overlaps the target while its retransmissions are to be lost.
     fn is_hit(&mut self, start: u32, end: u32) -> bool {
         let is_hit = self.left > 0 && is_after(end, self.start) && is_after(self.end, start);
         self.left -= u32::from(is_hit);
@@ -109,7 +109,7 @@ impl Target {
     }
 }
 
-/// Whether `a` is after `b` in sequence space (RFC 9293 §3.4): within half of it, so across the wrap.
+/// Returns whether `a` is after `b` in sequence space (RFC 9293 §3.4): within half of it, so across the wrap.
 fn is_after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
@@ -118,8 +118,8 @@ fn is_tcp(key: &Key) -> bool {
     key.protocol == TCP && key.transport_at != 0
 }
 
-/// What is known of flows that were seen lately, in bounded memory: when the younger half is full, the older half is
-/// evicted. What is evicted depends on the packets alone, so a replay evicts the same.
+/// State of recently seen flows, in bounded memory: when the younger half is full, the older half is evicted. Evictions
+/// depend only on the packets, so a replay evicts the same flows.
 #[derive(Debug)]
 struct Recent<V> {
     younger: HashMap<u64, V>,
@@ -136,7 +136,7 @@ impl<V> Recent<V> {
     fn of(&mut self, flow: u64, fresh: impl FnOnce() -> V) -> &mut V {
         if self.younger.len() >= FLOWS && !self.younger.contains_key(&flow) {
             std::mem::swap(&mut self.younger, &mut self.older);
-            // Taken out before the half that it is in is evicted.
+            // Taken out before its half is evicted.
             let kept = self.younger.remove(&flow).or_else(|| self.older.remove(&flow));
             self.younger.clear();
             return self.younger.entry(flow).or_insert_with(|| kept.unwrap_or_else(fresh));
@@ -155,9 +155,9 @@ mod tests {
         let mut flows = Recent::default();
         for flow in 0..100_000_u64 {
             assert_eq!(*flows.of(flow, || flow), flow);
-            // One flow that is seen all the time is never evicted.
+            // A flow that is always active is never evicted.
             assert_eq!(*flows.of(7_000_000, || 42), 42, "flow {flow}");
-            // As many new flows since, and as many of these.
+            // Since then as many new flows, and as many lookups like this one.
             let recent = flow.saturating_sub(FLOWS as u64 / 2 - 2);
             assert_eq!(*flows.of(recent, || u64::MAX), recent);
             assert!(flows.younger.len() + flows.older.len() <= 2 * FLOWS);

@@ -1,13 +1,13 @@
-//! mahimahi's traces: at each of a list of times, so many bytes may go; what nobody uses is gone.
+//! Opportunities of a mahimahi trace: at each listed time some bytes may leave; unused opportunities are lost.
 
 use sojourn_time::{Nanos, Time};
 
 use crate::config::{Link, Trace};
 
-/// Bytes that may go at each.
+/// Bytes per opportunity.
 pub(crate) const BYTES: u32 = 1_500;
 
-/// The times, and which of them is next.
+/// The times, and the position of the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Opportunities {
     start: Time,
@@ -18,7 +18,7 @@ pub(super) struct Opportunities {
 }
 
 impl Opportunities {
-    /// Reads a trace of this kind, where there is one.
+    /// Returns the opportunities of a link with such a trace.
     pub fn of(link: &Link, start: Time) -> Option<Self> {
         match &link.trace {
             Some(Trace::Opportunities { at, period, .. }) if !at.is_empty() => {
@@ -29,13 +29,13 @@ impl Opportunities {
         }
     }
 
-    /// Returns when the next one is.
+    /// Returns the time of the next opportunity.
     pub fn next(&self) -> Time {
         let round = Nanos(self.round.saturating_mul(self.period.0));
         self.start + round + self.at[self.index]
     }
 
-    /// Goes on to the one after.
+    /// Advances to the following opportunity.
     pub fn use_one(&mut self) {
         self.index += 1;
         if self.index == self.at.len() {
@@ -43,7 +43,7 @@ impl Opportunities {
         }
     }
 
-    /// Lets those go by that are not after `now`.
+    /// Skips the opportunities that are not after `now`.
     pub fn pass(&mut self, now: Time) {
         if self.next() > now {
             return;
@@ -51,7 +51,7 @@ impl Opportunities {
         let since = (now - self.start).0;
         let round = since / self.period.0;
         let within = Nanos(since % self.period.0);
-        // All of the rounds before are over: none of them goes on behind its end.
+        // All previous repetitions are over: no opportunity is later than the period.
         let index = self.at.partition_point(|at| *at <= within);
         (self.round, self.index) = if index == self.at.len() { (round + 1, 0) } else { (round, index) };
         while self.next() <= now {

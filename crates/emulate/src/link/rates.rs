@@ -1,30 +1,30 @@
-//! How much a link carries when: its rate, a trace of rates, outages, all exactly integrated.
+//! The capacity of a link over time: its rate, a trace of rates, and outages, integrated exactly.
 //!
-//! Work is counted in nanobits: what a link of 1 bit/s carries in a nanosecond. Then rate × time and bits are whole
-//! numbers, and what is left over at a whole nanosecond is carried on exactly, also when the rate changes.
+//! Work is counted in nanobits: what 1 bit/s carries in a nanosecond. Then rate × time and bits are integers, and the
+//! remainder at a whole nanosecond is carried over exactly, even when the rate changes.
 
 use sojourn_time::{Nanos, Time};
 
 use crate::config::{Link, Outage, Trace, TracePoint};
 
-/// How often in a row a piece of time may bring nothing before it is taken that nothing will ever come.
+/// Number of consecutive intervals with rate 0 after which the link counts as down for ever.
 const PATIENCE: u32 = 100_000;
 
 /// The rate over time.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
-    /// Bits per second; `None`: what comes is through at once.
+    /// Bits per second; `None`: packets take no time.
     rate: Option<u64>,
     start: Time,
     points: Vec<TracePoint>,
     period: Option<Nanos>,
-    /// What one round of the trace carries, in nanobits; only where every piece has a rate.
+    /// What one period of the trace carries, in nanobits; only if every interval has a rate.
     round: Option<u128>,
     outages: Vec<Outage>,
 }
 
 impl Rates {
-    /// Reads what is asked; traces and outages begin at `start`.
+    /// Reads a link's configuration; traces and outages begin at `start`.
     pub fn new(link: &Link, start: Time) -> Self {
         let (points, period) = match &link.trace {
             Some(Trace::Points { points, period, .. }) => (points.clone(), *period),
@@ -35,18 +35,18 @@ impl Rates {
         made
     }
 
-    /// Whether what comes is always through at once.
+    /// Returns whether packets never take time.
     pub fn is_instant(&self) -> bool {
         self.rate.is_none() && self.outages.is_empty() && self.points.iter().all(|point| point.rate_bps.is_none())
     }
 
-    /// Returns what the trace says at a time.
+    /// Returns the trace's point that holds at a time.
     pub fn point(&self, at: Time) -> Option<&TracePoint> {
         let within = self.within(at);
         self.points.get(self.points.partition_point(|point| point.at <= within).saturating_sub(1))
     }
 
-    /// Says when work that begins at `from` is done, and how much of it belongs to the nanosecond after.
+    /// Returns when work that begins at `from` is done, rounded down to a nanosecond, and the remaining work.
     pub fn finish(&self, from: Time, work: u128) -> (Time, u128) {
         let (mut at, mut left, mut idle) = (from, work, 0);
         if self.is_steady() {
@@ -69,7 +69,7 @@ impl Rates {
         (Time::NEVER, left)
     }
 
-    /// Counts what the link carries from one time to another, but not more than `most`.
+    /// Returns what the link carries between two times, up to `most`.
     pub fn carried(&self, from: Time, to: Time, most: u128) -> u128 {
         if from >= to {
             return 0;
@@ -85,22 +85,22 @@ impl Rates {
         sum.min(most)
     }
 
-    /// Whether nothing goes at a time.
+    /// Returns whether an outage is active at a time.
     pub fn is_out(&self, at: Time) -> bool {
         self.outages.iter().any(|outage| self.outage(outage, at).0)
     }
 
-    /// Whether nothing goes from a time on, for ever.
+    /// Returns whether an outage that never ends is active at a time.
     pub fn is_over(&self, at: Time) -> bool {
         self.outages.iter().any(|outage| self.outage(outage, at) == (true, Time::NEVER))
     }
 
-    /// One rate, for ever.
+    /// Returns whether the rate is constant.
     fn is_steady(&self) -> bool {
         self.points.is_empty() && self.outages.is_empty() && self.rate != Some(0)
     }
 
-    /// Returns the rate at a time and until when it is that.
+    /// Returns the rate at a time, and until when it holds.
     fn piece(&self, at: Time) -> (Option<u64>, Time) {
         let (mut rate, mut until) = self.piece_of_trace(at);
         for outage in &self.outages {
@@ -126,7 +126,7 @@ impl Rates {
         (rate, until)
     }
 
-    /// Says whether an outage is on, and when that changes.
+    /// Returns whether an outage is active, and when that changes.
     fn outage(&self, outage: &Outage, at: Time) -> (bool, Time) {
         let since = (at - self.start).0.saturating_sub(outage.at.0);
         if since < 0 {
@@ -142,19 +142,19 @@ impl Rates {
         (within < outage.lasts.0, until)
     }
 
-    /// Returns where in its round the trace is.
+    /// Returns the position within the trace's period.
     fn within(&self, at: Time) -> Nanos {
         let since = (at - self.start).0.max(0);
         Nanos(self.period.map_or(since, |period| since % period.0.max(1)))
     }
 
-    /// Passes over whole rounds of the trace, so that much work costs no more than little.
+    /// Skips whole periods of the trace, so that the cost does not grow with the work.
     fn skip_rounds(&self, at: Time, left: u128) -> (Time, u128) {
         let (Some(round), Some(period)) = (self.round, self.period) else { return (at, left) };
         if round == 0 {
             return (Time::NEVER, left);
         }
-        // One less, so that the end is found piece by piece.
+        // One period fewer, so that the end is found interval by interval.
         let rounds = (left / round).saturating_sub(1);
         let span = i64::try_from(rounds).ok().and_then(|rounds| rounds.checked_mul(period.0));
         span.map_or((Time::NEVER, left), |span| (at + Nanos(span), left - rounds * round))
@@ -173,7 +173,7 @@ fn carried(rate: u64, from: Time, to: Time) -> u128 {
     u128::from(rate) * (to - from).0.max(0) as u128
 }
 
-/// When work at one rate is done, and what is left of it then.
+/// Returns when work at a constant rate is done, and the remainder.
 fn done(from: Time, work: u128, rate: u64) -> (Time, u128) {
     if let Ok(work) = u64::try_from(work) {
         return (from + Nanos((work / rate).min(i64::MAX as u64) as i64), u128::from(work % rate));

@@ -1,4 +1,4 @@
-//! Which flow has which pipe of its own, and whose may be given to another.
+//! The flows of a pipe with a mask: which instance of the pipe belongs to which flow, and which instance is reclaimed.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,15 @@ use sojourn_time::{Nanos, Time};
 use crate::config::Mask;
 use crate::select::{Key, flow_of};
 
-/// How many flows there may be where nobody says: as the configuration's mask has it.
+/// Default limit on flows, as the mask's documentation says.
 const MOST: u32 = 4_096;
-/// For so long a flow must have been silent before its pipe may be given away: what a pipe remembers (credit, a burst of
-/// losses) is not lost in a pause of a round trip.
+/// Idle time before an instance is reclaimed, so that its state (credit, a burst of losses) survives a pause of a round trip.
 pub(crate) const REST: Nanos = Nanos::seconds(1);
-/// What the pipe that too many flows share has for a flow.
+/// The flow identifier of the pipe shared by flows beyond the limit.
 pub(crate) const SHARED: u64 = u64::MAX;
 const NOBODY: u32 = u32::MAX;
 
-/// The flows of one pipe with a mask, in the order in which they last had a packet.
+/// The flows of one pipe with a mask, in the order of their last packet.
 #[derive(Debug)]
 pub(crate) struct Flows {
     pub mask: Mask,
@@ -26,7 +25,7 @@ pub(crate) struct Flows {
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
-    /// The path that the flows share for whom there is no room.
+    /// The path shared by flows beyond the limit.
     pub shared: Option<u32>,
 }
 
@@ -54,12 +53,12 @@ impl Flows {
         }
     }
 
-    /// Says which flow a packet is of.
+    /// Returns the flow of a packet.
     pub fn of(&self, key: &Key) -> u64 {
         flow_of(&self.mask, key)
     }
 
-    /// Finds the path of a flow that has a packet now; when that really comes in is for [`Flows::note`] to say.
+    /// Returns the path of a flow that has a packet now, and makes it the newest; [`Flows::note`] then records the entry time.
     pub fn touch(&mut self, flow: u64) -> Option<u32> {
         let place = *self.places.get(&flow)?;
         if self.newest != place {
@@ -69,25 +68,25 @@ impl Flows {
         Some(self.entries[place as usize].path)
     }
 
-    /// Notes when the last packet of the flow that had one last came in.
+    /// Records the entry time of the newest flow's last packet.
     pub fn note(&mut self, at: Time) {
         if let Some(entry) = self.entries.get_mut(self.newest as usize) {
             entry.last = entry.last.max(at);
         }
     }
 
-    /// Whether one more flow has to wait for another to go.
+    /// Returns whether the limit on flows is reached.
     pub fn is_full(&self) -> bool {
         self.places.len() >= self.most
     }
 
-    /// Returns the path of the flow that was silent longest, if that was long enough.
+    /// Returns the path of the least recently used flow, if it has been idle long enough.
     pub fn idle(&self, now: Time) -> Option<u32> {
         let entry = self.entries.get(self.oldest as usize)?;
         (now - entry.last >= REST).then_some(entry.path)
     }
 
-    /// Evicts the flow that was silent longest.
+    /// Evicts the least recently used flow.
     pub fn evict(&mut self) {
         let place = self.oldest;
         if place != NOBODY {
@@ -97,7 +96,7 @@ impl Flows {
         }
     }
 
-    /// Gives a flow a path.
+    /// Assigns a path to a flow.
     pub fn insert(&mut self, flow: u64, path: u32, at: Time) {
         let entry = Entry { flow, path, last: at, older: NOBODY, newer: NOBODY };
         let place = match self.free.pop() {
@@ -114,7 +113,7 @@ impl Flows {
         self.append(place);
     }
 
-    /// Counts the paths.
+    /// Returns the number of paths.
     pub fn len(&self) -> u64 {
         self.places.len() as u64 + u64::from(self.shared.is_some())
     }

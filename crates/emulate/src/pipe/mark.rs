@@ -1,8 +1,8 @@
-//! Sets the congestion mark (RFC 3168) in a frame that is held, and keeps IPv4's checksum right (RFC 1624).
+//! Sets the ECN field of a held frame to CE (RFC 3168), and updates IPv4's checksum (RFC 1624).
 
 use crate::select::{Ecn, Key};
 
-/// Marks a frame; what is no IP is left alone.
+/// Marks a frame; a frame that is not IP stays unchanged.
 pub(super) fn mark(frame: &mut [u8], key: &mut Key) {
     let header = frame.get_mut(usize::from(key.network_at)..).unwrap_or_default();
     match key.family {

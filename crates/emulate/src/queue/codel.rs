@@ -1,4 +1,4 @@
-//! CoDel (RFC 8289): loses at the head what stands too long, ever faster, as 1/√count.
+//! CoDel (RFC 8289): drops from the head while the queue delay stays above the target, at intervals proportional to 1/√count.
 
 use sojourn_time::{Nanos, Time};
 
@@ -6,10 +6,10 @@ use super::store::List;
 use super::{Context, Waiting, Why, may_be_marked};
 use crate::config;
 
-/// How many intervals after the last loss the next cycle begins where that one stopped (RFC 8289 §5.5).
+/// A cycle that begins within this many intervals of the last drop continues with its rate (RFC 8289 §5.5).
 const MEMORY: i64 = 16;
 
-/// Its state, named as in RFC 8289 §5.
+/// The state, named as in RFC 8289 §5.
 #[derive(Debug)]
 pub(super) struct Codel {
     parameters: config::Codel,
@@ -18,7 +18,7 @@ pub(super) struct Codel {
     count: u32,
     last_count: u32,
     is_dropping: bool,
-    /// The largest packet that has come: an emulator knows no MTU.
+    /// The largest packet seen, used as the MTU, which an emulator does not know.
     largest: u64,
 }
 
@@ -35,17 +35,17 @@ impl Codel {
         }
     }
 
-    /// Takes other parameters; its state stays.
+    /// Changes the parameters; the state stays.
     pub(super) fn set(&mut self, parameters: config::Codel) {
         self.parameters = parameters;
     }
 
-    /// Sees a packet come.
+    /// Notes an arriving packet.
     pub(super) fn arrive(&mut self, packet: &Waiting) {
         self.largest = self.largest.max(u64::from(packet.bytes));
     }
 
-    /// Gives the next packet of a list, losing or marking on the way.
+    /// Returns the next packet of a list, and drops or marks on the way.
     pub(super) fn dequeue(&mut self, list: &mut List, cx: &mut Context<'_>) -> Option<Waiting> {
         let (mut next, ok_to_drop) = self.take(list, cx);
         if self.is_dropping {
@@ -70,7 +70,7 @@ impl Codel {
         next
     }
 
-    /// A cycle begins, where the last one stopped if that was not long ago.
+    /// Begins a dropping cycle, at the last cycle's rate if that ended recently.
     fn begin(&mut self, now: Time) {
         let delta = self.count.wrapping_sub(self.last_count);
         let is_recent = (now - self.drop_next).0 < MEMORY.saturating_mul(self.parameters.interval.0);
@@ -80,7 +80,7 @@ impl Codel {
         self.last_count = self.count;
     }
 
-    /// The next packet, and whether it may be lost.
+    /// Takes the next packet, and returns whether it may be dropped.
     fn take(&mut self, list: &mut List, cx: &mut Context<'_>) -> (Option<Waiting>, bool) {
         let Some(packet) = cx.store.pop(list) else {
             self.first_above = None;
@@ -92,7 +92,7 @@ impl Codel {
             return (Some(packet), false);
         }
         let first_above = *self.first_above.get_or_insert(cx.now + self.parameters.interval);
-        // What has just been set lies ahead, unless the interval is none at all.
+        // A time that was set just now is in the future, unless the interval is zero.
         (Some(packet), cx.now >= first_above)
     }
 

@@ -1,4 +1,4 @@
-//! Deficit round robin (Shreedhar and Varghese 1995): each sub-queue in turn, a quantum times its weight at a time.
+//! Deficit round robin (Shreedhar and Varghese 1995): serves sub-queues in turn, a quantum times the weight at a time.
 
 use std::collections::VecDeque;
 
@@ -6,23 +6,23 @@ use super::sub_queues::SubQueues;
 use super::{Context, Serve, Setup, Waiting};
 use crate::config;
 
-/// Its state.
+/// The state of the scheduler.
 #[derive(Debug)]
 pub(super) struct Drr {
     sub_queues: SubQueues,
     quantum: u32,
-    /// Sub-queues that wait, the one whose turn it is first.
+    /// Backlogged sub-queues; the first one is served now.
     round: VecDeque<u32>,
     turns: Vec<Turn>,
 }
 
-/// A sub-queue's.
+/// The state of a sub-queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Bytes that it may still send; below nothing, where management gave a larger packet than the first one was.
+    /// Bytes it may still send; negative if queue management returned a larger packet than the first one.
     deficit: i64,
     is_in_round: bool,
-    /// Whether it has had its quantum in this turn.
+    /// Whether it received its quantum in this turn.
     is_paid: bool,
 }
 
@@ -31,7 +31,7 @@ impl Drr {
         Self { sub_queues: SubQueues::new(setup), quantum: quantum.max(1), round: VecDeque::new(), turns: Vec::new() }
     }
 
-    /// Sub-queues that have come to wait stand at the end of the round.
+    /// Appends newly backlogged sub-queues to the round.
     fn refresh_changed(&mut self, cx: &Context<'_>) {
         while let Some(id) = self.sub_queues.changed() {
             if self.turns.len() <= id as usize {
@@ -45,7 +45,7 @@ impl Drr {
         }
     }
 
-    /// Ends the turn of the first sub-queue, which goes to the end of the round if it still waits.
+    /// Ends the turn of the first sub-queue, which moves to the end of the round if it is still backlogged.
     fn end_turn(&mut self, id: u32, waits: bool) {
         self.round.pop_front();
         let turn = &mut self.turns[id as usize];

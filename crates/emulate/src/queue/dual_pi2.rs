@@ -1,6 +1,6 @@
-//! DualPI2 (RFC 9332 appendix A): a queue for low latency beside the classic one, coupled through one PI controller.
+//! DualPI2 (RFC 9332 appendix A): a low-latency queue and a classic queue, coupled through one PI controller.
 //!
-//! The controller works at exact times, a fixed step apart from the first arrival on.
+//! The controller updates at exact times, at a fixed interval from the first arrival.
 
 use sojourn_time::{Nanos, Time};
 
@@ -11,14 +11,14 @@ use crate::config;
 use crate::config::DropFrom;
 use crate::select::Ecn;
 
-/// The longest round-trip time that the controller is stable for, in seconds (RFC 9332 appendix A.1).
+/// The longest round-trip time for which the controller is stable, in seconds (RFC 9332 appendix A.1).
 const LONGEST_RTT: f64 = 0.1;
-/// Of so many bytes on the link, the classic queue gets one while both wait (RFC 9332 §4.2.2: classic protection).
+/// While both are backlogged, the classic queue gets 1/`PARTS` of the bytes (RFC 9332 §4.2.2: classic protection).
 const PARTS: i64 = 16;
-/// A full Ethernet frame without FCS.
+/// A full Ethernet frame without FCS, in bytes.
 const FULL: i64 = 1514;
 
-/// What is asked.
+/// The parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub(super) target: Nanos,
@@ -26,26 +26,26 @@ pub(super) struct Parameters {
     pub(super) coupling: f64,
 }
 
-/// Its state.
+/// The state of the scheduler.
 #[derive(Debug)]
 pub(super) struct DualPi2 {
     parameters: Parameters,
     room: Room,
     low: Side,
     classic: Side,
-    /// Above 0 it is the classic queue's turn.
+    /// Above 0 the classic queue is served.
     credit: i64,
-    /// p′: low latency is marked with coupling × p′, classic with its square.
+    /// p′: the low-latency marking probability is coupling × p′, the classic probability p′².
     base: f64,
     delay_before: f64,
     next_update: Option<Time>,
 }
 
-/// One of the two.
+/// One of the two queues.
 #[derive(Debug, Default)]
 struct Side {
     list: List,
-    /// What is due of losses or marks.
+    /// Accumulated probability of drops or marks.
     due: f64,
 }
 
@@ -63,7 +63,7 @@ impl DualPi2 {
         }
     }
 
-    /// Makes up for all updates that were due by `now`.
+    /// Performs all updates that were due by `now`.
     fn pass(&mut self, cx: &Context<'_>) {
         let step = self.update_step();
         let mut due = *self.next_update.get_or_insert(cx.now + step);
@@ -80,7 +80,7 @@ impl DualPi2 {
         self.next_update = Some(due);
     }
 
-    /// RFC 9332 figure 6, with the longer delay of the two queues as in appendix A.2.
+    /// Updates p′ (RFC 9332 figure 6), with the longer delay of the two queues as in appendix A.2.
     fn update(&mut self, at: Time, cx: &Context<'_>) {
         let age = |side: &Side| cx.store.first(&side.list).map_or(0.0, |first| seconds(at - first.since).max(0.0));
         let delay = age(&self.low).max(age(&self.classic));
@@ -95,7 +95,7 @@ impl DualPi2 {
         Nanos(self.parameters.target.0.clamp(1, (LONGEST_RTT / 3.0 * 1e9) as i64))
     }
 
-    /// Serves both by weight; low latency first.
+    /// Returns whether the low-latency queue is served next (weighted round robin; low latency first).
     fn is_turn_of_low(&mut self) -> bool {
         if self.low.list.is_empty() || self.classic.list.is_empty() {
             self.credit = fresh_credit();
@@ -118,7 +118,7 @@ impl DualPi2 {
             self.credit += i64::from(packet.bytes);
             return Some(packet);
         }
-        // One packet alone is no queue, however slow the link.
+        // A single packet is no queue, however slow the link is.
         let stands = cx.now - packet.since > self.parameters.step && !self.low.list.is_empty();
         packet.is_marked |= self.low.strikes(if stands { 1.0 } else { coupled });
         self.credit += i64::from(packet.bytes);
@@ -140,7 +140,7 @@ impl DualPi2 {
         Some(packet)
     }
 
-    /// Loses one of those that wait longer, or came last there.
+    /// Drops a packet of the longer queue, from the configured end.
     fn lose(&mut self, cx: &mut Context<'_>) -> bool {
         let is_low = self.low.list.bytes() > self.classic.list.bytes();
         let is_low = is_low || self.classic.list.is_empty();
@@ -159,7 +159,7 @@ impl DualPi2 {
 }
 
 impl Side {
-    /// Spreads what falls on them evenly (RFC 9332: `recur`).
+    /// Returns whether this packet is hit; hits are spread evenly (RFC 9332: `recur`).
     fn strikes(&mut self, probability: f64) -> bool {
         self.due += probability;
         let is_struck = self.due >= 1.0;
@@ -212,7 +212,7 @@ impl Serve for DualPi2 {
     }
 }
 
-/// Where both begin to wait: low latency may send a round's part first.
+/// The credit when a queue becomes backlogged: low latency may first send its part of a round.
 fn fresh_credit() -> i64 {
     -(PARTS - 2) * FULL
 }
@@ -240,7 +240,7 @@ mod tests {
         Waiting { slot: 0, bytes: 1000, since, flow: 0, class: 0, ecn, is_marked: false }
     }
 
-    /// Marks and losses of 100,000 packets, at one base probability.
+    /// Returns the marks and drops of 100,000 packets at a constant p′.
     fn of(base: f64, ecn: Ecn) -> (u32, usize) {
         let (mut dual, mut store, mut lost, mut marked) = (dual(base), Store::default(), Vec::new(), 0);
         for at in 0..100_000 {
@@ -288,7 +288,7 @@ mod tests {
         (0..20_000).for_each(|_| dual.enqueue(packet(Ecn::Ect1, Time(0)), cx));
         (0..20_000).for_each(|_| dual.enqueue(packet(Ecn::Ect0, Time(0)), cx));
         let low = (0..16_000).filter(|_| dual.dequeue(cx).is_some_and(|packet| packet.ecn == Ecn::Ect1)).count();
-        // Low latency begins with a round's part more.
+        // Low latency is first ahead by its part of a round.
         assert!((15_000..15_030).contains(&low), "{low}");
     }
 
@@ -300,7 +300,7 @@ mod tests {
         dual.enqueue(packet(Ecn::NotCapable, Time(0)), cx);
         cx.now = Time(100_000_000);
         dual.pass(cx);
-        // The head is 15, 30, … 90 ms old: alpha = 0.15 Hz on what is above 15 ms, beta = 3 Hz on what was added.
+        // The head is 15, 30, … 90 ms old: alpha = 0.15 Hz on the delay above 15 ms, beta = 3 Hz on its change.
         let mut base = 0.0;
         for update in 1..=6 {
             base += 0.15 * (f64::from(update) - 1.0) * 0.015 + 3.0 * 0.015;

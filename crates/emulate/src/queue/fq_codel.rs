@@ -1,4 +1,4 @@
-//! FQ-CoDel (RFC 8290): flows hashed into sub-queues, each under CoDel; who has just come to wait goes first, for one quantum.
+//! FQ-CoDel (RFC 8290): flows hashed into sub-queues, each under CoDel; a newly backlogged sub-queue is served first, for one quantum.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::{Context, Serve, Setup, Waiting};
 use crate::config;
 use crate::config::{Aqm, DropFrom, Limit};
 
-/// Its state.
+/// The state of the scheduler.
 #[derive(Debug)]
 pub(super) struct FqCodel {
     sub_queues: SubQueues,
@@ -18,7 +18,7 @@ pub(super) struct FqCodel {
     turns: Vec<Turn>,
 }
 
-/// A sub-queue's.
+/// The state of a sub-queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     deficit: i64,
@@ -37,7 +37,7 @@ impl FqCodel {
         }
     }
 
-    /// Sub-queues that have come to wait are new.
+    /// Appends newly backlogged sub-queues to the list of new ones.
     fn refresh_changed(&mut self, cx: &Context<'_>) {
         let deficit = self.quantum();
         while let Some(id) = self.sub_queues.changed() {
@@ -56,7 +56,7 @@ impl FqCodel {
         i64::from(self.parameters.quantum.max(1))
     }
 
-    /// The sub-queue whose turn it is, and whether it is a new one; on the way, those that have had their quantum go to the end.
+    /// Returns the sub-queue to serve, and whether it is a new one. Sub-queues without deficit move to the end of the old ones.
     fn choose(&mut self) -> Option<(u32, bool)> {
         loop {
             let (id, is_new) = match self.new.front() {
@@ -111,7 +111,7 @@ impl Serve for FqCodel {
             }
             self.take(is_new);
             if is_new {
-                // It has to wait for one round of the old ones, lest it starve them by coming and going.
+                // An empty new sub-queue becomes an old one for a round, so that it cannot starve the old ones (RFC 8290 §4.2).
                 self.old.push_back(id);
             } else {
                 self.turns[id as usize].is_listed = false;
@@ -121,7 +121,7 @@ impl Serve for FqCodel {
     }
 }
 
-/// Its own limit, and the queue's where that was given; not what the queue was sized to.
+/// Returns FQ-CoDel's own limit, and the queue's if one was configured; a computed limit does not apply.
 fn room(setup: &Setup<'_>, parameters: &config::FqCodel) -> Room {
     let most = u64::from(parameters.limit);
     let slots = setup.queue.limit.slots.map_or(most, |slots| slots.min(most));

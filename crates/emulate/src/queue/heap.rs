@@ -1,13 +1,13 @@
-//! A heap in which everyone has a number and can be found again.
+//! An indexed binary heap: identifiers by key, whose keys can be changed.
 
-/// No place.
+/// Marks an identifier that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Numbers by key, the least first, equal ones by number; each is in it once at most.
+/// Identifiers by ascending key, then by identifier; each is in the heap at most once.
 #[derive(Debug)]
 pub(super) struct Heap<K> {
     heap: Vec<(K, u32)>,
-    /// Where each number is.
+    /// The position of each identifier.
     at: Vec<u32>,
 }
 
@@ -18,12 +18,12 @@ impl<K> Default for Heap<K> {
 }
 
 impl<K: Copy + Ord> Heap<K> {
-    /// Looks at the least.
+    /// Returns the minimum.
     pub(super) fn first(&self) -> Option<(K, u32)> {
         self.heap.first().copied()
     }
 
-    /// Puts a number in, or changes its key.
+    /// Inserts an identifier, or changes its key.
     pub(super) fn set(&mut self, id: u32, key: K) {
         if self.at.len() <= id as usize {
             self.at.resize(id as usize + 1, NOWHERE);
@@ -37,7 +37,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.sift(place);
     }
 
-    /// Takes a number out, if it is in.
+    /// Removes an identifier, if it is in the heap.
     pub(super) fn remove(&mut self, id: u32) {
         let place = self.at.get(id as usize).copied().unwrap_or(NOWHERE);
         if place == NOWHERE {

@@ -1,9 +1,9 @@
-//! The queue before the link: how much it holds, what it loses, who is next.
+//! The queue in front of the link: its limit, its drops, its scheduler.
 //!
-//! A discipline is a scheduler over sub-queues; a sub-queue is a list with a limit and active queue management. It reads no clock: the
-//! engine calls [`Discipline::dequeue`] when the link becomes free, so `now` is the exact virtual time of a decision, and
-//! what happens at fixed times of its own (PIE, PI2) is made up for then. Where it departs from the papers is in
-//! `docs/decisions/0019-queues.md`.
+//! A discipline is a scheduler over sub-queues; a sub-queue is a list with a limit and active queue management. It
+//! reads no clock: the engine calls [`Discipline::dequeue`] when the link becomes idle, so `now` is the exact virtual
+//! time of a decision. Periodic updates (PIE, PI2) that were due by then are made up for. Deviations from the papers
+//! are listed in `docs/decisions/0019-queues.md`.
 
 mod codel;
 mod drr;
@@ -32,63 +32,63 @@ use store::Store;
 use sub_queue::{Fifo, Make};
 use wf2q::Wf2q;
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Where the engine keeps its frame and what it knows of it.
+    /// The slot of its frame and metadata.
     pub slot: u32,
-    /// Bytes of its frame, without FCS.
+    /// Frame length in bytes, without FCS.
     pub bytes: u32,
-    /// When it came.
+    /// When it arrived at the queue.
     pub since: Time,
-    /// Its flow, hashed.
+    /// The hash of its flow.
     pub flow: u64,
-    /// Its class, by its place in the configuration; 0 where there are none.
+    /// The index of its class in the configuration; 0 without classes.
     pub class: u16,
-    /// Whether it may be marked.
+    /// Its ECN field.
     pub ecn: Ecn,
-    /// Whether it has been marked here.
+    /// Whether it was marked in this queue.
     pub is_marked: bool,
 }
 
-/// Why a queue lost a packet.
+/// Why a queue dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// There was no room.
+    /// The queue was full.
     Full,
     /// Active queue management.
     Managed,
 }
 
-/// What was lost meanwhile; used again and again.
+/// Dropped packets; the buffer is reused.
 pub type Losses = Vec<(Waiting, Why)>;
 
-/// A queue with its management and its scheduler.
+/// A queue with its active queue management and its scheduler.
 #[derive(Debug)]
 pub struct Discipline {
     store: Store,
     scheduler: Box<dyn Serve>,
-    /// From which all its randomness is made.
+    /// The seed of all its random streams.
     seed: u64,
 }
 
-/// A scheduler: who is next.
+/// A packet scheduler.
 trait Serve: std::fmt::Debug + Send {
-    /// Takes other parameters in place; says no where it would have to be another scheduler.
+    /// Changes the parameters in place; returns false if that needs another scheduler.
     fn set(&mut self, setup: &Setup<'_>, cx: &mut Context<'_>) -> bool;
-    /// Takes a packet, or loses it or others.
+    /// Enqueues a packet, or drops it or others.
     fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>);
-    /// Puts a packet in that another scheduler had taken: management is not asked again.
+    /// Enqueues a packet that another scheduler had accepted: active queue management is not applied again.
     fn put(&mut self, packet: Waiting, cx: &mut Context<'_>);
-    /// Gives the packet that is next, losing on the way what management loses; `None`: nothing waits.
+    /// Returns the next packet, and drops what active queue management drops on the way; `None`: the queue is empty.
     fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting>;
-    /// Tells the sub-queue that a packet belongs to.
+    /// Returns the sub-queue that a packet belongs to.
     fn sub_queue(&self, _packet: &Waiting) -> u64 {
         0
     }
 }
 
-/// What a scheduler is made from.
+/// The parameters of a scheduler.
 struct Setup<'a> {
     queue: &'a config::Queue,
     limit: Limit,
@@ -96,16 +96,16 @@ struct Setup<'a> {
     seed: u64,
 }
 
-/// What management says of a packet that comes.
+/// The decision of active queue management on an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Take,
-    /// Marks it, if it can be marked; else loses it.
+    /// Mark the packet if it is ECN-capable, else drop it.
     Mark,
     Lose,
 }
 
-/// What every step needs.
+/// The state that every operation needs.
 struct Context<'a> {
     store: &'a mut Store,
     lost: &'a mut Losses,
@@ -113,17 +113,17 @@ struct Context<'a> {
 }
 
 impl Discipline {
-    /// Makes one; `limit` is what it really holds (the configuration's, or what it was sized to), `rate_bps` that of the link.
+    /// Creates a queue; `limit` is the effective limit (configured or computed), `rate_bps` the link's rate.
     pub fn new(queue: &config::Queue, limit: Limit, rate_bps: Option<u64>, origin: Origin<'_>) -> Self {
         let seed = origin.stream("queue").random();
         let scheduler = (Setup { queue, limit, rate_bps, seed }).scheduler();
         Self { store: Store::default(), scheduler, seed }
     }
 
-    /// Takes other parameters; what waits stays, unless a smaller limit has no room for it.
+    /// Changes the parameters; waiting packets stay, unless a smaller limit cannot hold them.
     ///
-    /// The scheduler and the management keep what they know as long as they are of the same kind. Else what waits moves into
-    /// the new ones in the order in which it came.
+    /// The scheduler and the active queue management keep their state if their kind stays the same. Otherwise waiting
+    /// packets move to the new ones in the order of their arrival.
     pub fn set(&mut self, queue: &config::Queue, limit: Limit, rate_bps: Option<u64>, now: Time, lost: &mut Losses) {
         let cx = &mut Context { store: &mut self.store, lost, now };
         let setup = Setup { queue, limit, rate_bps, seed: self.seed };
@@ -135,29 +135,29 @@ impl Discipline {
         }
     }
 
-    /// Takes a packet, or loses it or another.
+    /// Enqueues a packet, or drops it or others.
     pub fn enqueue(&mut self, packet: Waiting, now: Time, lost: &mut Losses) {
         let cx = &mut Context { store: &mut self.store, lost, now };
         self.scheduler.enqueue(packet, cx);
     }
 
-    /// Gives the packet that is next, losing on the way what management loses.
+    /// Returns the next packet, and drops what active queue management drops on the way.
     pub fn dequeue(&mut self, now: Time, lost: &mut Losses) -> Option<Waiting> {
         let cx = &mut Context { store: &mut self.store, lost, now };
         self.scheduler.dequeue(cx)
     }
 
-    /// Tells the sub-queue that a packet belongs to: its class by its place, its flow or bucket; 0 where there is one for all.
+    /// Returns the sub-queue that a packet belongs to: the index of its class, its flow or its bucket; 0 without sub-queues.
     pub fn sub_queue(&self, packet: &Waiting) -> u64 {
         self.scheduler.sub_queue(packet)
     }
 
-    /// Counts what waits.
+    /// Returns the number of waiting packets.
     pub fn slots(&self) -> u64 {
         self.store.slots()
     }
 
-    /// Counts its bytes.
+    /// Returns the bytes of waiting packets.
     pub fn bytes(&self) -> u64 {
         self.store.bytes()
     }
@@ -181,7 +181,7 @@ impl Setup<'_> {
     }
 }
 
-/// Whether congestion can be signalled through it.
+/// Returns whether a packet is ECN-capable.
 fn may_be_marked(packet: &Waiting) -> bool {
     packet.ecn != Ecn::NotCapable
 }

@@ -1,7 +1,7 @@
-//! PIE (RFC 8033 §4, with ECN §5.1 and the cap of §5.5): loses at random on the way in, so that the delay stays near a target.
+//! PIE (RFC 8033 §4, with ECN §5.1 and the cap of §5.5): drops at random on enqueue, so that the delay stays near a target.
 //!
-//! The delay is that of the packet that left last, from its timestamp. The probability is worked out at exact times, `update`
-//! apart from the first arrival on, however seldom anybody looks.
+//! The delay is that of the last packet to leave, from its timestamp. The probability is updated at exact times, at
+//! intervals of `update` from the first arrival, however rarely the queue is used.
 
 use rand::Rng;
 use sojourn_time::{Nanos, Time};
@@ -11,19 +11,19 @@ use super::{Verdict, Waiting};
 use crate::config;
 use crate::random::Random;
 
-/// Bytes under which nothing is lost: two full frames.
+/// At or below this number of bytes (two full frames) no packet is dropped.
 const FEW: u64 = 2 * 1514;
-/// Below half the target, this probability is not yet acted upon.
+/// If the delay is below half the target, probabilities below this drop no packet.
 const LOW: f64 = 0.2;
-/// The probability grows by no more than this at a time, once it is above 0.1.
+/// Maximum increase of the probability per update, once it is at least 0.1.
 const CAP: f64 = 0.02;
-/// What is left of the probability after an update without any delay.
+/// Factor on the probability per update without any delay.
 const DECAY: f64 = 0.98;
-/// Below these probabilities, what is added is divided by so much.
+/// Below each of these probabilities, the change is divided by the number beside it.
 const SCALES: [(f64, f64); 6] =
     [(0.000_001, 2048.0), (0.000_01, 512.0), (0.000_1, 128.0), (0.001, 32.0), (0.01, 8.0), (0.1, 2.0)];
 
-/// What changes.
+/// The state of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
     probability: f64,
@@ -32,7 +32,7 @@ struct State {
     burst: Nanos,
 }
 
-/// Its state.
+/// PIE.
 #[derive(Debug)]
 pub(super) struct Pie {
     parameters: config::Pie,
@@ -47,14 +47,14 @@ impl Pie {
         Self { parameters, state, next_update: None }
     }
 
-    /// Takes other parameters from the next update on; its state stays.
+    /// Changes the parameters from the next update on; the state stays.
     pub(super) fn set(&mut self, parameters: config::Pie, now: Time) {
         self.pass(now);
         self.parameters = parameters;
         self.state.burst = self.state.burst.min(parameters.max_burst);
     }
 
-    /// Judges a packet that comes.
+    /// Decides on an arriving packet.
     pub(super) fn arrive(&mut self, list: &List, now: Time, random: &mut Random) -> Verdict {
         self.next_update.get_or_insert(now + self.step());
         self.pass(now);
@@ -70,19 +70,19 @@ impl Pie {
         }
     }
 
-    /// Sees a packet leave.
+    /// Notes a departing packet.
     pub(super) fn depart(&mut self, packet: &Waiting, list: &List, now: Time) {
         self.pass(now);
         self.state.delay = if list.is_empty() { Nanos::ZERO } else { now - packet.since };
     }
 
-    /// Where nothing is lost (RFC 8033 §4.1: "Safeguard PIE to be work conserving").
+    /// Returns whether drops are suspended (RFC 8033 §4.1: "Safeguard PIE to be work conserving").
     fn is_light(&self, list: &List) -> bool {
         let is_quick = self.state.delay_before.0 < self.parameters.target.0 / 2 && self.state.probability < LOW;
         is_quick || list.bytes() <= FEW
     }
 
-    /// Makes up for all updates that were due by `now`.
+    /// Performs all updates that were due by `now`.
     fn pass(&mut self, now: Time) {
         let Some(mut due) = self.next_update else { return };
         let step = self.step();
@@ -91,7 +91,7 @@ impl Pie {
             self.update();
             due = due + step;
             if self.state == before && due <= now {
-                // Nothing changes any more by itself.
+                // Further updates would change nothing.
                 let skipped = ((now - due).0 / step.0).saturating_add(1);
                 due = due + Nanos(skipped.saturating_mul(step.0));
             }
@@ -99,7 +99,7 @@ impl Pie {
         self.next_update = Some(due);
     }
 
-    /// RFC 8033 §4.2, §4.4 and §5.5.
+    /// Updates the probability (RFC 8033 §4.2, §4.4 and §5.5).
     fn update(&mut self) {
         let config::Pie { target, alpha, beta, max_burst, .. } = self.parameters;
         let State { probability, delay, delay_before, .. } = self.state;
@@ -138,7 +138,7 @@ mod tests {
     use crate::select::Ecn;
     use rand::SeedableRng;
 
-    /// RFC 8033 §4.2 and §4.4 as it is printed there, with the cap of §5.5, called at each of its times; in seconds.
+    /// RFC 8033 §4.2 and §4.4 as printed there, with the cap of §5.5, called at each update; in seconds.
     #[derive(Default)]
     struct Oracle {
         drop_prob: f64,
@@ -195,7 +195,7 @@ mod tests {
                 oracle.calculate_drop_prob(0.125, 1.25);
                 next_update = next_update + Nanos::millis(15);
             }
-            // Bursts and lulls of some seconds each.
+            // Bursts and pauses of some seconds each.
             let arrives = draws.random_bool(if now.0 / 3_000_000_000 % 2 == 0 { 0.6 } else { 0.4 });
             if arrives || event == 0 {
                 let waiting = Waiting {
@@ -213,7 +213,7 @@ mod tests {
                 pie.depart(&packet, &list, now);
                 oracle.current_qdelay = if list.is_empty() { 0.0 } else { (now - packet.since).0 as f64 / 1e9 };
             } else {
-                // It works out what it has missed only when it is asked.
+                // It performs missed updates only when it is called.
                 continue;
             }
             let (ours, theirs) = (pie.state.probability, oracle.drop_prob);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn lets_the_first_burst_pass() {
-        // A queue of 50 ms from the start: nothing is lost for 150 ms, then something.
+        // A queue of 50 ms from the start: no drops for 150 ms, then some.
         let (mut pie, mut random) = (Pie::new(config::Pie::default()), Random::seed_from_u64(1));
         let (mut store, mut list) = (Store::default(), List::default());
         let (mut first_lost, mut now) = (None, Time(0));

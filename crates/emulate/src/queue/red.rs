@@ -1,4 +1,4 @@
-//! RED (Floyd and Jacobson 1993), gentle where asked (Floyd 2000): loses at random before the queue is full.
+//! RED (Floyd and Jacobson 1993), optionally gentle (Floyd 2000): drops at random before the queue is full.
 
 use rand::Rng;
 use sojourn_time::{Nanos, Time};
@@ -8,22 +8,22 @@ use super::{Verdict, Waiting};
 use crate::config;
 use crate::random::Random;
 
-/// Bytes of a typical packet: the average decays while idle as if so many had come as would have fitted (dummynet's value).
+/// Bytes of a typical packet: while idle, the average decays as if packets of this size had been sent (dummynet's value).
 const TYPICAL: f64 = 512.0;
-/// Bytes of a full Ethernet frame without FCS: in byte mode it is lost with the whole probability, a smaller one with its part.
+/// Bytes of a full Ethernet frame without FCS. In byte mode the drop probability is scaled by the packet's length over this.
 const FULL: f64 = 1514.0;
-/// Weight of a new gap between departures, where the rate is not known.
+/// Weight of a new gap between departures, if the rate is not known.
 const GAP_WEIGHT: f64 = 1.0 / 16.0;
 
-/// Its state.
+/// The state.
 #[derive(Debug)]
 pub(super) struct Red {
     parameters: config::Red,
-    /// Time of a typical packet on the link, in nanoseconds; measured where there is no constant rate.
+    /// Transmission time of a typical packet, in nanoseconds; measured if there is no constant rate.
     typical: Option<f64>,
     measured: f64,
     average: f64,
-    /// Packets since the last one that was lost or marked.
+    /// Packets since the last drop or mark.
     count: u64,
     idle_since: Option<Time>,
     last_departure: Option<Time>,
@@ -42,7 +42,7 @@ impl Red {
         }
     }
 
-    /// Takes other parameters; the average stays, if its unit does.
+    /// Changes the parameters; the average stays, unless its unit changes.
     pub(super) fn set(&mut self, parameters: config::Red, rate_bps: Option<u64>) {
         if parameters.in_bytes != self.parameters.in_bytes {
             self.average = 0.0;
@@ -51,7 +51,7 @@ impl Red {
         self.typical = typical(rate_bps);
     }
 
-    /// Judges a packet that comes.
+    /// Decides on an arriving packet.
     pub(super) fn arrive(&mut self, packet: &Waiting, list: &List, now: Time, random: &mut Random) -> Verdict {
         self.update(list, now);
         let Some(curve) = self.probability() else {
@@ -69,7 +69,7 @@ impl Red {
         if self.parameters.ecn { Verdict::Mark } else { Verdict::Lose }
     }
 
-    /// Sees a packet leave.
+    /// Notes a departing packet.
     pub(super) fn depart(&mut self, list: &List, now: Time) {
         if let Some(last) = self.last_departure.replace(now) {
             let gap = (now - last).0 as f64;
@@ -77,12 +77,12 @@ impl Red {
         }
         if list.is_empty() {
             self.idle_since = Some(now);
-            // What comes after idle time says nothing about the link.
+            // The gap after an idle period does not measure the link.
             self.last_departure = None;
         }
     }
 
-    /// The average before the packet is put in; while idle, it sees empty slots pass.
+    /// Updates the average before the packet is enqueued; after an idle period, it decays first.
     fn update(&mut self, list: &List, now: Time) {
         if let Some(since) = self.idle_since.take() {
             let passed = (now - since).max(Nanos::ZERO).0 as f64;
@@ -95,7 +95,7 @@ impl Red {
         self.average += self.parameters.weight * (length as f64 - self.average);
     }
 
-    /// The curve over the average; `None`: below it, 1: all are lost, marked or not (RFC 3168 §7).
+    /// Returns the drop probability by the average; `None`: below `min`; 1: all are dropped, ECN-capable or not (RFC 3168 §7).
     fn probability(&self) -> Option<f64> {
         let config::Red { min, max, max_p, gentle, .. } = self.parameters;
         if self.average < min {
@@ -109,7 +109,7 @@ impl Red {
         }
     }
 
-    /// Spreads losses: with a constant `p`, the packets from one to the next are uniform on 1 … 1/p.
+    /// Spreads drops: with a constant `p`, the distance between drops is uniform on 1 … 1/p.
     fn strikes(&mut self, p: f64, random: &mut Random) -> bool {
         let left = 1.0 - self.count as f64 * p;
         self.count += 1;
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn averages_over_arrivals_and_decays_while_idle() {
-        // 4,096 ns are the time of a typical packet at 1 Gbit/s.
+        // 4,096 ns is the transmission time of a typical packet at 1 Gbit/s.
         let (mut red, mut random) = (red(Some(1_000_000_000)), Random::seed_from_u64(1));
         let (mut store, mut list) = (Store::default(), List::default());
         (0..4).for_each(|_| store.push(&mut list, packet()));

@@ -1,13 +1,13 @@
-//! Where waiting packets are kept: one slab for all lists of a discipline, so that a packet costs no allocation.
+//! Memory for waiting packets: one slab for all lists of a discipline, so that a packet needs no allocation.
 //!
-//! A list is two ends and two sums; its links are in the slab. The slab grows to the most that ever waited and stays there.
+//! A list stores its two ends and its two sums; its links are in the slab. The slab grows to its maximum use and never shrinks.
 
 use super::Waiting;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// A packet, its place in the order of all arrivals, and its neighbours.
+/// A packet, its position in the order of all arrivals, and its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     packet: Waiting,
@@ -25,7 +25,7 @@ pub(super) struct Store {
     bytes: u64,
 }
 
-/// Packets one behind the other.
+/// A FIFO list of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     first: u32,
@@ -41,17 +41,17 @@ impl Default for List {
 }
 
 impl Store {
-    /// Counts what waits in all lists.
+    /// Returns the number of packets in all lists.
     pub(super) fn slots(&self) -> u64 {
         (self.entries.len() - self.free.len()) as u64
     }
 
-    /// Counts its bytes.
+    /// Returns the bytes of packets in all lists.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts a packet at the end of a list.
+    /// Appends a packet to a list.
     pub(super) fn push(&mut self, list: &mut List, packet: Waiting) {
         let entry = Entry { packet, order: self.arrivals, before: list.last, behind: NONE };
         let place = self.place(entry);
@@ -66,12 +66,12 @@ impl Store {
         self.bytes += u64::from(packet.bytes);
     }
 
-    /// Looks at the packet that has waited longest.
+    /// Returns the oldest packet.
     pub(super) fn first(&self, list: &List) -> Option<&Waiting> {
         self.entries.get(list.first as usize).map(|entry| &entry.packet)
     }
 
-    /// Takes the packet that has waited longest.
+    /// Removes and returns the oldest packet.
     pub(super) fn pop(&mut self, list: &mut List) -> Option<Waiting> {
         let place = list.first;
         let entry = *self.entries.get(place as usize)?;
@@ -84,7 +84,7 @@ impl Store {
         Some(entry.packet)
     }
 
-    /// Takes the packet that came last.
+    /// Removes and returns the newest packet.
     pub(super) fn pop_last(&mut self, list: &mut List) -> Option<Waiting> {
         let place = list.last;
         let entry = *self.entries.get(place as usize)?;
@@ -97,7 +97,7 @@ impl Store {
         Some(entry.packet)
     }
 
-    /// Empties the slab: all packets of all lists in the order in which they came. The lists are void then.
+    /// Empties the slab and returns the packets of all lists in the order of arrival. The lists are invalid afterwards.
     pub(super) fn drain(&mut self) -> Vec<Waiting> {
         for place in self.free.drain(..) {
             self.entries[place as usize].order = u64::MAX;
@@ -131,17 +131,17 @@ impl Store {
 }
 
 impl List {
-    /// Counts its packets.
+    /// Returns the number of packets.
     pub(super) fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Counts their bytes.
+    /// Returns the bytes of packets.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether nothing waits.
+    /// Returns whether the list is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.slots == 0
     }

@@ -1,4 +1,4 @@
-//! A sub-queue: packets in order of arrival, with a limit and active queue management of their own.
+//! A sub-queue: packets in order of arrival, with their own limit and active queue management.
 
 use rand::SeedableRng;
 use sojourn_time::Time;
@@ -20,7 +20,7 @@ pub(super) struct SubQueue {
     random: Random,
 }
 
-/// What loses or marks before there is no room.
+/// Active queue management: drops or marks before the queue is full.
 #[derive(Debug)]
 enum Management {
     None,
@@ -29,14 +29,14 @@ enum Management {
     Pie(Pie),
 }
 
-/// How much room there is, and who goes where there is none.
+/// The limit, and which end drops when it is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) limit: Limit,
     pub(super) from: DropFrom,
 }
 
-/// What makes a sub-queue.
+/// The parameters of a new sub-queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
     pub(super) aqm: Option<Aqm>,
@@ -50,7 +50,7 @@ impl SubQueue {
         Self { list: List::default(), management, random: Random::seed_from_u64(make.seed) }
     }
 
-    /// Takes other management; of the same kind, it keeps what it knows.
+    /// Changes the active queue management; if its kind stays the same, it keeps its state.
     pub(super) fn set(&mut self, aqm: Option<Aqm>, rate_bps: Option<u64>, now: Time) {
         match (&mut self.management, aqm) {
             (Management::Red(red), Some(Aqm::Red(to))) => red.set(to, rate_bps),
@@ -60,14 +60,14 @@ impl SubQueue {
         }
     }
 
-    /// Takes a packet if its management does and there is room, or room is made at the head.
+    /// Enqueues a packet if queue management accepts it and it fits, or room is made at the head.
     pub(super) fn admit(&mut self, packet: Waiting, room: Room, cx: &mut Context<'_>) {
         if let Some(packet) = self.manage(packet, cx) {
             self.put(packet, room, cx);
         }
     }
 
-    /// Asks the management about a packet that comes; it may come back marked, or be lost.
+    /// Applies queue management to an arriving packet: returns it, possibly marked, or drops it.
     pub(super) fn manage(&mut self, mut packet: Waiting, cx: &mut Context<'_>) -> Option<Waiting> {
         match self.judge(&packet, cx) {
             Verdict::Take => Some(packet),
@@ -82,7 +82,7 @@ impl SubQueue {
         }
     }
 
-    /// Puts a packet in, whatever the management thinks, if there is room or room is made at the head.
+    /// Enqueues a packet without asking queue management, if it fits or room is made at the head.
     pub(super) fn put(&mut self, packet: Waiting, room: Room, cx: &mut Context<'_>) {
         let bytes = u64::from(packet.bytes);
         let never_fits = exceeds(room.limit, 1, bytes);
@@ -96,12 +96,12 @@ impl SubQueue {
         self.push(packet, cx);
     }
 
-    /// Puts a packet in; whether it fits is the caller's business.
+    /// Enqueues a packet without checking the limit.
     pub(super) fn push(&mut self, packet: Waiting, cx: &mut Context<'_>) {
         cx.store.push(&mut self.list, packet);
     }
 
-    /// Gives the next packet, losing on the way what its management loses.
+    /// Returns the next packet, and drops what queue management drops on the way.
     pub(super) fn dequeue(&mut self, cx: &mut Context<'_>) -> Option<Waiting> {
         if let Management::Codel(codel) = &mut self.management {
             return codel.dequeue(&mut self.list, cx);
@@ -115,7 +115,7 @@ impl SubQueue {
         Some(packet)
     }
 
-    /// Loses one packet for want of room.
+    /// Drops one packet because the limit is exceeded.
     pub(super) fn lose(&mut self, from: DropFrom, cx: &mut Context<'_>) -> bool {
         let packet = match from {
             DropFrom::Tail => cx.store.pop_last(&mut self.list),
@@ -125,7 +125,7 @@ impl SubQueue {
         packet.is_some()
     }
 
-    /// Loses until a limit holds.
+    /// Drops packets until a limit holds.
     pub(super) fn shrink(&mut self, room: Room, cx: &mut Context<'_>) {
         while exceeds(room.limit, self.list.slots(), self.list.bytes()) && self.lose(room.from, cx) {}
     }
@@ -158,12 +158,12 @@ impl Management {
     }
 }
 
-/// Whether so much is more than a limit allows.
+/// Returns whether a number of packets or bytes exceeds a limit.
 pub(super) fn exceeds(limit: Limit, slots: u64, bytes: u64) -> bool {
     limit.slots.is_some_and(|most| slots > most) || limit.bytes.is_some_and(|most| bytes > most)
 }
 
-/// One sub-queue for all.
+/// A single sub-queue for all packets.
 #[derive(Debug)]
 pub(super) struct Fifo {
     sub_queue: SubQueue,

@@ -1,7 +1,7 @@
-//! Sub-queues of a scheduler: one for each class, or one for each flow.
+//! The sub-queues of a scheduler: one for each class, or one for each flow.
 //!
-//! Each class has room of its own, as dummynet's queues have. Flows share the room: when there is none, the longest sub-queue (in
-//! bytes) loses, so that nobody can crowd the others out.
+//! Each class has its own limit, as dummynet's queues have. Flows share one limit: if it is exceeded, the longest
+//! sub-queue (in bytes) drops, so that no flow can starve the others.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::sub_queue::{Make, Room, SubQueue, exceeds};
 use super::{Context, Setup, Waiting, Why};
 use crate::config::{Aqm, Class};
 
-/// Idle flows that are remembered, with what their management knows; beyond, the one that has been idle longest is evicted.
+/// Limit of remembered idle flows with the state of their queue management; beyond, the one idle for longest is evicted.
 const REMEMBERED: usize = 4096;
 
 /// The sub-queues, numbered from 0.
@@ -20,18 +20,18 @@ pub(super) struct SubQueues {
     sub_queues: Vec<SubQueue>,
     sorting: Sorting,
     make: Make,
-    /// Sub-queues whose first packet may be another since they were last asked for.
+    /// Sub-queues whose first packet may have changed since the scheduler last read this list.
     changed: Vec<u32>,
 }
 
-/// What goes into which.
+/// The classifier: which packet enters which sub-queue.
 #[derive(Debug)]
 enum Sorting {
     Classes(Vec<Terms>),
     Flows(Box<Flows>),
 }
 
-/// Those of a class.
+/// The parameters of a class.
 #[derive(Debug)]
 struct Terms {
     name: String,
@@ -42,20 +42,20 @@ struct Terms {
 #[derive(Debug)]
 struct Flows {
     room: Room,
-    /// Into so many sub-queues flows are hashed; `None`: each has its own.
+    /// Number of sub-queues that flows are hashed into; `None`: each flow has its own.
     buckets: Option<u32>,
     perturbation: u64,
     known: HashMap<u64, u32>,
-    /// The key of each sub-queue in `known`.
+    /// The key in `known` of each sub-queue.
     keys: Vec<u64>,
     longest: Heap<Reverse<u64>>,
-    /// Empty sub-queues by when they became it.
+    /// Empty sub-queues, in the order in which they became empty.
     idle: Heap<u64>,
     idled: u64,
 }
 
 impl SubQueues {
-    /// One for each class; where there are none, one for each flow.
+    /// Makes one sub-queue for each class; without classes, one for each flow.
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let room = Room { limit: setup.limit, from: setup.queue.drop };
         if setup.queue.classes.is_empty() {
@@ -69,7 +69,7 @@ impl SubQueues {
         Self { sub_queues, sorting: Sorting::Classes(terms(setup)), make, changed: Vec::new() }
     }
 
-    /// Flows hashed into so many sub-queues, or one for each.
+    /// Makes sub-queues for flows: `buckets` of them, by hash, or one for each flow.
     pub(super) fn of_flows(setup: &Setup<'_>, room: Room, aqm: Option<Aqm>, buckets: Option<u32>) -> Self {
         let flows = Flows {
             room,
@@ -85,7 +85,7 @@ impl SubQueues {
         Self { sub_queues: Vec::new(), sorting: Sorting::Flows(Box::new(flows)), make, changed: Vec::new() }
     }
 
-    /// Takes other parameters in place; no where classes are others, or flows are sorted otherwise.
+    /// Changes the parameters in place; returns false if the classes or the classifier differ.
     pub(super) fn set(&mut self, setup: &Setup<'_>, cx: &mut Context<'_>) -> bool {
         let classes = &setup.queue.classes;
         match &mut self.sorting {
@@ -109,7 +109,7 @@ impl SubQueues {
         }
     }
 
-    /// The same for flows.
+    /// Changes the parameters of sub-queues for flows.
     pub(super) fn set_flows(&mut self, setup: &Setup<'_>, room: Room, aqm: Option<Aqm>, cx: &mut Context<'_>) {
         if let Sorting::Flows(flows) = &mut self.sorting {
             flows.room = room;
@@ -122,7 +122,7 @@ impl SubQueues {
         self.touch_all();
     }
 
-    /// Takes a packet, or loses it or others.
+    /// Enqueues a packet, or drops it or others.
     pub(super) fn enqueue(&mut self, packet: Waiting, cx: &mut Context<'_>) {
         if let Some((id, packet)) = self.find(packet, cx)
             && let Some(packet) = self.sub_queues[id as usize].manage(packet, cx)
@@ -131,26 +131,26 @@ impl SubQueues {
         }
     }
 
-    /// Puts a packet in, whatever the management thinks.
+    /// Enqueues a packet without asking active queue management.
     pub(super) fn put(&mut self, packet: Waiting, cx: &mut Context<'_>) {
         if let Some((id, packet)) = self.find(packet, cx) {
             self.put_into(id, packet, cx);
         }
     }
 
-    /// Gives the next packet of a sub-queue, losing on the way what its management loses; `None`: nothing is left.
+    /// Returns the next packet of a sub-queue, and drops what its queue management drops on the way; `None`: it is empty.
     pub(super) fn dequeue(&mut self, id: u32, cx: &mut Context<'_>) -> Option<Waiting> {
         let packet = self.sub_queues[id as usize].dequeue(cx);
         self.keep(id);
         packet
     }
 
-    /// The bytes of a sub-queue's first packet.
+    /// Returns the length in bytes of a sub-queue's first packet.
     pub(super) fn first(&self, id: u32, cx: &Context<'_>) -> Option<u32> {
         cx.store.first(self.sub_queues[id as usize].list()).map(|packet| packet.bytes)
     }
 
-    /// A sub-queue's share, relative to the others'; at least 1.
+    /// Returns the weight of a sub-queue; at least 1.
     pub(super) fn weight(&self, id: u32) -> u32 {
         match &self.sorting {
             Sorting::Classes(terms) => terms[id as usize].weight.max(1),
@@ -158,7 +158,7 @@ impl SubQueues {
         }
     }
 
-    /// What identifies a packet's sub-queue: its class by its place, or its flow, or the bucket that is hashed into.
+    /// Returns the identifier of a packet's sub-queue: the index of its class, its flow, or its bucket.
     pub(super) fn key(&self, packet: &Waiting) -> u64 {
         match &self.sorting {
             Sorting::Classes(terms) => u64::from(packet.class).min(terms.len().saturating_sub(1) as u64),
@@ -166,12 +166,12 @@ impl SubQueues {
         }
     }
 
-    /// Takes one sub-queue whose first packet may be another.
+    /// Takes one sub-queue whose first packet may have changed.
     pub(super) fn changed(&mut self) -> Option<u32> {
         self.changed.pop()
     }
 
-    /// Which sub-queue a packet goes into; lost, where it would not fit into an empty queue.
+    /// Returns the sub-queue of a packet; drops a packet that would not fit into an empty queue.
     fn find(&mut self, packet: Waiting, cx: &mut Context<'_>) -> Option<(u32, Waiting)> {
         let flows = match &mut self.sorting {
             Sorting::Classes(terms) => {
@@ -212,7 +212,7 @@ impl SubQueues {
         }
     }
 
-    /// Flows: the longest lose until the limit holds.
+    /// Flows: drops from the longest sub-queue until the limit holds.
     fn shrink(&mut self, cx: &mut Context<'_>) {
         while let Sorting::Flows(flows) = &self.sorting
             && exceeds(flows.room.limit, cx.store.slots(), cx.store.bytes())
@@ -225,7 +225,7 @@ impl SubQueues {
         }
     }
 
-    /// Flows: notes how long a sub-queue is now.
+    /// Flows: updates the recorded length of a sub-queue.
     fn keep(&mut self, id: u32) {
         if let Sorting::Flows(flows) = &mut self.sorting {
             flows.keep(id, &self.sub_queues[id as usize]);
@@ -254,7 +254,7 @@ impl Flows {
         self.keys[id as usize] = key;
     }
 
-    /// Gives the sub-queue of a flow that has been idle long, if there are many.
+    /// Flows: reuses the sub-queue of the flow that has been idle for longest, if too many are remembered.
     fn evict(&mut self) -> Option<u32> {
         if self.buckets.is_some() || self.known.len() < REMEMBERED {
             return None;
@@ -283,7 +283,7 @@ fn terms(setup: &Setup<'_>) -> Vec<Terms> {
     setup.queue.classes.iter().map(terms).collect()
 }
 
-/// Spreads the bits (the finaliser of SplitMix64).
+/// Mixes the bits (the finaliser of SplitMix64).
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,9 +1,9 @@
-//! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): of the packets that fluid sharing would
-//! have begun by now, the one that it would have finished first.
+//! WF2Q+ (Bennett and Zhang, "Hierarchical packet fair queueing algorithms", 1997): among the packets that the fluid
+//! model would have started by now, serves the one that it would finish first.
 //!
-//! Virtual time is in bytes per weight with 32 binary places, in 128 bits: it cannot wrap. Idle sub-queues leave the sum of weights
-//! when virtual time passes their last finish. What comes while a packet is on the link sees virtual time as far on as the
-//! packet is (by the link's rate; where it has no constant one, as if the packet were through).
+//! Virtual time is in bytes per weight with 32 fractional bits, in 128 bits: it cannot wrap. Idle sub-queues leave the
+//! sum of weights when virtual time passes their last finish. For an arrival during a transmission, virtual time has
+//! advanced in proportion to the transmission (by the link's rate; without a constant rate, as if it were complete).
 
 use sojourn_time::Time;
 
@@ -12,33 +12,33 @@ use super::sub_queues::SubQueues;
 use super::{Context, Serve, Setup, Waiting};
 use crate::config;
 
-/// Binary places of virtual time.
+/// Fractional bits of virtual time.
 const PLACES: u32 = 32;
-/// Nanoseconds (18 minutes) after which any packet is through.
+/// Nanoseconds (18 minutes) after which any transmission counts as complete.
 const LONGEST: i64 = 1 << 40;
 
-/// Its state.
+/// The state of the scheduler.
 #[derive(Debug)]
 pub(super) struct Wf2q {
     sub_queues: SubQueues,
     tags: Vec<Tag>,
     now: u128,
-    /// The packet on the link: since when virtual time has not moved, and how much of it was left then, as bytes with places.
+    /// The packet on the link: when virtual time was last advanced, and its remaining work then, in bytes with fractional bits.
     serving: (Time, u128),
-    /// The sub-queue that has nothing left but the packet on the link.
+    /// The sub-queue whose last packet is on the link.
     on_link: Option<u32>,
     rate_bps: Option<u64>,
-    /// Of all sub-queues that are not gone.
+    /// Sum of the weights of all sub-queues that are not gone.
     weights: u64,
-    /// Those that wait and may be served, by virtual finish.
+    /// Backlogged sub-queues that may be served, by virtual finish time.
     eligible: Heap<u128>,
-    /// Those that wait and may not yet, by virtual start.
+    /// Backlogged sub-queues that may not be served yet, by virtual start time.
     later: Heap<u128>,
-    /// Those that do not wait and would not yet have finished, by virtual finish.
+    /// Sub-queues that are not backlogged and have not finished virtually, by virtual finish time.
     idle: Heap<u128>,
 }
 
-/// A sub-queue's.
+/// The tags of a sub-queue.
 #[derive(Clone, Copy, Debug)]
 struct Tag {
     start: u128,
@@ -47,12 +47,12 @@ struct Tag {
     place: Place,
 }
 
-/// Where a sub-queue is.
+/// The state of a sub-queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Gone,
     Idle,
-    /// Its last packet is on the link: it still counts as waiting.
+    /// Its last packet is on the link: it still counts as backlogged.
     OnLink,
     Later,
     Eligible,
@@ -80,7 +80,7 @@ impl Wf2q {
         }
     }
 
-    /// Brings a sub-queue's tags up to its first packet.
+    /// Updates a sub-queue's tags for its first packet.
     fn refresh(&mut self, id: u32, cx: &Context<'_>) {
         if self.tags.len() <= id as usize {
             self.tags.resize(id as usize + 1, Tag { start: 0, finish: 0, weight: 0, place: Place::Gone });
@@ -96,7 +96,7 @@ impl Wf2q {
         }
     }
 
-    /// A sub-queue's first packet starts then, virtually.
+    /// Sets the virtual start time of a sub-queue's first packet.
     fn arm(&mut self, id: u32, start: u128, bytes: u32) {
         self.leave(id);
         let tag = &mut self.tags[id as usize];
@@ -115,7 +115,7 @@ impl Wf2q {
         }
     }
 
-    /// A sub-queue has nothing left; virtually it finishes then.
+    /// Makes a sub-queue idle until its virtual finish time.
     fn rest(&mut self, id: u32, finish: u128) {
         self.leave(id);
         let tag = &mut self.tags[id as usize];
@@ -133,7 +133,7 @@ impl Wf2q {
         }
     }
 
-    /// The sub-queue to serve: eligible, first to finish.
+    /// Returns the sub-queue to serve: the eligible one with the earliest virtual finish.
     fn choose(&mut self) -> Option<u32> {
         if self.eligible.first().is_none() {
             let (start, _) = self.later.first()?;
@@ -150,7 +150,7 @@ impl Wf2q {
         self.eligible.first().map(|(_, id)| id)
     }
 
-    /// Charges a sub-queue for what it gave, which may be another packet than its first one was.
+    /// Charges a sub-queue for the packet it sent, which may be another than the one its tags were computed for.
     fn charge(&mut self, id: u32, bytes: u32, cx: &Context<'_>) {
         let tag = self.tags[id as usize];
         let finish = tag.start + span(bytes, u64::from(tag.weight));
@@ -170,7 +170,7 @@ impl Wf2q {
         }
     }
 
-    /// Lets virtual time follow the packet on the link until `now`.
+    /// Advances virtual time with the transmission on the link until `now`.
     fn progress(&mut self, now: Time) {
         let (since, left) = self.serving;
         let passed = (now - since).0.clamp(0, LONGEST) as u128;
@@ -180,7 +180,7 @@ impl Wf2q {
         self.pass(done);
     }
 
-    /// The link is free again: its packet is through.
+    /// Completes the transmission: the link is idle again.
     fn complete(&mut self) {
         self.pass_served();
         if let Some(id) = self.on_link {
@@ -194,7 +194,7 @@ impl Wf2q {
         self.pass(left);
     }
 
-    /// Virtual time passes by so many bytes on the link, with places, faster whenever a sub-queue retires on the way.
+    /// Advances virtual time by bytes on the link (with fractional bits); it runs faster after each sub-queue that retires on the way.
     fn pass(&mut self, mut left: u128) {
         while let Some((finish, _)) = self.idle.first() {
             let until = finish.saturating_sub(self.now) * u128::from(self.weights);
@@ -207,7 +207,7 @@ impl Wf2q {
         self.now += left / u128::from(self.weights.max(1));
     }
 
-    /// Another weight holds from the next packet on.
+    /// Applies a changed weight from the next packet on.
     fn reweigh(&mut self, id: u32) {
         let tag = &mut self.tags[id as usize];
         let weight = self.sub_queues.weight(id);
@@ -215,7 +215,7 @@ impl Wf2q {
         tag.weight = weight;
     }
 
-    /// Idle sub-queues that have finished virtually leave the sum of weights.
+    /// Removes idle sub-queues that have finished virtually from the sum of weights.
     fn retire(&mut self, until: u128) {
         while let Some((finish, id)) = self.idle.first()
             && finish <= until
@@ -260,16 +260,16 @@ impl Serve for Wf2q {
                 self.charge(id, packet.bytes, cx);
                 return Some(packet);
             }
-            // Its management has lost all that it had.
+            // Queue management has dropped all packets of the sub-queue.
             self.rest(id, self.tags[id as usize].start);
         }
-        // The link is idle: nobody is ahead of anybody any more.
+        // The link is idle: no sub-queue is ahead of another any more.
         self.retire(u128::MAX);
         None
     }
 }
 
-/// Virtual time of so many bytes at a weight.
+/// Returns the virtual time of a number of bytes at a weight.
 fn span(bytes: u32, weight: u64) -> u128 {
     (u128::from(bytes) << PLACES) / u128::from(weight.max(1))
 }

@@ -1,15 +1,14 @@
-//! A hash that stays the same for ever: flows and dynamic pipes are identified by it, in logs that are replayed years
-//! later.
+//! A hash function that never changes: it identifies flows and dynamic pipes in logs, which may be replayed years later.
 //!
-//! Folded 128-bit products, as wyhash has them: some nanoseconds for the header of a packet, and every bit of the input
-//! moves half of the result's. Nobody is kept from making collisions on purpose.
+//! Folded 128-bit products, as in wyhash: some nanoseconds for the header of a packet, and every bit of the input
+//! changes about half of the result's bits. The hash does not resist deliberate collisions.
 
 use sojourn_wire::MacAddress;
 
 const FIRST: u64 = 0xA076_1D64_78BD_642F;
 const SECOND: u64 = 0xE703_7ED1_A0B4_28DB;
 
-/// The hash so far.
+/// The state of the hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Hash(u64);
 
@@ -20,17 +19,17 @@ impl Default for Hash {
 }
 
 impl Hash {
-    /// Takes a word in.
+    /// Adds a word.
     pub fn add(&mut self, word: u64) {
         self.0 = fold(self.0 ^ word, FIRST) ^ word.rotate_left(32);
     }
 
-    /// Takes a MAC address in.
+    /// Adds a MAC address.
     pub fn add_mac(&mut self, MacAddress([a, b, c, d, e, f]): MacAddress) {
         self.add(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
     }
 
-    /// Takes an IP address in.
+    /// Adds an IP address.
     pub fn add_address(&mut self, address: [u8; 16]) {
         let whole = u128::from_be_bytes(address);
         self.add((whole >> 64) as u64);
@@ -82,7 +81,7 @@ mod tests {
             hash.add(port << 48);
             queues[(hash.finish() % 1024) as usize] += 1;
         }
-        // 64 each on average; Poisson's tail beyond seven standard deviations.
+        // 64 each on average; the bounds are beyond seven standard deviations of Poisson's distribution.
         assert!(queues.iter().all(|count| (16..=120).contains(count)), "{queues:?}");
     }
 }

@@ -1,65 +1,65 @@
-//! What of a packet rules, masks and targeted losses look at, read once.
+//! The header fields of a packet that rules, masks and targeted losses read; parsed once.
 
 use sojourn_wire::layers::protocol;
 use sojourn_wire::{Layers, MacAddress};
 
 use super::hash::Hash;
 
-/// What a packet is. Total: whatever cannot be read is absent, and nothing here can fail.
+/// The header fields of a packet. Parsing cannot fail: a field that cannot be read is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
-    /// Destination address.
+    /// Destination MAC address.
     pub destination_mac: MacAddress,
-    /// Source address.
+    /// Source MAC address.
     pub source_mac: MacAddress,
-    /// VLAN identifier of the outer tag; `None`: untagged.
+    /// VLAN ID of the outer tag; `None`: untagged.
     pub vlan: Option<u16>,
-    /// EtherType behind all tags.
+    /// EtherType after all VLAN tags.
     pub ethertype: u16,
-    /// Where the header behind the EtherType begins, in bytes from the start of the frame.
+    /// Offset of the network header, in bytes from the start of the frame.
     pub network_at: u16,
-    /// 4, 6, or 0: no IP.
+    /// IP version: 4, 6, or 0 for other protocols.
     pub family: u8,
-    /// Source address; IPv4 in the first four bytes.
+    /// Source IP address; IPv4 in the first four bytes.
     pub source: [u8; 16],
-    /// Destination address.
+    /// Destination IP address.
     pub destination: [u8; 16],
-    /// IP protocol behind extension headers.
+    /// IP protocol, after extension headers.
     pub protocol: u8,
     /// Differentiated services code point.
     pub dscp: u8,
     /// Explicit congestion notification.
     pub ecn: Ecn,
-    /// Whether it is a fragment of an IP packet, the first one included.
+    /// Whether it is a fragment of an IP packet, including the first one.
     pub is_fragment: bool,
-    /// Where the transport header begins; 0: there is none (no IP, a later fragment, cut off).
+    /// Offset of the transport header; 0: there is none (not IP, a later fragment, truncated).
     pub transport_at: u16,
-    /// Source and destination port, where there are any (TCP, UDP, SCTP, DCCP, UDP-Lite).
+    /// Source and destination port, if the protocol has ports (TCP, UDP, SCTP, DCCP, UDP-Lite).
     pub ports: Option<(u16, u16)>,
     /// TCP flags.
     pub tcp_flags: u8,
     /// TCP sequence number.
     pub tcp_seq: u32,
-    /// TCP user data, by the IP header's length.
+    /// Bytes of TCP payload, by the IP header's length.
     pub tcp_data: u32,
 }
 
-/// The two bits of RFC 3168.
+/// The ECN field (RFC 3168).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Loses instead.
+    /// Not-ECT: dropped instead of marked.
     #[default]
     NotCapable,
-    /// May be marked.
+    /// ECT(0): may be marked.
     Ect0,
-    /// May be marked; L4S.
+    /// ECT(1): may be marked; L4S.
     Ect1,
-    /// Marked.
+    /// CE: marked.
     Marked,
 }
 
 impl Key {
-    /// Reads a frame from its destination address on.
+    /// Parses a frame, from its destination MAC address on.
     pub fn of(frame: &[u8]) -> Self {
         let layers = Layers::of(frame);
         let mut key = Self {
@@ -81,9 +81,9 @@ impl Key {
         key
     }
 
-    /// Returns a hash over addresses, protocol and ports that stays the same for ever: what flow queues hash by. All
-    /// fragments of a packet have the same, for which the ports do not count; what is no IP is identified by its MAC
-    /// addresses and its EtherType.
+    /// Returns a hash over addresses, protocol and ports that never changes; flow queues use it. All fragments of a
+    /// packet have the same hash, because ports are ignored for them. A packet that is not IP is identified by its MAC
+    /// addresses and EtherType.
     pub fn flow(&self) -> u64 {
         let mut hash = Hash::default();
         if self.family == 0 {
@@ -100,7 +100,7 @@ impl Key {
         hash.finish()
     }
 
-    /// The ports by which packets belong together: none of a fragment, of which only the first has them.
+    /// Returns the ports that identify a flow: zero for fragments, because only the first one has ports.
     pub(super) fn flow_ports(&self) -> (u16, u16) {
         self.ports.filter(|_| !self.is_fragment).unwrap_or_default()
     }
@@ -128,7 +128,7 @@ impl Key {
         };
     }
 
-    /// Reads the header of a transport protocol; `length` bytes belong to the packet from there on.
+    /// Parses a transport header; `length` bytes of the packet follow from there.
     fn read_transport(&mut self, header: &[u8], length: usize) {
         use protocol::{DCCP, SCTP, TCP, UDP, UDP_LITE};
         if ![TCP, UDP, SCTP, DCCP, UDP_LITE].contains(&self.protocol) || length < 4 {
@@ -151,7 +151,7 @@ fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
     from.get(at..)?.first_chunk().copied()
 }
 
-/// A place within a frame; none is longer than 64 KiB.
+/// Converts an offset within a frame; no frame is longer than 64 KiB.
 fn place(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(0)
 }
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A TCP segment over IPv4 with DSCP 46 and ECT(0): port 5000 to 80, so much data.
+    /// Makes a TCP segment over IPv4 with DSCP 46 and ECT(0), from port 5000 to 80, with `data` bytes of payload.
     fn segment(flags: u8, data: usize) -> Vec<u8> {
         let total = (40 + data as u16).to_be_bytes();
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0x60, 7, 8, 0];
@@ -203,7 +203,7 @@ mod tests {
         let mut other = segment(2, 0);
         other[39] ^= 1;
         assert_ne!(first.flow(), Key::of(&other).flow());
-        // The order of queues hangs on these values: a replay of an old log must hash as it did.
+        // The order of queues depends on these values: a replay of an old log must compute the same hashes.
         assert_eq!(first.flow(), 10_797_768_350_150_608_993);
     }
 

@@ -1,13 +1,13 @@
-//! Masks: which packets share a dynamic pipe.
+//! Masks: which packets share an instance of a pipe.
 
 use super::Key;
 use super::hash::Hash;
 use crate::config::Mask;
 
-/// Returns a hash of what the mask leaves of a packet: equal for packets of one flow, never 0, the same for ever.
+/// Returns a hash of the fields that the mask keeps: equal for packets of one flow, never 0, and it never changes.
 ///
-/// A field that a packet does not have counts as 0: with a mask on addresses all that is no IP is one flow. Ports of
-/// fragments do not count, so that a packet stays together.
+/// A field that a packet lacks counts as 0: with a mask on addresses, all packets that are not IP are one flow. Ports
+/// of fragments are ignored, so that all fragments of a packet are in one flow.
 pub fn flow_of(mask: &Mask, key: &Key) -> u64 {
     let mut hash = Hash::default();
     let (source_bits, destination_bits) = match key.family {

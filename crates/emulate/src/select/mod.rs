@@ -1,4 +1,4 @@
-//! Which packets go where: what a packet is, rules, masks.
+//! Classification of packets: header fields, rules, masks.
 
 mod hash;
 mod key;

@@ -1,8 +1,8 @@
-//! Rules: the first that a packet matches says where it goes.
+//! Rules: the first rule that a packet matches decides where it goes.
 //!
-//! Each rule is compiled into a list of only those tests that it asks for, so a short list of rules costs some
-//! nanoseconds and nothing is allocated. A rule's probability is drawn last, when all else holds, from a stream of the
-//! rule's own: rules do not disturb each other, and packets that a rule could not select draw nothing.
+//! Each rule is compiled into a list of the tests it needs, so that a short list of rules costs some nanoseconds and
+//! nothing is allocated. A rule's probability is drawn last, when all other conditions hold, from the rule's own
+//! stream: rules do not affect each other's draws, and packets that a rule cannot match draw nothing.
 
 use std::net::IpAddr;
 
@@ -20,45 +20,45 @@ pub struct Rules {
     rules: Vec<Compiled>,
 }
 
-/// What becomes of a packet.
+/// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// It is bridged unchanged.
+    /// Bridged unchanged.
     Pass,
-    /// It is lost.
+    /// Dropped.
     Drop,
-    /// It goes into a pipe.
+    /// Sent into a pipe.
     Pipe {
-        /// Which, by its place in [`Config::pipes`].
+        /// The pipe's index in [`Config::pipes`].
         pipe: u16,
-        /// In which class, by its place in the pipe's queue; 0 where the rule names none.
+        /// The class, as an index into the pipe's queue; 0 if the rule names none.
         class: u16,
     },
 }
 
-/// What a rule has counted.
+/// The counters of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleCounter {
     /// The rule's number.
     pub number: u32,
-    /// Packets that it matched.
+    /// Packets matched.
     pub packets: u64,
-    /// Their bytes, without FCS.
+    /// Bytes matched, without FCS.
     pub bytes: u64,
 }
 
 impl Rules {
-    /// Brings the rules into their order and finds the pipes and classes that they name.
+    /// Sorts the rules and resolves the pipes and classes that they name.
     ///
     /// # Errors
-    /// When there is no such pipe or class.
+    /// If a pipe or a class does not exist.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
         let mut rules = config.rules.iter().map(|rule| Compiled::new(rule, config)).collect::<Result<Vec<_>, _>>()?;
         rules.sort_by_key(|rule| rule.counter.number);
         Ok(Self { rules })
     }
 
-    /// Says where a packet of so many bytes (without FCS) goes.
+    /// Returns where a packet of `bytes` bytes (without FCS) goes.
     pub fn select(&mut self, key: &Key, direction: Direction, bytes: u32) -> Selected {
         for rule in &mut self.rules {
             if !rule.matches(key, direction, bytes) {
@@ -76,11 +76,10 @@ impl Rules {
         Selected::Pass
     }
 
-    /// Finds the classes anew that rules name in a pipe (by its place) whose parameters change. Counters and randomness
-    /// go on.
+    /// Resolves again the classes that rules name in a pipe (by index) whose parameters change. Counters and random streams continue.
     ///
     /// # Errors
-    /// When a rule names a class that there is no more; nothing has changed then.
+    /// If a rule names a class that no longer exists; then nothing has changed.
     pub fn set(&mut self, pipe: u16, to: &Pipe) -> Result<(), ConfigError> {
         let into = |rule: &Compiled| matches!(rule.to, To::Pipe { pipe: place, .. } if place == pipe);
         for rule in self.rules.iter().filter(|rule| into(rule)) {
@@ -94,8 +93,8 @@ impl Rules {
         Ok(())
     }
 
-    /// The EtherTypes that rules may select of a direction; `None`: any. What else comes that way is bridged unchanged
-    /// for certain, and no rule counts it.
+    /// Returns the EtherTypes that rules can match in a direction; `None`: any. Frames of other EtherTypes are
+    /// certainly bridged unchanged, and no rule counts them.
     pub fn ethertypes(&self, direction: Direction) -> Option<Vec<u16>> {
         let mut all = Vec::new();
         for rule in &self.rules {
@@ -108,13 +107,13 @@ impl Rules {
         Some(all)
     }
 
-    /// What each rule has counted, in order.
+    /// Returns the counters of all rules, in order.
     pub fn counters(&self) -> impl ExactSizeIterator<Item = RuleCounter> {
         self.rules.iter().map(|rule| rule.counter)
     }
 }
 
-/// A rule made ready.
+/// A compiled rule.
 #[derive(Debug)]
 struct Compiled {
     tests: Vec<Test>,
@@ -134,7 +133,7 @@ enum To {
 
 impl Compiled {
     fn new(rule: &Rule, config: &Config) -> Result<Self, ConfigError> {
-        // No pipe has this name: '/' is none of its letters.
+        // No pipe has an empty name, so the rule's stream is its own.
         let purpose = format!("rule/{}", rule.number);
         let origin = Origin { seed: config.seed, pipe: "", flow: 0 };
         let mut compiled = Self {
@@ -164,7 +163,7 @@ impl Compiled {
             && self.chance.as_mut().is_none_or(|(chance, random)| chance.happens(random))
     }
 
-    /// The EtherTypes that it can match; `None`: any.
+    /// Returns the EtherTypes that the rule can match; `None`: any.
     fn ethertypes(&self) -> Option<Vec<u16>> {
         self.tests.iter().find_map(|test| match test {
             Test::Ethertype(ethertype) => Some(vec![*ethertype]),
@@ -186,7 +185,7 @@ impl Compiled {
     }
 }
 
-/// One thing that a rule asks for.
+/// One condition of a rule.
 #[derive(Clone, Debug)]
 enum Test {
     Direction(Direction),
@@ -204,7 +203,7 @@ enum Test {
     Length(u32, u32),
 }
 
-/// A prefix made ready.
+/// A compiled prefix.
 #[derive(Clone, Copy, Debug)]
 struct Bits {
     family: u8,
@@ -213,7 +212,7 @@ struct Bits {
 }
 
 impl Test {
-    /// The cheap ones first.
+    /// Returns the tests of a match, cheap ones first.
     fn all_of(on: &Match) -> Vec<Self> {
         let mut tests = Vec::new();
         tests.extend(on.direction.map(Self::Direction));
@@ -245,7 +244,7 @@ impl Test {
             Self::Ethertype(wanted) => key.ethertype == *wanted,
             Self::SourceMac(wanted) => key.source_mac == *wanted,
             Self::DestinationMac(wanted) => key.destination_mac == *wanted,
-            // Priority-tagged is VLAN 0.
+            // Priority-tagged frames have VLAN 0.
             Self::Vlan(wanted) => key.vlan.unwrap_or(0) == *wanted,
             Self::Source(bits) => bits.hold(key.family, key.source),
             Self::Destination(bits) => bits.hold(key.family, key.destination),
@@ -279,7 +278,7 @@ impl Bits {
     }
 }
 
-/// Whether a TCP header could be read.
+/// Returns whether the packet has a readable TCP header.
 fn is_tcp(key: &Key) -> bool {
     key.family != 0
         && key.protocol == sojourn_wire::layers::protocol::TCP
@@ -291,7 +290,7 @@ fn within(ranges: &[(u16, u16)], port: u16) -> bool {
     ranges.iter().any(|(from, to)| (*from..=*to).contains(&port))
 }
 
-/// A place in a list; [`check`](crate::config::check) lets no list be longer.
+/// Converts an index; [`check`](crate::config::check) limits the length of lists.
 fn narrow(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }

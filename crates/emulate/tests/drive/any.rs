@@ -1,4 +1,4 @@
-//! Configurations and arrivals of all kinds, from a seed.
+//! Random configurations and arrivals of all kinds, from a seed.
 
 use rand::{Rng, rngs::StdRng};
 use sojourn_emulate::config::check::check;
@@ -9,7 +9,7 @@ use sojourn_emulate::config::{
 use sojourn_emulate::{Direction, Pipe};
 use sojourn_time::Nanos;
 
-/// A configuration without contradictions.
+/// Returns a configuration without contradictions.
 pub fn config(random: &mut StdRng) -> Config {
     loop {
         let pipes: Vec<_> = (0..random.random_range(1..4)).map(|n| pipe(random, format!("p{n}"))).collect();
@@ -21,7 +21,7 @@ pub fn config(random: &mut StdRng) -> Config {
     }
 }
 
-/// A pipe; alone it may contradict itself.
+/// Returns a pipe, which may contradict itself.
 pub fn pipe(random: &mut StdRng, name: String) -> Pipe {
     let link = if random.random_bool(0.7) { link(random) } else { Link::default() };
     let queue = if link.is_limiting() { queue(random) } else { Queue::default() };
@@ -30,7 +30,7 @@ pub fn pipe(random: &mut StdRng, name: String) -> Pipe {
     Pipe { name, mask, before: stage(random), queue, link, after: stage(random), delay: delay(random) }
 }
 
-/// Arrivals: nanoseconds after the start, which way, how long, which flow.
+/// Returns arrivals: nanoseconds after the start, direction, frame length, flow.
 pub fn arrivals(random: &mut StdRng, count: usize) -> Vec<(i64, Direction, usize, u16)> {
     let mut now = 0;
     let arrivals = (0..count).map(|_| {

@@ -1,6 +1,6 @@
-//! Frames that a rule, a mask or a mark finds something in.
+//! Frames for tests of rules, masks and ECN marks.
 
-/// An Ethernet frame with an IPv4 UDP datagram of a flow, with room for congestion marks.
+/// Returns an Ethernet frame with an IPv4 UDP datagram of a flow; it is ECN-capable.
 pub fn udp(bytes: usize, flow: u16) -> Vec<u8> {
     let mut frame = vec![0xA5; bytes.max(60)];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -16,7 +16,7 @@ pub fn udp(bytes: usize, flow: u16) -> Vec<u8> {
     frame
 }
 
-/// The checksum of an IPv4 header; 0 over one that has a right one.
+/// Returns the checksum of an IPv4 header; 0 for a header with a valid one.
 pub fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     let folded = (sum & 0xFFFF) + (sum >> 16);

@@ -9,10 +9,10 @@ use sojourn_emulate::config::{Action, Config, Limit, Match, Queue, Rule};
 use sojourn_emulate::{Arrived, Direction, Disposition, Engine, Pipe};
 use sojourn_time::{Nanos, Time};
 
-/// Where all time begins: some day in 2026 on `CLOCK_TAI`, not a round one.
+/// The start of all times: a day in 2026 on `CLOCK_TAI`, not a round number.
 pub const START: Time = Time(1_795_300_123_456_789_012);
 
-/// One pipe for both directions.
+/// Returns a configuration with one pipe for both directions.
 pub fn one(pipe: Pipe) -> Config {
     let pipe = Pipe { name: "p".to_owned(), ..pipe };
     let action = Action::Pipe { pipe: "p".to_owned(), class: None };
@@ -20,17 +20,17 @@ pub fn one(pipe: Pipe) -> Config {
     Config { pipes: vec![pipe], rules, ..Config::default() }
 }
 
-/// A queue that never is full.
+/// Returns a queue that is never full.
 pub fn endless() -> Queue {
     Queue { limit: Limit { slots: Some(u64::MAX), bytes: None }, ..Queue::default() }
 }
 
-/// So long after the start.
+/// Returns a time relative to the start.
 pub fn at(nanos: i64) -> Time {
     START + Nanos(nanos)
 }
 
-/// Lets frames of so many bytes arrive at so many nanoseconds after the start, and returns what became of them, by number.
+/// Delivers frames (nanoseconds after the start, bytes), and returns their dispositions by number.
 pub fn dispositions(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<Disposition> {
     let mut engine = Engine::new(config, START).expect("a configuration that holds");
     engine.keep_dispositions(true);
@@ -45,7 +45,7 @@ pub fn dispositions(config: &Config, arrivals: impl IntoIterator<Item = (i64, us
     all
 }
 
-/// Lets leave what is due before a time.
+/// Sends what is due before a time.
 pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Disposition>) {
     while engine.next() < until {
         let now = engine.next();
@@ -57,14 +57,14 @@ pub fn drain(engine: &mut Engine, until: Time, all: &mut Vec<Disposition>) {
     all.extend(engine.dispositions());
 }
 
-/// Lets everything leave.
+/// Sends everything.
 pub fn finish(engine: &mut Engine, all: &mut Vec<Disposition>) {
     drain(engine, Time::NEVER, all);
     engine.end();
     all.extend(engine.dispositions());
 }
 
-/// Lets a frame arrive that a pipe keeps.
+/// Delivers a frame that enters a pipe.
 pub fn keep(engine: &mut Engine, frame: &[u8], at: Time) {
     assert_eq!(engine.arrive(Direction::Forward, frame, at), Arrived::Kept);
 }

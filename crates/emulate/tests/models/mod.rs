@@ -1,4 +1,4 @@
-//! Stages and what they did to many packets, for the tests of laws.
+//! Stages and their decisions on many packets, for tests of distributions.
 
 #![allow(dead_code)]
 
@@ -8,7 +8,7 @@ use sojourn_emulate::random::Origin;
 use sojourn_emulate::select::Key;
 use sojourn_time::Time;
 
-/// Between packets, unless a test says otherwise: a millisecond.
+/// The default interval between packets: a millisecond.
 pub const STEP: i64 = 1_000_000;
 
 pub fn impairments(loss: &[Loss]) -> Impairments {
@@ -23,7 +23,7 @@ pub fn meet(stage: &mut Stage, number: usize, loss: Option<f64>) -> Met {
     stage.meet(&Key::default(), Time(number as i64 * STEP), loss)
 }
 
-/// Which of so many packets a list of losses loses.
+/// Returns which of `packets` packets a list of losses loses.
 pub fn lose(loss: &[Loss], packets: usize, seed: u64) -> Vec<bool> {
     let mut stage = stage(&impairments(loss), seed);
     (0..packets).map(|number| meet(&mut stage, number, None).is_lost).collect()

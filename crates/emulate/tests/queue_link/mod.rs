@@ -1,4 +1,4 @@
-//! A link in virtual time for the tests of queues: serves one packet after the other, exactly.
+//! A link in virtual time for tests of queues: serves one packet after the other, exactly.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 pub mod tcp;
@@ -11,7 +11,7 @@ use sojourn_emulate::random::Origin;
 use sojourn_emulate::select::Ecn;
 use sojourn_time::{Nanos, Time};
 
-/// What stands before a link.
+/// A queue in front of a link.
 pub trait Queueing {
     fn enqueue(&mut self, packet: Waiting, now: Time, lost: &mut Losses);
     fn dequeue(&mut self, now: Time, lost: &mut Losses) -> Option<Waiting>;
@@ -27,19 +27,19 @@ impl Queueing for Discipline {
     }
 }
 
-/// What became of a packet.
+/// The disposition of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disposition {
     pub packet: Waiting,
-    /// When the link began with it.
+    /// When its transmission began.
     pub served: Option<Time>,
-    /// When it had left the link.
+    /// When it left the link.
     pub left: Option<Time>,
     pub why: Option<Why>,
     pub is_marked: bool,
 }
 
-/// The link; slots of packets are their numbers.
+/// The link; the slot of a packet is its number.
 pub struct Link<Q> {
     pub queue: Q,
     pub dispositions: Vec<Disposition>,
@@ -54,12 +54,12 @@ impl<Q: Queueing> Link<Q> {
         Self { queue, dispositions: Vec::new(), rate_bps, free_at: Time(i64::MIN), is_idle: true, lost: Losses::new() }
     }
 
-    /// Serves nothing before then.
+    /// Serves nothing before a time.
     pub fn hold_until(&mut self, time: Time) {
         (self.is_idle, self.free_at) = (false, time);
     }
 
-    /// A packet comes; its number becomes its slot. Times must not fall.
+    /// Delivers a packet; its number becomes its slot. Times must not decrease.
     pub fn arrive(&mut self, mut packet: Waiting) {
         self.advance(packet.since);
         packet.slot = self.dispositions.len() as u32;
@@ -71,14 +71,14 @@ impl<Q: Queueing> Link<Q> {
         }
     }
 
-    /// Serves until `now`, what falls on it included.
+    /// Serves until `now`, inclusive.
     pub fn advance(&mut self, now: Time) {
         while !self.is_idle && self.free_at <= now {
             self.serve(self.free_at);
         }
     }
 
-    /// Serves all that waits.
+    /// Serves all waiting packets.
     pub fn finish(mut self) -> Vec<Disposition> {
         self.advance(Time::NEVER);
         self.dispositions
@@ -110,17 +110,17 @@ impl<Q: Queueing> Link<Q> {
     }
 }
 
-/// A packet of flow 0.
+/// Makes a packet of flow 0.
 pub fn packet(slot: u32, bytes: u32, since: Time) -> Waiting {
     Waiting { slot, bytes, since, flow: 0, class: 0, ecn: Ecn::NotCapable, is_marked: false }
 }
 
-/// A discipline with seed 1.
+/// Makes a discipline with seed 1.
 pub fn discipline(queue: &Queue, limit: Limit, rate_bps: Option<u64>) -> Discipline {
     Discipline::new(queue, limit, rate_bps, Origin { seed: 1, pipe: "test", flow: 0 })
 }
 
-/// Poisson arrivals of packets of 64 to 1514 bytes in bursts, at a load of a link, in several flows and classes.
+/// Poisson arrivals of bursts of packets of 64 to 1514 bytes, at a given load of a link, in several flows and classes.
 pub struct Arrivals {
     random: Xoshiro256PlusPlus,
     mean_gap: f64,
@@ -131,7 +131,7 @@ pub struct Arrivals {
     sizes: (u32, u32),
 }
 
-/// Mean packets of a burst.
+/// Mean packets per burst.
 const BURST: u32 = 8;
 
 impl Arrivals {

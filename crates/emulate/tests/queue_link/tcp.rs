@@ -1,4 +1,4 @@
-//! Senders that answer to losses and marks, for what a controller does in a closed loop.
+//! Senders that respond to losses and marks, for tests of controllers in a closed loop.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,20 +11,20 @@ use super::{Queueing, packet};
 
 const BYTES: u32 = 1514;
 
-/// How a sender answers.
+/// How a sender responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Halves its window once a round trip in which something was lost or marked (RFC 5681, RFC 3168).
+    /// Halves its window once per round trip with a loss or a mark (RFC 5681, RFC 3168).
     Reno(Ecn),
-    /// Takes half a packet off its window for each mark (RFC 9332: scalable); ECT(1).
+    /// Reduces its window by half a packet for each mark (RFC 9332: scalable); ECT(1).
     Scalable,
-    /// One packet of 200 bytes at so many nanoseconds, whatever happens.
+    /// Sends a packet of 200 bytes at an interval in nanoseconds, without response.
     Steady(Ecn, i64),
-    /// Full packets at so many nanoseconds, whatever happens.
+    /// Sends full packets at an interval in nanoseconds, without response.
     Flood(i64),
 }
 
-/// What one has seen.
+/// The results of a sender.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub sent: u64,
@@ -32,7 +32,7 @@ pub struct Seen {
     pub bytes: u64,
     pub lost: u64,
     pub marked: u64,
-    /// From arrival to the link, in nanoseconds.
+    /// Waiting times in the queue, in nanoseconds.
     pub waited: Vec<i64>,
 }
 
@@ -54,7 +54,7 @@ enum Event {
     Missed(usize),
 }
 
-/// Senders before a queue before a link.
+/// Senders in front of a queue in front of a link.
 pub struct Network<Q> {
     pub queue: Q,
     rate_bps: u64,
@@ -91,7 +91,7 @@ impl<Q: Queueing> Network<Q> {
         network
     }
 
-    /// Runs until then; what is seen counts from `from` on.
+    /// Runs until a time; results count from `from` on.
     pub fn run(mut self, from: Time, until: Time) -> Vec<Seen> {
         self.from = from;
         while let Some(Reverse((now, _, event))) = self.events.pop()
@@ -223,7 +223,7 @@ impl Seen {
         self.waited.iter().sum::<i64>() as f64 / self.waited.len() as f64
     }
 
-    /// A quantile of the waits, in nanoseconds.
+    /// Returns a quantile of the waiting times, in nanoseconds.
     pub fn wait(&self, quantile: f64) -> i64 {
         let mut sorted = self.waited.clone();
         sorted.sort_unstable();

@@ -1,38 +1,39 @@
-//! The statistics that the laws' tests judge by. Every judgement is a p-value: how likely what was seen, or worse, is where the law holds.
+//! Statistics for tests of distributions. Each test gives a p-value: the probability of the observation, or a worse
+//! one, under the null hypothesis.
 //!
-//! Tests are judged against [`ALARM`] per comparison: at most a hundred comparisons a test, so over the choice of seeds a
-//! test is wrong less than once in a million times. With the seeds that it prints it says the same each time.
+//! P-values are compared with [`ALARM`]: with at most a hundred comparisons per test, over the choice of seeds a test
+//! fails falsely less than once in a million times. With the seeds that it prints, its result is always the same.
 
 #![allow(dead_code)]
 
 /// A comparison fails below this p-value.
 pub const ALARM: f64 = 1e-8;
 
-/// Fails, with what was compared, where chance alone would hardly do that.
+/// Fails if the p-value is below [`ALARM`]; prints what was compared.
 #[track_caller]
 pub fn assert_likely(what: &str, p_value: f64) {
     println!("{what}: p = {p_value:.3e}");
     assert!(p_value >= ALARM, "{what}: p = {p_value:e} < {ALARM:e}");
 }
 
-/// Two-sided p-value of a standard normal deviate.
+/// Returns the two-sided p-value of a standard normal deviate.
 pub fn normal(z: f64) -> f64 {
     libm::erfc(z.abs() / std::f64::consts::SQRT_2)
 }
 
-/// Φ(z).
+/// Returns Φ(z).
 pub fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
 }
 
-/// Two-sided p-value of so many hits of so many (normal limit; exact at probabilities of 0 and 1).
+/// Returns the two-sided p-value of a number of hits (normal approximation; exact for probabilities of 0 and 1).
 pub fn share(hits: u64, of: u64, probability: f64) -> f64 {
     let sd = (of as f64 * probability * (1.0 - probability)).sqrt();
     let off = hits as f64 - of as f64 * probability;
     if sd > 0.0 { normal(off / sd) } else { f64::from(u8::from(off == 0.0)) }
 }
 
-/// P-value of Pearson's statistic; cells are joined until each expects at least 20. `fitted`: parameters that were estimated.
+/// Returns the p-value of Pearson's statistic; cells are merged until each expects at least 20. `fitted`: number of estimated parameters.
 pub fn chi_square(observed: &[u64], expected: &[f64], fitted: u32) -> f64 {
     assert_eq!(observed.len(), expected.len());
     let (mut sum, mut cells) = (0.0, 0_u32);
@@ -42,7 +43,7 @@ pub fn chi_square(observed: &[u64], expected: &[f64], fitted: u32) -> f64 {
     for (count, expectation) in observed.iter().zip(expected) {
         seen += *count as f64;
         wanted += expectation;
-        // The last cell takes the rest, so none is left that expects too little.
+        // The last cell takes the rest, so that no cell expects too little.
         if wanted >= 20.0 && total - done - wanted >= 20.0 {
             sum += (seen - wanted).powi(2) / wanted;
             cells += 1;
@@ -54,14 +55,14 @@ pub fn chi_square(observed: &[u64], expected: &[f64], fitted: u32) -> f64 {
     chi_square_above(sum, cells - fitted)
 }
 
-/// P(χ² with so many degrees of freedom > x).
+/// Returns P(χ² > x) for `freedom` degrees of freedom.
 pub fn chi_square_above(x: f64, freedom: u32) -> f64 {
     assert!(freedom > 0, "nothing to compare");
     let (shape, x) = (f64::from(freedom) / 2.0, x / 2.0);
     if x > shape + 1.0 { gamma_above_tail(shape, x) } else { 1.0 - gamma_below(shape, x) }
 }
 
-/// The regularised lower incomplete gamma function, by its series.
+/// Returns the regularised lower incomplete gamma function, by its series.
 pub fn gamma_below(shape: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -78,7 +79,7 @@ pub fn gamma_below(shape: f64, x: f64) -> f64 {
     sum * (shape * x.ln() - x - libm::lgamma(shape)).exp()
 }
 
-/// The upper one, by Legendre's continued fraction, for x > shape + 1.
+/// Returns the upper one, by Legendre's continued fraction, for x > shape + 1.
 fn gamma_above_tail(shape: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - shape;
     let (mut c, mut d) = (1e300, 1.0 / b);
@@ -96,8 +97,8 @@ fn gamma_above_tail(shape: f64, x: f64) -> f64 {
     fraction * (shape * x.ln() - x - libm::lgamma(shape)).exp()
 }
 
-/// P-value of Anderson and Darling's A² of values that should be uniform: √3 erfc(√A²), the tail of its limit (Zolotarev 1961),
-/// good to 10 % below 0.05.
+/// Returns the p-value of the Anderson–Darling statistic A² of values that should be uniform: √3 erfc(√A²), the tail of
+/// its limit (Zolotarev 1961), accurate to 10 % below 0.05.
 pub fn anderson_darling(mut levels: Vec<f64>) -> f64 {
     levels.sort_by(f64::total_cmp);
     let n = levels.len() as f64;
@@ -108,7 +109,7 @@ pub fn anderson_darling(mut levels: Vec<f64>) -> f64 {
     (3.0_f64.sqrt() * libm::erfc(a2.max(0.0).sqrt())).min(1.0)
 }
 
-/// P-value of the number of runs (Wald and Wolfowitz).
+/// Returns the p-value of the number of runs (Wald–Wolfowitz).
 pub fn runs(hits: &[bool]) -> f64 {
     let n = hits.len() as f64;
     let ones = hits.iter().filter(|hit| **hit).count() as f64;
@@ -118,21 +119,21 @@ pub fn runs(hits: &[bool]) -> f64 {
     normal((count - mean) / (product * (product - n) / (n * n * (n - 1.0))).sqrt())
 }
 
-/// P-value of the autocorrelations up to a lag together (Ljung and Box).
+/// Returns the p-value of the autocorrelations up to a lag together (Ljung–Box).
 pub fn independent(values: &[f64], lags: usize) -> f64 {
     let n = values.len() as f64;
     let q: f64 = (1..=lags).map(|lag| autocorrelation(values, lag).powi(2) / (n - lag as f64)).sum();
     chi_square_above(n * (n + 2.0) * q, lags as u32)
 }
 
-/// Of a series, around its own mean.
+/// Returns the autocorrelation of a series, around its own mean.
 pub fn autocorrelation(values: &[f64], lag: usize) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     values.iter().zip(&values[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>() / variance
 }
 
-/// P-value of a mean of values that depend on near ones only: by the means of 500 batches, which are nearly normal and independent.
+/// Returns the p-value of a mean of values with short-range dependence: from 500 batch means, which are nearly normal and independent.
 pub fn mean(values: impl ExactSizeIterator<Item = f64>, expected: f64) -> f64 {
     const BATCHES: usize = 500;
     let size = values.len() / BATCHES;
@@ -147,17 +148,17 @@ pub fn mean(values: impl ExactSizeIterator<Item = f64>, expected: f64) -> f64 {
         return f64::from(u8::from(mean == expected));
     }
     let t2 = (mean - expected).powi(2) / (variance / BATCHES as f64);
-    // The tail of Student's t with so many degrees of freedom, by Wallace's approximation.
+    // The tail of Student's t, by Wallace's approximation.
     let freedom = (BATCHES - 1) as f64;
     normal((8.0 * freedom + 1.0) / (8.0 * freedom + 3.0) * (freedom * (t2 / freedom).ln_1p()).sqrt())
 }
 
-/// P-value of counts of 1, 2, 3, … against the geometric law with this chance to end.
+/// Returns the p-value of counts of 1, 2, 3, … compared with the geometric distribution with this probability to end.
 pub fn geometric(lengths: &[u64], end: f64) -> f64 {
     const CELLS: usize = 5000;
     let n = lengths.len() as f64;
     if n * end * (1.0 - end) < 100.0 {
-        // Nearly all are 1, or there are few: how many are 1 is all that can be tested.
+        // Nearly all lengths are 1, or there are few: only the number of ones can be tested.
         return share(lengths.iter().filter(|length| **length == 1).count() as u64, lengths.len() as u64, end);
     }
     let mut observed = vec![0_u64; CELLS];
@@ -169,14 +170,14 @@ pub fn geometric(lengths: &[u64], end: f64) -> f64 {
     chi_square(&observed, &expected, 0)
 }
 
-/// Lengths of whole runs of `of`: the first and the last, which may be cut, are left out.
+/// Returns the lengths of complete runs of `of`: the first and the last run, which may be truncated, are left out.
 pub fn run_lengths(hits: &[bool], of: bool) -> Vec<u64> {
     let lengths: Vec<(bool, u64)> = hits.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64)).collect();
     let whole = lengths.get(1..lengths.len().saturating_sub(1)).unwrap_or_default();
     whole.iter().filter(|(value, _)| *value == of).map(|(_, length)| *length).collect()
 }
 
-/// The 95 % interval of a probability (Clopper and Pearson 1934).
+/// Returns the 95 % confidence interval of a probability (Clopper and Pearson 1934).
 pub fn clopper_pearson(hits: u64, of: u64) -> (f64, f64) {
     let (k, n) = (hits as f64, of as f64);
     let low = if hits == 0 { 0.0 } else { root(|p| beta_below(k, n - k + 1.0, p) - 0.025) };
@@ -184,7 +185,7 @@ pub fn clopper_pearson(hits: u64, of: u64) -> (f64, f64) {
     (low, high)
 }
 
-/// ln of the binomial probability of exactly so many hits.
+/// Returns ln of the binomial probability of exactly `hits` hits.
 pub fn log_binomial(hits: u64, of: u64, probability: f64) -> f64 {
     let (k, n) = (hits as f64, of as f64);
     libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)

@@ -1,4 +1,4 @@
-//! The command line of `capture`. What `serve` is asked in JSON as well is declared once, in [`TapOptions`].
+//! The command line of `capture`. [`TapOptions`] declares the options that `serve` takes in JSON as well.
 
 use std::path::PathBuf;
 

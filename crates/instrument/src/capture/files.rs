@@ -1,4 +1,4 @@
-//! What is written of one tap.
+//! The output files of one tap.
 
 use std::fs;
 use std::io;
@@ -17,10 +17,10 @@ use super::arguments::TapOptions;
 use super::output::Output;
 use super::rows::{about, kernel, row};
 
-/// Rows are written when there are so many.
+/// Rows are written in batches of this many.
 const ROWS: usize = 8192;
 
-/// The files of one tap: those of one part, and after them those of the next.
+/// The files of one tap: those of the current part; each rotation begins the next part.
 pub struct Files {
     folder: PathBuf,
     of: Of,
@@ -30,35 +30,35 @@ pub struct Files {
     is_broken: bool,
 }
 
-/// Whose files they are.
+/// The tap to which files belong.
 #[derive(Clone)]
 pub struct Of {
     /// The tap's name.
     pub name: String,
     /// Its interface.
     pub interface: String,
-    /// Who stamps.
+    /// The source of the timestamps.
     pub source: &'static str,
-    /// How it is captured.
+    /// The capture options.
     pub options: TapOptions,
 }
 
-/// What was counted of a part of a tap's frames, for the ends of its files.
+/// The counters of one part of a tap's frames, for the end of its files.
 #[derive(Clone, Copy)]
 pub struct Counted {
-    /// When it began and ended.
+    /// The start and end time.
     pub span: [Time; 2],
-    /// Frames that were seen.
+    /// Frames seen.
     pub seen: u64,
-    /// Frames that were lost.
+    /// Frames dropped.
     pub dropped: u64,
-    /// Frames that the interface counted, of a whole capture.
+    /// Frames that the interface counted during the whole capture.
     pub interface: Option<u64>,
-    /// Packets that cannot carry the key.
+    /// Packets that cannot carry the packet key.
     pub without_key: u64,
 }
 
-/// Files that are being ended by a thread of their own.
+/// Files that a separate thread completes.
 pub struct Ending {
     paths: Vec<PathBuf>,
     bytes: u64,
@@ -67,19 +67,19 @@ pub struct Ending {
 
 type Write = dyn FnOnce() -> Result<(), RecordError> + Send;
 
-/// What ends files.
+/// The state of completion.
 enum Writing {
-    /// A thread.
+    /// A thread is at work.
     Thread(JoinHandle<Result<(), RecordError>>),
-    /// Nothing any more; whether it could is returned once.
+    /// Completed; the result is returned once.
     Over(Result<(), RecordError>),
 }
 
 impl Files {
-    /// Creates them.
+    /// Creates the files.
     ///
     /// # Errors
-    /// When one is there already, or cannot be made.
+    /// If one exists already, or cannot be created.
     pub fn create(folder: &Path, of: Of) -> Result<Self, RecordError> {
         let folder = folder.to_owned();
         let mut files = Self { folder, of, part: 0, frames: None, records: None, is_broken: false };
@@ -95,16 +95,16 @@ impl Files {
         Ok(())
     }
 
-    /// Returns the number of this part as the names of its files have it: names of parts that follow each other sort.
+    /// Returns the part number for file names, with leading zeros so that names sort.
     fn number(&self) -> String {
         let digits = if self.of.options.rotates() { 6 } else { 3 };
         format!("{:0digits$}", self.part)
     }
 
-    /// Writes what is recorded of a frame.
+    /// Writes the record of a frame.
     ///
     /// # Errors
-    /// When it cannot; nothing more is written then.
+    /// If writing fails; nothing more is written then.
     pub fn write(&mut self, passed: &Passed<'_>, seen: &Seen<'_>) -> Result<(), RecordError> {
         if self.is_broken {
             return Err(RecordError::Broken);
@@ -114,23 +114,23 @@ impl Files {
         records.and(frames).inspect_err(|_| self.is_broken = true)
     }
 
-    /// Makes what was written readable by others.
+    /// Flushes what was written, so that other programs can read it.
     ///
     /// # Errors
-    /// When it cannot; nothing more is written then.
+    /// If writing fails; nothing more is written then.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         let records = self.records.as_mut().map_or(Ok(()), Records::flush);
         let frames = self.frames.as_mut().map_or(Ok(()), Frames::flush);
         records.and(frames).inspect_err(|_| self.is_broken = true)
     }
 
-    /// How long the files of this part are together.
+    /// Returns the total length of the files of this part.
     pub fn length(&self) -> u64 {
         let records = self.records.as_ref().map_or(0, |records| records.folder.length());
         records + self.frames.as_ref().map_or(0, |frames| frames.writer.output().length())
     }
 
-    /// Ends the files of this part, by a thread of its own: a disk may take its time.
+    /// Completes the files of this part in a separate thread, because the disk may be slow.
     pub fn end(&mut self, counted: Counted) -> Ending {
         let (frames, records) = (self.frames.take(), self.records.take());
         let paths = frames.iter().map(|frames| frames.path.clone());
@@ -145,7 +145,7 @@ impl Files {
         Ending { paths, bytes, writing: Writing::start(Builder::new().name("files".to_owned()), write) }
     }
 
-    /// Ends the files of this part and begins those of the next; says whether these could be made.
+    /// Completes the files of this part and begins the next part; returns whether its files could be created.
     pub fn rotate(&mut self, counted: Counted) -> (Ending, Result<(), RecordError>) {
         let ending = self.end(counted);
         let next = self.part.checked_add(1).ok_or_else(|| RecordError::Limit(self.folder.clone()));
@@ -158,10 +158,10 @@ impl Files {
 }
 
 impl Writing {
-    /// Writes by a thread, or at once where there can be no thread.
+    /// Writes in a thread, or immediately if no thread can be started.
     fn start(thread: Builder, write: impl FnOnce() -> Result<(), RecordError> + Send + 'static) -> Self {
         let (hand_over, handed_over) = mpsc::channel();
-        // A thread that cannot be had drops what it was to do.
+        // If the thread cannot be started, `spawn` drops its closure: the work is therefore sent through a channel.
         let work = move || handed_over.recv().map_or(Err(RecordError::Broken), |write: Box<Write>| write());
         let write: Box<Write> = Box::new(write);
         match thread.spawn(work) {
@@ -175,15 +175,15 @@ impl Writing {
 }
 
 impl Ending {
-    /// How long the files are together.
+    /// Returns the total length of the files.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Waits until they are on the disk.
+    /// Waits until the files are on the disk.
     ///
     /// # Errors
-    /// When they could not be ended; what was written stays readable.
+    /// If they could not be completed; what was written stays readable.
     pub fn wait(&mut self) -> Result<(), RecordError> {
         match mem::replace(&mut self.writing, Writing::Over(Ok(()))) {
             Writing::Thread(thread) => thread.join().unwrap_or(Err(RecordError::Broken)),
@@ -191,7 +191,7 @@ impl Ending {
         }
     }
 
-    /// Lets go of the thread if it is over: one that nobody waits for keeps its stack.
+    /// Joins the thread if it has finished: an unjoined thread keeps its stack.
     ///
     /// # Errors
     /// As [`Self::wait`].
@@ -203,10 +203,10 @@ impl Ending {
         if is_over { self.wait() } else { Ok(()) }
     }
 
-    /// Removes them.
+    /// Removes the files.
     ///
     /// # Errors
-    /// When they could not be ended, or cannot be removed; those that are left keep their names here.
+    /// If they could not be completed or removed; the files that remain stay listed here.
     pub fn remove(&mut self) -> Result<(), RecordError> {
         self.wait()?;
         while let Some(path) = self.paths.last() {
@@ -216,16 +216,16 @@ impl Ending {
         Ok(())
     }
 
-    /// Their names.
+    /// Returns the file names.
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.paths.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
     }
 }
 
-/// A file of frames.
+/// A pcapng file of frames.
 struct Frames {
     path: PathBuf,
-    /// Opened before: who has given up root's rights may not open a folder of somebody else's any more.
+    /// Opened in advance: after privileges are dropped, another user's folder may no longer be opened.
     folder: fs::File,
     writer: NgWriter<Output>,
 }
@@ -262,7 +262,7 @@ impl Frames {
         self.writer.flush().map_err(|source| failure("write", &self.path, source))
     }
 
-    /// Ends the file; when this returns, neither it nor its name is lost with the power.
+    /// Completes the file; on return, the file and its directory entry survive a power failure.
     fn finish(self, counted: &Counted) -> Result<(), RecordError> {
         let Self { path, folder, mut writer } = self;
         let ended = writer.write_statistics(&counted.statistics()).and_then(|()| writer.finish()?.finish());
@@ -270,7 +270,7 @@ impl Frames {
     }
 }
 
-/// A row a packet.
+/// The records of a tap, one row per packet.
 struct Records {
     who: String,
     tap: String,
@@ -330,7 +330,7 @@ impl Counted {
     }
 }
 
-/// Returns what of a name can stand in the name of a record: letters and digits.
+/// Returns the characters of a name that a record's name may contain: ASCII letters and digits.
 pub fn plain(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).collect()
 }
@@ -354,7 +354,7 @@ mod tests {
 
     const COUNTED: Counted = Counted { span: [Time(1), Time(2)], seen: 0, dropped: 0, interface: None, without_key: 0 };
 
-    /// Files of a tap that rotates, in an empty folder.
+    /// Creates the files of a tap that rotates, in an empty folder.
     fn files(name: &str, options: TapOptions) -> Files {
         let folder = std::env::temp_dir().join(format!("sojourn-files-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -368,7 +368,7 @@ mod tests {
         TapOptions { format: Format::Pcapng, ..TapOptions::default() }
     }
 
-    /// What lies in the folder, which is removed.
+    /// Returns the names in the folder, and removes it.
     fn lies_in(folder: &Path) -> Vec<String> {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.collect();

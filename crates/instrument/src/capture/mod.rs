@@ -1,4 +1,4 @@
-//! `capture`: timestamped copies of the frames that pass some interfaces, by hand or as a study asks. The taps are in
+//! `capture`: timestamped copies of the frames that pass interfaces, started by hand or by a study. The taps are in
 //! `sojourn-capture`.
 
 pub mod arguments;
@@ -26,13 +26,13 @@ use crate::tcplog::write_whole;
 use arguments::{ByHand, CaptureCommand, CaptureKind};
 use session::{Limits, Session, Wanted, Why};
 
-/// What a capture says of itself, in its folder.
+/// The name of the capture's summary file.
 const SUMMARY: &str = "capture.json";
 
-/// Captures.
+/// Runs `capture`.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, or what was captured must not be trusted.
+/// If the request is invalid, this machine cannot carry it out, or the capture must not be trusted.
 pub fn run(command: &CaptureCommand) -> anyhow::Result<()> {
     match &command.command {
         Some(CaptureKind::Serve(asked)) => serve::run(asked),
@@ -46,13 +46,13 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     refuse_one_in_use(out)?;
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
-    // It needs little, but soon: rings are full after seconds.
+    // Capturing needs little CPU time, but soon: a ring fills within seconds.
     place::raise_priority();
     let limits = Limits { count: asked.count, budget: asked.budget, remove_oldest: asked.remove_oldest };
     let mut session = Session::open(wanted, limits)?;
     caller::become_caller(|| private::create_folder(out).is_ok() && caller::can_write(out))?;
     CAPTURE.drop_privileges()?;
-    // Without the right to give it away: it stays that of who writes into it.
+    // Privileges to give the folder away are gone: it belongs to the user who writes into it.
     private::create_folder(out).map_err(|error| of_path("create", out, error))?;
     CAPTURE.write_only_below(Folders::open([out])?)?;
     session.write_to(out).map_err(exists)?;
@@ -77,7 +77,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     Ok(found.refuse_useless()?)
 }
 
-/// The error of a capture that had to end.
+/// Returns the error of a capture that ended early.
 pub fn failed(why: Why) -> anyhow::Error {
     match why {
         Why::Gone(error) => error.into(),
@@ -102,7 +102,7 @@ fn wanted(asked: &ByHand) -> anyhow::Result<Vec<Wanted>> {
     Ok(asked.interfaces.iter().map(tap).collect())
 }
 
-/// Refuses a folder that holds a capture.
+/// Refuses a folder that already holds a capture.
 fn refuse_one_in_use(out: &Path) -> Result<(), WrongRequest> {
     if out.join(SUMMARY).exists() {
         return Err(wrong(&format!(

@@ -1,4 +1,4 @@
-//! A file of frames as it is written: counted, and compressed where that is asked for.
+//! The output file of frames: counts bytes, and compresses where requested.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -7,15 +7,15 @@ use lz4_flex::frame::FrameEncoder;
 
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Where frames are written.
+/// The output, plain or compressed.
 pub enum Output {
-    /// As they are.
+    /// Uncompressed.
     Plain(BufWriter<Counting>),
-    /// By lz4.
+    /// Compressed by lz4.
     Compressed(Box<FrameEncoder<BufWriter<Counting>>>),
 }
 
-/// A file that counts what is written to it.
+/// A file that counts the bytes written to it.
 #[derive(Debug)]
 pub struct Counting {
     file: File,
@@ -29,7 +29,7 @@ impl Output {
         if is_compressed { Self::Compressed(Box::new(FrameEncoder::new(buffered))) } else { Self::Plain(buffered) }
     }
 
-    /// How long the file is, with what is held back but not yet compressed left out.
+    /// Returns the length of the file with its write buffer, without bytes that the encoder has not yet compressed.
     pub fn length(&self) -> u64 {
         let buffered = match self {
             Self::Plain(buffered) => buffered,
@@ -38,7 +38,7 @@ impl Output {
         buffered.get_ref().bytes + buffered.buffer().len() as u64
     }
 
-    /// Ends the file; when this returns, what it holds is not lost with the power.
+    /// Completes the file; on return, its contents survive a power failure.
     pub fn finish(self) -> io::Result<()> {
         let buffered = match self {
             Self::Plain(buffered) => buffered,

@@ -1,4 +1,4 @@
-//! What is recorded of a frame, and what the records of a tap say of it. Whoever takes them writes them, or matches them at once.
+//! Records of frames, and the metadata of a tap's records. The caller writes them, or matches them immediately.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::stream::host;
 
 const KERNEL: &str = "/proc/sys/kernel";
 
-/// Returns what is recorded of a frame.
+/// Returns the record of a frame.
 pub fn row(passed: &Passed<'_>, seen: &Seen<'_>) -> Tapped {
     Tapped {
         at: passed.at,
@@ -29,7 +29,7 @@ pub fn row(passed: &Passed<'_>, seen: &Seen<'_>) -> Tapped {
     }
 }
 
-/// Returns what the records of a tap say of it.
+/// Returns the metadata of a tap's records.
 pub fn about(tap: &str, interface: &str, key: Key) -> TapAbout {
     TapAbout {
         tap: tap.to_owned(),
@@ -41,7 +41,7 @@ pub fn about(tap: &str, interface: &str, key: Key) -> TapAbout {
     }
 }
 
-/// Returns what the kernel says of this host; nothing where it does not.
+/// Returns a value from `/proc/sys/kernel`; empty if it cannot be read.
 pub fn kernel(file: &str) -> String {
     fs::read_to_string(Path::new(KERNEL).join(file)).unwrap_or_default().trim().to_owned()
 }

@@ -1,5 +1,5 @@
-//! `capture serve`: taps for each trial of a study, asked line by line. They are attached before `started` is answered, and what
-//! they saw is on the disk before `stopped` is.
+//! `capture serve`: taps for each trial of a study, driven by requests on standard input. Taps are attached before the
+//! answer `started`; their records are on the disk before the answer `stopped`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
 
-/// Carries out requests until the input ends or a signal comes.
+/// Carries out requests until the input ends or a signal arrives.
 ///
 /// # Errors
-/// When the machine refuses what all need, or what was captured last cannot be written.
+/// If the machine refuses a basic setting, or the last capture cannot be written.
 pub fn run(asked: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     place::stay(asked.cpu, asked.die_with_parent)?;
     place::raise_priority();
-    // While this program may still do all that a library does as it is loaded.
+    // Load libraries before privileges and system calls are restricted.
     let has_filters = filter::load();
     sojourn_port::kernel::open_clocks();
     CAPTURE_SERVE.drop_privileges()?;
@@ -42,11 +42,11 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
     server.running.take().map_or(Ok(()), |running| running.stop().map(|_| ()))
 }
 
-/// A request.
+/// A request on standard input.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 enum Request {
-    /// Attach these taps, and write what they see into a folder.
+    /// Attach these taps, and write their records into a folder.
     Start {
         #[serde(default)]
         block: Option<i32>,
@@ -55,16 +55,16 @@ enum Request {
         #[serde(default)]
         count: Option<u64>,
     },
-    /// Say how many frames were seen so far.
+    /// Report the number of frames seen so far.
     Counts {},
-    /// Detach all, and say what they saw.
+    /// Detach all taps, and report what they saw.
     Stop {},
 }
 
-/// Whether a request can be read, and taps could be opened for it as far as that can be said without their interfaces.
+/// Checks that a request is valid and that its taps could be opened, as far as that is known without the interfaces.
 ///
 /// # Errors
-/// With what is wrong.
+/// If the request is invalid.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     if let Request::Start { taps, .. } = serve::parse(line)? {
         session::check(&wanted(taps)?)?;
@@ -86,7 +86,7 @@ struct Server {
     running: Option<Running>,
 }
 
-/// Taps that are attached, read by a thread of their own.
+/// Attached taps, which a separate thread reads.
 struct Running {
     block: Option<i32>,
     stop: Arc<AtomicBool>,
@@ -174,7 +174,7 @@ impl TapRequest {
     }
 }
 
-/// Files that cannot be made end this request, and no other.
+/// If files cannot be created, only this request fails.
 fn unmade(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Exists(path) => wrong(&format!("{}: it exists already; records are written once", path.display())),

@@ -1,4 +1,4 @@
-//! Taps on some interfaces, from attaching to the account of what they saw.
+//! A capture session: taps on interfaces, from attach to packet accounting.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,21 +23,21 @@ use crate::failure::WrongRequest;
 use crate::stream::findings::Findings;
 use crate::stream::host::{Meter, Took};
 
-/// What is in a ring when its tap is detached is shown within this: blocks are handed over when they are 20 ms old.
+/// The maximum time until a detached tap's ring is read to the end: the kernel retires blocks after 20 ms.
 const LAST_BLOCKS: Nanos = Nanos::millis(500);
 const LOOK_AGAIN: Nanos = Nanos::millis(2);
-/// However long it is to go on, it looks so often whether somebody wants it to end.
+/// The maximum sleep, so that a request to stop is noticed soon.
 const LONGEST_SLEEP: Nanos = Nanos::seconds(1);
 const MOST_TAPS: usize = 64;
 
-/// When a session ends by itself.
+/// The limits at which a session ends by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// When so many frames were seen.
+    /// The number of frames seen.
     pub count: Option<u64>,
-    /// When its files are so large together.
+    /// The total size of the files.
     pub budget: Option<u64>,
-    /// Instead, the oldest files are removed then.
+    /// At the size limit, remove the oldest files instead of ending.
     pub remove_oldest: bool,
 }
 
@@ -46,35 +46,35 @@ pub struct Session {
     taps: Vec<OpenTap>,
     meter: Meter,
     limits: Limits,
-    /// Files that are ended, the oldest first.
+    /// Completed files, the oldest first.
     ended: VecDeque<Ending>,
-    /// How many were removed.
+    /// The number of files removed.
     removed: u64,
-    /// How many frames were seen so far, for who asks beside.
+    /// The number of frames seen so far, shared with other threads.
     progress: Arc<AtomicU64>,
-    /// When it looks again whether the interfaces are still there.
+    /// The time of the next check that the interfaces still exist.
     look_at: Time,
 }
 
 /// Why a capture ended.
 #[derive(Debug)]
 pub enum Why {
-    /// Its time was over.
+    /// The requested duration is over.
     Time,
-    /// So many frames were captured.
+    /// The requested number of frames was captured.
     Count,
-    /// Its files are as large as they were to be.
+    /// The files have reached the size limit.
     Budget,
-    /// A signal came, or who asked for it wanted it.
+    /// A signal arrived, or the requester stopped it.
     Asked,
-    /// An interface is gone.
+    /// An interface has disappeared.
     Gone(PortError),
-    /// What came could not be written.
+    /// Captured data could not be written.
     Unwritten(RecordError),
 }
 
 impl Why {
-    /// Its name in answers.
+    /// Returns its name in answers.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -89,19 +89,19 @@ impl Why {
 
 /// A capture that is over.
 pub struct Ended {
-    /// Why.
+    /// Why it ended.
     pub why: Why,
-    /// What it took.
+    /// The resources that it used.
     pub took: Took,
-    /// What each tap saw.
+    /// The results of each tap.
     pub taps: Vec<TapEnded>,
     /// The names of the files, the oldest first.
     pub files: Vec<String>,
-    /// How many files were removed.
+    /// The number of files removed.
     pub removed: u64,
 }
 
-/// What one tap saw.
+/// The results of one tap.
 pub struct TapEnded {
     pub wanted: Wanted,
     pub counts: sojourn_capture::Counts,
@@ -112,10 +112,10 @@ pub struct TapEnded {
 }
 
 impl Session {
-    /// Opens taps that show nothing yet.
+    /// Opens taps that deliver no frames yet.
     ///
     /// # Errors
-    /// When one cannot be had.
+    /// If a tap cannot be opened.
     pub fn open(wanted: Vec<Wanted>, limits: Limits) -> anyhow::Result<Self> {
         check(&wanted)?;
         let taps = wanted.into_iter().map(OpenTap::open).collect::<anyhow::Result<_>>()?;
@@ -126,7 +126,7 @@ impl Session {
     /// Creates the files of all taps.
     ///
     /// # Errors
-    /// When one is there already, or cannot be made.
+    /// If a file exists already, or cannot be created.
     pub fn write_to(&mut self, folder: &Path) -> Result<(), RecordError> {
         for tapped in &mut self.taps {
             let Wanted { name, interface, options } = tapped.wanted.clone();
@@ -136,10 +136,10 @@ impl Session {
         Ok(())
     }
 
-    /// Lets frames in, from now on.
+    /// Attaches all taps: frames are captured from now on.
     ///
     /// # Errors
-    /// When an interface is down or gone.
+    /// If an interface is down or missing.
     pub fn attach(&mut self) -> Result<(), PortError> {
         self.meter = Meter::start();
         for tapped in &mut self.taps {
@@ -150,24 +150,24 @@ impl Session {
         Ok(())
     }
 
-    /// The interfaces that are down: they show nothing until they are up.
+    /// Returns the interfaces that are down: no frame passes them until they are up.
     pub fn down(&self) -> impl Iterator<Item = &str> {
         let interfaces = self.taps.iter().map(|tapped| tapped.tap.interface());
         interfaces.filter(|interface| !interface.up).map(|interface| interface.name.as_str())
     }
 
-    /// How many frames were seen so far.
+    /// Returns the counter of frames seen so far.
     pub fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.progress)
     }
 
-    /// Has what is recorded of frames kept, for [`Self::rows`].
+    /// Keeps the records of frames in memory, for [`Self::rows`].
     pub fn keep_rows(&mut self) {
         self.taps.iter_mut().for_each(|tapped| tapped.rows = Some(Vec::new()));
     }
 
-    /// Takes what was recorded of a tap's frames since, and says until when these are all that passed, if they are; both are the
-    /// first tap's first.
+    /// Drains the records of each tap, in the order of the taps. The time, if any, says up to when these are all the
+    /// frames that passed.
     pub fn rows(&mut self) -> impl Iterator<Item = (Drain<'_, Tapped>, Option<Time>)> {
         self.taps.iter_mut().filter_map(|tapped| {
             let now = HostClock.now();
@@ -176,12 +176,12 @@ impl Session {
         })
     }
 
-    /// How many frames each tap has dropped, as far as its counts were read.
+    /// Returns the frames that each tap dropped, as far as its counters were read.
     pub fn dropped(&mut self) -> impl Iterator<Item = u64> {
         self.taps.iter_mut().map(|tapped| tapped.tap.totals().unwrap_or_default().dropped)
     }
 
-    /// What is captured and how, for answers.
+    /// Returns the taps and their options, for answers.
     pub fn json(&self) -> Vec<Value> {
         let tap = |tapped: &OpenTap| {
             json!({
@@ -192,10 +192,11 @@ impl Session {
         self.taps.iter().map(tap).collect()
     }
 
-    /// Captures until `until`, until `stop` is set, which `wake` tells by being readable, or until it must end.
+    /// Captures until the time `until`, until `stop` is set (which makes `wake` readable), or until a limit or an error
+    /// ends the session.
     ///
     /// # Errors
-    /// When the kernel refuses to wait.
+    /// If the kernel refuses to wait.
     pub fn run(&mut self, until: Time, stop: &AtomicBool, wake: BorrowedFd<'_>) -> anyhow::Result<Why> {
         loop {
             if let Some(why) = self.step([until, until], stop, wake)? {
@@ -204,7 +205,7 @@ impl Session {
         }
     }
 
-    /// Takes what there is, or waits for it, until `rest` at most; returns why the capture ends, when it does.
+    /// Reads what is available, or waits for it until `rest` at the latest; returns the reason once the capture ends.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -222,7 +223,7 @@ impl Session {
             return Ok(Some(Why::Time));
         }
         if now >= self.look_at {
-            // The kernel notifies nobody when an interface that is down is deleted.
+            // The kernel sends no notification when an interface that is down is deleted.
             self.look_at = now + LONGEST_SLEEP;
             if let Some(why) = self.look() {
                 return Ok(Some(why));
@@ -231,7 +232,7 @@ impl Session {
         match self.take_some() {
             Ok(true) => Ok(None),
             Ok(false) => {
-                // Who asks read the clock earlier than this: until when to rest may have passed.
+                // The caller read the clock earlier: `rest` may have passed.
                 let span = (until.min(rest).min(self.look_at) - now).max(Nanos::ZERO);
                 Ok(self.sleep(span, wake)?.map(Why::Gone))
             }
@@ -239,9 +240,9 @@ impl Session {
         }
     }
 
-    /// Looks whether the interfaces are still there, and makes what was written readable; returns why that cannot be.
+    /// Checks that the interfaces still exist, and flushes the files; returns the reason if either fails.
     fn look(&mut self) -> Option<Why> {
-        // The kernel counts in 32 bits, from zero each time that its counts are read.
+        // The kernel's counters have 32 bits and restart at zero each time they are read.
         let look = |tap: &mut AnyTap| tap.look().and_then(|()| tap.totals());
         if let Some(gone) = self.taps.iter_mut().find_map(|tapped| look(&mut tapped.tap).err()) {
             return Some(Why::Gone(gone));
@@ -250,7 +251,7 @@ impl Session {
         files.try_for_each(Files::flush).err().map(Why::Unwritten)
     }
 
-    /// Takes what there is from each tap, at most a block of each; returns whether there was anything.
+    /// Reads at most one block from each tap; returns whether there was any.
     fn take_some(&mut self) -> Result<bool, Why> {
         let mut took = false;
         let mut seen: u64 = self.taps.iter().map(|tapped| tapped.observer.counts().seen()).sum();
@@ -273,7 +274,7 @@ impl Session {
         Ok(took)
     }
 
-    /// Begins new files where that is due, and keeps all of them within the budget.
+    /// Rotates files that are due, and keeps the total size within the budget.
     fn keep_within_limits(&mut self) -> Result<(), Why> {
         for tapped in self.taps.iter_mut().filter(|tapped| tapped.wanted.options.rotates()) {
             let Some((ending, begun)) = tapped.rotate_if_due() else { continue };
@@ -296,7 +297,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sleeps until something comes or the time is over; returns what is wrong with an interface that is gone.
+    /// Sleeps until frames arrive or the time is over; returns the error of an interface that has disappeared.
     fn sleep(&mut self, span: Nanos, wake: BorrowedFd<'_>) -> anyhow::Result<Option<PortError>> {
         let taps = self.taps.iter().filter_map(|tapped| tapped.tap.descriptor());
         let mut polled: Vec<PollFd<'_>> =
@@ -311,16 +312,18 @@ impl Session {
         Ok(bad.map(|(tapped, _)| tapped.tap.look()).find_map(Result::err))
     }
 
-    /// Lets no more frames in, takes what is in, ends the files, and says what was seen, and whether the files could be ended.
+    /// Detaches all taps, reads their rings to the end and completes the files. Returns the results, and whether the
+    /// files could be completed.
     pub fn end(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
         let why = self.detach(why);
         self.finish(why)
     }
 
-    /// Lets no more frames in, and takes what is in, unless as many as were asked for were seen; returns why it ends then.
+    /// Detaches all taps and reads their rings to the end, unless the session ends by its frame count or size limit or
+    /// by a write error; returns the reason for the end.
     pub fn detach(&mut self, mut why: Why) -> Why {
         for tapped in &mut self.taps {
-            // An interface that is gone shows nothing more.
+            // An interface that has disappeared delivers nothing more.
             let _ = tapped.tap.detach();
         }
         let give_up = HostClock.now() + LAST_BLOCKS;
@@ -342,12 +345,12 @@ impl Session {
         why
     }
 
-    /// Whether it ends with frames in its rings that nobody looks at.
+    /// Whether the session ends with unread frames in its rings.
     fn is_cut(&self, why: &Why) -> bool {
         matches!(why, Why::Budget) || (matches!(why, Why::Count) && self.limits.count.is_some())
     }
 
-    /// Ends the files of taps that let nothing in, and says what was seen, and whether the files could be ended.
+    /// Completes the files of detached taps. Returns the results, and whether the files could be completed.
     pub fn finish(mut self, why: Why) -> (Ended, Result<(), RecordError>) {
         let took = self.meter.stop();
         let is_cut = self.is_cut(&why);
@@ -376,14 +379,14 @@ impl Session {
         (Ended { why, took, taps, files, removed: self.removed }, written)
     }
 
-    /// Whether every frame that was let in was seen.
+    /// Whether every frame that the taps accepted has been read.
     fn is_empty(&mut self) -> bool {
         self.taps.iter_mut().all(OpenTap::is_empty)
     }
 }
 
 impl Ended {
-    /// What makes it doubtful.
+    /// Returns the findings that make the capture doubtful.
     pub fn findings(&self) -> Findings {
         let mut found = Findings::new(false);
         found.of_host(&self.took);

@@ -1,4 +1,4 @@
-//! What a capture saw, as JSON and for a person.
+//! Formats the results of a capture, as JSON and as text.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sojourn_time::Source;
 use super::session::{Ended, TapEnded};
 use crate::numbers::{grouped, span};
 
-/// Returns it as JSON.
+/// Returns the results as JSON.
 pub fn json(ended: &Ended) -> Value {
     json!({
         "capture": 1,
@@ -48,7 +48,7 @@ fn tap_json(tap: &TapEnded) -> Value {
     })
 }
 
-/// Returns it for a person.
+/// Returns the results as text.
 pub fn text(ended: &Ended, folder: &Path) -> String {
     let mut text = taps_text(ended);
     let took = ended.took.ended.tai - ended.took.started.tai;
@@ -59,7 +59,7 @@ pub fn text(ended: &Ended, folder: &Path) -> String {
     text + &ended.findings().text()
 }
 
-/// Returns what each tap counted, for a person.
+/// Returns the counters of each tap as text.
 pub fn taps_text(ended: &Ended) -> String {
     ended.taps.iter().map(tap_text).collect()
 }
@@ -87,7 +87,7 @@ fn tap_text(tap: &TapEnded) -> String {
     text
 }
 
-/// Says what the interface counted beside.
+/// Compares the tap's counters with those of the interface.
 fn conservation(tap: &TapEnded) -> Option<String> {
     let (before, after) = tap.counters?;
     let Some([received, sent]) = after.passed_since(&before) else {
@@ -116,7 +116,7 @@ mod tests {
     use super::super::session::Wanted;
     use super::*;
 
-    /// A tap that saw three frames, while its interface's counters went from 10 and 10 to these.
+    /// A tap that saw three frames, while its interface's counters went from 10 and 10 to these values.
     fn tap(received: u64, sent: u64) -> TapEnded {
         let counts = Counts { frames_in: 2, frames_out: 1, ..Counts::default() };
         let [before, after] =

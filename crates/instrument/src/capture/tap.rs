@@ -1,4 +1,4 @@
-//! One tap of a session: opened, its frames recorded as they come, its files ended and begun. When it is read is the session's.
+//! One tap of a session: opens it, records its frames, completes and begins its files. The session decides when to read it.
 
 use std::path::Path;
 
@@ -16,32 +16,32 @@ use super::rows::row;
 use crate::failure::WrongRequest;
 use crate::secret;
 
-/// One interface that is to be captured.
+/// A requested tap on one interface.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Its name in files and answers.
+    /// The tap's name in files and answers.
     pub name: String,
     /// The interface.
     pub interface: String,
-    /// How.
+    /// The capture options.
     pub options: TapOptions,
 }
 
-/// A tap that is open.
+/// An open tap.
 pub struct OpenTap {
     pub wanted: Wanted,
     pub tap: AnyTap,
     pub observer: Observer,
     pub files: Option<Files>,
-    /// What is recorded of its frames, where somebody else takes that.
+    /// The records of its frames, if the caller takes them instead of files.
     pub rows: Option<Vec<Tapped>>,
-    /// What its interface had counted before and after.
+    /// The interface's counters before and after the capture.
     pub counters: [Option<Counters>; 2],
     pub failed: Option<RecordError>,
     pub part: Part,
 }
 
-/// What had been counted when a part began.
+/// The counters at the start of a part.
 #[derive(Clone, Copy, Default)]
 pub struct Part {
     pub began: Time,
@@ -51,10 +51,10 @@ pub struct Part {
 }
 
 impl OpenTap {
-    /// Opens a tap that shows nothing yet.
+    /// Opens a tap that delivers no frames yet.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// If it cannot be opened.
     pub fn open(wanted: Wanted) -> anyhow::Result<Self> {
         let tap = AnyTap::open(wanted.options.tap, &wanted.interface, &opening(&wanted)?)?;
         let key = wanted.options.format.has_records().then_some(wanted.options.key);
@@ -67,13 +67,13 @@ impl OpenTap {
         Ok(Self { wanted, tap, observer, files, rows, counters: [None; 2], failed, part })
     }
 
-    /// Whether every frame that was let in by now was shown or dropped; no, where the kernel does not say.
+    /// Whether every frame accepted so far was delivered or dropped; `false` if the kernel's counters cannot be read.
     pub fn is_empty(&mut self) -> bool {
         let seen = self.observer.counts().seen();
         self.tap.totals().is_ok_and(|totals| seen + totals.dropped + totals.skipped >= totals.accepted)
     }
 
-    /// Takes a block, and at most so many frames of it.
+    /// Reads a block, and records at most so many frames of it.
     pub fn take(&mut self, most: u64) -> Result<bool, PortError> {
         let Self { tap, observer, files, rows, failed, .. } = self;
         let mut left = most;
@@ -92,7 +92,7 @@ impl OpenTap {
         })
     }
 
-    /// What was counted since the part began.
+    /// Returns the counters since the part began.
     pub fn counted(&self, dropped: u64) -> Counted {
         let counts = self.observer.counts();
         Counted {
@@ -104,7 +104,7 @@ impl OpenTap {
         }
     }
 
-    /// Begins new files if those that are being written are so large or so old; returns these, and whether new ones could be made.
+    /// Rotates the files if they are large or old enough; returns those to be completed, and whether new ones could be created.
     pub fn rotate_if_due(&mut self) -> Option<(Ending, Result<(), RecordError>)> {
         let options = &self.wanted.options;
         let length = self.files.as_ref().map(Files::length)?;
@@ -122,7 +122,7 @@ impl OpenTap {
 
 fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
     let options = &wanted.options;
-    // Of an interface that is not there, libpcap says less.
+    // Check the interface first: libpcap's error for a missing one is less specific.
     Interface::named(&wanted.interface)?;
     let filter = match options.tap {
         Kind::Bpf => vec![],
@@ -139,7 +139,7 @@ fn opening(wanted: &Wanted) -> anyhow::Result<Opening> {
     })
 }
 
-/// Makes what replaces addresses by the key in a file.
+/// Returns the anonymiser of addresses for the key in a file.
 fn anonymiser(path: &Path) -> anyhow::Result<Anonymiser> {
     let key = secret::key_for("--anonymise", path)?;
     let [first, second] = [b"addresses 1", b"addresses 2"].map(|half| key.tag(&[half]));

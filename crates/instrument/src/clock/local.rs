@@ -1,4 +1,4 @@
-//! What is known of this host's own clocks: hardware clocks, what the kernel says of its time, and who keeps it.
+//! Facts about this host's own clocks: hardware clocks, the state of the kernel's clock, and the daemons that steer it.
 
 use std::fs::{self, File};
 
@@ -9,14 +9,14 @@ use sojourn_wire::stamp::{Format, Scale};
 
 use super::sys::{self, KernelClock};
 
-/// Programs that set or steer clocks, as the kernel names them (15 characters at most).
+/// Daemons that set or steer clocks, by the kernel's names of processes (15 characters at most).
 const KEEPERS: [&str; 9] =
     ["chronyd", "ntpd", "ntp-daemon", "systemd-timesyn", "timemaster", "ptp4l", "phc2sys", "ts2phc", "openntpd"];
 
-/// The kernel's status bit: nobody synchronises the clock.
+/// The kernel's status bit for an unsynchronised clock.
 const STA_UNSYNC: i32 = 0x40;
 
-/// Returns all of it.
+/// Returns all facts.
 pub fn facts() -> Value {
     json!({
         "clock": super::own_id(),
@@ -27,7 +27,7 @@ pub fn facts() -> Value {
     })
 }
 
-/// Returns how far this host's clock may be wrong by what the kernel says, and by how much its TAI is ahead of its UTC.
+/// Returns the maximum error of this host's clock as the kernel reports it, and the offset between TAI and UTC.
 pub fn state(format: Format) -> ClockState {
     let scale = Scale { format, tai_offset_s: HostClock.tai_offset().0.0 / 1_000_000_000 };
     state_of(scale, sys::kernel_clock().ok().as_ref())
@@ -35,7 +35,7 @@ pub fn state(format: Format) -> ClockState {
 
 fn state_of(scale: Scale, kernel: Option<&KernelClock>) -> ClockState {
     let Some(kernel) = kernel else { return ClockState::new(scale, false, Nanos::seconds(1 << 31)) };
-    // Where nobody told the kernel how far TAI is ahead, what it calls TAI is UTC.
+    // If no program has set the kernel's TAI offset, CLOCK_TAI equals UTC.
     let knows_scale = scale.format == Format::Ntp || scale.knows_tai();
     ClockState::new(scale, is_synchronised(kernel) && knows_scale, Nanos::micros(kernel.max_error_us))
 }
@@ -44,7 +44,7 @@ fn is_synchronised(state: &KernelClock) -> bool {
     state.status & STA_UNSYNC == 0 && state.state >= 0
 }
 
-/// What adjtimex(2) says.
+/// Returns the state that adjtimex(2) reports.
 fn kernel() -> Value {
     let Ok(state) = sys::kernel_clock() else { return Value::Null };
     json!({
@@ -52,7 +52,7 @@ fn kernel() -> Value {
         "status": state.status,
         "max_error_us": state.max_error_us,
         "estimated_error_us": state.estimated_error_us,
-        // The kernel counts 1/65536 ppm.
+        // The kernel's unit is 1/65536 ppm.
         "frequency_ppm": state.frequency as f64 / 65_536.0,
         "tai_offset_s": state.tai_offset_s,
     })

@@ -1,6 +1,6 @@
-//! `clock`: by how much other hosts' clocks differ from ours, over time.
+//! `clock`: estimates the offsets of other hosts' clocks from this host's, over time.
 //!
-//! One thread for each peer exchanges; this one estimates once a second, tells and records. The estimation is in
+//! One thread per peer exchanges probes; this thread estimates, reports and records once a second. The estimation is in
 //! `sojourn-clock`.
 
 mod local;
@@ -36,7 +36,7 @@ use watched::{Rows, Watched};
 /// Watches clocks, or estimates simulated ones.
 ///
 /// # Errors
-/// When the request makes no sense, a peer cannot be reached, or records cannot be written.
+/// If the request is invalid, a peer cannot be reached, or records cannot be written.
 pub fn run(command: &ClockCommand) -> anyhow::Result<()> {
     match &command.command {
         Some(ClockKind::Sim(arguments)) => simulate::run(arguments),
@@ -44,12 +44,12 @@ pub fn run(command: &ClockCommand) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the number of this host's clock, as replies carry it; never 0.
+/// Returns the ID of this host's clock, as in replies; never 0.
 pub fn own_id() -> u32 {
     (host::clock_id() as u32).max(1)
 }
 
-/// Returns what this host knows of its own clock, as STAMP's packets say it.
+/// Returns the state of this host's clock, as in STAMP packets.
 pub fn state(format: Format) -> ClockState {
     local::state(format)
 }
@@ -71,7 +71,7 @@ fn watch(arguments: &Watch) -> anyhow::Result<()> {
         .as_deref()
         .map(|folder| StreamFolder::create(folder, "clock", 0, &crate::origin(false)))
         .transpose()?;
-    // Its sockets are open to all; its priority and its files it has. Threads still need memory, and all of it is locked.
+    // Sockets and files are open and the priority is set. Threads still need memory, and all memory is locked.
     CLOCK.confine()?;
     let mut watched: Vec<Watched> = exchangers.iter().map(Watched::new).collect();
     let batches = start(exchangers);
@@ -98,21 +98,21 @@ fn place_arguments() -> PlaceArguments {
     PlaceArguments { cpu: None, fifo: false, wait: Wait::SleepThenSpin, die_with_parent: false }
 }
 
-/// What was exchanged and not yet told: who reads us and stops has exchanges wait.
+/// The capacity of the channel of unreported batches: if the output's reader stops, exchanges wait.
 const MOST_BATCHES: usize = 64;
 
-/// Lets each peer's thread begin; the channel closes when all are done.
+/// Starts a thread per peer; the channel closes when all are done.
 fn start(exchangers: Vec<Exchanger>) -> Receiver<(usize, anyhow::Result<Batch>)> {
     let (sender, receiver) = sync_channel(MOST_BATCHES);
     for (index, exchanger) in exchangers.into_iter().enumerate() {
         let sender = sender.clone();
-        // Whoever listens may have ended.
+        // The receiver may have ended.
         thread::spawn(move || exchanger.run(|batch| sender.send((index, batch)).is_ok()));
     }
     receiver
 }
 
-/// Takes what the threads send until all are done.
+/// Processes batches until all threads are done.
 fn follow(
     batches: &Receiver<(usize, anyhow::Result<Batch>)>,
     watched: &mut [Watched],
@@ -137,7 +137,7 @@ fn follow(
     Ok(())
 }
 
-/// Tells and records what all exchanges showed.
+/// Reports and records the estimates from all exchanges.
 fn conclude(watched: &[Watched], show: &mut Show, records: Option<StreamFolder>) -> anyhow::Result<()> {
     if let Some(mut records) = records {
         let clock_lines = watched.iter().flat_map(Watched::rows).collect();

@@ -1,7 +1,7 @@
-//! Exchanges with one peer: a greeting that tells whose clock it has, then blocks of probes.
+//! Exchanges with one peer: a greeting that returns its clock ID, then blocks of probes.
 //!
-//! Requests are stamped as the program calls to send, and so are replies by the responder; arrivals by the kernel at both
-//! ends. So what lies between stamp and wire is alike in both directions, which better stamps at one end would undo.
+//! Requests and replies are stamped by the programs just before the send call, arrivals by the kernel at both ends. The delay
+//! between timestamp and wire is therefore the same in both directions; better timestamps at one end would make it asymmetric.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use crate::probe::measure::Session;
 use crate::secret;
 use crate::sys::STOP;
 
-/// How long a reply may take.
+/// The timeout of a reply.
 const PATIENCE: Nanos = Nanos::millis(500);
 const GREETINGS: u32 = 4;
 
-/// How often what is known is reported.
+/// The interval of reports.
 const UPDATE: Nanos = Nanos::seconds(1);
 
-/// How long to sleep at a stretch, so that a signal is noticed.
+/// The longest sleep at a time, so that a signal is noticed.
 const NAP: Nanos = Nanos::millis(100);
 
-/// What exchanges of some time showed.
+/// The results of the exchanges of one interval.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// In order.
+    /// The exchanges, in order.
     pub exchanges: Vec<Exchange>,
-    /// How many requests stayed without an answer.
+    /// The number of requests without a reply.
     pub lost: u64,
 }
 
-/// Exchanges with one peer, batch by batch.
+/// Exchanges probes with one peer, batch by batch.
 #[derive(Debug)]
 pub struct Exchanger {
     /// The peer.
     pub peer: Peer,
-    /// Whose clock it has; 0 where it does not say.
+    /// The peer's clock ID; 0 if the peer reports none.
     pub clock: u32,
     place: Place,
     key: Option<Arc<Key>>,
@@ -59,10 +59,10 @@ pub struct Exchanger {
 }
 
 impl Exchanger {
-    /// Asks a peer whether it is there and whose clock it has. With a key, all that is asked and believed has its tag.
+    /// Sends greetings to a peer and learns its clock ID. With a key, both requests and accepted replies are authenticated.
     ///
     /// # Errors
-    /// When there is no way to it, or it does not answer.
+    /// If there is no route to the peer, or it does not reply.
     pub fn greet(peer: Peer, place: Place, key: Option<Arc<Key>>, arguments: &Watch) -> anyhow::Result<Self> {
         let clock = greet(peer, secret::random()?, key.as_deref())?;
         let interval = arguments.interval;
@@ -75,7 +75,7 @@ impl Exchanger {
         Ok(Self { peer, clock, place, key, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
     }
 
-    /// Makes all exchanges, until a signal comes, the kernel refuses or nobody reads the reports any more.
+    /// Runs all exchanges, until a signal arrives, the kernel refuses, or `tell` returns `false`.
     pub fn run(mut self, mut tell: impl FnMut(anyhow::Result<Batch>) -> bool) {
         let mut session = Session::new(self.place, self.key.clone());
         while let Some(batch) = self.next(&mut session) {
@@ -86,7 +86,7 @@ impl Exchanger {
         }
     }
 
-    /// Makes the next exchanges; `None` when all are made or a signal came.
+    /// Runs the next batch; `None` when all exchanges are done or a signal arrived.
     fn next(&mut self, session: &mut Session) -> Option<anyhow::Result<Batch>> {
         let count = self.left.map_or(u64::from(self.in_batch), |left| left.min(u64::from(self.in_batch)));
         self.rest();
@@ -102,7 +102,7 @@ impl Exchanger {
         }))
     }
 
-    /// Waits for when the next exchange is due.
+    /// Waits until the next batch is due.
     fn rest(&mut self) {
         let now = HostClock.now();
         while !STOP.load(Ordering::Relaxed) {
@@ -129,12 +129,12 @@ fn exchange(probe: &Probe) -> Option<Exchange> {
     Some(Exchange { t1: probe.send_call, t2, t3, t4: reply.arrival.at, sources })
 }
 
-/// The shortest request: a header, and its tag where there is a key.
+/// The length of the shortest request: a header and, with a key, the authentication tag.
 fn payload_bytes(is_keyed: bool) -> usize {
     if is_keyed { AUTHENTICATED_BYTES } else { HEADER_BYTES }
 }
 
-/// Returns whose clock the peer has.
+/// Returns the peer's clock ID.
 fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<u32> {
     let address = SocketAddr::from(peer);
     let mut port = UdpPort::open(address, None)?;

@@ -1,4 +1,4 @@
-//! Tells what is known of clocks: lines for a person, or JSON.
+//! Reports clock estimates, as text or JSON.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use sojourn_clock::Estimate;
 
 use super::watched::Watched;
 
-/// Where estimates are printed.
+/// The printer of estimates.
 #[derive(Debug)]
 pub struct Show {
     as_json: bool,
@@ -15,12 +15,12 @@ pub struct Show {
 }
 
 impl Show {
-    /// Tells as JSON, or for a person.
+    /// Reports as JSON if `as_json`, otherwise as text.
     pub fn new(as_json: bool) -> Self {
         Self { as_json, has_head: false }
     }
 
-    /// Tells what is known of this host's own clocks.
+    /// Reports the facts about this host's own clocks.
     pub fn local(&mut self, facts: &Value) -> io::Result<()> {
         if self.as_json {
             return say(&json!({ "event": "local", "local": facts }).to_string());
@@ -36,7 +36,7 @@ impl Show {
         say(&format!("hardware clocks: {}", names(&facts["hardware_clocks"])))
     }
 
-    /// Tells what is known of a peer now.
+    /// Reports the current estimate of a peer's clock.
     pub fn update(&mut self, watched: &Watched) -> io::Result<()> {
         let estimate = watched.recently();
         let now = estimate.as_ref().ok().and_then(|estimate| watched.now(estimate).map(|now| (now, estimate)));
@@ -61,7 +61,7 @@ impl Show {
         say(&row(&watched.name(), &now, estimate))
     }
 
-    /// Tells what all exchanges showed.
+    /// Reports the estimates from all exchanges.
     pub fn summary(&mut self, watched: &[Watched]) -> anyhow::Result<()> {
         if self.as_json {
             let peers: Vec<Value> = watched.iter().map(Watched::json).collect();
@@ -142,7 +142,7 @@ fn merge(told: &mut Value, more: Value) {
     }
 }
 
-/// Writes a line at once: whoever follows reads it as it comes.
+/// Writes a line and flushes it, so that a reader gets it immediately.
 pub fn say(line: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     writeln!(output, "{line}")?;

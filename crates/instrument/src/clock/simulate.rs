@@ -1,4 +1,4 @@
-//! `clock sim`: the truth beside the estimate.
+//! `clock sim`: compares estimates of simulated clocks with the true values.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use super::render::say;
 use super::request::ClockSim;
 use crate::failure::{NotTrusted, WrongRequest};
 
-/// The most exchanges that are simulated at once.
+/// The maximum number of simulated exchanges.
 const MOST_EXCHANGES: u32 = 10_000_000;
 
-/// Estimates simulated clocks, one for each seed.
+/// Estimates simulated clocks, one per seed.
 ///
 /// # Errors
-/// When the truth makes no sense, or has too few exchanges.
+/// If the true parameters are invalid, or too few exchanges are requested.
 pub fn run(arguments: &ClockSim) -> anyhow::Result<()> {
     let truth: Truth = serde_json::from_str(&arguments.truth).context("--truth")?;
     let limits: Limits = serde_json::from_str(&arguments.limits).context("--limits")?;
@@ -35,7 +35,7 @@ pub fn run(arguments: &ClockSim) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A hundred years: times of ours hold them.
+/// The longest simulated time, about 100 years: a timestamp can represent it.
 const LONGEST_NS: i64 = 100 * 366 * 86_400 * 1_000_000_000;
 
 fn check(truth: &Truth) -> anyhow::Result<()> {
@@ -53,14 +53,14 @@ fn check(truth: &Truth) -> anyhow::Result<()> {
     Err(WrongRequest(format!("--truth: {problem}")).into())
 }
 
-/// The estimate at one time, and the truth.
+/// The estimate and the true value at one time.
 struct Point {
     share: f64,
     truth_ns: f64,
     offset_ns: f64,
     error95_ns: f64,
     bound_ns: f64,
-    /// By how much the converted time is wrong.
+    /// The error of the converted time.
     error_ns: f64,
 }
 
@@ -88,7 +88,7 @@ fn estimate(truth: &Truth, limits: Limits, points: u32) -> anyhow::Result<(Estim
 
 impl Point {
     fn is_within_bound(&self) -> bool {
-        // Both times are whole nanoseconds.
+        // Both times are rounded to nanoseconds.
         self.error_ns.abs() <= self.bound_ns + 1.0
     }
 
@@ -132,7 +132,7 @@ fn tell(as_json: bool, truth: &Truth, estimate: &Estimate, points: &[Point]) -> 
     Ok(())
 }
 
-/// What all repetitions amounted to.
+/// The totals over all repetitions.
 #[derive(Debug, Default)]
 struct Total {
     estimates: u64,

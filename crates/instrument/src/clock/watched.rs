@@ -1,4 +1,4 @@
-//! What is known of one peer's clock.
+//! The exchanges with one peer, and the estimate of its clock.
 
 use serde_json::{Value, json};
 use sojourn_clock::{Estimate, Estimator, Limits, Unsynchronised};
@@ -136,12 +136,12 @@ impl Watched {
         self.forgotten.round_trip_min = least.chain(self.forgotten.round_trip_min).min();
         self.all.discard_oldest(older);
         self.forgotten.exchanges += older as u64;
-        // Of one clock there is one row, at the end, of all time.
+        // A shared clock has one row, at the end, for the whole time.
         let Some(estimate) = estimate.ok().filter(|_| !self.is_shared) else { return Vec::new() };
         self.forgotten.add(&estimate);
         let known = Known { flow: 0, peer: self.name(), clock: self.clock, estimate: Ok(estimate) };
         let mut rows = known.rows((Time(0), Time(0)));
-        // The first exchange of the other half is counted there; where a step came before it, it has its line there, too.
+        // The seam exchange is counted in the newer half; if a step occurred just before it, its linear segment belongs there, too.
         let seam = self.all.exchanges()[0].t3;
         match rows.last_mut().filter(|last| last.to == seam) {
             Some(last) if last.exchanges > 1 => last.exchanges -= 1,
@@ -247,7 +247,8 @@ impl Watched {
             told.insert("lost".to_owned(), self.lost.into());
             told.insert("now".to_owned(), now.map_or(Value::Null, |now| now.json()));
             if self.forgotten.exchanges > 0 {
-                // Of all, as it is reported while they come; lines, steps and findings are of those that are held.
+                // The number of all exchanges, as during the measurement; segments, steps and findings are those of the
+                // exchanges kept.
                 told.insert("exchanges".to_owned(), self.count().into());
                 told.insert("round_trip_min_ns".to_owned(), json!(self.round_trip_min()));
                 told.insert("forgotten".to_owned(), self.forgotten.json());
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(watched.counts(), (20_000, 200));
         let numbers: Vec<u64> = exchanges.iter().map(|row| row.number).collect();
         assert_eq!(numbers, (0..20_000).collect::<Vec<_>>());
-        // Lines follow each other to within two intervals, from the first exchange to the last.
+        // The gap between neighbouring segments is at most two intervals, from the first exchange to the last.
         let apart = lines.windows(2).map(|pair| pair[1].from - pair[0].to).max().expect("lines");
         assert!(lines.len() > 6 && apart <= Nanos(2 * truth.interval_ns), "{apart:?} {lines:#?}");
         let of_all = (exchanges[0].t2, exchanges[19_999].t3);
@@ -346,7 +347,7 @@ mod tests {
         let told = watched.forgotten().expect("some are held no more");
         assert!(told.starts_with("of its first 16") && !told.contains("found"), "{told}");
         assert_eq!(watched.json()["forgotten"]["steps"], 0);
-        // Each exchange is in one line, and in one count.
+        // Each exchange belongs to one segment, and is counted once.
         assert_eq!(lines.iter().map(|line| line.exchanges).sum::<u64>(), 20_000);
         assert_eq!(watched.json()["exchanges"], 20_000);
         let least = exchanges.iter().map(|row| ((row.t4 - row.t1) - (row.t3 - row.t2)).0).min();
@@ -355,19 +356,19 @@ mod tests {
 
     #[test]
     fn a_step_among_what_is_held_no_more_is_told_wherever_it_came() {
-        // The older half ends after 2,100 exchanges of 4,100: a step just there is between two halves.
+        // The older half ends after 2,100 of 4,100 exchanges: a step there falls between the halves.
         for at in [500, 2_099, 2_100, 2_101] {
             let step = StepAt { at_ns: at * 10_000_000, by_ns: 40_000_000 };
             let truth = Truth { step: Some(step), count: 8_000, ..Truth::default() };
             let (watched, _, lines) = watch(4_000, 7, &truth.exchanges().expect("exchanges"));
             let told = watched.json()["forgotten"].clone();
-            // At the seam one exchange is of the other side, and too few for a 95 % error of its own.
+            // At the seam, one exchange lies beyond the step: too few for a 95 % error of that segment.
             assert_eq!((&told["steps"], &told["findings"][0]), (&json!(1), &json!("clock_stepped")), "{at}");
             let largest = told["largest_step_ns"].as_f64().expect("a number");
             assert!((largest - 4e7).abs() < 1e5, "{at}: {largest}");
             let of_none: Vec<_> = lines.iter().filter(|line| line.exchanges == 0).collect();
             assert!(of_none.len() == 1 && of_none[0].bound_ns >= 2e7, "{at}: the time of the step alone: {of_none:#?}");
-            // Those at either side of a step may be in no line.
+            // The exchanges on either side of a step may belong to no segment.
             let counted = lines.iter().map(|line| line.exchanges).sum::<u64>();
             assert!((7_998..=8_000).contains(&counted), "{at}: {counted}");
         }

@@ -1,6 +1,6 @@
-//! `doctor`: what this machine lets the instruments do, tried and not guessed, and what would fix what is missing.
+//! `doctor`: tests what this machine lets the instruments do, and names the fix for what is missing.
 //!
-//! Takes a second. Changes nothing: what it opens it closes again.
+//! Takes a second. Changes nothing: it closes what it opens.
 
 mod network;
 mod sys;
@@ -15,10 +15,10 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use sojourn_rights::{Right, for_a_group};
 
-/// Looks at everything and prints it: a line each, or JSON.
+/// Runs all checks and prints the results: one line each, or JSON.
 ///
 /// # Errors
-/// When it cannot be printed.
+/// If the output cannot be written.
 pub fn run(as_json: bool) -> anyhow::Result<()> {
     let examined = examine();
     let mut output = io::stdout().lock();
@@ -31,7 +31,7 @@ pub fn run(as_json: bool) -> anyhow::Result<()> {
     Ok(output.flush()?)
 }
 
-/// All that was looked at.
+/// The results of all checks.
 #[derive(Debug, Serialize)]
 struct Examined {
     version: &'static str,
@@ -39,17 +39,17 @@ struct Examined {
     checks: Vec<Check>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
-    /// What was found, for people.
+    /// The result, for people.
     found: String,
-    /// What would fix it.
+    /// The fix, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
-    /// What was measured, for programs.
+    /// Measured values, for programs.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     values: serde_json::Map<String, serde_json::Value>,
 }
@@ -97,7 +97,7 @@ fn right(right: Right) -> Check {
     Check::new(right.name(), Status::Missing, "not held".to_owned()).fix(fix)
 }
 
-/// Looks at a program with file capabilities: whoever may run it has them. `None` where it has none.
+/// Checks a program with file capabilities, which every user who may run it gets. `None` if it has none.
 fn helper(program: &Path) -> Option<Check> {
     const NAME: &str = "file capabilities";
     if !sys::has_file_capabilities(program) {
@@ -106,7 +106,7 @@ fn helper(program: &Path) -> Option<Check> {
     let about = std::fs::metadata(program).ok()?;
     let (mode, shown) = (about.mode() & 0o7777, program.display());
     let found = format!("{shown} has some, mode {mode:04o}, group {}", about.gid());
-    // A group or others that may write it make it any program.
+    // A user who may write the file can replace it by any program.
     let problem = match (mode & 0o001 != 0, mode & 0o022 != 0 || about.uid() != 0) {
         (true, _) => "every user of this machine may run it, and so read all traffic",
         (false, true) => "who may write it decides what has them",
@@ -127,7 +127,7 @@ fn bpf() -> Check {
 
 fn locked_memory() -> Check {
     const NAME: &str = "locked memory";
-    /// What the instruments lock: programs, buffers, the stamps of a block.
+    /// The memory that the instruments lock: programs, buffers, the timestamps of a block.
     const WANTED_BYTES: u64 = 64 << 20;
     match getrlimit(Resource::Memlock).current {
         Some(bytes) if !Right::IpcLock.is_held() => {

@@ -1,4 +1,4 @@
-//! Sockets and time stamps, each tried on the loopback interface.
+//! Checks of sockets and timestamps, each tried on the loopback interface.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -94,7 +94,7 @@ fn opened(name: &'static str, result: Result<&str, PortError>) -> Check {
     }
 }
 
-/// Tries for a stamp and says where it came from.
+/// Tries to get a timestamp, and reports its source.
 fn stamped(name: &'static str, attempt: impl Fn() -> Result<Option<Source>, PortError>) -> Check {
     const FIX: &str = "a kernel with CONFIG_NET and SO_TIMESTAMPING (Linux 3.17 or later)";
     match attempt() {

@@ -1,4 +1,4 @@
-//! The system calls that the doctor tries and that no safe crate offers as it is built here: bpf, getxattr.
+//! Safe wrappers of bpf(2) and getxattr(2), which no safe crate offers as it is built here.
 
 #![expect(unsafe_code, reason = "bpf(2) has no safe interface in rustix, nor getxattr(2) without its file system part")]
 
@@ -11,12 +11,12 @@ use std::path::Path;
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 
-/// Makes the smallest map that there is, and lets it go again.
+/// Creates the smallest possible map, and closes it.
 pub fn try_bpf_map() -> io::Result<()> {
-    // union bpf_attr for BPF_MAP_CREATE: type, key size, value size, entries; the kernel takes the rest as zeroes.
+    // union bpf_attr for BPF_MAP_CREATE: type, key size, value size, entries; the kernel treats the rest as zero.
     let attributes: [u32; 4] = [BPF_MAP_TYPE_ARRAY, 4, 4, 1];
-    // SAFETY: the pointer and the size describe one live array, which the kernel only reads; a descriptor that comes back
-    // belongs to nobody else.
+    // SAFETY: the pointer and the size describe one live array, which the kernel only reads; a returned descriptor has
+    // no other owner.
     unsafe {
         let result =
             libc::syscall(libc::SYS_bpf, BPF_MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes) as libc::c_long);
@@ -29,6 +29,6 @@ pub fn try_bpf_map() -> io::Result<()> {
 /// Whether a program has file capabilities.
 pub fn has_file_capabilities(program: &Path) -> bool {
     let Ok(path) = CString::new(program.as_os_str().as_bytes()) else { return false };
-    // SAFETY: both names end with a zero and outlive the call; nothing is written to a buffer of no bytes.
+    // SAFETY: both strings are NUL-terminated and outlive the call; the buffer size is 0, so nothing is written.
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }

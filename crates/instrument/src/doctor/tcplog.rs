@@ -1,4 +1,4 @@
-//! What `tcplog` needs: the kernel's types, a cgroup to hang on, and programs that the kernel takes; all of it tried.
+//! Checks of what `tcplog` needs: kernel types, a cgroup to attach to, and programs that the kernel's verifier accepts.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use sojourn_tcplog::kernel::{Kernel, KernelError, KernelOptions, cgroup_root};
 use super::{Check, Status};
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// Only to be tried: no flow is ever in it.
+/// Options for a trial only: no flow is logged.
 const SMALL: KernelOptions =
     KernelOptions { attach: None, flows: 1, ring_bytes: 4096, btf: None, fields: FieldSet::EVERY };
 

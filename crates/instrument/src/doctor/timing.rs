@@ -1,4 +1,4 @@
-//! Clocks, and how late this machine wakes a sleeper.
+//! Checks of clocks, and of how late this machine wakes a sleeping thread.
 
 use std::num::NonZeroU64;
 use std::thread;
@@ -17,13 +17,13 @@ const SPIN: Nanos = Nanos::micros(100);
 const CLOCK_READS: i64 = 20_000;
 const THROTTLE_FILE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const PERIOD_FILE: &str = "/proc/sys/kernel/sched_rt_period_us";
-/// The clocksource that programs read without the kernel.
+/// The clocksource that programs can read without a system call.
 const READ_BY_PROGRAMS: &str = if cfg!(target_arch = "aarch64") { "arch_sys_counter" } else { "tsc" };
 const CLOCKSOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-/// A clock that is read without a system call costs some tens of nanoseconds.
+/// The limit for a clock read: one without a system call takes some tens of nanoseconds.
 const CHEAP_READ: Nanos = Nanos(200);
 const QUIETER: &str = "a quieter machine, or a core of its own: isolcpus=";
-/// A departure that is later than this is late: what the studies judge by.
+/// The maximum pacing error of a punctual departure; the studies use the same limit.
 const PUNCTUAL: Nanos = Nanos::micros(10);
 
 pub fn examine() -> Vec<Check> {
@@ -73,10 +73,10 @@ fn clock_read() -> Check {
     check.value("read_ns", cost.0)
 }
 
-/// Waits for some deadlines, under SCHED_FIFO where that is permitted, and tells how late it was.
+/// Waits for several deadlines, under SCHED_FIFO where permitted, and reports the wake-up latency.
 fn wake_up(name: &'static str, spin: Nanos, fix: &str, real_time: bool) -> Check {
     let mut late = on_a_thread(move || {
-        // Sleeps of ordinary threads are prolonged by 50 µs unless told otherwise.
+        // The kernel's default timer slack prolongs sleeps of ordinary threads by 50 µs.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         if real_time {
             let _ = sys::run_real_time(1);
@@ -116,7 +116,8 @@ fn throttle() -> Check {
     judge_throttle(NAME, runtime, period).value("runtime_us", runtime).value("period_us", period)
 }
 
-/// What the kernel leaves real-time threads, beside what ours leave the kernel.
+/// Checks real-time throttling: what share of the CPU the kernel leaves to real-time threads, and what share Sojourn's
+/// threads leave to the kernel.
 fn judge_throttle(name: &'static str, runtime_us: i64, period_us: i64) -> Check {
     if runtime_us < 0 {
         let found = "off: a real-time thread that never sleeps, anybody's, takes its processor for good. The kernel's own \
@@ -141,7 +142,7 @@ fn judge_throttle(name: &'static str, runtime_us: i64, period_us: i64) -> Check 
     )
 }
 
-/// Runs on a thread of its own, whose scheduling ends with it.
+/// Runs a task in a separate thread, so that its scheduling settings end with it.
 fn on_a_thread<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> T {
     match thread::spawn(task).join() {
         Ok(result) => result,
@@ -158,7 +159,7 @@ fn lateness(spin: Nanos) -> Vec<Nanos> {
     (0..DEADLINES).map(|_| wait()).collect()
 }
 
-/// The value that so many percent of a sorted list do not exceed.
+/// Returns the percentile of a sorted list.
 fn at(sorted: &[Nanos], percent: usize) -> Nanos {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! From a command line to a configuration.
+//! Builds a configuration from a command line.
 
 use sojourn_emulate::config::{
     Action, Match, Rule, is_word, nearest_word, pipe_from_options, pipe_from_words, pipe_options,

@@ -1,4 +1,4 @@
-//! `emulate run`: opens the ports, takes its place, gives up what it no longer needs, and bridges until it is asked to end.
+//! `emulate run`: opens the ports, sets its scheduling, drops privileges, and forwards frames until it is stopped.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,20 +27,20 @@ use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place, Processors};
 use crate::serve;
 
-/// With so many processors one may be spun on.
+/// The minimum number of CPUs at which the emulator spins on one by default.
 const ENOUGH_PROCESSORS: u32 = 4;
 
-/// Bridges until a signal comes, the time is over or a client says so.
+/// Forwards frames until a signal arrives, the time is over or a client stops it.
 ///
 /// # Errors
-/// When the request is wrong, the ports cannot be had or fail, or the log cannot be written.
+/// If the request is invalid, the ports cannot be opened or fail, or the log cannot be written.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     if asked.left == "verify" {
         let problem = "emulate verify: the measurement is done by `sojourn emulate verify`, not by this program";
         return Err(WrongRequest(problem.to_owned()).into());
     }
     asked::check_ports(&[&asked.left, &asked.right])?;
-    // First of all: the number may be of something of ours later.
+    // First of all: a file that this program opens could get the same descriptor number.
     let ready_pipe = asked.how.ready_fd.map(open_ready).transpose()?;
     let config = asked::config(&asked.asked)?;
     let signal = place::stop_signal()?;
@@ -54,7 +54,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     if let Some(measured) = &measured_over {
         check_measured(measured, [&*left, &*right])?;
     }
-    // Where frames pass within the kernel there is nothing to spin for.
+    // If frames pass within the kernel (redirect), spinning has no use.
     let wait = if left.shows_frames() || right.shows_frames() { wait } else { Wait::Sleep };
     let idle = Idle::open(if wait == Wait::SleepThenSpin { asked.how.idle } else { IdleArgument::Sleep });
     let mut control = control(asked)?;
@@ -97,31 +97,31 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     tell_ready(asked, ready_pipe, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
-    // Its frames go their own way from here on.
+    // From here on, frames of the detoured interface take their own way.
     live.detour = None;
     drop(watch);
     let ran = ran.and(live.failed.take().map_or(Ok(()), Err));
     let ended = end(&mut bridge, &mut live);
-    // Whoever started it may have stopped reading; what it did does not depend on that.
+    // The reader of standard output may have closed it; that must not change the result.
     let _ = tell_ended(asked, &ended.0);
     ran?;
     ended.1
 }
 
-/// Finds what is to be subtracted from departures: nothing where there is no pipe that could hold a frame.
+/// Returns the path delay to subtract from departures: zero if there is no pipe.
 fn compensated(asked: &Run, config: &Config, wait: Wait) -> anyhow::Result<(Compensated, Option<String>)> {
     let how = SelfTest { cpu: asked.how.cpu, engine: asked.how.engine, spin: wait == Wait::Spin, idle: asked.how.idle };
     let compensation = if config.pipes.is_empty() { Compensation::Given(Nanos::ZERO) } else { asked.how.compensate };
     compensation.find([&asked.left, &asked.right], &how)
 }
 
-/// Begins the way of an interface's frames over the ports, where it is asked for.
+/// Starts the detour of an interface's frames through the ports, if requested.
 fn detour(asked: &Run) -> anyhow::Result<Option<Detour>> {
     let [interface, inner, outer] = &asked.how.detour[..] else { return Ok(None) };
     Ok(Some(Detour::begin(interface, inner, outer)?))
 }
 
-/// Refuses a compensation that was measured by another engine than that of these ports.
+/// Refuses a path delay that was measured with another engine than that of these ports.
 fn check_measured(measured: &str, ports: [&dyn BridgePort; 2]) -> anyhow::Result<()> {
     let kind = |engine: &str| engine.split(' ').next().map(str::to_owned);
     let Some(other) = ports.iter().find(|port| port.shows_frames() && kind(port.engine()) != kind(measured)) else {
@@ -142,14 +142,15 @@ fn wait(asked: &Run, processors: &Processors) -> Wait {
     if asked.how.spin || is_roomy { Wait::Spin } else { Wait::SleepThenSpin }
 }
 
-/// What it still needs once it runs: priority that it may take back, and a longer ring where a raised MTU asks for one.
+/// Returns the privileges that a running emulator needs: to return to real-time priority, and to enlarge a ring when an
+/// MTU is raised.
 fn kept_rights(place: &Place, engines: [&str; 2]) -> Vec<Right> {
     let rings = engines.iter().any(|engine| engine.starts_with("AF_PACKET")).then_some(Right::NetRaw);
     let priority = place.is_real_time.then_some(Right::SysNice);
     [Right::IpcLock].into_iter().chain(rings).chain(priority).collect()
 }
 
-/// Becomes another user where root started it, and keeps these rights alone. That user may not remove root's socket.
+/// Changes the user if root started the emulator, and keeps only these privileges. That user may not remove root's socket.
 fn give_up(mut control: Option<&mut Control>, kept: &[Right]) -> anyhow::Result<()> {
     let becomes = EMULATE.becomes();
     if becomes.is_some() {
@@ -166,7 +167,7 @@ fn give_up(mut control: Option<&mut Control>, kept: &[Right]) -> anyhow::Result<
     Ok(())
 }
 
-/// A folder's path; an empty one stands for the working directory.
+/// Returns the folder's path, or `.` for an empty one.
 fn here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
@@ -174,7 +175,7 @@ fn here(folder: &Path) -> &Path {
 fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> {
     let (means, take_over) = (asked.how.engine.into(), asked.how.take_over);
     let mut how = How { means, take_over, clock, ..How::default() };
-    // Only where it is asked for: what these frames meet within the kernel is not counted here.
+    // Only on request: the counters of this program do not include what these frames undergo within the kernel.
     if asked.how.redirect {
         let rules = Rules::new(config)?;
         how.wanted = [Direction::Forward, Direction::Backward]
@@ -184,7 +185,7 @@ fn how(asked: &Run, config: &Config, clock: SteadyClock) -> anyhow::Result<How> 
 }
 
 fn place_arguments(asked: &Run, wait: Wait) -> PlaceArguments {
-    // One that never sleeps is throttled under SCHED_FIFO, and is worse for it.
+    // The kernel throttles a SCHED_FIFO thread that never sleeps.
     let fifo = wait != Wait::Spin && !asked.how.no_fifo;
     PlaceArguments { cpu: asked.how.cpu, fifo, wait, die_with_parent: asked.how.die_with_parent }
 }
@@ -250,7 +251,7 @@ fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[S
     serve::ready(Some(place), own)
 }
 
-/// Opens what --ready-fd names.
+/// Opens the descriptor of --ready-fd.
 fn open_ready(number: i32) -> anyhow::Result<File> {
     let pipe = File::options().write(true).open(format!("/proc/self/fd/{number}"));
     pipe.map_err(|_| WrongRequest(format!("--ready-fd {number}: nothing to write to is open there")).into())
@@ -264,7 +265,7 @@ fn tell_ready(asked: &Run, pipe: Option<File>, ready: &Value) -> anyhow::Result<
     }
 }
 
-/// Ends what waits, and the log; says what became of everything.
+/// Ends the bridge and the log; returns the final report.
 fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
     bridge.end();
     let mut report = live.report(bridge);
@@ -276,7 +277,7 @@ fn end(bridge: &mut Bridge, live: &mut Live) -> (Value, anyhow::Result<()>) {
             finished
         }
     };
-    // The socket is gone before its end is reported.
+    // Remove the socket before the end is reported.
     live.control = None;
     (json!({ "event": "ended", "report": report, "marks": show::marks(&report), "config": bridge.config() }), finished)
 }

@@ -1,4 +1,4 @@
-//! `emulate set`, `emulate show` and `emulate ask`: ask a running emulator.
+//! `emulate set`, `emulate show` and `emulate ask`: clients of a running emulator.
 
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ const EVERY: Nanos = Nanos::seconds(1);
 /// Changes pipes.
 ///
 /// # Errors
-/// When nobody answers, or the change is refused.
+/// If no emulator answers, or the change is refused.
 pub fn set(asked: &Set) -> anyhow::Result<()> {
     let (mut stream, path) = connect(&asked.which)?;
     let is_all = asked.pipe == "all";
@@ -44,10 +44,10 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows how it is going.
+/// Shows the state of the emulator.
 ///
 /// # Errors
-/// When nobody answers.
+/// If no emulator answers.
 pub fn show(asked: &Show) -> anyhow::Result<()> {
     let (mut stream, path) = connect(&asked.which)?;
     let mut before = None;
@@ -59,7 +59,7 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
             return Ok(());
         }
         if asked.watch && output.is_terminal() {
-            // Home, and clear to the end.
+            // Terminal control: move the cursor home, clear to the end.
             write!(output, "\x1b[H\x1b[J")?;
         }
         let told = show::table(&answer["report"], &answer["config"], before.as_ref());
@@ -73,10 +73,10 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
     }
 }
 
-/// Passes requests on, one after the other, and their answers back.
+/// Sends requests one by one, and prints the answers.
 ///
 /// # Errors
-/// When nobody answers, a request is no JSON, or nobody reads what is answered.
+/// If no emulator answers, a request is not valid JSON, or the output's reader has closed it.
 pub fn pass(which: &Which) -> anyhow::Result<()> {
     let (mut stream, path) = connect(which)?;
     EMULATE_ASK.confine()?;
@@ -95,7 +95,7 @@ pub fn pass(which: &Which) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Connects to the emulator that is meant, or to the only one that this user runs.
+/// Connects to the named emulator, or to the only one that this user runs.
 fn connect(which: &Which) -> anyhow::Result<(UnixStream, PathBuf)> {
     if let Some(path) = &which.control {
         return match control::connect(path) {
@@ -117,7 +117,7 @@ fn connect(which: &Which) -> anyhow::Result<(UnixStream, PathBuf)> {
     }
 }
 
-/// Says why nobody can be asked, and what to do.
+/// Returns the error where no emulator is found, with advice.
 fn nobody(folders: &[PathBuf], others: &[PathBuf]) -> anyhow::Error {
     let closed: Vec<_> = folders.iter().filter(|folder| is_closed(folder)).cloned().collect();
     let hint = match (others, closed.as_slice()) {
@@ -128,7 +128,7 @@ fn nobody(folders: &[PathBuf], others: &[PathBuf]) -> anyhow::Error {
     anyhow!("this user runs no emulator that listens in {}; {hint}", listed_or(folders))
 }
 
-/// Says why a socket that was named cannot be asked.
+/// Returns the error where a named socket cannot be reached.
 fn unreachable(path: &Path, error: &io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -141,7 +141,7 @@ fn unreachable(path: &Path, error: &io::Error) -> anyhow::Error {
     }
 }
 
-/// The sockets of emulators in a folder.
+/// Returns the sockets of emulators in a folder.
 fn sockets(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_ours = |path: &PathBuf| {
@@ -153,7 +153,7 @@ fn sockets(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Whether this user has made it.
+/// Whether this user owns the socket.
 fn is_own(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw())
 }

@@ -1,9 +1,10 @@
-//! Path delay compensation that an emulator learns before it begins: what a path over veth interfaces takes outside of it.
+//! Path delay compensation that an emulator measures before it starts: the delay of a path over veth interfaces outside
+//! the emulator.
 //!
-//! In a network namespace of its own, which ends with the process, an emulator that waits in the same way holds frames for a known
-//! time between two cables. The kernel's stamps where a frame leaves the first host and where it comes to the second, less that
-//! time, are what the path takes: before the RX timestamp, and behind the call that sends. Of other interfaces it knows nothing:
-//! `emulate verify` measures those.
+//! In a separate network namespace, which ends with the process, an emulator with the same wait settings delays frames
+//! by a known time between two cables. The path delay is the difference between the kernel's timestamps at the sender
+//! (TX) and the receiver (RX), minus that time: it lies before the emulator's RX timestamp and behind its send call. It
+//! holds only for veth interfaces; `emulate verify` measures others.
 
 use std::process::Command;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -29,45 +30,46 @@ use crate::arguments::PlaceArguments;
 use crate::failure::WrongRequest;
 use crate::place::{Fifo, Place};
 
-/// How long a frame is held: longer than any path over veth interfaces takes.
+/// The delay of the pipe: longer than any path over veth interfaces takes.
 const DELAY: Nanos = Nanos::millis(1);
-/// Frames that teach the driver, and frames that are judged; of fewer than a third of those nothing is concluded.
+/// The number of warm-up frames, and of measured frames; at least a third of the measured ones must arrive.
 const FIRST: usize = 100;
 const JUDGED: usize = 300;
-/// From a frame to the next, and how long a measurement may take.
+/// The inter-departure time, and the maximum duration of a measurement.
 const INTERVAL: Nanos = Nanos::micros(2_300);
 const LONGEST: Nanos = Nanos::seconds(5);
 /// Both cables, from host to host.
 const CABLES: [[&str; 2]; 2] = [["near", "left"], ["right", "far"]];
 
-/// What is to be subtracted from each departure.
+/// The requested path delay compensation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compensation {
-    /// So much.
+    /// A given path delay.
     Given(Nanos),
-    /// What is found out at the start.
+    /// A path delay measured at the start.
     Auto,
 }
 
-/// What is subtracted, and who says so.
+/// The path delay that is subtracted from departures, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compensated {
     /// The delay of the path outside the emulator.
     pub path_delay_ns: Nanos,
-    /// Frames that it was found with; none: it was given.
+    /// The number of frames from which it was measured; `None`: it was given.
     pub frames: Option<usize>,
 }
 
 impl Compensation {
-    /// Reads "6us" or "auto".
+    /// Parses "6us" or "auto".
     pub fn read(text: &str) -> Result<Self, String> {
         if text == "auto" { Ok(Self::Auto) } else { time(text).map(Self::Given) }
     }
 
-    /// Returns what is given, or measures it for an emulator between these ports that waits so, and says over which engine.
+    /// Returns the given path delay, or measures it for an emulator between these ports with the same settings; also
+    /// returns the engine of the measurement.
     ///
     /// # Errors
-    /// When the ports are not veth interfaces, or the measurement failed.
+    /// If the ports are not veth interfaces, or the measurement fails.
     pub fn find(self, ports: [&str; 2], how: &SelfTest) -> anyhow::Result<(Compensated, Option<String>)> {
         match self {
             Self::Given(path_delay_ns) => Ok((Compensated { path_delay_ns, frames: None }, None)),
@@ -92,7 +94,7 @@ fn check_veth(port: &str) -> anyhow::Result<()> {
     Err(WrongRequest(problem).into())
 }
 
-/// Measures in a process of its own, whose network namespace nobody else is in.
+/// Measures in a separate process with its own network namespace.
 fn measure_apart(how: &SelfTest) -> anyhow::Result<(Compensated, String)> {
     let program = std::env::current_exe().context("find this program")?;
     let mut command = Command::new("unshare");
@@ -114,10 +116,10 @@ fn measure_apart(how: &SelfTest) -> anyhow::Result<(Compensated, String)> {
     serde_json::from_slice(&output.stdout).context("--compensate auto: read what was measured")
 }
 
-/// `emulate self-test`: measures in the network namespace of this process, which is to be a new one, and prints it.
+/// `emulate self-test`: measures in the network namespace of this process, which must be new, and prints the result.
 ///
 /// # Errors
-/// When somebody else uses the namespace, the cables cannot be laid, or too few frames came through.
+/// If the namespace is in use, the cables cannot be created, or too few frames arrived.
 pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
     check_apart()?;
     lay_cables()?;
@@ -125,7 +127,7 @@ pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
     let clock = SteadyClock::begin();
     let (frames, (tell, measured)) = (Frames::open()?, channel());
     let (begin, may_begin) = channel();
-    // Before this thread takes its place: hosts are ordinary programs.
+    // Started before this thread changes its scheduling: hosts are ordinary programs.
     let thread = thread::Builder::new().name("hosts".to_owned());
     thread.spawn(move || {
         if may_begin.recv().is_ok() {
@@ -148,7 +150,7 @@ pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a network namespace that somebody uses: in a new one nothing is up, lo neither.
+/// Refuses a network namespace in use: in a new one no interface is up, not even lo.
 fn check_apart() -> anyhow::Result<()> {
     let devices = std::fs::read_to_string("/proc/thread-self/net/dev").context("read the interfaces")?;
     let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
@@ -164,7 +166,7 @@ fn check_apart() -> anyhow::Result<()> {
 }
 
 fn lay_cables() -> anyhow::Result<()> {
-    // Neighbours that look for each other would be among the frames.
+    // IPv6 neighbour discovery would add frames.
     let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
     for [one, other] in CABLES {
         ip(&["link", "add", one, "type", "veth", "peer", "name", other])?;
@@ -178,7 +180,7 @@ fn ip(words: &[&str]) -> anyhow::Result<()> {
     if output.status.success() { Ok(()) } else { Err(anyhow!("ip {}: {}", words.join(" "), said.trim())) }
 }
 
-/// One pipe that holds every frame for the same time.
+/// Returns a configuration of one pipe that delays every frame by the same time.
 fn held() -> Config {
     let name = "forward".to_owned();
     let action = Action::Pipe { pipe: name.clone(), class: None };
@@ -188,7 +190,7 @@ fn held() -> Config {
     Config { pipes: vec![Pipe { name, delay, ..Pipe::default() }], rules, ..Config::default() }
 }
 
-/// Sends a frame after the other, and takes them where they come to: on another processor than the emulator, as hosts do.
+/// Sends frames one by one and receives them at the other end, on another CPU than the emulator, as hosts do.
 struct Frames {
     near: PacketPort,
     far: PacketPort,
@@ -205,7 +207,7 @@ impl Frames {
         Ok(Self { near, far, frame })
     }
 
-    /// Returns what the path of each frame took beyond the time that it was held, in their order.
+    /// Returns the path delay of each frame without the pipe's delay, in order.
     fn measure(mut self, clock: SteadyClock) -> Result<Vec<Nanos>, PortError> {
         let mut outside = Vec::with_capacity(FIRST + JUDGED);
         let give_up = clock.now() + LONGEST;
@@ -217,7 +219,7 @@ impl Frames {
         Ok(outside)
     }
 
-    /// Takes what there is of the frame that was sent last; nothing where it is not there yet, or another came late.
+    /// Returns the path delay of the frame that was sent last; `None` if it has not arrived yet, or a late frame arrived too.
     fn take(&mut self) -> Result<Option<Nanos>, PortError> {
         let (mut left, mut came) = (Vec::new(), Vec::new());
         while let Some(stamp) = self.near.tx_timestamp()? {
@@ -233,7 +235,7 @@ impl Frames {
     }
 }
 
-/// The median of what was judged; never less than nothing, for no frame leaves before it has come in.
+/// Returns the median of the measured frames, never negative: no frame departs before it arrives.
 fn conclude(outside: &mut [Nanos]) -> anyhow::Result<Compensated> {
     let judged = outside.get_mut(FIRST..).unwrap_or_default();
     let frames = judged.len();
@@ -244,7 +246,7 @@ fn conclude(outside: &mut [Nanos]) -> anyhow::Result<Compensated> {
     Ok(Compensated { path_delay_ns: (*median).max(Nanos::ZERO), frames: Some(frames) })
 }
 
-/// What goes on beside the emulator: it ends with the measurement.
+/// The surroundings of the emulator under self-test: they end with the measurement.
 struct Measured {
     clock: SteadyClock,
     idle: Idle,
@@ -254,7 +256,7 @@ struct Measured {
 
 impl Surroundings<SteadyClock> for Measured {
     fn sleep(&mut self, ports: &Ports, until: Time) -> Result<bool, PortError> {
-        // As the emulator itself waits, but for those who might ask it.
+        // Waits as the emulator does, but without a control socket.
         let left = (until - self.clock.now()).max(Nanos::ZERO);
         wait_for_any(ports.iter().map(|port| port.descriptor()), left).map(|()| false)
     }

@@ -1,4 +1,5 @@
-//! The events beside an emulator's log: what it was asked, and since which packet. `emulation-NAME-KKK.jsonl`.
+//! Events of an emulator's log: configuration changes, and the packets from which they apply. File
+//! `emulation-NAME-KKK.jsonl`.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,96 +9,95 @@ use sojourn_time::{Nanos, Time};
 
 use super::compensate::Compensated;
 
-/// One line.
+/// An event: one line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// It began: the first line.
+    /// The emulator started: the first line.
     Start {
-        /// What it was asked.
+        /// The configuration.
         #[serde(deserialize_with = "config")]
         config: Box<Config>,
-        /// Zero of traces and outages.
+        /// The time zero of traces and outages.
         start_ns: Time,
         /// The left port.
         left: String,
         /// The right port.
         right: String,
-        /// How frames move at each.
+        /// The I/O backend of each port.
         engine: [String; 2],
         /// How it waits.
         wait: String,
-        /// What is subtracted from each departure for the path outside; earlier versions did not say.
+        /// The path delay that is subtracted from each departure; missing in logs of earlier versions.
         #[serde(default)]
         compensated: Option<Compensated>,
-        /// The program.
+        /// The version of the program.
         version: String,
-        /// How that was built.
+        /// The build profile.
         profile: String,
     },
     /// A pipe was changed.
     Set {
-        /// The first packet that it holds for.
+        /// The first packet that passes the changed pipe.
         number: u64,
-        /// When.
+        /// The time of the change.
         at_ns: Time,
         /// Its name.
         pipe: String,
-        /// What it is now.
+        /// The new settings.
         to: Box<Pipe>,
     },
-    /// By how much `CLOCK_TAI` is ahead of the clock of all the log's times, which nobody sets: at its beginning, and after each
-    /// step.
+    /// The offset of `CLOCK_TAI` from the log's clock, which is never set: at the start, and after each step of `CLOCK_TAI`.
     Clock {
-        /// When it was found, on the log's clock.
+        /// The time at which the offset was found, on the log's clock.
         at_ns: Time,
-        /// To be added to a time of the log from then on.
+        /// The offset to add to times of the log from then on.
         tai_ahead_ns: Nanos,
     },
-    /// Something came up that a person should know: a port that went down, a clock that was set.
+    /// A notice for the user: a port went down, a clock was set.
     Notice {
         /// When it was noticed.
         at_ns: Time,
-        /// What.
+        /// The notice.
         sentence: String,
     },
-    /// A block was begun.
+    /// A block began.
     Begin {
         /// Its number.
         block: i32,
-        /// The first packet that belongs to it.
+        /// The first packet of the block.
         number: u64,
         /// Whether its packets are logged.
         keep: bool,
     },
-    /// The log ends here and the emulator goes on: the last line.
+    /// The log ends here while the emulator continues: the last line.
     Stopped {
-        /// When.
+        /// The time of the end.
         at_ns: Time,
-        /// Rows that were written.
+        /// The number of rows written.
         written: u64,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The emulator did not end, and these are the rows that could be read: the last line.
+    /// The log was recovered after its emulator was killed: the last line.
     Recovered {
-        /// Rows.
+        /// The number of rows that could be read.
         written: u64,
     },
-    /// It ended well: the last line.
+    /// The emulator ended normally: the last line.
     End {
-        /// Rows that were written.
+        /// The number of rows written.
         written: u64,
-        /// Rows that could not be written in time.
+        /// The number of rows that could not be written in time.
         skipped: u64,
-        /// Rows of blocks that were not to be logged.
+        /// The number of rows in blocks that were not to be logged.
         not_kept: u64,
-        /// What it did.
+        /// The final report.
         report: Value,
     },
 }
 
-/// Reads a configuration. An earlier version wrote whether a packet that had left a pipe was done (`one_pass`): it always is now.
+/// Parses a configuration. Earlier versions wrote `one_pass`, whether a packet is finished after its first pipe; it now always is.
 fn config<'a, D: Deserializer<'a>>(from: D) -> Result<Box<Config>, D::Error> {
     let mut value = Value::deserialize(from)?;
     let one_pass = value.as_object_mut().and_then(|config| config.remove("one_pass"));

@@ -1,4 +1,4 @@
-//! `emulate explain`: what is asked, as it is understood, and nothing is done.
+//! `emulate explain`: prints how a request is understood, and does nothing else.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,10 @@ use sojourn_emulate::config::{Pipe, to_stages, to_words};
 use super::arguments::Explain;
 use super::{asked, show};
 
-/// Prints what options, words and files mean.
+/// Prints the meaning of options, configuration strings and files.
 ///
 /// # Errors
-/// Says what of it is not understood or contradicts itself.
+/// If a part is not understood, or parts contradict each other.
 pub fn run(asked: &Explain) -> anyhow::Result<()> {
     let ports: Vec<_> = asked.ports.iter().map(String::as_str).collect();
     asked::check_ports(&ports)?;

@@ -1,8 +1,8 @@
-//! Idle processors that poll in place of sleeping while packets are under way: a processor that sleeps wakes late, by hundreds of
+//! Makes idle CPUs poll instead of sleep while packets are queued: a sleeping CPU wakes late, by hundreds of
 //! microseconds on a virtual machine.
 //!
-//! By `/dev/cpu_dma_latency`: what is asked there holds for as long as it is open, so it ends with the process. Without the right to
-//! it nothing is asked.
+//! Uses `/dev/cpu_dma_latency`: a request holds as long as the file is open, so it ends with the process. Without
+//! permission to open the file, nothing is requested.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The same pipes by the kernel's netem: which commands make them, and `--backend kernel`, which runs these.
+//! Emulation by the kernel's netem: the commands that create the same pipes, and `--backend kernel`, which runs them.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::sys::STOP;
 /// Prints the commands.
 ///
 /// # Errors
-/// When netem cannot do exactly what is asked.
+/// If netem cannot do exactly what is requested.
 pub fn print(asked: &Kernel) -> anyhow::Result<()> {
     asked::check_ports(&[&asked.left, &asked.right])?;
     let config = asked::config(&asked.asked)?;
@@ -42,11 +42,11 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the kernel do it until a signal comes or the time is over.
+/// Runs the commands, and waits until a signal arrives or the time is over.
 ///
 /// # Errors
-/// When netem cannot do exactly what is asked, this kernel has none, or the ports are in no bridge; [`NotTrusted`] when a qdisc
-/// of ours is not in its place any more, at most a second after.
+/// If netem cannot do exactly what is requested, this kernel lacks netem, or the ports are in no bridge; [`NotTrusted`]
+/// within a second after one of the qdiscs is no longer in place.
 ///
 /// [`NotTrusted`]: crate::failure::NotTrusted
 pub fn run(asked: &Run) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
         let left = (until - HostClock.now()).min(Nanos::seconds(1)).max(Nanos::ZERO);
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
-        // A signal ends it early.
+        // A signal ends the wait early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
         qdiscs.check()?;
     }
@@ -77,7 +77,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
 }
 
-/// Packets must get from one port to the other without us.
+/// Checks that the port is in a bridge: the kernel must forward packets between the ports.
 fn in_bridge(port: &str) -> anyhow::Result<()> {
     let index = Interface::named(port)?.index;
     let link = Netlink::open(false).and_then(|mut netlink| netlink.link(index));

@@ -1,4 +1,4 @@
-//! What goes on beside a bridge that runs: who asks, what is written down, when it ends, how urgent it is.
+//! Everything beside the forwarding of a running emulator: the control socket, the log, the end, the scheduling class.
 
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -27,58 +27,58 @@ use crate::sys::{self, STOP};
 
 /// The ports, the signal, the listening socket and its clients.
 const MOST_POLLED: usize = 2 + 1 + 1 + MOST_CLIENTS;
-/// A port that is down wakes at once: then it is looked at so often.
+/// The poll interval while a port is down: its descriptor would wake the poll immediately.
 const DOWN_NAP: Nanos = Nanos::millis(1);
-/// How long a client that asks much at once waits for its next answer.
+/// The wait before the next answer to a client that sent several requests at once.
 const PENDING_NAP: Nanos = Nanos::millis(1);
-/// Urgency is judged over so long.
+/// The interval after which the scheduling class is re-evaluated.
 const JUDGED: Nanos = Nanos::millis(100);
-/// A real-time program that sleeps less than this share is made an ordinary one: four times what [`REST`] leaves the kernel,
-/// for it also starves those who receive.
+/// A real-time program that sleeps less than this share is demoted to SCHED_OTHER. The share is four times what
+/// [`REST`] leaves to the kernel, because the program also starves the receivers.
 const TOO_BUSY: f64 = 4.0 * REST.0 as f64 / STRETCH.0 as f64;
-/// And one that sleeps more than this share, a real-time one again: twice as much, so that it does not go back and forth.
+/// A program that sleeps more than this share returns to SCHED_FIFO; twice the other threshold gives hysteresis.
 const AT_REST: f64 = 2.0 * TOO_BUSY;
 
-/// Everything beside the bridge.
+/// The state beside the bridge.
 pub struct Live {
     pub signal: BorrowedFd<'static>,
     pub control: Option<Control>,
     pub log: Option<Log>,
     pub clock: SteadyClock,
-    /// When it is to end.
+    /// The end time.
     pub until: Time,
     pub urgency: Urgency,
     pub idle: Idle,
     pub compensated: Compensated,
-    /// Asked for by a client.
+    /// A client has requested the end.
     pub is_stopped: bool,
-    /// The block that was begun last.
+    /// The number of the current block.
     pub block: i32,
-    /// The left port and the right one.
+    /// The names of the left and the right port.
     pub ports: [String; 2],
-    /// By how much `CLOCK_TAI` is ahead of the clock, as it was logged last.
+    /// The offset of `CLOCK_TAI` from the clock, as last logged.
     pub tai_ahead: Nanos,
-    /// The way of an interface's frames over the ports.
+    /// The detour of an interface's frames through the ports.
     pub detour: Option<Detour>,
-    /// Why it ended by itself.
+    /// The error that ended the emulator.
     pub failed: Option<PortError>,
 }
 
-/// Whether it runs in real time, where it may.
+/// The scheduling class, which depends on load.
 #[derive(Clone, Copy, Debug)]
 pub struct Urgency {
-    /// It may be.
+    /// Whether real-time scheduling is requested.
     pub is_wanted: bool,
-    /// It is now.
+    /// Whether the thread runs under SCHED_FIFO now.
     pub is_real_time: bool,
-    /// Times that it was made an ordinary program.
+    /// The number of demotions to SCHED_OTHER.
     pub demotions: u64,
     since: Time,
     rested: f64,
     judged: f64,
 }
 
-/// What a client may ask.
+/// A request from a client.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 enum Request {
@@ -104,15 +104,15 @@ const fn yes() -> bool {
     true
 }
 
-/// Reads what a client asks.
+/// Parses a client's request.
 fn request(line: &[u8]) -> anyhow::Result<Request> {
     Ok(serde_json::from_slice(line)?)
 }
 
-/// Whether a client's line can be read, and its words for a pipe, too.
+/// Checks that a client's request and its configuration strings can be parsed.
 ///
 /// # Errors
-/// With what is wrong.
+/// If one is invalid.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     if let Request::Set { pipe, words, .. } = request(line)? {
         pipe_from_words(&words, &named(&pipe))?;
@@ -132,7 +132,7 @@ impl Surroundings<SteadyClock> for Live {
             *slot = PollFd::from_borrowed_fd(descriptor, PollFlags::IN);
             count += 1;
         }
-        // Requests that came together with one that was answered have no descriptor that would wake anybody.
+        // Requests that arrived together with an answered one are already buffered: no descriptor would wake the poll.
         let is_pending = self.control.as_ref().is_some_and(Control::is_pending);
         let until = if is_pending { until.min(self.clock.now() + PENDING_NAP) } else { until };
         let left = (until - self.clock.now()).max(Nanos::ZERO);
@@ -170,7 +170,7 @@ impl Surroundings<SteadyClock> for Live {
 }
 
 impl Live {
-    /// Says how it is going.
+    /// Returns the report of the running emulator.
     pub fn report(&self, bridge: &mut Bridge) -> Value {
         let mut report = json!(bridge.report());
         report["urgency"] = json!({
@@ -185,7 +185,7 @@ impl Live {
         report
     }
 
-    /// Says and logs what has come up.
+    /// Reports and logs news.
     fn note(&mut self, bridge: &mut Bridge, now: Time) {
         if let Some(why) = self.log.as_mut().and_then(Log::has_stopped) {
             tell(&format!("the log has ended, and the emulator goes on: {why}"));
@@ -232,7 +232,7 @@ impl Live {
             true => bridge.config().pipes.clone(),
             false => bridge.config().pipes.iter().filter(|pipe| pipe.name == name).cloned().collect(),
         };
-        // The driver says which ones there are.
+        // An unknown pipe: the driver's error lists the existing ones.
         let chosen = if chosen.is_empty() { vec![named(name)] } else { chosen };
         let change = |pipe: &Pipe| pipe_from_words(words, &if replace { idle(pipe) } else { pipe.clone() });
         let pipes = chosen.iter().map(change).collect::<Result<Vec<_>, _>>()?;
@@ -257,7 +257,7 @@ impl Live {
     }
 }
 
-/// Says something at once; whoever started it may not listen.
+/// Prints a sentence to standard error; the reader may have closed it.
 fn tell(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "{}: {sentence}", crate::program());
 }
@@ -266,18 +266,18 @@ fn named(name: &str) -> Pipe {
     Pipe { name: name.to_owned(), ..Pipe::default() }
 }
 
-/// The same pipe, doing nothing.
+/// Returns a pipe of the same name and mask without any effect.
 fn idle(pipe: &Pipe) -> Pipe {
     Pipe { mask: pipe.mask, ..named(&pipe.name) }
 }
 
 impl Urgency {
-    /// Begins as it is.
+    /// Starts with the requested scheduling class.
     pub fn new(is_wanted: bool, now: Time) -> Self {
         Self { is_wanted, is_real_time: is_wanted, demotions: 0, since: now, rested: 0.0, judged: 0.0 }
     }
 
-    /// Takes or gives up real-time priority by how much it slept.
+    /// Demotes or restores the scheduling class according to the share of time slept.
     fn judge(&mut self, now: Time, rest: f64) {
         self.rested += rest;
         self.judged += 1.0;

@@ -1,7 +1,7 @@
-//! The log of an emulator, written by a thread of its own so that no packet waits for a disk.
+//! The log of an emulator, written by a separate thread so that no packet waits for a disk.
 //!
-//! Rows that would make the queue to that thread too long are not written, and counted: a log with gaps says so. A disk that is
-//! full, or a limit that is reached, ends the log and nothing else: its last line says so, for which room is kept aside.
+//! Rows that do not fit the queue to that thread are skipped and counted, so that gaps are visible. A full disk or a
+//! size limit ends only the log; its last line, for which space is reserved, states the reason.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,19 +27,19 @@ use super::events::Event;
 use crate::failure::{NotTrusted, of_path};
 use crate::place::Processors;
 
-/// Rows that may wait for the writer: 80 MB of them.
+/// The maximum number of rows queued for the writer: 80 MB.
 const MOST_WAITING: usize = 1 << 18;
-/// Rows go to the writer when there are so many or they are so old.
+/// The number of rows, or the age [`AGE`], at which rows go to the writer.
 const BATCH: usize = 4096;
-/// Events that may wait for the writer; one more ends the log. A change of all pipes is one for each.
+/// The maximum number of events queued for the writer; one more ends the log. A change of all pipes is one event per pipe.
 const MOST_EVENTS: usize = 1 << 17;
 const AGE: Nanos = Nanos::millis(10);
-/// Room on the disk that the file of events always has: its last line is to fit.
+/// Disk space that is always reserved for the file of events, so that its last line fits.
 const RESERVE: u64 = 64 << 10;
-/// What of a limit is left to the last line.
+/// The part of a size limit that is reserved for the last line.
 const LAST_LINE: u64 = 1 << 10;
 
-/// What the thread that moves packets has of the log.
+/// The log as seen by the thread that forwards packets.
 pub struct Log {
     to_writer: Option<Sender<Item>>,
     back: Receiver<Vec<Disposition>>,
@@ -48,19 +48,19 @@ pub struct Log {
     since: Time,
     counts: Arc<Counts>,
     skipped: u64,
-    /// Whether its early end was reported.
+    /// Whether the early end was reported.
     is_told: bool,
 }
 
-/// The files of a log, before anything is written to them.
+/// The files of a log.
 pub struct Files {
     packets: PacketFile,
     events: File,
     path: PathBuf,
-    /// How long the file of events is, and up to where the disk has room for it.
+    /// The length of the file of events, and up to which length the disk space is reserved.
     length: u64,
     reserved: u64,
-    /// The largest that both may be together.
+    /// The maximum total size of both files.
     limit: Option<u64>,
 }
 
@@ -70,16 +70,16 @@ struct Counts {
     events_waiting: AtomicUsize,
     written: AtomicU64,
     not_kept: AtomicU64,
-    /// Rows that came after the log's early end.
+    /// Rows that arrived after the log's early end.
     unwritten: AtomicU64,
-    /// Why it ended early.
+    /// The reason for an early end.
     stopped: OnceLock<String>,
 }
 
 enum Item {
     Rows(Vec<Disposition>),
     Event(Box<Event>),
-    /// More events wait than may.
+    /// The queue of events is full.
     Stop,
     End(Box<Value>, u64),
 }
@@ -87,7 +87,7 @@ enum Item {
 /// Creates the files of a log.
 ///
 /// # Errors
-/// When they are there already, or cannot be made.
+/// If they exist already, or cannot be created.
 pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>, limit: Option<u64>) -> anyhow::Result<Files> {
     let packets = PacketFile::create(folder, who, pipes, &crate::origin(false))?;
     let path = folder.join(format!("emulation-{}-{:03}.jsonl", who.0, who.1));
@@ -99,7 +99,7 @@ pub fn create(folder: &Path, who: (&str, u16), pipes: Vec<String>, limit: Option
 }
 
 impl Files {
-    /// Writes rows, unless the limit would be exceeded.
+    /// Writes rows, unless that would exceed the limit.
     fn write(&mut self, rows: &[Packet]) -> Result<(), RecordError> {
         if let Some(limit) = self.limit {
             self.packets.limit_to(limit.saturating_sub(self.length + LAST_LINE));
@@ -107,7 +107,7 @@ impl Files {
         self.packets.write(rows)
     }
 
-    /// Writes an event, unless the limit would be exceeded.
+    /// Writes an event, unless that would exceed the limit.
     fn say(&mut self, event: &Event, is_last: bool) -> Result<(), RecordError> {
         let line = [serde_json::to_vec(event).unwrap_or_default(), b"\n".to_vec()].concat();
         let length = self.length + line.len() as u64;
@@ -119,13 +119,13 @@ impl Files {
         self.length = length;
         if length + RESERVE / 2 > self.reserved {
             self.reserved = length + RESERVE;
-            // Where a file system cannot, the last line is written if there is room.
+            // On a file system without fallocate, the last line is written only if there is space.
             let _ = fallocate(&self.events, FallocateFlags::KEEP_SIZE, 0, self.reserved);
         }
         Ok(())
     }
 
-    /// Ends both, so that neither is lost with the power: the packets before the event that says that they are whole.
+    /// Completes both files, synced to disk: the packets before the event that declares them complete.
     fn finish(&mut self, end: &Event) -> Result<(), RecordError> {
         self.packets.finish()?;
         self.say(end, false)?;
@@ -136,14 +136,14 @@ impl Files {
         self.events.sync_all().map_err(|source| record_error(&self.path, source))
     }
 
-    /// Writes what could be read of a log that was cut: the whole lines of its events, and rows.
+    /// Writes what could be read of a truncated log: the complete lines of its events, and rows.
     ///
     /// # Errors
-    /// When something cannot be read or written.
+    /// If something cannot be read or written.
     pub fn recover(&mut self, path: &Path, mut events: impl Read, rows: &[Packet]) -> anyhow::Result<()> {
         let mut text = Vec::new();
         events.read_to_end(&mut text).with_context(|| format!("read {}", path.display()))?;
-        // Bytes: what is torn may be torn within a character.
+        // Bytes, not text: a truncated line may end within a character.
         let whole = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Event>(line).ok());
         for event in whole {
             self.say(&event, false)?;
@@ -156,10 +156,10 @@ impl Files {
 }
 
 impl Log {
-    /// Begins to write.
+    /// Starts the writer.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be started.
     pub fn begin(files: Files, processors: Processors, clock: SteadyClock) -> anyhow::Result<Self> {
         let (to_writer, from_bridge) = mpsc::channel();
         let (to_bridge, back) = mpsc::channel();
@@ -186,7 +186,7 @@ impl Log {
         })
     }
 
-    /// Takes the dispositions that there are.
+    /// Collects the engine's new dispositions, and passes them to the writer when there are enough or they are old enough.
     pub fn keep(&mut self, bridge: &mut Bridge, now: Time) {
         if self.gathered.is_empty() {
             self.since = now;
@@ -197,7 +197,7 @@ impl Log {
         }
     }
 
-    /// Writes an event, after the rows that came before it.
+    /// Writes an event after the preceding rows.
     pub fn note(&mut self, event: Event) {
         if self.counts.events_waiting.fetch_add(1, Ordering::Relaxed) < MOST_EVENTS {
             self.send(Item::Event(Box::new(event)));
@@ -207,7 +207,7 @@ impl Log {
         self.to_writer = None;
     }
 
-    /// Rows written and rows skipped so far.
+    /// Returns the counters of rows so far, and why the log has ended, if it has.
     pub fn told(&self) -> Value {
         serde_json::json!({
             "written": self.counts.written.load(Ordering::Relaxed),
@@ -218,10 +218,10 @@ impl Log {
         })
     }
 
-    /// Writes what is left, and ends.
+    /// Writes the remaining rows, and ends the log.
     ///
     /// # Errors
-    /// When something could not be written, unless it was to be no larger.
+    /// If something could not be written, except because of the size limit.
     pub fn finish(&mut self, bridge: &mut Bridge, report: Value) -> anyhow::Result<()> {
         self.gathered.extend(bridge.engine().dispositions());
         self.hand_over();
@@ -247,7 +247,7 @@ impl Log {
         self.send(Item::Rows(full));
     }
 
-    /// A writer that has died says so when it is waited for.
+    /// If the writer has died, [`Self::finish`] reports that.
     fn send(&mut self, item: Item) {
         let unsent = match &self.to_writer {
             Some(writer) => writer.send(item).err().map(|mpsc::SendError(item)| item),
@@ -262,7 +262,7 @@ impl Log {
         }
     }
 
-    /// Says once why the log has ended before the emulator.
+    /// Returns, once, why the log has ended before the emulator.
     pub fn has_stopped(&mut self) -> Option<String> {
         let why = self.counts.stopped.get().filter(|_| !self.is_told)?;
         self.is_told = true;
@@ -270,15 +270,15 @@ impl Log {
     }
 }
 
-/// What the writer's thread has.
+/// The state of the writer's thread.
 struct Writer {
     files: Files,
     counts: Arc<Counts>,
     clock: SteadyClock,
-    /// From which packet on which block, and whether it is logged.
+    /// The first packet, the number and the keep flag of each block.
     blocks: Vec<(u64, i32, bool)>,
     rows: Vec<Packet>,
-    /// Why the log has ended early; nothing is written any more.
+    /// The reason for an early end; nothing is written any more.
     failed: Option<RecordError>,
 }
 
@@ -311,7 +311,7 @@ impl Writer {
             }
         }
         match self.failed.take() {
-            // As was asked.
+            // The requested limit is not an error.
             None | Some(RecordError::Limit(_)) => Ok(()),
             Some(error) => Err(anyhow!(error).context("the log ended before the emulator")),
         }
@@ -334,7 +334,7 @@ impl Writer {
         self.rows = rows;
     }
 
-    /// Writes, unless the log has ended; what cannot be written ends it, and its last line says so.
+    /// Writes, unless the log has ended. A failed write ends the log; its last line states the reason.
     fn attempt(&mut self, write: impl FnOnce(&mut Files) -> Result<(), RecordError>) -> bool {
         if self.failed.is_some() {
             return false;
@@ -342,7 +342,7 @@ impl Writer {
         let Err(error) = write(&mut self.files) else { return true };
         let why = error.to_string();
         let (at_ns, written) = (self.clock.now(), count(&self.counts.written));
-        // As far as that is possible: a log whose last line is missing is one that was cut. Rows first, which that line counts.
+        // Best effort: a log without its last line counts as truncated. Sync the rows first, because that line counts them.
         let _ = self.files.packets.sync();
         let last = Event::Stopped { at_ns, written, why: why.clone() };
         let _ = self.files.say(&last, true).and_then(|()| self.files.sync());
@@ -363,7 +363,7 @@ fn record_error(path: &Path, source: std::io::Error) -> RecordError {
     }
 }
 
-/// Four bytes of FCS, which frames in the engine do not have.
+/// The length of the FCS, which frames in the engine do not include.
 const FCS_BYTES: u32 = 4;
 
 fn row(disposition: &Disposition, block: i32) -> Packet {
@@ -393,13 +393,13 @@ fn row(disposition: &Disposition, block: i32) -> Packet {
     }
 }
 
-/// The longest frame that an interface carries: no emulator has held a longer one.
+/// The maximum frame length of an interface, and thus of a frame in an emulator.
 const LONGEST_FRAME: u32 = 1 << 16;
 
-/// What a row says, as the engine had it.
+/// Converts a row back to the engine's disposition.
 ///
 /// # Errors
-/// When it contradicts itself, or says what cannot be.
+/// If the row contradicts itself, or contains impossible values.
 pub fn disposition(row: &Packet) -> anyhow::Result<Disposition> {
     use sojourn_emulate::disposition::{Cause, Outcome};
     if row.frame_bytes > LONGEST_FRAME + FCS_BYTES {
@@ -473,7 +473,7 @@ mod tests {
         sub_queue: 0,
     };
 
-    /// A log, and what it has sent to a writer that takes nothing.
+    /// Returns a log, and the queue to a writer that reads nothing.
     fn log_of_a_slow_writer() -> (Log, Receiver<Item>) {
         let (to_writer, slow) = mpsc::channel();
         let log = Log {

@@ -1,7 +1,6 @@
-//! `emulate`: a bridge that does to packets what is asked, and proves how exactly.
+//! `emulate`: a bridge that emulates links, and measures its own accuracy.
 //!
-//! The engine and its driver are in `sojourn-emulate`; here are its ports, its place on the machine, who may ask it, and what it
-//! writes down.
+//! The engine and its driver are in `sojourn-emulate`. This module has the ports, the scheduling, the control socket and the log.
 
 pub mod arguments;
 mod asked;
@@ -29,10 +28,10 @@ use arguments::{Backend, Emulate};
 /// A driver over the kernel's ports.
 type Bridge = Driver<SteadyClock>;
 
-/// Carries out a command.
+/// Runs a command.
 ///
 /// # Errors
-/// As each of them.
+/// As the command.
 pub fn run(command: &Emulate) -> anyhow::Result<()> {
     match command {
         Emulate::Run(asked) if asked.how.backend == Backend::Kernel => kernel::run(asked),

@@ -1,8 +1,9 @@
-//! What tells the netem that `--backend kernel` put at a port from anybody else's: a file in the folder of the ports' locks.
+//! Records which netem qdisc `--backend kernel` has put at a port, so that it can be distinguished from others: a file
+//! in the folder of the ports' locks.
 //!
-//! It is written before the qdisc is put in place and removed after that, by who holds the lock of the port. So whoever gets the lock and
-//! finds a file finds what a program left that is dead with all that it started. Nobody else writes in the folder. `sojourn bed
-//! clean` reads the same files (python/sojourn/bed/netem_left.py). Runs no `tc`.
+//! The holder of the port's lock writes the file before the qdisc is added, and removes it after the qdisc is deleted. If a program
+//! gets the lock and finds a file, the program that wrote the file is dead, with all its children. No other user may write in the
+//! folder. `sojourn bed clean` reads the same files (python/sojourn/bed/netem_left.py). Runs no `tc`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,37 +14,37 @@ use serde::{Deserialize, Serialize};
 use sojourn_port::bridge::{lock_folder, network_namespace};
 use sojourn_port::kernel::Interface;
 
-/// A file is no longer than this.
+/// The maximum length of a file.
 const MOST_BYTES: u64 = 4_096;
-/// Two boots of a machine have different ones: what a folder that outlives a boot says holds in its own alone.
+/// The boot ID: a record in a folder that survives a reboot is valid only for its own boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Where it is written down what is put at a port.
+/// The record of one port.
 #[derive(Clone, Debug)]
 pub struct Record {
     path: PathBuf,
     here: Entry,
 }
 
-/// What is written: where the port is, and the handle of its netem.
+/// The contents of a record: the port, and the handle of its netem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     boot: String,
-    /// The inode of the network namespace.
+    /// The inode number of the network namespace.
     namespace: u64,
-    /// The number of the interface: another name does not change it.
+    /// The interface index: it survives a rename.
     index: u32,
-    /// Its name when this was written, for who reads it.
+    /// The interface's name when the record was written, for human readers.
     port: String,
-    /// As tc writes it: "5abc:".
+    /// The handle in the notation of tc: "5abc:".
     handle: String,
 }
 
 impl Record {
-    /// Returns where that of an interface is; `None`: there is no folder that nobody else writes in.
+    /// Returns the record of an interface; `None` if there is no folder that other users cannot write in.
     ///
     /// # Errors
-    /// When the kernel does not say which boot or which network namespace this is.
+    /// If the kernel does not report the boot ID or the network namespace.
     pub fn of(interface: &Interface) -> io::Result<Option<Self>> {
         let boot = fs::read_to_string(BOOT)?.trim().to_owned();
         let namespace = network_namespace()?;
@@ -56,7 +57,7 @@ impl Record {
         Self { path: folder.join(format!("netem-{}-{}.json", here.namespace, here.index)), here }
     }
 
-    /// Returns the handle of the netem that was put here, and that nobody has removed as far as the file says.
+    /// Returns the handle of the netem recorded for this port, if any.
     pub fn handle(&self) -> Option<String> {
         let mut text = String::new();
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path).ok()?;
@@ -67,10 +68,10 @@ impl Record {
         is_here.then_some(found.handle)
     }
 
-    /// Writes down that a netem with this handle is put here; when this returns, the file is on the disk.
+    /// Records that a netem with this handle is added here; on return, the file is on the disk.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If the file system refuses.
     pub fn write(&self, handle: &str) -> io::Result<()> {
         self.remove()?;
         let text = serde_json::to_vec(&Entry { handle: handle.to_owned(), ..self.here.clone() })?;
@@ -80,10 +81,10 @@ impl Record {
         self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
-    /// Removes the file; it may be absent.
+    /// Removes the file, if it exists.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// If the file system refuses.
     pub fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! `emulate offline`: the frames of a capture file through the engine, in the time of their stamps.
+//! `emulate offline`: runs the frames of a capture file through the engine, in the time of their timestamps.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
@@ -19,10 +19,10 @@ use super::{asked, show};
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 
-/// Lets every frame of a file pass.
+/// Runs every frame of a file through the engine.
 ///
 /// # Errors
-/// When the request is wrong, or a file cannot be read or written. What was read before damage is written.
+/// If the request is invalid, or a file cannot be read or written. Frames before a damaged part are still written.
 pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let input = File::open(&asked.input).map_err(|error| of_path("open", &asked.input, error))?;
@@ -42,15 +42,15 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
         output.keep().with_context(|| writing(&asked.output))?;
         Ok::<_, anyhow::Error>((read, passed))
     };
-    // What could be written of a new file stays.
+    // The part of a new file that was written stays.
     let (read, (report, frames, cut)) = pass(&output).inspect_err(|_| output.abandon())?;
     tell(asked, &config, &report, frames, cut)?;
     read
 }
 
-/// Gives up all but the two files, and the folder of the second.
+/// Drops all privileges except access to the two files, and to the folder of the output.
 fn confine(output: &mut Output<'_>) -> anyhow::Result<()> {
-    // While it can: the caller may be kept out of it.
+    // Open the folder first: the caller may have no access to it.
     let writable = Folders::open([output.folder()])?;
     caller::become_caller(|| true)?;
     EMULATE_OFFLINE.drop_privileges()?;
@@ -59,7 +59,7 @@ fn confine(output: &mut Output<'_>) -> anyhow::Result<()> {
     Ok(EMULATE_OFFLINE.restrict_calls()?)
 }
 
-/// Reads up to the first frame, into `frame`.
+/// Reads the header and the first frame, into `frame`.
 fn begin(path: &Path, input: File, frame: &mut Vec<u8>) -> anyhow::Result<(Capture<BufReader<File>>, Record)> {
     let mut capture = Capture::new(BufReader::new(input)).map_err(|error| unreadable(path, &error, ""))?;
     let first = capture.next(frame).map_err(|error| unreadable(path, &error, ""))?;
@@ -67,12 +67,12 @@ fn begin(path: &Path, input: File, frame: &mut Vec<u8>) -> anyhow::Result<(Captu
     Ok((capture, first.ok_or_else(none)?))
 }
 
-/// Where the frames go: open before anything is read, and as it was until there is something to write; where its folder can be
-/// written, until all is.
+/// The output file. It is opened before anything is read, and stays unchanged until there is something to write; if its
+/// folder is writable, until everything is written.
 struct Output<'a> {
     file: File,
     path: &'a Path,
-    /// The file that is to replace the one of that name.
+    /// The temporary file that will replace an existing one.
     part: Option<(File, PathBuf)>,
     is_new: bool,
 }
@@ -92,39 +92,39 @@ impl<'a> Output<'a> {
         self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
-    /// Begins a file that is to replace the one which is there. Where that cannot be, as in a folder that may not be written, it
-    /// is written in its place.
+    /// Creates the temporary file that will replace an existing one. If it cannot be created, for example in a
+    /// read-only folder, the existing file is overwritten in place.
     fn draft(&mut self) {
         let is_file = |about: &Metadata| about.is_file() && !is_system(self.path);
         let Some(about) = self.file.metadata().ok().filter(|about| !self.is_new && is_file(about)) else { return };
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let part = self.path.with_file_name(format!(".{name}.part"));
-        // One that was killed may have left it.
+        // A killed program may have left it.
         let _ = fs::remove_file(&part);
         let Ok(file) = private::create_file(&part) else { return };
-        // Who may read it may read it afterwards, as far as who writes it can say so.
+        // Keep the group and the permissions, as far as this user may set them.
         let _ = fchown(&file, None, Some(about.gid()));
         let _ = file.set_permissions(about.permissions());
         self.part = Some((file, part));
     }
 
-    /// Removes the file where it is ours and empty.
+    /// Removes the file if this program created it and nothing was written.
     fn forget(&self) {
         self.abandon();
         if self.is_new {
-            // In a folder of another user that cannot be, and the file stays empty.
+            // In another user's folder this fails, and the file stays empty.
             let _ = fs::remove_file(self.path);
         }
     }
 
-    /// Leaves the file of that name as it was, where another was to replace it.
+    /// Removes the temporary file, which leaves the existing one unchanged.
     fn abandon(&self) {
         if let Some((_, part)) = &self.part {
             let _ = fs::remove_file(part);
         }
     }
 
-    /// The file to write to: an empty one; a pipe has nothing to empty.
+    /// Returns the file to write to, truncated; a pipe is not truncated.
     fn anew(&self) -> anyhow::Result<File> {
         let is_file = self.file.metadata().is_ok_and(|about| about.is_file());
         if is_file && self.part.is_none() && !self.is_new {
@@ -134,12 +134,12 @@ impl<'a> Output<'a> {
         file.try_clone().with_context(|| writing(self.path))
     }
 
-    /// Gives the file its name, when all is written, so that it is not lost with the power.
+    /// Renames the temporary file and syncs, so that the file survives a power failure.
     fn keep(&self) -> io::Result<()> {
         if let Some((file, part)) = &self.part {
             file.sync_all()?;
             if fs::rename(part, self.path).is_err() {
-                // As with a mount point.
+                // A rename fails on a mount point, for example.
                 self.file.set_len(0)?;
                 io::copy(&mut File::open(part)?, &mut &self.file)?;
                 fs::remove_file(part)?;
@@ -147,20 +147,20 @@ impl<'a> Output<'a> {
         }
         if self.file.metadata()?.is_file() {
             self.file.sync_all()?;
-            // Who may write there and not read has no way to sync it.
+            // A folder that is writable but not readable cannot be opened for sync.
             File::open(self.folder()).map_or(Ok(()), |folder| folder.sync_all())?;
         }
         Ok(())
     }
 }
 
-/// Whether a name is one of the system's, as `/dev/stdout`: what it leads to is written to.
+/// Whether the path is a system device, such as `/dev/stdout`: its target is written to.
 fn is_system(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
-/// Opens what is there already: a file of one name, a pipe or a device. A link may be of anyone's making, and lead to a file that is
-/// not to be overwritten; those of `/dev`, as `/dev/stdout`, are the system's.
+/// Opens an existing file, pipe or device. Another user may have created a symbolic link to a file that must not be
+/// overwritten, so links are refused, except those in `/dev`, such as `/dev/stdout`.
 fn open_again(path: &Path) -> anyhow::Result<File> {
     let follows = is_system(path);
     let flags = if follows { 0 } else { libc::O_NOFOLLOW };
@@ -175,19 +175,19 @@ fn open_again(path: &Path) -> anyhow::Result<File> {
     if is_linked && !follows { Err(a_link().into()) } else { Ok(file) }
 }
 
-/// A file on its way through the engine.
+/// The passage of a capture file through the engine.
 struct Passage<'a> {
     config: &'a Config,
     capture: Capture<BufReader<File>>,
     writer: NgWriter<BufWriter<File>>,
-    /// Made when the first frame's time is known: traces and outages begin there.
+    /// Created at the first frame's time, where traces and outages begin.
     engine: Option<Engine>,
     direction: Direction,
     input: &'a Path,
     output: &'a Path,
     latest: Time,
     frames: u64,
-    /// Frames that the capture had not kept whole.
+    /// The number of frames that the capture had truncated.
     cut: u64,
 }
 
@@ -212,18 +212,19 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Lets all frames in, of which the first has been read, and all out that leave.
+    /// Passes all frames to the engine, of which the first has been read, and writes all that depart.
     fn pass(&mut self, first: Record, mut frame: Vec<u8>) -> anyhow::Result<()> {
         let mut next = Some(first);
         while let Some(Record { at, original_bytes, .. }) = next {
-            // Stamps of several interfaces may be out of order by a little: then a frame came when the one before it did.
+            // Timestamps of several interfaces may be slightly out of order: such a frame counts as simultaneous with
+            // the one before it.
             self.latest = self.latest.max(at);
             self.frames += 1;
             let original = (original_bytes as usize).min(LONGEST_FRAME_BYTES as usize);
             let kept = frame.len();
             if original > kept {
                 self.cut += 1;
-                // It takes its time and its room as it was; what was not kept is not looked at, and not written.
+                // The engine uses the original length; the missing octets are neither inspected nor written.
                 frame.resize(original, 0);
             }
             self.arrive(&frame, kept)?;
@@ -246,10 +247,10 @@ impl<'a> Passage<'a> {
         Ok(())
     }
 
-    /// Writes what leaves until then.
+    /// Writes the frames that depart up to a time.
     fn leave(&mut self, until: Time) -> anyhow::Result<()> {
         let Some(engine) = &mut self.engine else { return Ok(()) };
-        // From event to event: what a link does next depends on what it has done.
+        // Step from event to event: the next event of a link depends on the previous ones.
         loop {
             let next = engine.next();
             if next > until {
@@ -304,7 +305,7 @@ fn writing(path: &Path) -> String {
     format!("write {}", path.display())
 }
 
-/// Whether both names are of one file.
+/// Whether both paths name the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }

@@ -1,4 +1,4 @@
-//! The options of a pipe on a command line: those of the table of a pipe's words.
+//! The options of a pipe on a command line, from the table of pipe parameters.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use sojourn_emulate::config::{PipeOption, pipe_options};

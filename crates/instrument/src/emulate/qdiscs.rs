@@ -1,11 +1,11 @@
-//! The qdiscs of `--backend kernel`: put in place under a handle of their own, and removed when this program ends, however it ends.
+//! The qdiscs of `--backend kernel`: added under a handle of their own, and removed when this program ends, however it ends.
 //!
-//! A shell waits at a pipe that only this program holds open, and each `tc` that it starts; at the pipe's end it removes the qdiscs.
-//! So one that is killed (SIGKILL) leaves none behind. The shell holds the ports' locks as well: the next emulator begins when it has
-//! ended. They are removed by their handle: what somebody else has put in their place stays. Where the shell was killed too, the next
-//! emulator at the port knows them by the record (`netem_record`), and removes them. A port that has another qdisc than
-//! the kernel's default is refused, for that could not be put back. While they are needed, they can be asked for: somebody may have
-//! removed them. Does not decide what netem does.
+//! A shell waits at a pipe that only this program, and each `tc` that it starts, holds open. When the pipe closes, the
+//! shell removes the qdiscs, even after SIGKILL of this program. The shell also holds the ports' locks, so that the
+//! next emulator begins after the shell has ended. Qdiscs are removed by handle: a qdisc that another program put in
+//! place stays. If the shell was killed too, the next emulator at the port finds the qdiscs by the record
+//! (`netem_record`), and removes them. A port with a qdisc other than the kernel's default is refused, because it could
+//! not be restored. [`Qdiscs::check`] verifies that the qdiscs are still in place. Does not decide what netem does.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -22,11 +22,11 @@ use super::netem_record::Record;
 use crate::failure::NotTrusted;
 use crate::secret;
 
-/// Handles of ours are among these: the kernel gives 8000 and more by itself, and people give small ones.
+/// The range of handles: the kernel assigns 8000 and above itself, and users tend to choose small ones.
 const HANDLES: Range<u16> = 0x1000..0x8000;
 
-/// $1 the handle, then each port and the path of its record. What ends this program's process group, or its terminal, does not
-/// end the shell. Its outputs are the locks of the ports. A record stays where `tc` does not say that the qdisc is gone.
+/// $1 is the handle, followed by each port and the path of its record. Signals to this program's process group or terminal do not
+/// end the shell. Its outputs are the ports' locks. A record stays unless `tc` confirms that the qdisc is gone.
 const REMOVER: &str = r#"
 exec 8>&1 9>&2 >/dev/null 2>&1
 trap '' HUP INT TERM
@@ -39,19 +39,19 @@ while [ $# -gt 0 ]; do
 done
 "#;
 
-/// Qdiscs of ours; dropped: none of them is there any more.
+/// The qdiscs of this program; dropping removes them.
 pub struct Qdiscs {
     handle: String,
     ports: Vec<Port>,
-    /// What an emulator left that was killed with its shell.
+    /// The qdiscs of an emulator that was killed together with its shell.
     left_over: Vec<(Port, Command)>,
-    /// At its end the shell removes them.
+    /// When it closes, the shell removes the qdiscs.
     pipe: Option<OwnedFd>,
     remover: Child,
     _locks: Vec<Lock>,
 }
 
-/// A port, and where it is written down what is put at it.
+/// A port, and the record of its qdisc.
 #[derive(Clone)]
 struct Port {
     name: String,
@@ -59,10 +59,10 @@ struct Port {
 }
 
 impl Qdiscs {
-    /// Takes both ports, and has those looked after that these commands configure; puts nothing in place yet.
+    /// Locks both ports, and starts the removing shell for those that the commands configure; adds no qdisc yet.
     ///
     /// # Errors
-    /// When another emulator has one of them, or one has a qdisc of somebody's.
+    /// If another emulator has locked a port, or a port has another qdisc than the default.
     pub fn begin(both: [&str; 2], commands: &[Command]) -> anyhow::Result<Self> {
         let (mut ports, mut left_over, mut locks, mut taken) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for name in both {
@@ -87,10 +87,10 @@ impl Qdiscs {
         Ok(Self { handle, ports, left_over, pipe, remover, _locks: locks })
     }
 
-    /// Removes what was left over, and puts ours in place; returns the commands that put them.
+    /// Removes leftover qdiscs, and adds those of this program; returns the commands that were run.
     ///
     /// # Errors
-    /// When the kernel refuses one, or somebody has put a qdisc there meanwhile.
+    /// If the kernel refuses a command, or another qdisc has been added since.
     pub fn put(&self, commands: &[Command]) -> anyhow::Result<Vec<Command>> {
         for (port, remove) in &self.left_over {
             self.carry_out(remove)?;
@@ -109,16 +109,16 @@ impl Qdiscs {
         Ok(commands)
     }
 
-    /// A `tc` that outlives this program holds the pipe: what it does is removed as well.
+    /// Passes the pipe to `tc`: if `tc` outlives this program, the shell waits for it before it removes the qdiscs.
     fn carry_out(&self, command: &[String]) -> anyhow::Result<()> {
         let pipe = self.pipe.as_ref().map(OwnedFd::try_clone).transpose().context("keep the pipe open for tc")?;
         carry_out(command, pipe.map_or_else(Stdio::null, Stdio::from))
     }
 
-    /// Looks whether each is still in its place.
+    /// Checks that each qdisc is still in place.
     ///
     /// # Errors
-    /// [`NotTrusted`] where one is not, or its port is not there by that name: packets pass there unemulated.
+    /// [`NotTrusted`] if one is not, or its port has disappeared or been renamed: packets then pass unemulated.
     pub fn check(&self) -> anyhow::Result<()> {
         for port in &self.ports {
             let root = port.root().map_err(|error| gone(&port.name, &format!("{error:#}")))?;
@@ -140,7 +140,7 @@ impl Drop for Qdiscs {
         drop(self.pipe.take());
         let has_removed = self.remover.wait().is_ok_and(|status| status.code().is_some());
         for port in self.ports.iter().filter(|_| !has_removed) {
-            // The shell was killed. What was never put in place cannot be removed.
+            // The shell was killed, so remove the qdiscs here. One that was never added cannot be removed.
             let _ = output(&removal(&self.handle, &port.name), Stdio::null());
             if port.root().is_ok_and(|root| root.is_none_or(|root| root.handle != self.handle)) {
                 port.forget();
@@ -149,7 +149,7 @@ impl Drop for Qdiscs {
     }
 }
 
-/// Starts the shell that removes them in the end.
+/// Starts the shell that removes the qdiscs at the end.
 fn remover(handle: &str, ports: &[Port], locks: &[Lock]) -> anyhow::Result<Child> {
     let held = |nth: usize| {
         let shared = locks.get(nth).map(Lock::share).transpose().context("share the locks of the ports")?;
@@ -174,12 +174,12 @@ fn remover(handle: &str, ports: &[Port], locks: &[Lock]) -> anyhow::Result<Child
 struct Root {
     kind: String,
     handle: String,
-    /// The major number of the handle; 0 of the kernel's default one.
+    /// The major number of the handle; 0 for the kernel's default qdisc.
     number: u16,
 }
 
 impl Root {
-    /// Refuses what is not the kernel's default: it could not be put back.
+    /// Refuses a qdisc other than the kernel's default: it could not be restored.
     fn check_default(&self, port: &str) -> anyhow::Result<()> {
         if self.number == 0 {
             return Ok(());
@@ -194,7 +194,7 @@ impl Root {
 }
 
 impl Port {
-    /// Asks `tc` for its root qdisc; None where it shows none.
+    /// Returns the port's root qdisc from `tc`; `None` if it shows none.
     fn root(&self) -> anyhow::Result<Option<Root>> {
         let port = self.name.as_str();
         let show = ["tc", "-json", "qdisc", "show", "dev", port].map(str::to_owned);
@@ -209,7 +209,7 @@ impl Port {
         }))
     }
 
-    /// Returns the command that removes its root qdisc where that is what the record says; where it is not, the record is out of date.
+    /// Returns the command that removes the root qdisc if the record names it; otherwise removes the outdated record.
     fn remove_if_ours(&self, root: &Root) -> Option<Command> {
         let recorded = self.record.as_ref().and_then(Record::handle);
         if root.kind == "netem" && recorded.as_ref() == Some(&root.handle) {
@@ -225,7 +225,7 @@ impl Port {
         record.write(handle).with_context(|| format!("write {shown}, which says whose netem {} has", self.name))
     }
 
-    /// A record that stays says what is not so: the next emulator finds out.
+    /// Best effort: the next emulator detects a stale record.
     fn forget(&self) {
         let _ = self.record.as_ref().map(Record::remove);
     }
@@ -235,14 +235,14 @@ fn removal(handle: &str, port: &str) -> Command {
     under(handle, &["tc", "qdisc", "del", "dev", port, "root"].map(str::to_owned))
 }
 
-/// Returns `tc qdisc replace …` as `tc qdisc add …`, which the kernel refuses where somebody's qdisc is.
+/// Returns `tc qdisc replace …` as `tc qdisc add …`, which the kernel refuses if a qdisc exists.
 fn added(command: &[String]) -> Command {
     let mut command = command.to_vec();
     command.iter_mut().filter(|word| *word == "replace").take(1).for_each(|word| "add".clone_into(word));
     command
 }
 
-/// Chooses a handle that none of these is.
+/// Chooses a handle that is not in use.
 fn free_handle(random: u64, taken: &[u16]) -> u16 {
     let count = HANDLES.len() as u64;
     let nth = |offset: u64| HANDLES.start + ((random % count + offset) % count) as u16;

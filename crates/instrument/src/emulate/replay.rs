@@ -1,4 +1,4 @@
-//! `emulate replay`: the same engine, driven by the arrivals of a log, must give the same dispositions.
+//! `emulate replay`: runs the engine on the arrivals of a log; it must reproduce the same dispositions.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,14 +21,14 @@ use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
 use crate::serve;
 
-/// The most logs of one command. Their files, two each, are opened before rights are given up, and all of them stay below the 1,024
-/// that a process may have open.
+/// The maximum number of logs per command. Their files, two each, are opened before privileges are dropped, and stay
+/// below the limit of 1,024 open files per process.
 const MOST_LOGS: usize = 480;
 
 /// Replays each log of a folder.
 ///
 /// # Errors
-/// When there is none, one cannot be replayed, or one does not give the same dispositions.
+/// If there is no log, one cannot be replayed, or one does not reproduce the same dispositions.
 pub fn run(asked: &Replay) -> anyhow::Result<()> {
     let found = open(&asked.logs)?;
     EMULATE_REPLAY.confine()?;
@@ -47,10 +47,10 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
     if is_identical { Ok(()) } else { Err(NotTrusted("the replay differs from the log".to_owned()).into()) }
 }
 
-/// Writes whole files of what can be read of logs whose emulators did not end.
+/// Recovers logs whose emulators did not end: writes complete files of what can be read.
 ///
 /// # Errors
-/// When there is none, or files cannot be read or written.
+/// If there is no log, or files cannot be read or written.
 pub fn recover(asked: &Recover) -> anyhow::Result<()> {
     let (found, output) = (open(&asked.logs)?, &asked.output);
     private::create_folder(output).map_err(|error| of_path("create", output, error))?;
@@ -81,18 +81,18 @@ pub fn recover(asked: &Recover) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A log's files, open and not looked into.
+/// The open files of a log, not yet read.
 struct Files {
     name: String,
     part: u16,
-    /// Of its events.
+    /// The path of its events.
     path: PathBuf,
     events: File,
-    /// Or why they cannot be read, for who asks for them.
+    /// The packets, or why they cannot be opened.
     packets: Result<(File, PathBuf), ReadError>,
 }
 
-/// Opens the logs that are meant.
+/// Opens the selected logs.
 fn open(asked: &Logs) -> anyhow::Result<Vec<Files>> {
     let files = |(name, part, path): (String, u16, PathBuf)| {
         let events = File::open(&path).map_err(|error| of_path("open", &path, error))?;
@@ -106,7 +106,7 @@ fn open(asked: &Logs) -> anyhow::Result<Vec<Files>> {
     logs(asked)?.into_iter().map(files).collect()
 }
 
-/// Finds the logs that are meant: their name, their part, and the file of their events.
+/// Finds the selected logs: their name, their part, and the file of their events.
 fn logs(asked: &Logs) -> anyhow::Result<Vec<(String, u16, PathBuf)>> {
     let folder = &asked.folder;
     let entries = fs::read_dir(folder).map_err(|error| of_path("read", folder, error))?;
@@ -136,11 +136,11 @@ fn named(path: &Path) -> Option<(String, u16, PathBuf)> {
     Some((name.to_owned(), part.parse().ok()?, path.to_owned()))
 }
 
-/// What a replay showed.
+/// The result of a replay.
 struct Told {
     differences: Differences,
     errors: Vec<i64>,
-    /// How many rows can be read of a log that has no end, and why it has none.
+    /// For a truncated log: the number of rows that can be read, and the reason.
     cut: Option<(usize, String)>,
 }
 
@@ -151,7 +151,7 @@ impl Told {
         Self::of_rows(&log, &rows, (&path, &format!("{name}-{part:03}")))
     }
 
-    /// Of the rows of a log; `path` is that of its events, `name` its own.
+    /// Replays the rows of a log; `path` is that of its events, `name` its own.
     fn of_rows(log: &Log, rows: &[Packet], (path, name): (&Path, &str)) -> anyhow::Result<Self> {
         let read = rows.len();
         let logged = rows.iter().map(log::disposition).collect::<anyhow::Result<Vec<_>>>();
@@ -235,26 +235,26 @@ impl Told {
         })
     }
 
-    /// The error that this share of departures does not exceed.
+    /// Returns a quantile of the emulation errors.
     fn quantile(&self, share: f64) -> i64 {
         let rank = (share * self.errors.len() as f64).ceil() as usize;
         self.errors.get(rank.max(1) - 1).copied().unwrap_or_default()
     }
 }
 
-/// By how much a packet missed its intended departure.
+/// Returns the emulation error: actual minus intended departure.
 fn error(disposition: &Disposition) -> Option<i64> {
     Some((disposition.departed? - disposition.intended?).0)
 }
 
-/// What a log says beside its rows.
+/// The events of a log.
 struct Log {
     config: Config,
     start: Time,
     changes: Vec<Change>,
-    /// Whether its emulator ended well; else the end of both files may be missing.
+    /// Whether the emulator ended normally; otherwise the end of both files may be missing.
     has_ended: bool,
-    /// Why it ended before its emulator did.
+    /// The reason if the log ended before its emulator.
     stopped: Option<String>,
 }
 
@@ -270,13 +270,13 @@ impl Log {
         let mut begun = None;
         let mut changes = Vec::new();
         let (mut has_ended, mut stopped) = (false, None);
-        // Bytes: who was killed may have written a part of a character.
+        // Bytes, not text: a killed emulator may have written a part of a character.
         let mut lines = BufReader::new(file).split(b'\n').enumerate().peekable();
         while let Some((number, line)) = lines.next() {
             let line = line.with_context(|| format!("read {}", path.display()))?;
             let event = match serde_json::from_slice(&line) {
                 Ok(event) => event,
-                // Who was killed may have written a part of a line.
+                // A killed emulator may have written a part of a line.
                 Err(_) if number > 0 && lines.peek().is_none() => break,
                 Err(error) => return Err(refusal(path, &format!("line {}: {error}", number + 1))),
             };
@@ -299,7 +299,7 @@ impl Log {
         Ok(Self { config, start, changes, has_ended, stopped })
     }
 
-    /// Reads the packets of a log; of one that was cut, as many as can be read.
+    /// Reads the packets of a log; of a truncated one, as many as can be read.
     fn rows(&self, packets: Result<(File, PathBuf), ReadError>) -> anyhow::Result<Vec<Packet>> {
         let pipes = self.config.pipes.iter().map(|pipe| pipe.name.clone()).collect();
         let (file, path) = packets?;
@@ -319,10 +319,10 @@ impl Log {
     }
 }
 
-/// Whether a log of these events and rows can be replayed, whatever comes of it.
+/// Checks that a log of these events and rows can be replayed, with any result.
 ///
 /// # Errors
-/// With what is wrong.
+/// If it cannot.
 pub fn understood(events: &[u8], rows: &[Packet]) -> anyhow::Result<()> {
     let path = Path::new("emulation-a-000.jsonl");
     let told = Told::of_rows(&Log::read(path, events)?, rows, (path, "a-000"))?;

@@ -1,4 +1,4 @@
-//! What a person reads of an emulator: what the pipes do, what became of packets, how exactly.
+//! Formats the state of an emulator as text: pipes, packet accounting, accuracy.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use sojourn_emulate::config::{Action, Match, Rule, to_words};
 
 use crate::numbers::{grouped, span};
 
-/// Says that frames flow.
+/// Returns the text of the ready event.
 pub fn ready(ready: &Value) -> String {
     let text = |key: &str| ready[key].as_str().unwrap_or_default();
     let engine = |port: usize| ready["engine"][port].as_str().unwrap_or_default();
@@ -36,7 +36,7 @@ fn waiting(wait: &str) -> &str {
     }
 }
 
-/// A pipe in words, as a person would write it.
+/// Returns a pipe's configuration string.
 pub fn words(pipe: &Value) -> String {
     match serde_json::from_value::<Pipe>(pipe.clone()).map(|pipe| to_words(&pipe)) {
         Ok(words) if words.is_empty() => "(idle)".to_owned(),
@@ -45,7 +45,7 @@ pub fn words(pipe: &Value) -> String {
     }
 }
 
-/// What makes the departures doubtful, a sentence each.
+/// Returns what makes the departures doubtful, one sentence each.
 pub fn marks(report: &Value) -> Vec<String> {
     let budget = report["budget_ns"].as_i64().unwrap_or_default();
     let late = pipes(report).filter_map(|pipe| {
@@ -82,7 +82,7 @@ pub fn marks(report: &Value) -> Vec<String> {
     late.chain(ports).chain(log).chain(stopped).chain(said).collect()
 }
 
-/// All of it; `before`: what was said last, where what has happened since is to be shown.
+/// Returns the whole report; with the previous report `before`, also what has happened since.
 pub fn table(report: &Value, config: &Value, before: Option<&Value>) -> String {
     let mut told = String::new();
     for port in report["ports"].as_array().into_iter().flatten() {
@@ -111,7 +111,7 @@ pub fn table(report: &Value, config: &Value, before: Option<&Value>) -> String {
     told
 }
 
-/// The pipes, without what is the machine's.
+/// Returns the pipes only, without values that depend on the machine.
 pub fn pipes_alone(report: &Value, config: &Value) -> String {
     let mut told = String::new();
     for (place, pipe) in pipes(report).enumerate() {
@@ -121,7 +121,7 @@ pub fn pipes_alone(report: &Value, config: &Value) -> String {
     told
 }
 
-/// The rules that say more than that all packets of a direction go into its pipe.
+/// Returns the rules, unless each only directs all packets of one direction into its pipe.
 pub fn told_rules(rules: &[Rule]) -> &[Rule] {
     let is_plain = |rule: &Rule| match (&rule.action, rule.on.direction) {
         (Action::Pipe { pipe, class: None }, Some(direction)) => {
@@ -132,7 +132,7 @@ pub fn told_rules(rules: &[Rule]) -> &[Rule] {
     if rules.iter().all(is_plain) { &[] } else { rules }
 }
 
-/// Each rule with the packets that it matched.
+/// Appends each rule with the number of packets that it matched.
 fn rule_lines(told: &mut String, report: &Value, config: &Value) {
     let rules: Vec<Rule> = serde_json::from_value(config["rules"].clone()).unwrap_or_default();
     let counters = report["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -169,7 +169,7 @@ fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
     accuracy(told, &pipe["accuracy"]);
 }
 
-/// How long packets waited in a queue, where any did.
+/// Appends the queueing delay, if any packet was queued.
 fn waits(told: &mut String, indent: &str, waits: &Value) {
     if number(&waits["count"]) > 0 {
         let at = |key: &str| span(waits[key].as_i64().unwrap_or_default());
@@ -179,7 +179,7 @@ fn waits(told: &mut String, indent: &str, waits: &Value) {
     }
 }
 
-/// How much left a pipe: since the start, since it was last changed, and since this was asked last.
+/// Appends the throughput of a pipe: since the start, since its last change, and since the previous report.
 fn throughput_lines(
     told: &mut String,
     (report, before): (&Value, Option<&Value>),
@@ -205,7 +205,7 @@ fn throughput_lines(
         text
     };
     let since_start = now - report["start_ns"].as_i64().unwrap_or(now);
-    // The link had another rate for a part of that time.
+    // The link had another rate for part of that time.
     let whole_link = if change.is_some() { None } else { link };
     let _ = writeln!(
         told,
@@ -245,7 +245,7 @@ fn bits_per_second(bps: f64) -> String {
     }
 }
 
-/// How far departures missed what was intended.
+/// Appends the quantiles of the emulation error.
 fn accuracy(told: &mut String, accuracy: &Value) {
     let count = number(&accuracy["count"]);
     if count == 0 {

@@ -1,4 +1,4 @@
-//! What packets in both directions say of the two taps' clocks, and delays by them.
+//! Estimates the offset between the two taps' clocks from packets in both directions, and corrects delays by it.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use sojourn_matcher::Way;
 use sojourn_matcher::sample::Delay;
 use sojourn_time::{Source, Time};
 
-/// How many stretches of time are kept separately.
+/// The maximum number of time intervals kept.
 const MOST: usize = 2_048;
 
-/// The quickest packets of each stretch of time, in both directions: what the hull rests on.
+/// The packets with the minimum delay in each time interval, in both directions: the input of the convex hull.
 #[derive(Debug, Default)]
 pub struct Quickest {
-    /// How long a stretch is, as a power of two. ns.
+    /// The length of an interval, as a power of two. ns.
     width: u32,
-    /// By stretch: the times at the first and at the second tap.
+    /// By interval: the times at the first and at the second tap.
     forward: BTreeMap<i64, (i64, i64)>,
     backward: BTreeMap<i64, (i64, i64)>,
 }
 
 impl Quickest {
-    /// Begins with none.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { width: 16, ..Self::default() }
     }
 
-    /// Takes a packet with its times at the first and at the second tap.
+    /// Adds a packet with its times at the first and at the second tap.
     pub fn push(&mut self, way: Way, first: i64, second: i64) {
         let stretch = first >> self.width;
         let of = if way == Way::Forward { &mut self.forward } else { &mut self.backward };
@@ -39,11 +39,11 @@ impl Quickest {
         }
     }
 
-    /// Returns what they say of the second tap's clock against the first's; `None` where packets went one way only, or too few.
+    /// Estimates the offset of the second tap's clock from the first's; `None` if packets passed in one direction only, or too few.
     pub fn estimate(&self) -> Option<Estimate> {
         let mut estimator = Estimator::new(Limits::default());
         for (stretch, (first, second)) in &self.forward {
-            // A packet there and the next one back are a request and its reply.
+            // A forward packet and the next backward one form a request and its reply.
             let back = self.backward.range(stretch..).take(3).find(|(_, (a, b))| a >= first && b >= second);
             let Some((_, (back_first, back_second))) = back else { continue };
             estimator.push(Exchange {
@@ -74,19 +74,19 @@ fn merged(way: Way, all: &BTreeMap<i64, (i64, i64)>) -> BTreeMap<i64, (i64, i64)
     wider
 }
 
-/// How far delays can be trusted.
+/// The relation of the two taps' clocks.
 #[derive(Debug)]
 pub enum Clocks {
-    /// Both taps stamp by one clock.
+    /// Both taps use one clock.
     One,
-    /// Packets in both directions tell the difference.
+    /// The offset was estimated from packets in both directions.
     Two(Box<Estimate>),
-    /// Nothing tells it: every delay has the same unknown part, but for skew.
+    /// The offset is unknown: every delay contains the same unknown offset, apart from skew.
     Unknown,
 }
 
 impl Clocks {
-    /// Returns a delay on the first tap's clock, and by how much it may be wrong; of unknown clocks the delay as stamped.
+    /// Returns a delay on the first tap's clock and its maximum error; for unknown clocks, the uncorrected delay.
     pub fn correct(&self, way: Way, delay: &Delay) -> (i64, f64) {
         let Self::Two(estimate) = self else { return (delay.delay, 0.0) };
         let later = delay.first + delay.delay;

@@ -1,8 +1,8 @@
-//! Packets divided by their digests over several processors, and what becomes of them reported as by one.
+//! Matches packets in parallel, divided by digest over several CPUs; reports the same outcomes as a single matcher.
 //!
-//! Each processor has a slice: all packets of some digests, in the order of both taps. Batches go to all slices at once, each with the time until
-//! which no more comes before it; what they tell of a batch is put together in the packets' own order. Memory is that of the slices, and of
-//! the batches that are under way.
+//! Each CPU has a slice: all packets of a range of digests, in the order of both taps. Each batch goes to all slices at
+//! once, with the time before which no more packets follow; the outcomes of a batch are merged in packet order. Memory
+//! is that of the slices and of the batches in flight.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 
 use sojourn_matcher::{Arrival, Counts, Ends, Limits, Observed, Outcome, Reordering, Slice, Tap, Way};
 
-/// Packets of a batch, of all slices together.
+/// The number of packets in a batch, over all slices.
 const BATCH: usize = 1 << 16;
-/// Batches that are under way.
+/// The maximum number of batches in flight.
 const UNDER_WAY: usize = 3;
 const WAYS: [Way; 2] = [Way::Forward, Way::Backward];
 
-/// A packet as a slice takes it.
+/// A packet as passed to a slice.
 struct Event {
     tap: Tap,
     way: Way,
@@ -27,20 +27,20 @@ struct Event {
 /// A slice's part of a batch.
 struct Job {
     events: Vec<Event>,
-    /// Empty, to be filled again.
+    /// An empty buffer for reuse.
     spare: Done,
     ends: Ends,
     is_last: bool,
 }
 
-/// What a slice has to tell after a part.
+/// The outcomes of a slice's part of a batch.
 #[derive(Default)]
 struct Done {
-    /// Empty, to be filled again.
+    /// An empty buffer for reuse.
     events: Vec<Event>,
-    /// Of packets that came, in the order of their numbers.
+    /// The outcomes of packets at ingress, in the order of their numbers.
     came: [Vec<Outcome>; 2],
-    /// Of packets that only left.
+    /// The outcomes of packets seen only at egress.
     strays: [Vec<Outcome>; 2],
     arrivals: [Vec<Arrival>; 2],
     counts: [Counts; 2],
@@ -60,14 +60,14 @@ struct Worker {
     filling: Vec<Event>,
 }
 
-/// Matches what two taps saw, on several processors.
+/// Matches the packets of two taps on several CPUs.
 pub struct Divided {
     workers: Vec<Worker>,
     held: usize,
     under_way: usize,
     spare: Vec<Done>,
     ends: Ends,
-    /// The next number, by direction, of packets that come and of those that leave.
+    /// The next packet numbers, by direction, at ingress and at egress.
     numbers: [[u64; 2]; 2],
     joined: [Joined; 2],
     places: Vec<u64>,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Divided {
 }
 
 impl Divided {
-    /// Begins with nothing seen, in so many slices. The memory is for `ways` directions.
+    /// Creates an empty matcher with so many slices. The memory is for `ways` directions.
     pub fn new(limits: Limits, ways: usize, slices: usize) -> Self {
         let limits = Limits { memory: limits.memory / slices.max(1), ..limits };
         let worker = |_| {
@@ -101,7 +101,7 @@ impl Divided {
         }
     }
 
-    /// Takes what a tap saw: see [`sojourn_matcher::Matcher::push`].
+    /// Adds a packet that a tap saw: see [`sojourn_matcher::Matcher::push`].
     pub fn push(&mut self, tap: Tap, way: Way, seen: &Observed, sink: &mut impl FnMut(Way, Outcome)) {
         let (of, leaves) = (place(way), (tap == Tap::First) != (way == Way::Forward));
         let number = &mut self.numbers[of][usize::from(leaves)];
@@ -112,7 +112,7 @@ impl Divided {
         } else {
             self.ends.came_first[of].get_or_insert(seen.at);
         }
-        // The high half: tables take the low one.
+        // The high half selects the slice, because the hash tables use the low half.
         let slice = ((seen.digest >> 32) * self.workers.len() as u64) >> 32;
         self.workers[slice as usize].filling.push(Event { tap, way, seen: *seen, number: *number });
         *number += 1;
@@ -125,7 +125,7 @@ impl Divided {
         }
     }
 
-    /// Judges all that is left: nothing more will come.
+    /// Decides all remaining packets: no more follow.
     pub fn end(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
         self.dispatch(true);
         while self.under_way > 0 {
@@ -133,7 +133,7 @@ impl Divided {
         }
     }
 
-    /// Returns the counts of a direction, when all has ended.
+    /// Returns the counters of a direction, after the end.
     pub fn counts(&self, way: Way) -> Counts {
         self.joined[place(way)].counts
     }
@@ -151,7 +151,7 @@ impl Divided {
         self.under_way += 1;
     }
 
-    /// Tells what became of the packets that the slices judged with the oldest batch.
+    /// Reports the outcomes of the oldest batch.
     fn collect(&mut self, sink: &mut impl FnMut(Way, Outcome)) {
         self.under_way -= 1;
         let receive = |worker: &mut Worker| match worker.done.recv() {
@@ -183,7 +183,7 @@ impl Drop for Divided {
 }
 
 impl Worker {
-    /// Ends as the thread did, which ends too early only if it panics.
+    /// Propagates the panic of the thread: a thread ends early only by a panic.
     fn fail(&mut self) -> ! {
         match self.thread.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -218,11 +218,11 @@ fn work(mut slice: Slice, jobs: &Receiver<Job>, to: &SyncSender<Done>) {
     }
 }
 
-/// One direction, put together.
+/// The merged state of one direction.
 #[derive(Default)]
 struct Joined {
     reordering: Reordering,
-    /// Of packets that are reordered and not told: by their numbers.
+    /// The reordering extents of reordered packets that have not been reported yet, by packet number.
     extents: HashMap<u64, u32>,
     reordered: u64,
     extent_max: u32,
@@ -235,13 +235,13 @@ struct Joined {
 const NONE: u64 = u64::MAX;
 
 impl Joined {
-    /// Takes what the slices judged, in the order of arrival.
+    /// Merges the arrivals of all slices, in arrival order.
     fn arrive(&mut self, done: &[Done], way: usize, places: &mut Vec<u64>) {
         let all = || done.iter().flat_map(|done| &done.arrivals[way]);
         let count = done.iter().map(|done| done.arrivals[way].len()).sum();
         let placed = all().map(|one| (one.rank, one.number.unwrap_or(NONE)));
         if !scatter(places, self.next_rank, count, placed) {
-            // A slice whose memory was full judged early.
+            // A slice with full memory has decided packets early, out of order.
             let mut sorted: Vec<&Arrival> = all().collect();
             sorted.sort_unstable_by_key(|one| one.rank);
             places.clear();
@@ -258,7 +258,7 @@ impl Joined {
         }
     }
 
-    /// Tells what became of packets in the order in which they came, then of those that nobody sent.
+    /// Reports the outcomes of packets in ingress order, then the unexpected ones.
     fn tell(
         &mut self,
         done: &[Done],
@@ -313,7 +313,7 @@ impl Joined {
     }
 }
 
-/// Puts so many values at their places from `first` on; says whether each place has one.
+/// Stores values by their rank, counted from `first`; returns whether every place got a value.
 fn scatter(places: &mut Vec<u64>, first: u64, count: usize, all: impl Iterator<Item = (u64, u64)>) -> bool {
     places.clear();
     places.resize(count, NONE);

@@ -1,4 +1,4 @@
-//! What taps saw, from captures and from records, as packets with digests.
+//! Reads the packets of taps, from captures and from records, and adds their digests.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,17 +14,17 @@ use sojourn_record::{TapAbout, TapFiles, TapReader};
 use super::packet::{Packet, Rule, Told, of_frame, of_row};
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 
-/// A tap's name and where what it saw is.
+/// A tap's name, and the path of its data.
 #[derive(Debug)]
 pub struct Name {
     pub path: PathBuf,
     pub interface: Option<String>,
-    /// What it is called instead.
+    /// The title to show instead of the path.
     pub title: Option<String>,
 }
 
 impl Name {
-    /// Reads `FILE` or `FILE:INTERFACE`.
+    /// Parses `FILE` or `FILE:INTERFACE`.
     pub fn of(text: &str) -> Self {
         let whole = || Self { path: PathBuf::from(text), interface: None, title: None };
         if Path::new(text).exists() {
@@ -38,7 +38,7 @@ impl Name {
         }
     }
 
-    /// Names an interface that is tapped.
+    /// Names a tapped interface.
     pub fn of_interface(name: &str) -> Self {
         Self { path: PathBuf::from(name), interface: None, title: None }
     }
@@ -48,17 +48,17 @@ impl Name {
     }
 }
 
-/// A file that is open, and of which nothing was read.
+/// An open file that has not been read yet.
 pub enum Opened {
     Capture(File),
     Records(TapFiles),
 }
 
 impl Opened {
-    /// Opens what a tap saw.
+    /// Opens the data of a tap.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// If it cannot be opened.
     pub fn new(name: &Name) -> anyhow::Result<Self> {
         let is_folder = name.path.is_dir();
         if is_folder || !name.path.exists() {
@@ -84,49 +84,49 @@ fn readable(error: sojourn_record::ReadError) -> anyhow::Error {
     }
 }
 
-/// Where packets come from.
+/// The source of packets.
 enum Origin {
     Capture {
         frames: Frames<Box<dyn BufRead + Send>>,
         chosen: Option<String>,
         frame: Vec<u8>,
-        /// What is in `frame` and was not taken: in a pcapng, interfaces are described before their first frame.
+        /// The packet in `frame`, read but not yet taken: a pcapng describes interfaces before their first frame.
         first: Option<pcap::Taken>,
     },
     Records {
         reader: Box<TapReader>,
     },
-    /// What another thread reads, and who comes back from there.
+    /// Packets that another thread reads, and the thread, which returns the input at the end.
     Elsewhere {
         packets: Receiver<Vec<Packet>>,
         reader: Option<JoinHandle<anyhow::Result<Input>>>,
     },
-    /// A tap that is open: what it shows is given.
+    /// An open tap: packets are passed in.
     Open,
 }
 
-/// Packets that a thread hands on at once, and how often it may before they are taken.
+/// The number of packets that a thread passes on at once, and the capacity of its queue in such batches.
 const HANDED_ON: usize = 1 << 14;
 const WAITING: usize = 4;
 
-/// Packets that are read at once: few enough to stay in a cache until they are matched.
+/// The number of packets read at once: few enough to stay in the CPU cache until they are matched.
 const AT_ONCE: usize = 1 << 8;
-/// Rows of records that are read at once before any is matched. What is learned of the beginning depends on it.
+/// The number of rows read at once before any is matched. What is learned from the beginning depends on it.
 const ROWS_AHEAD: usize = 1 << 10;
 
-/// One tap's packets, in the order in which it saw them.
+/// One tap's packets, in the order in which the tap saw them.
 pub struct Input {
     pub name: String,
     pub about: Option<TapAbout>,
     pub told: Told,
-    /// What timestamps are rounded to. ns.
+    /// The resolution of timestamps. ns.
     pub resolution: i64,
     origin: Origin,
-    /// Read ahead.
+    /// Packets read ahead.
     begun: VecDeque<Packet>,
     latest: i64,
     problem: Option<String>,
-    /// Whether what was read must not be taken for the whole.
+    /// Whether the data is incomplete because the file is damaged.
     is_damaged: bool,
     dropped: Option<u64>,
 }
@@ -135,7 +135,7 @@ impl Input {
     /// Reads the beginning.
     ///
     /// # Errors
-    /// When it is no capture, or which of its interfaces is meant is not clear.
+    /// If it is not a capture, or its interface is ambiguous.
     pub fn begin(name: &Name, opened: Opened) -> anyhow::Result<Self> {
         let mut title = name.path.display().to_string();
         if let Some(interface) = &name.interface {
@@ -161,7 +161,7 @@ impl Input {
         Ok(Self { dropped, ..Self::new(title, about, origin) })
     }
 
-    /// Begins with a tap that is open, and is to show packets.
+    /// Creates the input of an open tap.
     pub fn open(about: TapAbout) -> Self {
         Self::new(about.tap.clone(), Some(about), Origin::Open)
     }
@@ -181,20 +181,20 @@ impl Input {
         }
     }
 
-    /// Takes what an open tap shows; returns whether its time is earlier than `shown`, until when the tap had shown all. `None` of a
-    /// frame that has nothing to be matched by, and waits for nothing.
+    /// Adds a packet from an open tap; returns whether its time is earlier than `shown`, up to which the tap had
+    /// delivered everything. `None` for a frame without a digest, which is not queued.
     pub fn show(&mut self, row: &Tapped, shown: i64) -> Option<bool> {
         let packet = of_row(row, &mut self.told)?;
         self.begun.push_back(packet);
         Some(packet.time < shown)
     }
 
-    /// Says how many packets an open tap has dropped.
+    /// Sets the number of packets that an open tap has dropped.
     pub fn lost(&mut self, dropped: u64) {
         self.dropped = Some(dropped);
     }
 
-    /// Returns how many octets of each frame the capture keeps, as it says before the first; `None`: all, or it is no capture.
+    /// Returns the capture's snapshot length, from its header; `None`: frames are complete, or it is not a capture.
     pub fn kept_octets(&self) -> Option<usize> {
         let Origin::Capture { frames, chosen, .. } = &self.origin else { return None };
         let all = frames.interfaces();
@@ -206,7 +206,7 @@ impl Input {
     /// Reads so many packets ahead.
     ///
     /// # Errors
-    /// When an interface was not named, or is not there.
+    /// If an interface was not named, or is missing.
     pub fn read_ahead(&mut self, count: usize, rule: &Rule) -> anyhow::Result<()> {
         if matches!(self.origin, Origin::Elsewhere { .. }) {
             return self.take_over();
@@ -225,11 +225,11 @@ impl Input {
         Ok(())
     }
 
-    /// Reads some rows of records, as many as `most`; `false` at the end.
+    /// Reads at most `most` rows of records; `false` at the end.
     fn read_rows(&mut self, most: usize) -> bool {
         let Origin::Records { reader } = &mut self.origin else { return false };
         if self.is_damaged {
-            return false; // what comes behind the damage is not read
+            return false; // nothing is read after the damage
         }
         let (told, begun) = (&mut self.told, &mut self.begun);
         let take = |row: &Tapped| {
@@ -243,7 +243,7 @@ impl Input {
         })
     }
 
-    /// Has what is left read by a thread of its own.
+    /// Moves the rest of the reading to a separate thread.
     pub fn on_its_own(mut self, rule: Rule) -> Self {
         let (to_us, packets) = sync_channel(WAITING);
         let (name, about, begun) = (self.name.clone(), self.about.clone(), std::mem::take(&mut self.begun));
@@ -266,7 +266,7 @@ impl Input {
         Self { resolution, begun, latest, ..Self::new(name, about, origin) }
     }
 
-    /// Takes packets that another thread has read; at the end, what it counted.
+    /// Takes packets that another thread has read and, at the end, its counters.
     fn take_over(&mut self) -> anyhow::Result<()> {
         let Origin::Elsewhere { packets, reader } = &mut self.origin else { return Ok(()) };
         if let Ok(packets) = packets.recv() {
@@ -287,12 +287,12 @@ impl Input {
         Ok(())
     }
 
-    /// Returns the packets that were read ahead.
+    /// Returns the packets read ahead.
     pub fn begun(&self) -> &VecDeque<Packet> {
         &self.begun
     }
 
-    /// Returns when the next packet was seen, later ones counting from the latest on; `None` at the end.
+    /// Returns the time of the next packet, not earlier than that of any packet before it; `None` at the end.
     ///
     /// # Errors
     /// As [`Self::read_ahead`].
@@ -304,7 +304,7 @@ impl Input {
         Ok(self.next_at())
     }
 
-    /// Has an empty queue filled from its beginning again, and without the room that many packets took: what lies in a cache stays there.
+    /// Resets an empty queue to its start and shrinks it, so that its memory stays in the CPU cache.
     fn begin_anew(&mut self) {
         self.begun.clear();
         if matches!(self.origin, Origin::Records { .. }) {
@@ -312,13 +312,13 @@ impl Input {
         }
     }
 
-    /// Returns from when on the next packet counts that was read ahead.
+    /// Returns the time of the next packet read ahead, not earlier than that of any packet before it.
     #[inline]
     pub fn next_at(&self) -> Option<i64> {
         self.begun.front().map(|packet| packet.time.max(self.latest))
     }
 
-    /// Gives the next packet, if there is one, to `hand_on`, and drops it.
+    /// Passes the next packet, if any, to `hand_on`, and removes it.
     #[inline]
     pub fn take(&mut self, hand_on: impl FnOnce(&Packet)) {
         let Some(packet) = self.begun.front_mut() else { return };
@@ -361,7 +361,7 @@ impl Input {
         }
     }
 
-    /// Returns what was passed over.
+    /// Returns the counters of skipped packets.
     pub fn skipped(&self) -> Skipped {
         let skipped = match &self.origin {
             Origin::Capture { frames, .. } => frames.skipped(),
@@ -370,7 +370,7 @@ impl Input {
         Skipped { malformed: skipped.malformed + self.told.malformed, ..skipped }
     }
 
-    /// Returns how many packets the capture says that it lost; `None`: it does not say.
+    /// Returns the number of packets that the capture reports as dropped; `None`: it reports none.
     pub fn dropped(&self) -> Option<u64> {
         match &self.origin {
             Origin::Capture { frames, .. } => frames.dropped(),
@@ -378,15 +378,15 @@ impl Input {
         }
     }
 
-    /// Returns why it ended too early.
+    /// Returns why the input ended too early.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Refuses to have what was read taken for the whole.
+    /// Refuses to treat incomplete input as complete.
     ///
     /// # Errors
-    /// When the file is damaged before its end.
+    /// If the file is damaged.
     pub fn judge(&self) -> anyhow::Result<()> {
         match &self.problem {
             Some(problem) if self.is_damaged => {
@@ -398,7 +398,7 @@ impl Input {
     }
 }
 
-/// Whether a frame is of the tap's interface.
+/// Whether a frame belongs to the tap's interface.
 fn is_chosen(
     title: &str,
     frames: &Frames<Box<dyn BufRead + Send>>,
@@ -431,7 +431,7 @@ fn is_chosen(
     Ok(false)
 }
 
-/// Whether an interface is the one that is named, by its name or else by its place; each is where none was named.
+/// Whether an interface is the chosen one, by name or else by index; every interface is if none was chosen.
 fn is_named(all: &[pcap::Interface], chosen: Option<&str>, place: usize) -> bool {
     let Some(chosen) = chosen else { return true };
     all.get(place).is_some_and(|found| found.name == chosen)

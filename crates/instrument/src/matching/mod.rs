@@ -1,5 +1,5 @@
-//! `match`: what two or more taps saw, brought together. Reads captures and records, or opens taps itself (`live`), writes delays and a
-//! summary; the matching is in `sojourn-matcher`, the clocks in `sojourn-clock`.
+//! `match`: matches the packets of two or more taps. Reads captures and records, or opens taps itself (`live`); writes
+//! delays and a summary. The matching is in `sojourn-matcher`, the clocks in `sojourn-clock`.
 
 pub mod arguments;
 mod clocks;
@@ -32,18 +32,19 @@ use input::{Input, Name, Opened};
 use packet::{Packet, Rule};
 use pair::{Pair, Terms};
 
-/// As many packets of each tap are read before any is matched: they tell how the clocks differ and which way packets go.
+/// The number of packets of each tap that are read before any is matched: they determine clock offsets and directions.
 const AHEAD: usize = 1 << 16;
-/// Rows that are written at once.
+/// The number of rows written at once.
 const ROWS: usize = 1 << 16;
-/// What a box may put before the part that a key is about: a header and two tags; in a tunnel, the outer headers.
+/// The maximum length of headers before the part that a key covers: an Ethernet header and two tags; in a tunnel, the
+/// outer headers.
 const BEFORE_PACKET: usize = 22;
 const BEFORE_INNER: usize = 130;
 
-/// Matches what taps saw.
+/// Matches the packets of taps.
 ///
 /// # Errors
-/// When the request makes no sense, a file cannot be read or written, or was damaged before its end.
+/// If the request is invalid, or a file cannot be read or written or is damaged.
 pub fn run(asked: &Match) -> anyhow::Result<()> {
     if asked.live.is_asked {
         return live::run(asked);
@@ -54,7 +55,7 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
         asked.taps().zip(titles).map(|(text, title)| Name { title: title.cloned(), ..Name::of(text) }).collect();
     let opened: Vec<Opened> = names.iter().map(Opened::new).collect::<anyhow::Result<_>>()?;
     let mut output = asked.output.as_deref().map(|folder| Output::create(folder, clock_of(&opened))).transpose()?;
-    // All is open and nothing was read: what looks into foreign bytes has nothing but them.
+    // All files are open and none has been read: the code that parses untrusted input has access to nothing else.
     MATCH.confine()?;
     let mut inputs: Vec<Input> =
         names.iter().zip(opened).map(|(name, opened)| Input::begin(name, opened)).collect::<anyhow::Result<_>>()?;
@@ -78,13 +79,13 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     inputs.iter().try_for_each(Input::judge)
 }
 
-/// Returns by which clock captures have their times; `None`: all are records.
+/// Returns the clock of the captures' times; `None`: all inputs are records.
 fn clock_of(opened: &[Opened]) -> Option<&'static str> {
     let is_of_records = opened.iter().all(|opened| matches!(opened, Opened::Records(_)));
     (!is_of_records).then_some(REALTIME)
 }
 
-/// Returns over how many processors packets are divided.
+/// Returns the number of CPUs over which packets are divided.
 fn slices(asked: &Match) -> anyhow::Result<Option<usize>> {
     let here = || std::thread::available_parallelism().map_or(1, NonZero::get);
     match (asked.engine, asked.slices) {
@@ -97,7 +98,7 @@ fn slices(asked: &Match) -> anyhow::Result<Option<usize>> {
     }
 }
 
-/// Returns the key that all taps have.
+/// Returns the key that all taps have in common.
 fn key(asked: Option<Key>, inputs: &[Input]) -> anyhow::Result<Key> {
     let mut key = asked;
     for about in inputs.iter().filter_map(|input| input.about.as_ref()) {
@@ -113,7 +114,7 @@ fn key(asked: Option<Key>, inputs: &[Input]) -> anyhow::Result<Key> {
     Ok(key.unwrap_or_default())
 }
 
-/// Returns of how many octets digests are, so that all taps have kept them.
+/// Returns the number of octets that digests cover, so that all taps have kept them.
 fn most(inputs: &mut [Input], rule: &Rule) -> anyhow::Result<Option<usize>> {
     let before = match rule.key {
         Key::Bridge => 0,
@@ -135,7 +136,7 @@ fn most(inputs: &mut [Input], rule: &Rule) -> anyhow::Result<Option<usize>> {
     Ok(first)
 }
 
-/// Reads ahead, and learns how the clocks differ and which way packets go.
+/// Reads ahead, and determines clock offsets and the direction of packets.
 fn begin(
     (asked, slices): (&Match, Option<usize>),
     names: &[Name],
@@ -155,7 +156,7 @@ fn begin(
             || matches!((&first.about, &second.about), (Some(a), Some(b)) if a.clock_id == b.clock_id && a.clock_id != 0);
         let apart = if is_one_clock { Some(0) } else { pair::offset(first, second) };
         off[place] = off[place - 1].saturating_add(apart.unwrap_or(0));
-        // Of one clock a stamp may be wrong by what it is rounded to.
+        // With one clock, timestamps differ at most by their resolution.
         let rounded = first.resolution.max(second.resolution);
         let limits = Limits {
             window: asked.window.0,
@@ -177,10 +178,10 @@ fn begin(
     Ok(pairs)
 }
 
-/// The time of the next packet where there is none.
+/// The time of the next packet at the end of an input.
 const END: i64 = i64::MAX;
 
-/// Lets all packets through the pairs, in the order of their times.
+/// Passes all packets to the pairs, in time order.
 fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Option<&mut Output>) -> anyhow::Result<()> {
     let off: Vec<i64> = iter::once(0)
         .chain(pairs.iter().scan(0, |sum, pair| {
@@ -211,17 +212,17 @@ fn pass(inputs: &mut [Input], pairs: &mut [Pair], rule: &Rule, mut output: Optio
     output.map_or(Ok(()), |output| output.write(pairs, 1))
 }
 
-/// Returns whose time is the earliest, of several equal ones the first's, and that time.
+/// Returns the index of the earliest time, the first of equal ones, and that time.
 #[inline]
 fn earliest(next: &[i64]) -> (usize, i64) {
-    // Two taps are what most have.
+    // Fast path for two taps, the usual case.
     if let [one, other] = *next {
         return if other < one { (1, other) } else { (0, one) };
     }
     next.iter().copied().enumerate().min_by_key(|(_, time)| *time).unwrap_or((0, END))
 }
 
-/// Gives what a tap saw to the pairs that it is of.
+/// Passes a tap's packet to the pairs that the tap belongs to.
 #[inline]
 fn hand_on(pairs: &mut [Pair], place: usize, packet: &Packet) {
     if place > 0 {
@@ -232,19 +233,19 @@ fn hand_on(pairs: &mut [Pair], place: usize, packet: &Packet) {
     }
 }
 
-/// The summary's file. It is written last: while it is empty, what is beside it is not finished.
+/// The file name of the summary. It is written last: while it is empty, the other files are incomplete.
 const SUMMARY: &str = "summary.json";
 const UNFINISHED: [&str; 2] = ["crossings-match-000.arrow", "unmatched-match-000.arrow"];
 
-/// The folder that delays and the summary go to. It is made before rights are given up, thus before captures are looked at.
+/// The folder of delays and the summary. It is created before privileges are dropped, and thus before captures are read.
 struct Output {
     records: CrossingFolder,
-    /// Locked as long as it is written.
+    /// Locked while it is written.
     summary: File,
 }
 
 impl Output {
-    /// Creates it, for times of this clock; `None`: of the one that records have.
+    /// Creates the folder, for times of this clock; `None`: of the records' clock.
     fn create(folder: &Path, clock: Option<&'static str>) -> anyhow::Result<Self> {
         private::create_folder(folder).map_err(|error| of_path("create", folder, error))?;
         let path = folder.join(SUMMARY);
@@ -253,14 +254,14 @@ impl Output {
             ErrorKind::AlreadyExists => exists(RecordError::Exists(path.clone())),
             _ => anyhow::Error::new(error).context(format!("create {}", path.display())),
         })?;
-        // Where the file system has no locks, nobody runs twice.
+        // Best effort: without file locks, a concurrent run is not detected.
         let _ = summary.try_lock();
         let records = CrossingFolder::create(folder, ("match", 0), &Origin { clock, ..crate::origin(false) });
         let records = records.inspect_err(|_| drop(fs::remove_file(&path))).map_err(exists)?;
         Ok(Self { records, summary })
     }
 
-    /// Writes the rows of pairs that have so many.
+    /// Writes the rows of every pair that has at least so many.
     fn write(&mut self, pairs: &mut [Pair], least: usize) -> anyhow::Result<()> {
         for pair in pairs {
             if pair.crossings.len().max(pair.unmatched.len()) >= least {
@@ -274,12 +275,12 @@ impl Output {
 
     fn finish(mut self, told: &serde_json::Value) -> anyhow::Result<()> {
         self.records.finish()?;
-        // At once: a process that is killed meanwhile leaves all of it or nothing.
+        // A single write: a process killed meanwhile leaves all of it or nothing.
         self.summary.write_all(format!("{told:#}\n").as_bytes()).context("write summary.json")
     }
 }
 
-/// Removes what a match that was refused or killed has left.
+/// Removes the files of a match that was refused or killed.
 fn remove_unfinished(folder: &Path, summary: &Path) -> anyhow::Result<()> {
     let is_empty = fs::symlink_metadata(summary).is_ok_and(|about| about.is_file() && about.len() == 0);
     let runs = || File::open(summary).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));

@@ -1,4 +1,4 @@
-//! A packet as a tap saw it, of a capture's frame or of a row of records, and what is counted beside. Reads no file.
+//! A packet as a tap saw it, from a capture's frame or a row of records, and the tap's counters. Reads no file.
 
 use sojourn_port::pcap::{self, Direction};
 use sojourn_record::tap::{TAP_DIRECTIONS, Tapped};
@@ -8,19 +8,19 @@ use sojourn_wire::digest::{Key, digest, digest_within, endpoints};
 /// A packet as a tap saw it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// On the tap's clock. ns.
+    /// The timestamp, on the tap's clock. ns.
     pub time: i64,
-    /// From when on it counts: the latest time until then. ns.
+    /// The time for ordering: the latest timestamp so far. ns.
     pub at: i64,
     pub digest: u64,
     pub length: u32,
     pub direction: Option<Direction>,
     pub endpoints: Option<(u64, u64)>,
-    /// Who took the time, and what else is known of it: see [`Note`].
+    /// The source of the timestamp and other flags: see [`Note`].
     pub note: Note,
 }
 
-/// What is known of a packet besides, in one octet.
+/// Flags of a packet, in one octet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note(pub u8);
 
@@ -41,7 +41,7 @@ impl Note {
         all.into_iter().find(|source| *source as u8 == self.0 & Self::SOURCE)
     }
 
-    /// Whether the times of two taps are known to be of different sources.
+    /// Whether the timestamps of two taps are known to have different sources.
     pub fn differs(self, other: Self) -> bool {
         let (one, other) = (self.0 & Self::SOURCE, other.0 & Self::SOURCE);
         one != other && one != Self::NO_SOURCE && other != Self::NO_SOURCE
@@ -56,46 +56,46 @@ impl Note {
     }
 }
 
-/// What a tap counted besides packets that have digests.
+/// The counters of a tap besides its packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     /// Packets with a digest.
     pub keyed: u64,
     /// Packets that cannot carry the key.
     pub without_key: u64,
-    /// Frames of which the capture kept too little to compare them.
+    /// Frames that the capture truncated too much for a comparison.
     pub too_short: u64,
-    /// Packets whose digest is of their first octets alone.
+    /// Packets whose digest covers only their first octets.
     pub truncated: u64,
     pub fragments: u64,
     pub super_packets: u64,
     pub of_other_interfaces: u64,
     /// Packets with times beyond [`LONGEST`].
     pub malformed: u64,
-    /// Times that are earlier than that of the packet before.
+    /// Times earlier than that of the packet before.
     pub stepped_back: u64,
 }
 
-/// Times are less than this away from 1970, so that two differ by no more than a number holds: 146 years. ns.
+/// Limits times to 146 years from 1970, so that the difference of two fits the type. ns.
 const LONGEST: u64 = 1 << 62;
 
-/// How digests are made.
+/// The parameters of digests.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub key: Key,
-    /// Of how many octets at most.
+    /// The maximum number of octets covered.
     pub most: Option<usize>,
     pub mtu: u32,
 }
 
-/// Whether a time cannot be one; it is counted then.
+/// Whether a time is out of range; counts it if so.
 fn is_beyond(time: i64, told: &mut Told) -> bool {
     let is_beyond = time.unsigned_abs() >= LONGEST;
     told.malformed += u64::from(is_beyond);
     is_beyond
 }
 
-/// Returns a packet of a tap's records; `None`: it cannot be matched, and is counted.
+/// Returns the packet of a record's row; `None`: it cannot be matched, and is counted.
 #[inline]
 pub fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
     if is_beyond(row.at.at.0, told) {
@@ -112,7 +112,7 @@ pub fn of_row(row: &Tapped, told: &mut Told) -> Option<Packet> {
     Some(Packet { time, at: time, digest, length: row.length_bytes, direction, endpoints: None, note })
 }
 
-/// Returns a packet of a capture; `None`: it cannot be matched, and is counted.
+/// Returns the packet of a capture's frame; `None`: it cannot be matched, and is counted.
 pub fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told) -> Option<Packet> {
     if is_beyond(taken.at.0, told) {
         return None;
@@ -126,7 +126,7 @@ pub fn of_frame(frame: &[u8], taken: &pcap::Taken, rule: &Rule, told: &mut Told)
         }
         return None;
     };
-    // Ethernet's header and two tags.
+    // An Ethernet header and two tags.
     let is_super = taken.wire_bytes > rule.mtu.saturating_add(22);
     count(told, found.is_truncated, found.is_fragment, is_super);
     Some(Packet {

@@ -1,4 +1,4 @@
-//! Two neighbouring taps: which way their packets go, what became of them, and what is kept of that.
+//! Two neighbouring taps: the direction of their packets, the outcomes, and the results kept.
 
 use serde_json::{Value, json};
 use sojourn_matcher::sample::{Delay, Sample};
@@ -13,22 +13,23 @@ use super::divided::Divided;
 use super::input::Input;
 use super::packet::{Note, Packet};
 
-/// Delays that are kept of each direction: of more a random sample.
+/// The maximum number of delays kept per direction; beyond it, a random sample is kept.
 pub const KEPT: usize = 1 << 18;
 
 const DIRECTIONS: [&str; 2] = ["forward", "backward"];
 
-/// How it is known which way a packet goes.
+/// How the direction of a packet is determined.
 #[derive(Debug)]
 enum Rule {
     Always(Way),
-    /// By what the captures say: of what goes into the box at its first port or out of it at its second, and of the rest.
+    /// By the captured direction: for packets that enter the device at its first port or leave it at its second, and
+    /// for the others.
     Labels([Way; 2]),
-    /// By who sent it, as each tap knows that.
+    /// By endpoints, whose side each tap has learned.
     Endpoints([Known; 2]),
 }
 
-/// On which side a tap's endpoints are. The latest answer is kept, for packets come in trains.
+/// On which side of a tap its endpoints are. The latest lookup is cached, because packets arrive in trains.
 #[derive(Debug)]
 struct Known {
     sides: Sides,
@@ -44,24 +45,24 @@ impl Known {
     }
 }
 
-/// What became of the packets of one direction, besides the counts.
+/// The outcomes of the packets of one direction, besides the counters.
 #[derive(Debug)]
 pub struct Told {
     pub sample: Sample,
     pub loss_runs: u64,
     pub lost_fragments: u64,
     pub lost_super: u64,
-    /// Of the pending and the evicted.
+    /// Among pending and evicted packets.
     pub pending_fragments: u64,
     pub pending_super: u64,
     pub unexpected_fragments: u64,
     pub unexpected_super: u64,
-    /// Matches of which the taps took their times at different places.
+    /// Matches whose two timestamps were taken at different points (such as driver and interface).
     pub mixed_timestamps: u64,
     was_lost: bool,
 }
 
-/// What brings packets together.
+/// The matcher.
 #[derive(Debug)]
 enum Engine {
     One(Box<Matcher>),
@@ -99,12 +100,12 @@ pub struct Pair {
     limits: Limits,
     matcher: Engine,
     rule: Rule,
-    /// Packets that nothing says the direction of: they are taken to go forward.
+    /// The number of packets of unknown direction: they count as forward.
     assumed: u64,
-    /// What is taken off the times of each tap, so that both are about one clock. ns.
+    /// The offset subtracted from the times of each tap to align the clocks. ns.
     aligned: (i64, i64),
     is_apart_known: bool,
-    /// Of two clocks.
+    /// Only for two clocks.
     quickest: Option<Quickest>,
     told: [Told; 2],
     keeps_rows: bool,
@@ -112,24 +113,24 @@ pub struct Pair {
     pub unmatched: Vec<Unmatched>,
 }
 
-/// What a pair is begun with.
+/// The parameters of a pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     pub number: u32,
     pub limits: Limits,
     pub direction: arguments::Direction,
-    /// Nanoseconds that are taken off the times of each tap.
+    /// The offset subtracted from the times of each tap. ns.
     pub aligned: (i64, i64),
-    /// Whether the taps' beginnings said by how much their clocks differ.
+    /// Whether the packets read ahead determined the clock offset.
     pub is_apart_known: bool,
     pub is_one_clock: bool,
     pub keeps_rows: bool,
-    /// Over how many processors packets are divided; `None`: over none.
+    /// The number of CPUs over which packets are divided; `None`: a single matcher.
     pub slices: Option<usize>,
 }
 
 impl Pair {
-    /// Begins with what both taps read ahead.
+    /// Creates a pair from what both taps read ahead.
     pub fn new(terms: Terms, first: &Input, second: &Input) -> Self {
         let rule = match terms.direction {
             arguments::Direction::Forward => Rule::Always(Way::Forward),
@@ -156,7 +157,7 @@ impl Pair {
         }
     }
 
-    /// Takes what one of its taps saw.
+    /// Adds a packet of one of the taps.
     #[inline]
     pub fn push(&mut self, tap: Tap, packet: &Packet) {
         let off = if tap == Tap::First { self.aligned.0 } else { self.aligned.1 };
@@ -174,13 +175,13 @@ impl Pair {
         matcher.push(tap, way, &seen, &mut |way, outcome| sink.take(way, outcome));
     }
 
-    /// Judges what is left.
+    /// Decides the remaining packets.
     pub fn end(&mut self) {
         let (matcher, mut sink) = self.parts();
         matcher.end(&mut |way, outcome| sink.take(way, outcome));
     }
 
-    /// Lets time pass: both taps, which have one clock, have shown all that passed until then, and go on.
+    /// Advances the time: both taps, which share a clock, have delivered everything up to it, and continue.
     pub fn advance(&mut self, to: i64) {
         let (matcher, mut sink) = self.parts();
         if let Engine::One(matcher) = matcher {
@@ -203,28 +204,28 @@ impl Pair {
         &self.told[place(way)]
     }
 
-    /// Returns how far its delays can be trusted.
+    /// Returns the relation of the two clocks, by which delays are corrected.
     pub fn clocks(&self) -> Clocks {
         let Some(quickest) = &self.quickest else { return Clocks::One };
         quickest.estimate().map_or(Clocks::Unknown, |estimate| Clocks::Two(Box::new(estimate)))
     }
 
-    /// Returns by how much the taps' clocks were brought together before packets were matched.
+    /// Returns the offset by which the clocks were aligned before matching.
     pub fn alignment(&self) -> i64 {
         self.aligned.1.saturating_sub(self.aligned.0)
     }
 
-    /// Whether that is known.
+    /// Whether that offset is known.
     pub fn is_alignment_known(&self) -> bool {
         self.is_apart_known
     }
 
-    /// Returns of how many packets, at either tap, nothing says which way they go.
+    /// Returns the number of packets, at either tap, of unknown direction.
     pub fn assumed(&self) -> u64 {
         self.assumed
     }
 
-    /// Returns by what terms its packets are matched, for who divides them: our own records, which name no endpoints.
+    /// Returns the matching parameters, for a program that divides the work: its records contain no endpoints.
     pub fn terms(&self) -> Value {
         let name = |way: Way| DIRECTIONS[place(way)];
         let (along, against, unlabelled, assumed) = match &self.rule {
@@ -248,7 +249,7 @@ impl Pair {
         })
     }
 
-    /// Says how it is known which way packets go.
+    /// Returns how the direction of packets is determined.
     pub fn rule(&self) -> &'static str {
         match &self.rule {
             Rule::Always(Way::Forward) => "all forward",
@@ -265,7 +266,7 @@ impl Rule {
         if begun().next().is_some() && begun().all(|packet| packet.direction.is_some()) {
             let seen = |tap, input| seen(input, |packet| labels(tap, packet));
             let [sides, _] = Sides::of(&seen(Tap::First, first), &seen(Tap::Second, second), is_one_clock);
-            // Where nothing else is known, the taps are the box's own ports.
+            // If nothing else is known, the taps count as the device's own ports.
             let way = |endpoints, otherwise| sides.known(endpoints).unwrap_or(otherwise);
             return Self::Labels([way(ALONG, Way::Forward), way((ALONG.1, ALONG.0), Way::Backward)]);
         }
@@ -284,10 +285,11 @@ impl Rule {
     }
 }
 
-/// From the first tap's side to the second's, as endpoints.
+/// The direction from the first tap's side to the second's, as a pair of endpoints.
 const ALONG: (u64, u64) = (1, 2);
 
-/// The two sides of the box as endpoints: what goes into it at its first port, or comes out at its second, goes from 1 to 2.
+/// Maps the captured direction to endpoints: a packet that enters the device at its first port, or leaves it at its
+/// second, goes from 1 to 2.
 fn labels(tap: Tap, packet: &Packet) -> Option<(u64, u64)> {
     let goes_in = packet.direction? == Direction::In;
     Some(if goes_in == (tap == Tap::First) { ALONG } else { (ALONG.1, ALONG.0) })
@@ -302,7 +304,7 @@ fn seen(input: &Input, endpoints: impl Fn(&Packet) -> Option<(u64, u64)>) -> Vec
     input.begun().iter().map(of).collect()
 }
 
-/// Returns by how much the second tap's clock is ahead of the first's, and a delay; `None` where both saw too little in common.
+/// Returns the offset of the second tap's clock from the first's, plus a delay; `None` if the taps have too few packets in common.
 pub fn offset(first: &Input, second: &Input) -> Option<i64> {
     offset_between(&seen(first, |_| None), &seen(second, |_| None))
 }
@@ -336,7 +338,7 @@ impl Told {
     }
 }
 
-/// Where outcomes go.
+/// The receiver of outcomes.
 struct Sink<'a> {
     number: u32,
     aligned: (i64, i64),
@@ -350,7 +352,7 @@ struct Sink<'a> {
 impl Sink<'_> {
     #[inline]
     fn take(&mut self, way: Way, outcome: Outcome) {
-        // What is added again to the times of the tap that comes first, and of the other.
+        // The offsets to add again to the times of the tap at ingress and of the other.
         let (here, there) = match way {
             Way::Forward => self.aligned,
             Way::Backward => (self.aligned.1, self.aligned.0),

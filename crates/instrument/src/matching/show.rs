@@ -1,4 +1,4 @@
-//! The summary for a person, or as JSON.
+//! Prints the summary, as text or JSON.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,10 +9,10 @@ use sojourn_emulate::config::units;
 use super::arguments::Match;
 use crate::numbers::{grouped, loss, span};
 
-/// Tells what was found.
+/// Prints the results.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub fn tell(asked: &Match, told: &Value) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if asked.json {
@@ -36,7 +36,7 @@ fn text(asked: &Match, told: &Value) -> String {
     lines.0
 }
 
-/// Lines of a text.
+/// The lines of a text.
 struct Lines(String);
 
 impl Lines {
@@ -44,7 +44,7 @@ impl Lines {
         let _ = writeln!(self.0, "{line}");
     }
 
-    /// Adds a line where a number is not 0.
+    /// Adds a line if a number is not 0.
     fn note(&mut self, number: u64, line: &str) {
         if number > 0 {
             self.add(&format!("  note: {} {line}", grouped(number)));
@@ -156,7 +156,7 @@ fn of_counts(lines: &mut Lines, way: &Value) {
     of_pieces(lines, way);
 }
 
-/// Why packets that did arrive are matched with nothing: what was one packet at one tap is several at the other.
+/// Explains why packets that arrived stay unmatched: fragments and offloads make one packet at one tap several at the other.
 fn of_pieces(lines: &mut Lines, way: &Value) {
     let told = |name: &str| way[name].as_u64().unwrap_or(0);
     let of_both = |what: &str| ["lost", "pending", "unexpected"].iter().map(|one| told(&format!("{one}_{what}"))).sum();

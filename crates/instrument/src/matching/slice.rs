@@ -1,7 +1,7 @@
-//! `match-slice`: packets of some digests in, what became of each out, for whoever divides captures over machines.
+//! `match-slice`: reads packets of a range of digests and writes their outcomes, for a program that divides captures over machines.
 //!
-//! Both are records of fixed length, little-endian, without anything around them; Python's side is `sojourn.instruments.slices`.
-//! The last is followed by the slice's counts as JSON.
+//! Both are little-endian records of fixed length without a header; the Python side is `sojourn.instruments.slices`.
+//! The last record is followed by the slice's counters as JSON.
 
 use std::io::{self, BufWriter, Read, Write};
 
@@ -82,7 +82,7 @@ pub fn matched(terms: &Terms, mut input: impl Read, mut output: impl Write) -> a
     let mut slice = Slice::new(limits, terms.ways);
     slice.lies_within(&ends);
     let mut octets = vec![0; BATCH * EVENT];
-    // The number that the next packet of each tap and way has at least.
+    // The lower limit of the next packet number of each tap and direction.
     let mut least = [[0_u64; 2]; 2];
     let (mut told, mut arrivals): (Vec<(Way, Outcome)>, Vec<Arrival>) = (Vec::new(), Vec::new());
     loop {
@@ -112,7 +112,7 @@ pub fn matched(terms: &Terms, mut input: impl Read, mut output: impl Write) -> a
             let octets = octets_of(&mut slice, way, &outcome);
             output.write_all(&octets).context("write what became of packets")?;
         }
-        // Whoever joins the slices has the ranks of what matched, and asks for no others.
+        // The merging program has the ranks of matched packets, and needs no others.
         [Way::Forward, Way::Backward].into_iter().for_each(|way| slice.arrivals(way, &mut arrivals));
         arrivals.clear();
         if read < octets.len() {

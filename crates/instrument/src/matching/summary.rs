@@ -1,4 +1,4 @@
-//! What matching found, as JSON: the one form of it, which a person's summary is made of.
+//! Builds the results of matching as JSON, from which the text is formatted.
 
 use serde_json::{Value, json};
 use sojourn_matcher::sample::{Delay, percentile, slope};
@@ -10,7 +10,7 @@ use super::clocks::Clocks;
 use super::input::Input;
 use super::pair::{KEPT, Pair};
 
-/// Percentiles that are reported, and of how many delays at least.
+/// The reported percentiles, and the minimum number of delays for each.
 const TOLD: [(&str, f64, usize); 6] = [
     ("p1", 0.01, 100),
     ("p50", 0.5, 1),
@@ -20,11 +20,11 @@ const TOLD: [(&str, f64, usize); 6] = [
     ("p99_99", 0.9999, 10_000),
 ];
 
-/// Octets that a frame takes on the wire besides: FCS, preamble and start delimiter.
+/// Octets of a frame on the wire that captures omit: FCS, preamble and start delimiter.
 const AROUND_FRAME: u32 = 12;
 const LEAST_FRAME: u32 = 60;
 
-/// Returns all that was found.
+/// Returns all results.
 pub fn of(asked: &Match, key: Key, inputs: &[Input], pairs: &[Pair]) -> Value {
     let pair = |(place, pair): (usize, &Pair)| of_pair(asked, pair, &inputs[place], &inputs[place + 1]);
     json!({
@@ -145,7 +145,7 @@ fn of_way(asked: &Match, pair: &Pair, way: Way, name: &str, clocks: &Clocks) -> 
     found
 }
 
-/// How long a frame takes on the link that is subtracted. ns.
+/// Returns the serialisation time of a frame on the link that is subtracted. ns.
 fn serialisation(asked: &Match, length: u32) -> i64 {
     asked.subtract_serialisation.map_or(0, |rate| {
         let bits = i128::from(length.max(LEAST_FRAME) + AROUND_FRAME) * 8;
@@ -169,7 +169,7 @@ fn of_delays(mut values: Vec<i64>) -> Value {
     found
 }
 
-/// Returns the counts of a direction.
+/// Returns the counters of a direction.
 pub fn of_counts(counts: &Counts) -> Value {
     json!({
         "seen_first": counts.seen_first,

@@ -1,7 +1,7 @@
-//! Whether probes that were to leave as a Poisson process did: Anderson and Darling's test of the times between departures.
+//! Tests whether departures of a Poisson schedule are a Poisson process: the Anderson–Darling test of the inter-departure times.
 //!
-//! The rule is that of a study (`analysis/poisson.py`); a block by hand is one test. What is tested are all departures or
-//! none: which stamps are missing, and which probes our own machine refuses, depends on the times between them.
+//! Studies use the same rule (`analysis/poisson.py`); a block by hand is one test. Either all departures are tested or
+//! none: which timestamps are missing, and which probes are dropped locally, depends on the inter-departure times.
 
 use serde_json::{Value, json};
 use sojourn_probe::Found;
@@ -13,29 +13,29 @@ use sojourn_time::{Source, Time};
 use super::measure::Measured;
 use crate::stream::findings::{MISFIT, gaps};
 
-/// What the test says, or why there is none.
+/// The result of the test, or why there is none.
 #[derive(Debug)]
 pub enum Departed {
-    /// It was made, of times by these stamps.
+    /// Tested, with the source of the timestamps.
     Tested(Fit, Source),
-    /// Our own machine refused some probes: what is between two departures is not one time.
+    /// Not tested: some probes were dropped locally, so the time between two departures may span several intervals.
     Refused {
-        /// Frames that it dropped, replies among them.
+        /// Local drops, replies included.
         dropped: u64,
-        /// Probes that were asked for and not sent.
+        /// Requested probes that were not sent.
         unsent: u64,
     },
 }
 
 impl Departed {
-    /// Tests the departures of a block with a Poisson schedule; `None` of another schedule, and of too few.
+    /// Tests the departures of a block with a Poisson schedule; `None` for another schedule, or for too few probes.
     pub fn of(measured: &Measured) -> Option<Self> {
         if measured.block.schedule != sojourn_probe::Schedule::Poisson.name() {
             return None;
         }
         let counts = measured.block.counts;
         let (dropped, unsent) = (counts.local_drops, u64::from(measured.block.count).saturating_sub(counts.sent));
-        // Of a block that was stopped some are not sent, and dropped replies leave all departures known.
+        // Both are needed: a stopped block has unsent probes without drops, and dropped replies leave all departures known.
         if dropped > 0 && unsent > 0 {
             return Some(Self::Refused { dropped, unsent });
         }
@@ -48,13 +48,13 @@ impl Departed {
         exponential(&mut gaps_ns).map(|fit| Self::Tested(fit, source))
     }
 
-    /// Returns the finding, where there is one.
+    /// Returns the finding, if any.
     pub fn found(&self) -> Option<Found> {
         let is_misfit = matches!(self, Self::Tested(fit, _) if fit.p < MISFIT);
         is_misfit.then(|| Found { finding: Finding::PoissonMisfit, sentence: self.text() })
     }
 
-    /// Returns it in a sentence.
+    /// Returns the result as a sentence.
     pub fn text(&self) -> String {
         match self {
             Self::Tested(fit, Source::User) => format!("{}; of the calls to send", gaps(*fit)),
@@ -66,7 +66,7 @@ impl Departed {
         }
     }
 
-    /// Returns it as JSON.
+    /// Returns the result as JSON.
     pub fn json(&self) -> Value {
         match self {
             Self::Tested(fit, source) => json!({

@@ -1,4 +1,4 @@
-//! What a STAMP session says of each direction for itself: delays where both clocks allow it, losses where the reflector counts.
+//! One-way results of a STAMP session: delays if both clocks allow it, losses if the reflector counts.
 
 use std::fmt::Write;
 
@@ -10,31 +10,31 @@ use sojourn_wire::stamp::Format;
 
 use super::measure::Measured;
 
-/// Each direction for itself.
+/// The results of each direction.
 pub struct Directions {
     far: FarEnd,
-    /// Delays there and back, where the clocks can be compared.
+    /// The one-way delays, if the clocks can be compared.
     pub delays: Option<Delays>,
-    /// Whether one end's times are TAI, which our kernel cannot distinguish from UTC.
+    /// Whether one end uses TAI while this host's kernel does not know the offset between TAI and UTC.
     lacks_tai: bool,
     loss: Option<DirectionalLoss>,
 }
 
-/// Delays of both directions.
+/// The one-way delays of both directions.
 pub struct Delays {
     /// From the sender to the reflector.
     pub there: Summary,
     /// From the reflector to the sender.
     pub back: Summary,
-    /// By how much both may be wrong, one up and the other down: what the clocks differ by at most.
+    /// The maximum error of both delays, with opposite signs: the maximum clock offset.
     pub error: Nanos,
     is_shared: bool,
-    /// How many are below zero.
+    /// The number of negative delays.
     negative: usize,
 }
 
 impl Directions {
-    /// Returns what a session showed; `None` where the peer spoke no STAMP.
+    /// Returns the results of a session; `None` if the peer did not speak STAMP.
     pub fn of(request: &Request, measured: &Measured) -> Option<Self> {
         let (far, own) = measured.far?;
         let answered = |seq: u32| measured.probes.get(seq as usize).is_some_and(|probe| probe.reply.is_some());
@@ -47,7 +47,7 @@ impl Directions {
         Some(Self { far, delays, lacks_tai, loss })
     }
 
-    /// Returns what is doubtful of them.
+    /// Returns the finding about the delays, if any.
     pub fn found(&self) -> Option<Found> {
         let Delays { there, back, error, is_shared, negative } = self.delays.as_ref()?;
         let least = there.min_ns.min(back.min_ns);
@@ -69,7 +69,7 @@ impl Directions {
         })
     }
 
-    /// Returns them as JSON. Keys carry their units.
+    /// Returns the results as JSON. Keys include their units.
     pub fn json(&self) -> Value {
         let Self { far, delays, loss, .. } = self;
         json!({
@@ -84,7 +84,7 @@ impl Directions {
         })
     }
 
-    /// Returns what a person reads below the counts.
+    /// Returns the text below the counters.
     pub fn text(&self) -> String {
         let mut text = match self.loss {
             Some(DirectionalLoss { there, back, unknown }) => {

@@ -1,4 +1,4 @@
-//! Measures blocks: keeps the ports that are open, and the one simulated clock. Picks the backend once for each block.
+//! Measures blocks: keeps open ports, and the simulated clock. Chooses the backend once per block.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,42 +20,42 @@ use crate::clock;
 use crate::place::Place;
 use crate::secret;
 
-/// Ports that stay open from block to block; one more closes the first.
+/// The maximum number of ports kept open from block to block; one more closes the oldest.
 const MOST_PORTS: usize = 64;
 
-/// What a block amounted to.
+/// The results of a block.
 #[derive(Debug)]
 pub struct Measured {
-    /// Its own row.
+    /// The block's row.
     pub block: Block,
     /// Its probes.
     pub probes: Vec<Probe>,
-    /// What a STAMP session-reflector said of itself, and what is known of our own clock.
+    /// The report of a STAMP session-reflector, and the state of this host's clock.
     pub far: Option<(FarEnd, ClockState)>,
 }
 
-/// A run of blocks.
+/// A series of blocks.
 #[derive(Debug)]
 pub struct Session {
     place: Place,
     key: Option<Arc<Key>>,
     simulated: SimulatedClock,
-    /// By whom they reach and whether they take TX timestamps.
+    /// The open ports, by destination and by whether they take TX timestamps.
     ports: Vec<(To, Stamps, KernelPort)>,
-    /// Kept with their lines, so that what a device counts goes on from block to block.
+    /// The simulated lines, kept so that a device's counters continue from block to block.
     sims: Vec<(To, Carrier, Sim)>,
 }
 
 impl Session {
-    /// Begins a run whose probes are authenticated by that key, where there is one.
+    /// Starts a series; its probes are authenticated if there is a key.
     pub fn new(place: Place, key: Option<Arc<Key>>) -> Self {
         Self { place, key, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
     }
 
-    /// Carries out a checked request; ends it early once `stop` is set.
+    /// Measures a checked request; ends early once `stop` is set.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn measure(&mut self, request: &Request, stop: &AtomicBool) -> anyhow::Result<Measured> {
         request.check_key(self.key.is_some())?;
         if request.to.is_simulated() { self.simulate(request, stop) } else { self.probe(request, stop) }
@@ -86,7 +86,7 @@ impl Session {
         let started = clock.read();
         let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session, key, clock: state }, stop);
         if result.is_err() {
-            // Its interface may be gone; the next block opens it anew.
+            // The interface may have disappeared; the next block opens the port again.
             self.ports.retain(|(to, ..)| *to != request.to);
         }
         let (probes, counts, far) = result?;
@@ -98,7 +98,7 @@ impl Session {
         let index = match self.ports.iter().position(|(known, taken, _)| (known, *taken) == (to, stamps)) {
             Some(index) => index,
             None => {
-                // Its twin would fill with the replies of this one's probes, and tell drops that are none.
+                // A second port to the same destination would fill with the replies to this one's probes, and report false drops.
                 self.ports.retain(|(known, ..)| known != to);
                 let port = open(to, stamps)?;
                 if self.ports.len() == MOST_PORTS {
@@ -161,7 +161,7 @@ impl Session {
     }
 }
 
-/// A port of the kernel.
+/// An open port of the kernel.
 #[derive(Debug)]
 enum KernelPort {
     /// ICMP echo.
@@ -175,7 +175,7 @@ enum KernelPort {
 /// Opens the port for `to`.
 ///
 /// # Errors
-/// When the kernel refuses; the root of the chain is then a [`PortError`].
+/// If the kernel refuses; the root of the error chain is then a [`PortError`].
 fn open(to: &To, stamps: Stamps) -> anyhow::Result<KernelPort> {
     Ok(match to {
         To::Icmp(Icmp { address, dev, dscp }) => {
@@ -194,7 +194,7 @@ fn open(to: &To, stamps: Stamps) -> anyhow::Result<KernelPort> {
 }
 
 impl KernelPort {
-    /// Returns the interface's own address, where frames carry one.
+    /// Returns the interface's MAC address, if frames carry one.
     fn hardware_address(&self) -> Option<MacAddress> {
         match self {
             Self::Ethernet(port) => Some(port.mac()),
@@ -203,7 +203,7 @@ impl KernelPort {
     }
 }
 
-/// Does the same with whichever port it is.
+/// Evaluates the same expression for the port of any kind.
 macro_rules! each {
     ($self:ident, $port:ident => $does:expr) => {
         match $self {

@@ -1,4 +1,4 @@
-//! `probe`: asks a peer and times its answers.
+//! `probe`: sends requests to a peer and measures round-trip times.
 
 mod departures;
 mod directions;

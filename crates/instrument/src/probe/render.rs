@@ -1,4 +1,4 @@
-//! What a single run tells: a table for a person, JSON for a program.
+//! Formats the results of a single run: text for a person, JSON for a program.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::numbers;
 use crate::place::Place;
 use crate::serve;
 
-/// Returns what was found in the measurement, and in the instrument itself.
+/// Returns the findings about the measurement, and about the instrument itself.
 pub fn findings(request: &Request, measured: &Measured) -> Vec<Found> {
     let mut found = judge(&measured.block, &measured.probes, request.shape.no_tx_timestamps);
     found.extend(Departed::of(measured).and_then(|departed| departed.found()));
@@ -29,7 +29,7 @@ pub fn findings(request: &Request, measured: &Measured) -> Vec<Found> {
     found
 }
 
-/// The four times of each probe, over all that did not only warm up.
+/// The four time quantities of the probes, without warm-up probes.
 struct Figures {
     rtt: Option<Summary>,
     rtt_intended: Option<Summary>,
@@ -51,7 +51,7 @@ impl Figures {
     }
 }
 
-/// Returns the summary as JSON. Keys carry their units.
+/// Returns the summary as JSON. Keys include their units.
 pub fn json(request: &Request, measured: &Measured, found: &[Found], place: &Place) -> Value {
     let Measured { block, probes, .. } = measured;
     let figures = Figures::of(measured);
@@ -109,7 +109,7 @@ fn finding(found: &Found) -> Value {
     json!({ "name": found.finding.name(), "severity": found.finding.severity(), "sentence": found.sentence })
 }
 
-/// Returns the summary for a person.
+/// Returns the summary as text.
 pub fn text(request: &Request, measured: &Measured, found: &[Found]) -> String {
     let counts = measured.block.counts;
     let mut text = head(request, measured);
@@ -166,7 +166,7 @@ fn head(request: &Request, measured: &Measured) -> String {
     format!("{} to {} ({}): {size}, {} schedule, {interval}\n", block.kind, request.to, block.via, block.schedule)
 }
 
-/// One row for each quantity, one column for each statistic that the sample allows, in µs.
+/// Formats one row per quantity and one column per statistic that the sample size allows, in µs.
 fn table(figures: &Figures, delays: Option<Delays>) -> String {
     type Column = (&'static str, fn(&Summary) -> Option<f64>);
     const COLUMNS: [Column; 9] = [
@@ -205,7 +205,7 @@ fn table(figures: &Figures, delays: Option<Delays>) -> String {
     text
 }
 
-/// Counts the runs of probes in a row without a reply.
+/// Counts the runs of consecutive probes without a reply.
 fn loss_runs(probes: &[Probe]) -> u64 {
     let lost: Vec<bool> = probes.iter().map(|probe| probe.reply.is_none()).collect();
     let begins = |at: usize| lost[at] && !(at > 0 && lost[at - 1]);
@@ -216,7 +216,7 @@ fn arrival_sources(probes: &[Probe]) -> impl Iterator<Item = Source> {
     probes.iter().filter_map(|probe| probe.reply.map(|reply| reply.arrival.source))
 }
 
-/// Counts how many stamps each source took.
+/// Counts the timestamps by source.
 fn sources(of: impl Iterator<Item = Source>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for source in of {
@@ -232,7 +232,7 @@ fn names(sources: BTreeMap<&'static str, u64>) -> String {
     sources.into_keys().collect::<Vec<_>>().join(" and ")
 }
 
-/// Writes a span in the largest unit that leaves it above 1.
+/// Formats a time span in the largest unit that leaves it at 1 or above.
 fn span(span: Nanos) -> String {
     let ns = span.0 as f64;
     let (scale, unit) = match ns {

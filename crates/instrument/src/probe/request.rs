@@ -1,5 +1,5 @@
-//! The command line of `probe`, and the block of probes that it amounts to: a [`Request`], which `probe blocks` reads as JSON.
-//! Destinations and the shape of the block are declared and checked there.
+//! The command line of `probe`, and the block of probes that it describes: a [`Request`], which `probe blocks` reads as
+//! JSON. Destinations and the shape of the block are declared and checked there.
 
 use std::path::PathBuf;
 
@@ -152,8 +152,8 @@ impl Run {
             (false, None) => Kind::PingPong,
             (false, Some(_)) => Kind::RequestResponse,
         };
-        // Two programs on one interface hear each other's replies: by the block's number each knows its own. A simulated
-        // line draws by that number, and is to draw the same each time.
+        // Two programs on one interface receive each other's replies, so each recognises its own by the block number. A
+        // simulated line seeds its random numbers by that number, so it is fixed there.
         let block = if to.is_simulated() { 0 } else { std::process::id() & 0x7FFF_FFFF };
         let request = Request::new(block, to, kind, payload_bytes, self.shape.clone());
         let response_payload_bytes = self.response_bytes.unwrap_or(payload_bytes);

@@ -1,4 +1,4 @@
-//! `probe`: one block that is asked by hand, or blocks that a program asks line by line; each is measured, recorded and told.
+//! `probe`: one block by hand, or blocks that a program requests line by line; each is measured, recorded and reported.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -19,10 +19,10 @@ use crate::secret;
 use crate::serve::{self, Records};
 use crate::sys::STOP;
 
-/// Probes, or answers.
+/// Sends probes, or answers them.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(command: &Probe) -> anyhow::Result<()> {
     match command {
         Probe::Icmp(asked) => single(&asked.request(To::Icmp)?, &asked.run.output),
@@ -34,10 +34,10 @@ pub fn run(command: &Probe) -> anyhow::Result<()> {
     }
 }
 
-/// Measures, records and tells.
+/// Measures, records and reports.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
     request.check()?;
     let key = secret::key_of(arguments.key.as_deref())?;
@@ -58,13 +58,13 @@ pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
     } else {
         render::text(request, &measured, &found)
     };
-    // Whoever reads may have gone away; what was measured does not depend on it.
+    // The reader of standard output may have closed it; that must not change the result.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     recorded?;
     refuse_useless(request, &measured, &found)
 }
 
-/// Ends with a sentence where the figures must not be used: nobody answered, or a finding says so.
+/// Returns an error if the results must not be used: there was no reply, or a finding says so.
 fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found]) -> anyhow::Result<()> {
     let counts = measured.block.counts;
     if counts.sent == 0 {
@@ -98,10 +98,10 @@ fn refuse_useless(request: &Request, measured: &Measured, found: &[render::Found
     }
 }
 
-/// Answers requests until the input ends or a signal comes.
+/// Answers requests until the input ends or a signal arrives.
 ///
 /// # Errors
-/// When the machine refuses what all blocks need, or records cannot be written any more.
+/// If the machine refuses a basic setting, or records can no longer be written.
 fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
@@ -114,7 +114,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     };
     let mut records = Records::new(folder, arguments.simulated);
     let mut session = Session::new(place, key);
-    // Its priority and its files it has now; only sockets are still to be opened.
+    // Priority is set and files are open; only sockets remain to be opened.
     PROBE.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     serve::serve(signal, |request: Request| {

@@ -1,6 +1,6 @@
 //! `stamp`: the Simple Two-way Active Measurement Protocol (RFC 8762), as session-sender and as session-reflector.
 //!
-//! A session is one block of probes, which `probe` measures, records and tells; `probe blocks` takes it as kind `stamp`.
+//! A session is one block of probes, which `probe` measures, records and reports; `probe blocks` accepts it as kind `stamp`.
 
 pub mod request;
 
@@ -16,13 +16,13 @@ use crate::probe;
 use crate::respond::{self, Opened};
 use request::{Reflect, Stamp};
 
-/// How often a reflector looks how good its clock is.
+/// The interval at which a reflector checks the state of its clock.
 const LOOK: Nanos = Nanos::seconds(1);
 
-/// Sends, or reflects.
+/// Runs the session-sender or the session-reflector.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(command: &Stamp) -> anyhow::Result<()> {
     match command {
         Stamp::Send(asked) => probe::single(&asked.request(), &asked.output),
@@ -62,7 +62,7 @@ fn reflect(arguments: &Reflect) -> anyhow::Result<()> {
     respond::answer(&arguments.answer, &[], open, tick)
 }
 
-/// Says what to do where a port below 1024 is refused.
+/// Adds advice to the error where a port below 1024 is refused.
 fn with_advice(error: PortError) -> anyhow::Error {
     let is_denied =
         matches!(&error, PortError::System { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);

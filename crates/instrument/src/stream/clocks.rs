@@ -1,4 +1,4 @@
-//! From exchanges of times to what is known of each receiver's clock: for records, for answers, for the end of a stream.
+//! Estimates each receiver's clock from exchanges, for records, for answers and for the end of a stream.
 
 use serde_json::{Value, json};
 use sojourn_clock::{Estimate, Estimator, Limits, Line, Sources};
@@ -6,21 +6,20 @@ use sojourn_record::stream as rows;
 use sojourn_stream::{EndLine, Exchange};
 use sojourn_time::{Nanos, Source, Time};
 
-/// What is known of a receiver's clock.
+/// The estimate of a receiver's clock.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// The flow whose receiver it is.
+    /// The flow of the receiver.
     pub flow: u16,
-    /// The receiver, as it is addressed.
+    /// The receiver's address.
     pub peer: String,
-    /// Which clock it is, by its id; 0 where nobody answered.
+    /// The receiver's clock ID; 0 if no receiver answered.
     pub clock: u64,
-    /// What the exchanges tell; why they do not, else.
+    /// The estimate, or why there is none.
     pub estimate: Result<Estimate, String>,
 }
 
-/// Returns what the exchanges of a flow tell of each clock that answered: a group has several receivers. `own` is the id of
-/// our clock.
+/// Estimates each clock that answered the exchanges of a flow: a group has several receivers. `own` is the ID of this host's clock.
 pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Known> {
     let mut clocks: Vec<u64> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.flow == flow) {
@@ -40,9 +39,8 @@ pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Kno
     }
 }
 
-/// Where most departures were stamped by the drivers, the others are left out. Where they were not, what lies between call and
-/// driver is not alike at both ends: the 95 % error grows by what it is at ours, and is the maximum error where that is
-/// not known.
+/// Estimates a clock. If the driver stamped most departures, the others are left out. If not, the delay between call and driver is
+/// not symmetric: the 95 % error grows by that delay at this host, and equals the maximum error if the delay is unknown.
 fn estimate(exchanges: &[Exchange], is_own: bool) -> Result<Estimate, String> {
     let by_driver: Vec<&Exchange> = exchanges.iter().filter(|exchange| exchange.t3.source != Source::User).collect();
     let are_alike = 2 * by_driver.len() > exchanges.len();
@@ -56,12 +54,12 @@ fn estimate(exchanges: &[Exchange], is_own: bool) -> Result<Estimate, String> {
     }
 }
 
-/// The least time from our program's call to our driver; infinite where that was not stamped.
+/// Returns the minimum time from the send call to the driver's timestamp; infinite if there is none.
 fn lag_ns(exchanges: &[Exchange]) -> f64 {
     exchanges.iter().filter_map(|exchange| exchange.lag).min().map_or(f64::INFINITY, |lag| lag.0 as f64)
 }
 
-/// Returns the estimate with errors that are larger by so much, within the maximum error.
+/// Returns the estimate with 95 % errors increased by so much, up to the maximum error.
 fn widened(mut estimate: Estimate, by_ns: f64) -> Estimate {
     for line in &mut estimate.lines {
         line.error95_ns = (line.error95_ns + by_ns).min(line.bound_ns);
@@ -69,13 +67,13 @@ fn widened(mut estimate: Estimate, by_ns: f64) -> Estimate {
     estimate
 }
 
-/// Returns what is known where both ends are asserted to have the clock of that id.
+/// Returns the estimate for two ends that are asserted to share the clock of that ID.
 pub fn asserted(flow: u16, peer: &str, clock: u64) -> Known {
     let estimate = Ok(Estimate::shared(0, Nanos::ZERO, Limits::default()));
     Known { flow, peer: peer.to_owned(), clock, estimate }
 }
 
-/// Returns the rows of lines, those of one flow for each clock: of several flows to one receiver, the surest.
+/// Returns the rows of linear segments, one flow per clock: of several flows to one receiver, that with the smallest maximum error.
 pub fn line_rows(known: &[Known], span: (Time, Time)) -> Vec<rows::ClockLine> {
     let mut best: Vec<&Known> = Vec::new();
     for one in known.iter().filter(|one| one.estimate.is_ok()) {
@@ -121,7 +119,7 @@ pub fn exchange_rows(exchanges: &[Exchange], known: &[Known]) -> Vec<rows::Excha
 }
 
 impl Known {
-    /// Returns the rows of its lines; one of zeros from `from` to `to` where the clock is ours.
+    /// Returns the rows of its linear segments; for a shared clock, one row of zeros from `from` to `to`.
     pub fn rows(&self, (from, to): (Time, Time)) -> Vec<rows::ClockLine> {
         let Ok(estimate) = &self.estimate else { return Vec::new() };
         if estimate.is_shared {
@@ -159,7 +157,7 @@ impl Known {
         estimate.lines.iter().map(row).collect()
     }
 
-    /// Returns what an answer says of it.
+    /// Returns the estimate for answers.
     pub fn json(&self) -> Value {
         match &self.estimate {
             Ok(estimate) => json!({
@@ -177,7 +175,7 @@ impl Known {
         }
     }
 
-    /// Returns what is known, in a sentence.
+    /// Returns the estimate as a sentence.
     pub fn sentence(&self) -> String {
         match &self.estimate {
             Ok(estimate) if estimate.is_shared => "both ends have one clock".to_owned(),
@@ -192,14 +190,14 @@ impl Known {
         }
     }
 
-    /// Returns the widest bound of its lines.
+    /// Returns the largest maximum error of its segments.
     fn bound_ns(&self) -> f64 {
         let lines = self.estimate.iter().flat_map(|estimate| &estimate.lines);
         lines.map(|line| line.bound_ns).fold(0.0, f64::max)
     }
 
-    /// Returns one line for the receiver, with an error that covers all that are known, and all of a span of our time, where
-    /// they end before it does; `None` where nothing is known.
+    /// Returns one linear segment for the receiver, with an error that covers all segments and the whole span, even
+    /// where they end earlier; `None` without an estimate.
     pub fn end_line(&self, span: (Time, Time)) -> Option<EndLine> {
         let estimate = self.estimate.as_ref().ok()?;
         if estimate.is_shared {
@@ -233,7 +231,7 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// Exchanges, 2 ms apart, with a clock that is so far ahead; 10 µs each way and a bit.
+    /// Returns exchanges 2 ms apart with a clock that is `ahead` by so much; about 10 µs each way.
     fn exchanges(flow: u16, clock: u64, ahead: i64) -> Vec<Exchange> {
         let exchange = |number: i64| {
             let (there, back) = (10_000 + number * 37 % 900, 10_000 + number * 53 % 900);
@@ -288,7 +286,7 @@ mod tests {
         assert!((wide.error95_ns - narrow.error95_ns - 700.0).abs() < 1e-6, "{narrow:?} {wide:?}");
         let unknown: Vec<Exchange> = by_program.iter().map(|one| Exchange { lag: None, ..*one }).collect();
         assert_eq!(line(&unknown).error95_ns, line(&unknown).bound_ns);
-        // A few whose follow-ups were lost are left out.
+        // The few exchanges without a follow-up are left out.
         let mixed: Vec<Exchange> = [&by_driver[..90], &by_program[90..]].concat();
         assert_eq!(line(&mixed).exchanges, 90);
     }

@@ -1,4 +1,4 @@
-//! What makes a stream's figures doubtful, and what is worth knowing of it.
+//! Findings about a stream: what makes its results doubtful, and what is worth knowing.
 
 use serde_json::{Value, json};
 use sojourn_probe::{Found, LATE_SHARE, late_limit, late_sentence};
@@ -11,17 +11,17 @@ use super::clocks::Known;
 use super::host::Took;
 use crate::failure::NotTrusted;
 
-/// By how much an achieved rate may differ from what was asked.
+/// The maximum relative difference between achieved and requested rate.
 const LOAD_MISSED: f64 = 0.005;
-/// By how much sending may take longer than scheduled, and how much more is never a finding.
+/// The maximum relative excess of the sending time over the schedule, and an excess that is never a finding.
 const STRETCHED: f64 = 0.001;
 const STRETCHED_LEAST: Nanos = Nanos::micros(200);
-/// From how many unexpected frames on they are a finding: a retry or two of a sender that was refused are none.
+/// The number of unexpected frames from which they are a finding: a few retries of a refused sender are not.
 const MANY_UNEXPECTED: u64 = 10;
-/// Below which likelihood a Poisson stream does not fit.
+/// The p-value below which a Poisson stream does not fit.
 pub const MISFIT: f64 = 0.01;
 
-/// Returns in a sentence whether gaps are exponential, as those of a Poisson stream are.
+/// Returns a sentence on whether inter-departure times are exponential, as those of a Poisson stream are.
 pub fn gaps(fit: sojourn_stream::Fit) -> String {
     let verdict = if fit.p < MISFIT { "are not exponentially distributed" } else { "fit an exponential distribution" };
     let p = if fit.p < 1e-4 { "p < 0.0001".to_owned() } else { format!("p = {:.4}", fit.p) };
@@ -32,7 +32,7 @@ pub fn gaps(fit: sojourn_stream::Fit) -> String {
     )
 }
 
-/// Returns how many frames were unexpected, and what they seemed to be.
+/// Returns the number of unexpected frames, and their kinds.
 pub fn unexpected_of(unexpected: Unexpected) -> String {
     let Unexpected { foreign, packets, exchanges, ends, greetings } = unexpected;
     let kinds = [
@@ -46,12 +46,12 @@ pub fn unexpected_of(unexpected: Unexpected) -> String {
     format!("{} unexpected frames ({})", unexpected.total(), told.join(", "))
 }
 
-/// Findings, as they are gathered.
+/// The findings collected so far.
 #[derive(Debug, Default)]
 pub struct Findings(pub Vec<Found>);
 
 impl Findings {
-    /// Begins with what is true of this program.
+    /// Starts with the findings about this program.
     pub fn new(is_simulated: bool) -> Self {
         let mut found = Self::default();
         found.add_if(cfg!(debug_assertions) && !is_simulated, Finding::DebugBuild, || {
@@ -60,19 +60,19 @@ impl Findings {
         found
     }
 
-    /// Adds one.
+    /// Adds a finding.
     pub fn add(&mut self, finding: Finding, sentence: String) {
         self.0.push(Found { finding, sentence });
     }
 
-    /// Adds one where it is so.
+    /// Adds a finding if a condition holds.
     pub fn add_if(&mut self, is_so: bool, finding: Finding, sentence: impl FnOnce() -> String) {
         if is_so {
             self.add(finding, sentence());
         }
     }
 
-    /// Adds what the clocks show that were read before and after.
+    /// Adds the finding of a clock step during the measurement.
     pub fn of_host(&mut self, took: &Took) {
         if let Some(step) = took.step() {
             let ms = step.0 as f64 / 1e6;
@@ -80,7 +80,7 @@ impl Findings {
         }
     }
 
-    /// Adds what a sender sees of a flow.
+    /// Adds the findings of a sender about a flow.
     pub fn of_sender(&mut self, flow: &FlowSent, schedule: &Schedule) {
         let counts = flow.counts;
         self.add_if(counts.refused > 0, Finding::SenderRefused, || {
@@ -96,8 +96,8 @@ impl Findings {
         self.add_if(late > LATE_SHARE, Finding::SenderLate, || late_sentence("frames", late, limit));
     }
 
-    /// Adds what the tests of all flows with a Poisson schedule show together: of several, one may fail by chance. A study
-    /// judges the trials of a cell by the same rule.
+    /// Adds the joint finding of the tests of all Poisson flows: of several, one may fail by chance. Studies apply the
+    /// same rule to the trials of a cell.
     pub fn of_departures(&mut self, fits: &[sojourn_stream::Fit]) {
         let failing: Vec<_> = fits.iter().filter(|fit| fit.p < MISFIT).collect();
         let chance = chance(failing.len(), fits.len(), MISFIT);
@@ -126,7 +126,7 @@ impl Findings {
         });
     }
 
-    /// Adds what is known of a receiver's clock.
+    /// Adds the findings about a receiver's clock.
     pub fn of_clock(&mut self, known: &Known) {
         let estimate = match &known.estimate {
             Ok(estimate) => estimate,
@@ -141,7 +141,8 @@ impl Findings {
         }
     }
 
-    /// Adds what a receiver sees of a flow. Lateness is one of two clocks' times: told where both ends have one.
+    /// Adds the findings of a receiver about a flow. Late frames are reported only if both ends share a clock, because
+    /// lateness compares times of both.
     pub fn of_receiver(&mut self, flow: &FlowReceived, is_one_clock: bool) {
         let counts = flow.counts;
         let sent = counts.packets();
@@ -160,14 +161,14 @@ impl Findings {
         });
     }
 
-    /// Adds frames that belong to no stream that was asked for; they are in no other figure.
+    /// Adds the finding of frames that belong to no requested stream; no other figure includes them.
     pub fn of_unexpected(&mut self, unexpected: Unexpected) {
         self.add_if(unexpected.total() >= MANY_UNEXPECTED, Finding::UnexpectedFrames, || {
             format!("{} came and changed no figure: another sender, or a forger", unexpected_of(unexpected))
         });
     }
 
-    /// Adds frames that our own socket had no room for, and what would fix it.
+    /// Adds the findings of local drops at the receiver's socket, and the fix.
     pub fn of_local_drops(&mut self, drops: u64, via: &str) {
         let fix = match via {
             "xdp" => "the ring of the XDP socket was full: free the processor that receives, or use --engine live",
@@ -180,7 +181,7 @@ impl Findings {
         self.add_if(drops > 0, Finding::BufferTooSmall, || fix.to_owned());
     }
 
-    /// Returns them as JSON.
+    /// Returns the findings as JSON.
     pub fn json(&self) -> Vec<Value> {
         let one = |found: &Found| {
             json!({
@@ -190,7 +191,7 @@ impl Findings {
         self.0.iter().map(one).collect()
     }
 
-    /// Returns them for a person, a line each.
+    /// Returns the findings as text, one per line.
     pub fn text(&self) -> String {
         let line = |found: &Found| {
             let severity = format!("{:?}", found.finding.severity()).to_lowercase();
@@ -199,10 +200,10 @@ impl Findings {
         self.0.iter().map(line).collect()
     }
 
-    /// Ends with a sentence where one says that the figures must not be used.
+    /// Returns an error if a finding says that the results must not be used.
     ///
     /// # Errors
-    /// When one does.
+    /// If there is such a finding.
     pub fn refuse_useless(&self) -> Result<(), NotTrusted> {
         match self.0.iter().find(|found| found.finding.severity() == Severity::Invalid) {
             Some(found) => Err(NotTrusted(format!("{}: {}", found.finding.name(), found.sentence))),
@@ -217,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// Departures that the analysis of studies and `sojourn probe` judge alike.
+    /// Departures on which the analysis of studies and `sojourn probe` must agree.
     const CASES: &str = include_str!("../../../../tests/sender_late.json");
 
     #[test]

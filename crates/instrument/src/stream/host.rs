@@ -1,48 +1,48 @@
-//! What this host says of itself: whose clock it has, how fast its links are, what a measurement took of its processor.
+//! Properties of this host: the ID of its clock, link rates, and the resources that a measurement used.
 
 use std::fs;
 
 use sojourn_port::kernel::Interface;
 use sojourn_time::{HostClock, Nanos, Reading};
 
-/// Returns the id of this host's clock (48 bits): of two ends that have the same, one kernel keeps the time.
+/// Returns the ID of this host's clock (48 bits): equal IDs mean that one kernel keeps the time of both ends.
 pub fn clock_id() -> u64 {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(12).collect();
-    // Without a boot id nobody can tell; a number of this process alone then claims nothing.
+    // Without a boot ID, a number of this process alone is used, so that no shared clock is claimed.
     u64::from_str_radix(&digits, 16).unwrap_or_else(|_| u64::from(std::process::id()))
 }
 
-/// Returns how fast an interface's link is, in bits a second, where its driver says so.
+/// Returns the rate of an interface's link in bit/s, if its driver reports it.
 pub fn link_bps(dev: &str) -> Option<u64> {
     Interface::named(dev).ok()?.link_bps()
 }
 
-/// What a measurement took, from its start on.
+/// Measures the resources that a measurement uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     started: Reading,
     processor: Nanos,
 }
 
-/// What a measurement took.
+/// The resources that a measurement used.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
-    /// The clocks as it began.
+    /// The clocks at the start.
     pub started: Reading,
-    /// The clocks as it ended.
+    /// The clocks at the end.
     pub ended: Reading,
-    /// Processor time of the whole program.
+    /// The CPU time of the whole program.
     pub processor: Nanos,
 }
 
 impl Meter {
-    /// Starts.
+    /// Starts measuring.
     pub fn start() -> Self {
         Self { started: HostClock.read(), processor: HostClock.processor_time() }
     }
 
-    /// Stops.
+    /// Stops measuring.
     pub fn stop(self) -> Took {
         let processor = HostClock.processor_time() - self.processor;
         Took { started: self.started, ended: HostClock.read(), processor }
@@ -50,8 +50,8 @@ impl Meter {
 }
 
 impl Took {
-    /// Returns by how much the clock was stepped meanwhile; `None` where it was not, as far as slewing, which the kernel
-    /// limits to 500 ppm, and the readings allow.
+    /// Returns the step of the clock during the measurement; `None` if the difference can be slewing, which the kernel
+    /// limits to 500 ppm, or reading error.
     pub fn step(&self) -> Option<Nanos> {
         let elapsed = self.ended.monotonic_raw - self.started.monotonic_raw;
         let step = (self.ended.tai - self.started.tai) - elapsed;

@@ -1,8 +1,8 @@
-//! Ports, and programs of ours in the kernel, that stay between the streams of a search.
+//! Keeps ports and loaded kernel programs between the streams of a search.
 //!
-//! The kernel closes a packet socket, sets a transmit ring up and hangs a program on an interface only after every processor has
-//! been quiet for a moment: some 10 to 30 ms each, and to hang a program on a veth changes the features of its other end, which is
-//! a port of the device under test. A search makes hundreds of short streams over the same ports. Does not open any.
+//! Closing a packet socket, setting up a transmit ring and attaching a program to an interface each wait for an RCU
+//! grace period, some 10 to 30 ms. Attaching a program to a veth also changes the features of its peer, which is a port
+//! of the device under test. A search runs hundreds of short streams over the same ports. Opens none itself.
 
 use sojourn_live::LiveSender;
 use sojourn_port::bpf::Anchor;
@@ -13,36 +13,36 @@ use super::ports::Open;
 use super::request::{ReceivePort, StampsAsked};
 use super::to::{To, Via};
 
-/// The most frames that are thrown away of what came between two streams: more than sockets hold.
+/// The maximum number of frames discarded between two streams: more than sockets hold.
 const MOST_STALE: usize = 1 << 18;
 
-/// What was left open.
+/// Ports and senders kept open.
 #[derive(Default)]
 pub struct Kept {
     receivers: Vec<(ReceivePort, Open)>,
     senders: Vec<(To, Open)>,
-    /// Each can be aimed at any interface, and hangs on none that is measured.
+    /// Senders of live frames: each can send from any interface, and is attached to no measured one.
     live: Vec<LiveSender>,
-    /// For the first of them.
+    /// The anchor for the first of them.
     anchor: Option<Anchor>,
 }
 
 impl Kept {
-    /// Begins with nothing; the first sender of live frames that is left is held by `anchor`.
+    /// Creates an empty set; `anchor` will hold the first sender of live frames that is kept.
     pub fn held_by(anchor: Option<Anchor>) -> Self {
         Self { anchor, ..Self::default() }
     }
 
-    /// Closes every port: a counter takes the frames of streams from every other receiver, and none is left where another way to
-    /// receive may be next.
+    /// Closes every port. An open counter would take stream frames from any other receiver, so none may stay open where
+    /// another backend may receive next.
     pub fn release(&mut self) {
         self.receivers.clear();
         self.senders.clear();
     }
 
-    /// Returns the port that was left for this, with nothing counted and nothing waiting; closes what receives by other means
-    /// at its interface. One whose interface has changed meanwhile, or which cannot be emptied, is closed: what is opened anew
-    /// tells why, or works.
+    /// Returns the port kept for this request, with counters cleared and its queue empty; closes ports with another
+    /// backend at the same interface. If the interface has changed since, or the port cannot be emptied, the port is
+    /// closed: opening a new one works or returns the error.
     pub fn take_receiver(&mut self, asked: &ReceivePort) -> Option<Open> {
         let found = self.receivers.iter().position(|(before, _)| is_same_receiver(before, asked));
         let Some(mut open) = found.map(|at| self.receivers.swap_remove(at).1) else {
@@ -53,15 +53,15 @@ impl Kept {
         (is_clear && is_as_opened(&open) && discard(&mut *open.port).is_ok()).then_some(open)
     }
 
-    /// Leaves a port open, for the next stream that is received in the same way.
+    /// Keeps a port open for the next stream that is received in the same way.
     pub fn leave_receiver(&mut self, asked: &ReceivePort, open: Open) {
         if asked.via() != Via::Udp {
             self.receivers.push((asked.clone(), open));
         }
     }
 
-    /// Returns the port that was left for this, with nothing waiting; closes what sends by other means at its interface, and what
-    /// is no longer as it was opened.
+    /// Returns the port kept for this destination, with an empty queue; closes ports with another backend at the same
+    /// interface, and a port whose interface has changed.
     pub fn take_sender(&mut self, to: &To, stamps: StampsAsked) -> Option<Open> {
         let found = self.senders.iter().position(|(before, _)| is_kept(to, stamps) && is_same_sender(before, to));
         let Some(mut open) = found.map(|at| self.senders.swap_remove(at).1) else {
@@ -71,31 +71,31 @@ impl Kept {
         (is_as_opened(&open) && discard(&mut *open.port).is_ok()).then_some(open)
     }
 
-    /// Leaves a port open, for the next stream that leaves in the same way; one that takes stamps is closed, for those of the last
-    /// stream could come in the next.
+    /// Keeps a port open for the next stream that is sent in the same way. A port with TX timestamps is closed, because
+    /// late timestamps of this stream could appear in the next.
     pub fn leave_sender(&mut self, to: &To, stamps: StampsAsked, open: Open) {
         if is_kept(to, stamps) {
             self.senders.push((to.clone(), open));
         }
     }
 
-    /// Returns a sender of live frames that is loaded; the one that is held by the anchor where it is there.
+    /// Returns a loaded sender of live frames, preferably the one that the anchor holds.
     pub fn take_live(&mut self) -> Option<LiveSender> {
         let held = self.live.iter().position(LiveSender::is_held);
         held.map(|at| self.live.swap_remove(at)).or_else(|| self.live.pop())
     }
 
-    /// Leaves a sender of live frames loaded: always, for the anchor goes with the one that it holds.
+    /// Keeps a sender of live frames loaded, in every case, because the anchor belongs to the sender that it holds.
     pub fn leave_live(&mut self, mut sender: LiveSender) {
         if let Some(anchor) = self.anchor.take() {
-            // Without it, streams take longer to begin and to end.
+            // Best effort: without the anchor, streams take longer to start and to end.
             let _ = sender.hold_by(anchor);
         }
         self.live.push(sender);
     }
 }
 
-/// Whether such a port may stay: UDP sockets cost nothing to open.
+/// Whether such a port is kept: UDP sockets are cheap to open.
 fn is_kept(to: &To, stamps: StampsAsked) -> bool {
     to.via() != Via::Udp && (stamps == StampsAsked::None || matches!(to.via(), Via::Live | Via::Xdp))
 }
@@ -110,13 +110,13 @@ fn is_same_sender(one: &To, other: &To) -> bool {
     way(one) == way(other)
 }
 
-/// Whether its interface is the one that it was opened on, with the same address and length, and programs of ours still hang there.
+/// Whether the interface is unchanged (the same device, address and MTU) and the port's kernel programs are still attached.
 fn is_as_opened(open: &Open) -> bool {
     let is_same = open.interface.as_ref().is_none_or(|then| Interface::named(&then.name).is_ok_and(|now| now == *then));
     is_same && open.port.is_attached() && open.counter.as_ref().is_none_or(|counter| counter.is_attached())
 }
 
-/// Throws away what came to a port since the last stream.
+/// Discards the frames that arrived at a port since the last stream.
 fn discard(port: &mut dyn Batch) -> Result<(), PortError> {
     let mut left = MOST_STALE;
     while left > 0 {

@@ -1,4 +1,4 @@
-//! Streams that the kernel makes and counts itself, told as those of the engines are.
+//! Streams that the kernel generates and counts itself, reported as those of the engines.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,25 +16,26 @@ use super::kept::Kept;
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
-/// Where a flow leaves the kernel.
+/// The kernel sender of a flow.
 #[derive(Debug)]
 pub struct Outlet {
     sender: LiveSender,
-    /// Whose the other end is, and so its full ring: the device's, or the tester's.
+    /// Whether the peer of the interface is a port of the device: then the device drops frames when the ring is full,
+    /// otherwise the tester does.
     into_device: bool,
 }
 
 impl Outlet {
-    /// Leaves its sender for the next stream.
+    /// Keeps the sender for the next stream.
     pub fn keep(self, kept: &mut Kept) {
         kept.leave_live(self.sender);
     }
 }
 
-/// Makes ready to send a flow out of the kernel, by a sender that was `kept` where there is one.
+/// Prepares the kernel sender of a flow, reusing one from `kept` if possible.
 ///
 /// # Errors
-/// When it is asked for what only other engines do, or the kernel refuses.
+/// If the request needs another engine, or the kernel refuses.
 pub fn open(to: &To, flow: &FlowRequest, key: SessionKey, kept: &mut Kept) -> anyhow::Result<Option<Outlet>> {
     let (Via::Live, Head::Link(link)) = (to.via(), flow.head) else { return Ok(None) };
     if !matches!(flow.schedule.pattern, Pattern::Flood | Pattern::Regular) {
@@ -60,11 +61,11 @@ pub fn open(to: &To, flow: &FlowRequest, key: SessionKey, kept: &mut Kept) -> an
     Ok(Some(Outlet { sender, into_device: to.into_device }))
 }
 
-/// Sends all flows at once, and exchanges times with their receivers before and after, over ports beside; ends early once
-/// `halt` is set.
+/// Sends all flows at the same time, and exchanges times with their receivers before and after, over separate ports;
+/// ends early once `halt` is set.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn send(
     outlets: &mut [Outlet],
     ports: &mut [&mut dyn Batch],
@@ -83,7 +84,7 @@ pub fn send(
     Ok(outcome)
 }
 
-/// Sends all flows at once, a thread each.
+/// Sends all flows at the same time, one thread per flow.
 fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
     let started = HostClock.now();
     let deadline = request.at_most.map_or(Time::NEVER, |at_most| started + at_most);
@@ -91,7 +92,7 @@ fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Re
     let each: Vec<Result<LiveSent, PortError>> = thread::scope(|scope| {
         let start = |(outlet, flow): (&mut Outlet, &FlowRequest)| {
             let (count, rate) = (flow.schedule.count, rate(flow));
-            // Borrowed by as many threads as there are flows.
+            // Shared by the threads of all flows.
             let is_over = &is_over;
             outlet.sender.send_until(deadline, count, rate, &mut || is_over())
         };
@@ -139,18 +140,18 @@ fn told(sent: &LiveSent, flow: &FlowRequest, into_device: bool) -> FlowSent {
         pacing_error: Spread::default(),
         inter_departure: Spread::default(),
         is_by_stamps: false,
-        // Not known: no frame has a record of its own.
+        // Unknown: frames have no individual records.
         within_1us: f64::NAN,
         within_10us: f64::NAN,
         fit: None,
     }
 }
 
-/// Puts what a counter counted in the place of what the engine did, which saw none of these frames; of the `told` flows the sender
-/// has said how many it sent. Returns what else the counter took that was none of the flows'.
+/// Replaces the engine's counts, which include none of these frames, by those of a kernel counter. `told` says for
+/// which flows the sender has announced the number sent. Returns the unexpected frames that the counter saw.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// If the kernel does not return the counters.
 pub fn account(
     counter: &LiveCounter,
     late_after: Nanos,
@@ -161,13 +162,13 @@ pub fn account(
     let counted = counter.flows()?;
     let others = counter.others()?;
     for flow in flows {
-        // Which numbers were missing is not known, only how many.
+        // Only the number of missing packets is known, not which ones.
         (flow.loss_run, flow.gap_run) = Default::default();
         let is_of = |count: &&FlowCount| (count.flow, count.node) == (flow.flow, flow.node);
         let Some(count) = counted.iter().find(is_of) else { continue };
         let late = steps_above(&count.delay, late_after);
         let counts = &mut flow.counts;
-        // Nobody said how many: up to the greatest number that came.
+        // The sender did not announce the number: use the highest sequence number that arrived.
         let sent = if told(flow.flow) { counts.packets() } else { count.greatest + u64::from(count.frames > 0) };
         *counts = told_by(count, sent, &mut dropped, late, counts.unexpected);
         let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
@@ -181,14 +182,13 @@ pub fn account(
     Ok(Unexpected { foreign: others.foreign, packets: others.keyless + others.unlisted, ..Unexpected::default() })
 }
 
-/// Returns the counts of a flow of which so many packets were sent; `dropped` ones among them are no longer to be accounted
-/// for.
+/// Returns the counts of a flow of `sent` packets; subtracts from `dropped` the local drops that it accounts for.
 fn told_by(count: &FlowCount, sent: u64, dropped: &mut u64, late: u64, unexpected: Unexpected) -> ReceivedCounts {
     let (missing, excess) = match sent.checked_sub(count.first) {
         Some(missing) => (missing, 0),
         None => (0, count.first - sent),
     };
-    // Whether so old a frame was a first or a repeated one is not known: while some are missing, it is one of them.
+    // An old frame may be a first arrival or a duplicate: as long as packets are missing, it counts as one of them.
     let old = count.beyond.min(missing);
     let corrupted = count.damaged.min(missing - old);
     let local_drops = (*dropped).min(missing - old - corrupted);

@@ -1,4 +1,4 @@
-//! `stream`: sends streams of frames, receives them, and simulates both. What it does them with is in `sojourn-stream`.
+//! `stream`: sends streams of frames, receives them, and simulates both. The implementation is in `sojourn-stream`.
 
 mod by_hand;
 pub mod clocks;
@@ -21,10 +21,10 @@ mod to;
 
 pub use by_hand::arguments::Stream;
 
-/// Does what is asked.
+/// Runs a command.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, or the figures must not be trusted.
+/// If the request is invalid, this machine cannot carry it out, or the results must not be trusted.
 pub fn run(command: &Stream) -> anyhow::Result<()> {
     match command {
         Stream::Send(arguments) => by_hand::send::run(arguments),

@@ -1,4 +1,4 @@
-//! One-way delays of what arrived, on the sender's clock, never without the error of the clocks between.
+//! One-way delays of received frames, on the sender's clock, always with the error of the clock offset.
 
 use serde_json::{Value, json};
 use sojourn_stream::{Arrival, EndLine, FlowReceived, ReceiveOutcome, Spread};
@@ -6,30 +6,30 @@ use sojourn_time::{Nanos, Time};
 
 use super::quantiles::Quantiles;
 
-/// Nothing delays a frame by more than its stream lasts and so much.
+/// The plausibility limit: a delay does not exceed the duration of its stream by more than this.
 const MOST_BEYOND: Nanos = Nanos::seconds(60);
 
-/// The delays of one flow at one port.
+/// The one-way delays of one flow at one port.
 #[derive(Clone, Debug)]
 pub struct OneWay {
-    /// How the receiver's clock is known.
+    /// The estimate of the receiver's clock.
     pub line: EndLine,
-    /// From the call to send to the arrival.
+    /// From the send call to the arrival.
     pub from_send_call: Quantiles,
-    /// From the intended departure to the arrival, which no sender's delay can hide from; where each frame was kept.
+    /// From the intended departure to the arrival, so that delays at the sender are included; only if each frame was recorded.
     pub from_intended: Option<Quantiles>,
-    /// Each delay less the least (RFC 5481); where each frame was kept, else from the histogram.
+    /// The delay minus the minimum delay (PDV, RFC 5481); from the histogram unless each frame was recorded.
     pub pdv: Quantiles,
-    /// How many arrived before they left.
+    /// The number of frames with a negative delay.
     pub negative: u64,
-    /// The sender's mean pacing error, as it tells.
+    /// The sender's mean pacing error, as announced.
     pub pacing_error_ns: Option<f64>,
-    /// How many were sent before their intended departure, and by how much at most.
+    /// The number of frames sent before their intended departure, and the largest such lead.
     pub early: (u64, Nanos),
 }
 
 impl OneWay {
-    /// Returns the delays of a flow; `None` where the clocks are not known or nothing arrived.
+    /// Returns the delays of a flow; `None` if the clocks are unknown or nothing arrived.
     pub fn of(
         flow: &FlowReceived,
         outcome: &ReceiveOutcome,
@@ -60,7 +60,7 @@ impl OneWay {
         })
     }
 
-    /// Returns them as JSON, with the clocks' error beside.
+    /// Returns the delays as JSON, with the clock error.
     pub fn json(&self) -> Value {
         json!({
             "clock": self.clock_json(),
@@ -82,13 +82,13 @@ impl OneWay {
         })
     }
 
-    /// Returns the mean delay from the departure: that from the intended departure less the mean pacing error. The send call
-    /// would not do: the time in a frame is written a little before it.
+    /// Returns the mean delay from departure: that from the intended departure minus the mean pacing error. The delay
+    /// from the send call is not used, because the time in a frame is written slightly before the call.
     fn mean_from_departure(&self) -> Option<f64> {
         Some(self.from_intended.as_ref()?.mean - self.pacing_error_ns?)
     }
 
-    /// Returns what is to be known of them, a sentence a line.
+    /// Returns notes on the delays, one sentence per line.
     pub fn sentences(&self) -> String {
         let departure = self.mean_from_departure().map(|mean| {
             format!(
@@ -107,7 +107,7 @@ impl OneWay {
         departure.unwrap_or_default() + &early.unwrap_or_default() + &self.error()
     }
 
-    /// Returns how sure they are, in a sentence.
+    /// Returns the error of the delays as a sentence.
     fn error(&self) -> String {
         if self.line.shared {
             return "one-way delays are of one clock, which both ends share: its error is 0".to_owned();
@@ -122,8 +122,8 @@ impl OneWay {
         )
     }
 
-    /// Returns what is wrong where delays by one clock cannot be those of a stream whose arrivals lasted so long; `None` where they
-    /// can.
+    /// Returns what is wrong if a shared clock gives delays that are impossible for a stream of this duration; `None`
+    /// if they are possible.
     pub fn implausible(&self, lasted: Nanos) -> Option<String> {
         let (least, most) = (self.from_send_call.min, self.from_send_call.max);
         let is_plausible = least >= 0 && most <= (lasted + MOST_BEYOND).0;
@@ -137,7 +137,7 @@ impl OneWay {
         })
     }
 
-    /// Returns what is wrong where frames arrived before they left; `None` where none did.
+    /// Returns what is wrong if frames have negative delays; `None` if none has.
     pub fn impossible(&self) -> Option<String> {
         let earliest = -self.from_send_call.min as f64 / 1e3;
         let bound = self.line.bound_ns / 1e3;
@@ -162,13 +162,13 @@ fn is_first_of(row: &Arrival, flow: &FlowReceived) -> bool {
     is_first && usize::from(row.port) == flow.port && row.flow == flow.flow && row.node == flow.node
 }
 
-/// A time of the receiver on the sender's clock.
+/// Converts a time of the receiver to the sender's clock.
 fn on_sender(line: &EndLine, at: Time) -> Time {
     let beyond = (at - Time(line.reference_ns)).0 as f64;
     at - Nanos((line.offset_ns + line.skew_ppb * 1e-9 * beyond).round() as i64)
 }
 
-/// The delays of the histogram, less the offset amid the stream.
+/// Returns the histogram of delays, minus the clock offset at the middle of the stream.
 fn shifted(flow: &FlowReceived, line: &EndLine) -> Spread {
     let amid = flow.first_arrival.unwrap_or_default() + Nanos(flow.span().0 / 2);
     less(&flow.delay, (amid - on_sender(line, amid)).0)

@@ -1,4 +1,4 @@
-//! Opens the kernel's ports for streams: the one place here that knows the backends.
+//! Opens the kernel's ports for streams: the only module of `stream` that knows the backends.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,22 +16,22 @@ use super::request::{ReceivePort, StampsAsked};
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
 
-/// A port, open, and what it is.
+/// An open port, and its properties.
 pub struct Open {
     /// The port itself.
     pub port: Box<dyn Batch>,
     /// The backend.
     pub via: &'static str,
-    /// The MAC address of its interface; of no meaning for UDP.
+    /// The MAC address of its interface; meaningless for UDP.
     pub mac: MacAddress,
-    /// Its interface as it was; none for UDP.
+    /// The interface as it was at opening; `None` for UDP.
     pub interface: Option<Interface>,
     /// Whether it carries IPv6.
     pub is_ipv6: bool,
-    /// Counts the frames of streams in the port's place, where that was asked for; the port has what is left: the clocks'
-    /// exchanges and the ends of streams.
+    /// The kernel counter of stream frames, if requested. The port then receives only the rest: exchanges of times and
+    /// the ends of streams.
     pub counter: Option<LiveCounter>,
-    /// Holds the groups that were joined, where the port itself cannot.
+    /// The socket that holds joined multicast groups, if the port itself cannot.
     _member: Option<PacketPort>,
 }
 
@@ -54,7 +54,7 @@ impl Open {
         Self { interface, ..Self::new(Box::new(port), "xdp", mac) }
     }
 
-    /// Says how it works here, as the kernel granted it.
+    /// Returns the description of the transmit backend, with the modes that the kernel granted.
     pub fn engine(&self) -> String {
         match &self.counter {
             Some(counter) => counter.engine(),
@@ -63,7 +63,7 @@ impl Open {
         }
     }
 
-    /// Says the same of how it receives.
+    /// Returns the same of the receive backend.
     pub fn receive_engine(&self) -> String {
         match &self.counter {
             Some(_) => self.engine(),
@@ -71,7 +71,7 @@ impl Open {
         }
     }
 
-    /// Returns the length of the Ethernet frame with FCS around so much user data.
+    /// Returns the length of an Ethernet frame, with FCS, that carries so much user data.
     pub fn frame_bytes(&self, payload_bytes: usize, head: Option<Head>) -> usize {
         const TAG_BYTES: usize = 4;
         let tagged = matches!(head, Some(Head::Link(Link { tag: Some(_), .. })));
@@ -84,10 +84,10 @@ impl Open {
     }
 }
 
-/// Opens the port that `to` is reached through.
+/// Opens the port through which `to` is reached.
 ///
 /// # Errors
-/// When the kernel refuses; the root of the chain is then a [`PortError`].
+/// If the kernel refuses; the root of the error chain is then a [`PortError`].
 pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
     let stamps = match stamps {
         StampsAsked::None => Stamps::None,
@@ -96,7 +96,7 @@ pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
     };
     Ok(match to.via() {
         Via::Packet => {
-            // What is sent with a tag is replied to with it.
+            // Replies to a tagged frame are tagged, too.
             let (qdisc_bypass, tagged) = (to.qdisc_bypass, to.is_tagged());
             let options = PacketOptions { qdisc_bypass, stamps, tagged, ..PacketOptions::default() };
             Open::packet(PacketPort::open_for(to.station()?.0, STREAM_ETHERTYPE, options)?, "packet")
@@ -111,16 +111,16 @@ pub fn open_sender(to: &To, stamps: StampsAsked) -> anyhow::Result<Open> {
     })
 }
 
-/// Opens the port of what is not done in the kernel.
+/// Opens a packet socket for the frames that a kernel sender or counter does not handle.
 fn beside(dev: &str) -> Result<PacketPort, PortError> {
     let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: false, ..PacketOptions::default() };
     PacketPort::open_for(dev, STREAM_ETHERTYPE, options)
 }
 
-/// Returns what stands before the user data of frames to `to`, sent by a station of that address.
+/// Returns the headers before the user data of frames to `to`, from the source address `own`.
 ///
 /// # Errors
-/// When it does not say where to.
+/// If `to` contains no destination.
 pub fn head(to: &To, own: MacAddress) -> Result<Head, WrongRequest> {
     if to.via() == Via::Udp {
         return Ok(Head::Udp);
@@ -129,7 +129,7 @@ pub fn head(to: &To, own: MacAddress) -> Result<Head, WrongRequest> {
     Ok(Head::Link(Link { destination: to.station()?.1, source: own, tag: to.is_tagged().then_some(tag) }))
 }
 
-/// Tells whether two flows can leave by one port.
+/// Whether two flows can share one port.
 pub fn shares_port(one: &To, other: &To) -> bool {
     let is_same = (one.via(), &one.dev) == (other.via(), &other.dev);
     match one.via() {
@@ -139,10 +139,10 @@ pub fn shares_port(one: &To, other: &To) -> bool {
     }
 }
 
-/// Opens a port to receive at, and joins its groups.
+/// Opens a port for reception, and joins its multicast groups.
 ///
 /// # Errors
-/// When a group is none, or the kernel refuses.
+/// If a group address is invalid, or the kernel refuses.
 pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
     match asked.via() {
         Via::Packet => {
@@ -170,8 +170,8 @@ pub fn open_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
     }
 }
 
-/// Returns which late stamps a receiver takes: those of its replies to synchronisations, for their follow-ups. Where each
-/// packet is answered, the stamp of every answer would come too, and cost each of them a message.
+/// Returns which TX timestamps a receiver takes: those of its replies in clock exchanges, for their follow-ups. If the
+/// receiver answers each packet, none: each answer would cause a timestamp message.
 fn reply_stamps(asked: &ReceivePort) -> Stamps {
     if asked.answer.is_none() { Stamps::Departure } else { Stamps::None }
 }
@@ -183,7 +183,7 @@ fn join(port: &PacketPort, asked: &ReceivePort) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens a port that does nothing but join groups; `None` where there are none.
+/// Opens a port only to join multicast groups; `None` if there are none.
 fn member(asked: &ReceivePort) -> anyhow::Result<Option<PacketPort>> {
     if asked.groups.is_empty() {
         return Ok(None);

@@ -1,37 +1,37 @@
-//! How delays are spread, with packets that never arrived as infinite, for a person and as JSON.
+//! Quantiles of delays, in which lost packets count as infinite, as text and JSON.
 
 use serde_json::{Value, json};
 use sojourn_stream::Spread;
 
-/// A quantile: a number, or beyond all that arrived.
+/// A quantile: finite, or infinite where it falls among lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantile {
-    /// So much, in ns.
+    /// A delay, in ns.
     Finite(i64),
-    /// It is among the packets that were lost.
+    /// The quantile falls among the lost packets.
     Infinite,
 }
 
-/// The quantiles of a spread.
+/// The quantiles of a distribution.
 #[derive(Clone, Debug)]
 pub struct Quantiles {
-    /// How many values it has, without what was lost.
+    /// The number of values, without lost packets.
     pub count: u64,
-    /// The least.
+    /// The minimum.
     pub min: i64,
-    /// The mean of what arrived.
+    /// The mean, without lost packets.
     pub mean: f64,
-    /// By name, ascending; each when at least one value lies beyond it.
+    /// The quantiles by name, ascending; each only if there are enough values.
     pub by_name: Vec<(&'static str, Quantile)>,
-    /// The greatest that arrived.
+    /// The maximum, without lost packets.
     pub max: i64,
 }
 
-/// The quantiles that are reported, and from how many values on.
+/// The reported quantiles, and the minimum number of values for each.
 const TOLD: [(&str, f64, u64); 4] = [("p50", 0.5, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p99_9", 0.999, 1_000)];
 
 impl Quantiles {
-    /// Returns those of a spread among `all` values, of which those that are not in it are infinite; `None` when it is empty.
+    /// Returns the quantiles of a distribution among `all` packets, where missing ones count as infinite; `None` if it is empty.
     pub fn of(spread: &Spread, all: u64) -> Option<Self> {
         let all = all.max(spread.count());
         let quantile = |quantile| match spread.quantile_among(quantile, all) {
@@ -48,7 +48,7 @@ impl Quantiles {
         })
     }
 
-    /// Returns them as JSON: null where infinite.
+    /// Returns the quantiles as JSON: null if infinite.
     pub fn json(&self) -> Value {
         let mut value = json!({ "n": self.count, "min_ns": self.min, "mean_ns": self.mean, "max_ns": self.max });
         for (name, quantile) in &self.by_name {
@@ -75,7 +75,7 @@ impl Quantiles {
     }
 }
 
-/// Returns a table in µs: one row for each spread that there is.
+/// Returns a table in µs, one row per non-empty distribution.
 pub fn table(rows: &[(&str, Option<Quantiles>)]) -> String {
     if rows.iter().all(|(_, quantiles)| quantiles.is_none()) {
         return "single frames are not recorded: no table".to_owned();

@@ -1,4 +1,4 @@
-//! Rates as they are written.
+//! Parses rates.
 
 use std::str::FromStr;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Deserializer};
 use sojourn_emulate::config::units;
 use sojourn_time::text::packet_rate;
 
-/// How much is offered.
+/// An offered load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// Frames a second.
+    /// Frames per second.
     Frames(f64),
-    /// Bits a second, of frames with their FCS.
+    /// Bits per second, of frames with their FCS.
     Bits(f64),
 }
 
 impl Rate {
-    /// Returns it in frames a second, for frames of this length with FCS.
+    /// Returns the rate in frames per second, for frames of this length with FCS.
     pub fn pps(self, frame_bytes: usize) -> f64 {
         match self {
             Self::Frames(pps) => pps,
@@ -43,7 +43,7 @@ impl FromStr for Rate {
     }
 }
 
-/// A number of frames a second, or a text.
+/// Parses a number of frames per second, or a string.
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

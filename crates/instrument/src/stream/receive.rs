@@ -1,4 +1,4 @@
-//! Receives the streams of a request at ports of the kernel: opens them, takes in what comes, and accounts for it.
+//! Receives the streams of a request at ports of the kernel: opens ports, receives frames, and accounts for them.
 
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -25,36 +25,36 @@ use crate::failure::WrongRequest;
 use crate::place::Place;
 use crate::secret;
 
-/// The most rows that are kept of what arrives.
+/// The maximum number of frames recorded individually.
 const MOST_ROWS: usize = 16_000_000;
 
-/// Ports that are open, and what came in by them up to now.
+/// The open ports, and the frames received so far.
 pub struct Reception<'a> {
     asked: &'a Receive,
     place: &'a Place,
     ports: Vec<Open>,
-    /// Frames that were dropped before the reception began, as on a port's opening.
+    /// The frames that each port had dropped before the reception began, for example while it was opened.
     dropped_before: Vec<u64>,
     receiver: Receiver,
     meter: Meter,
 }
 
-/// What arrived, and what it took.
+/// The results of a reception, and the resources that it used.
 #[derive(Debug)]
 pub struct Received {
-    /// What the engine tells.
+    /// The results of the engine.
     pub outcome: ReceiveOutcome,
-    /// What it took.
+    /// The resources used.
     pub took: Took,
-    /// All of it as records want it.
+    /// All rows for the records.
     pub rows: StreamBlock,
 }
 
 impl<'a> Reception<'a> {
-    /// Opens the ports, those that were `kept` where they are to stay; from then on frames are taken in.
+    /// Opens the ports, reusing those from `kept` if the request says so; frames are received from then on.
     ///
     /// # Errors
-    /// When the request makes no sense, or the kernel refuses a port.
+    /// If the request is invalid, or the kernel refuses a port.
     pub fn open(asked: &'a Receive, place: &'a Place, kept: &mut Kept) -> anyhow::Result<Self> {
         if asked.ports.is_empty() || asked.flows.is_empty() {
             return Err(WrongRequest("receive: name at least one port and one flow".to_owned()).into());
@@ -85,17 +85,17 @@ impl<'a> Reception<'a> {
         Ok(Self { asked, place, ports, dropped_before, receiver, meter: Meter::start() })
     }
 
-    /// Returns the answer that says that frames are taken in.
+    /// Returns the answer that reception has begun.
     pub fn began(&self) -> Value {
         let of_port = |(asked, open): (&request::ReceivePort, &Open)| json!({ "port": asked.port, "engine": open.engine(), "dev": asked.dev, "via": open.via });
         let ports: Vec<Value> = self.asked.ports.iter().zip(&self.ports).map(of_port).collect();
         json!({ "event": "receiving", "block": self.asked.head.block, "ports": ports })
     }
 
-    /// Takes frames in until `halt` is set, `wakers` tell and it is set, or `ended` says so.
+    /// Receives frames until `halt` is set or `ended` returns true; a readable waker ends a sleep.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn run(
         &mut self,
         halt: &AtomicBool,
@@ -107,16 +107,16 @@ impl<'a> Reception<'a> {
             each.push(&mut **port);
             counters.extend(counter.as_mut());
         }
-        // Who looks without end under SCHED_FIFO is stopped by the kernel's throttle for 50 ms of each second.
+        // The kernel's real-time throttling stops a SCHED_FIFO thread that polls without sleep for 50 ms of each second.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
         let mut watching = Watching { halt, ended, counters };
         Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut watching)?)
     }
 
-    /// Returns how many different packets have arrived up to now, all flows and ports together.
+    /// Returns the number of distinct packets received so far, over all flows and ports.
     ///
     /// # Errors
-    /// When the kernel does not tell what it counted itself.
+    /// If the kernel does not return its counters.
     pub fn arrived(&self) -> Result<u64, PortError> {
         let (mut arrived, _) = self.receiver.progress();
         for counter in self.ports.iter().filter_map(|open| open.counter.as_ref()) {
@@ -125,20 +125,20 @@ impl<'a> Reception<'a> {
         Ok(arrived)
     }
 
-    /// Returns what has arrived up to now.
+    /// Returns the receiver with the frames received so far.
     pub fn receiver(&self) -> &Receiver {
         &self.receiver
     }
 
-    /// Returns the engine of each port.
+    /// Returns the receive backend of each port.
     pub fn engines(&self) -> Vec<String> {
         self.ports.iter().map(Open::receive_engine).collect()
     }
 
-    /// Checks that what was sent is of flows and ports that are received: what is not would be lost without a word.
+    /// Checks that announced flows and ports are being received: the counts of others would be silently lost.
     ///
     /// # Errors
-    /// When it is not.
+    /// If one is not.
     pub fn check(&self, sent: &[request::SentCount]) -> Result<(), WrongRequest> {
         let has_port = |port: u16| self.asked.ports.iter().any(|asked| asked.port == port);
         let is_received =
@@ -152,7 +152,7 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Refuses to account for frames that nobody saw.
+    /// Returns an error if frames may have passed uncounted, because a program was detached.
     fn check_attached(&self) -> Result<(), PortError> {
         let hangs =
             |open: &Open| open.port.is_attached() && open.counter.as_ref().is_none_or(|counter| counter.is_attached());
@@ -165,10 +165,10 @@ impl<'a> Reception<'a> {
         Err(PortError::TakenAway { object, problem })
     }
 
-    /// Ends the reception and accounts for what did not arrive; ports that are to stay are `kept`.
+    /// Ends the reception and computes what did not arrive; keeps the ports in `kept` if the request says so.
     ///
     /// # Errors
-    /// When the kernel does not tell what it counted itself.
+    /// If the kernel does not return its counters.
     pub fn finish(mut self, sent: &[request::SentCount], kept: &mut Kept) -> anyhow::Result<Received> {
         self.check_attached()?;
         let now: Vec<u64> = self.ports.iter_mut().map(dropped).collect();
@@ -205,7 +205,7 @@ impl<'a> Reception<'a> {
     }
 }
 
-/// Waits for the end of a reception, and tells counters in the kernel whose frames they count.
+/// The end condition of a reception; also passes flows to the kernel counters.
 struct Watching<'a> {
     halt: &'a AtomicBool,
     ended: &'a mut dyn FnMut(&Receiver) -> bool,
@@ -230,7 +230,7 @@ fn expect(counters: &mut [&mut LiveCounter], flow: u16, key: SessionKey) -> Resu
     counters.iter_mut().try_for_each(|counter| counter.expect(key, flow))
 }
 
-/// Counts the frames that this machine has dropped at a port up to now.
+/// Returns the frames dropped by this machine at a port so far.
 fn dropped(open: &mut Open) -> u64 {
     match &open.counter {
         Some(counter) => counter.dropped_before().unwrap_or(0),
@@ -238,7 +238,7 @@ fn dropped(open: &mut Open) -> u64 {
     }
 }
 
-/// Returns what the engine is asked.
+/// Returns the request to the engine.
 pub fn receive_request(
     senders: Senders,
     flows: &[u16],
@@ -288,7 +288,7 @@ fn rows_of(asked: &Receive, place: &Place, ports: &[Open], outcome: &ReceiveOutc
     block_of_receiver(asked.head.block, outcome, &numbers, outcome.flows.iter().map(row).collect())
 }
 
-/// Puts a receiver's rows together.
+/// Collects a receiver's rows.
 pub fn block_of_receiver(
     block: u32,
     outcome: &ReceiveOutcome,
@@ -305,12 +305,12 @@ pub fn block_of_receiver(
     }
 }
 
-/// Answers are marked by who sent them.
+/// Returns the role of a flow: answers have the number of the node that sent them.
 pub fn role(flow: &FlowReceived) -> Role {
     if flow.node == 0 { Role::Receive } else { Role::Answer }
 }
 
-/// Returns the user data of a flow's frames: as it came, where some came.
+/// Returns the payload length of a flow's frames: as received, or the expected one if none arrived.
 pub fn payload_of(flow: &FlowReceived, expected: Option<usize>) -> usize {
     match flow.counts.first {
         0 => expected.unwrap_or(0),
@@ -318,7 +318,7 @@ pub fn payload_of(flow: &FlowReceived, expected: Option<usize>) -> usize {
     }
 }
 
-/// Returns the answer to a request to finish.
+/// Returns the answer to a `finish` request.
 pub fn answer(asked: &Receive, received: &Received) -> Value {
     let numbers: Vec<u16> = asked.ports.iter().map(|port| port.port).collect();
     let of_flow = |(flow, row): (&FlowReceived, &sojourn_record::stream::Stream)| {
@@ -335,7 +335,7 @@ pub fn answer(asked: &Receive, received: &Received) -> Value {
     })
 }
 
-/// Returns what an answer says of the ports.
+/// Returns the ports' counters for answers.
 pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
     let of_port = |(port, number): (&sojourn_stream::PortReceived, &u16)| {
         json!({
@@ -346,7 +346,7 @@ pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
     outcome.ports.iter().zip(numbers).map(of_port).collect()
 }
 
-/// Returns what an answer says of a flow at a port. Quantiles count packets that were lost as infinite: those are null.
+/// Returns a flow's results at a port for answers. Lost packets count as infinite; an infinite quantile is null.
 pub fn flow_json(flow: &FlowReceived, port: u16, frame_bytes: usize) -> Value {
     let counts = flow.counts;
     let all = counts.packets().max(flow.delay.count());

@@ -1,5 +1,5 @@
-//! What is asked of streams: requests of `serve`, in JSON. The commands by hand make the same requests: what they have options
-//! for is the command line at once, so that an option is declared once.
+//! Requests of `stream serve`, in JSON. The commands by hand build the same requests: structs with options are also
+//! parsed from the command line, so that each option is declared once.
 
 use std::net::IpAddr;
 
@@ -340,7 +340,7 @@ fn nanos<'de, D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
 }
 
 pub fn some_nanos<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Nanos>, D::Error> {
-    // Saturates at the ends; NaN is 0.
+    // Saturates at both ends; NaN becomes 0.
     Ok(Option::<f64>::deserialize(from)?.map(|ns| Nanos(ns.round() as i64)))
 }
 

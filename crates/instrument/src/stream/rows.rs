@@ -1,4 +1,4 @@
-//! What the engines give, as records want it.
+//! Converts the engines' results to rows of records.
 
 use sojourn_record::stream::{Arrival, Bin, Role, Send, Stream, StreamCounts};
 use sojourn_stream::{Cell, Departure, FlowReceived, FlowSent, ReceivedCounts, SentCounts, Unexpected};
@@ -8,37 +8,37 @@ use super::host::Took;
 use super::request::Head;
 use crate::place::Place;
 
-/// What all rows of a block share.
+/// The values that all rows of a block share.
 #[derive(Clone, Copy, Debug)]
 pub struct Common<'a> {
-    /// What it is part of.
+    /// The trial to which the rows belong.
     pub head: &'a Head,
-    /// What it took.
+    /// The resources that the trial used.
     pub took: &'a Took,
-    /// Where the program ran; `None` in a simulation.
+    /// The scheduling settings of the program; `None` in a simulation.
     pub place: Option<&'a Place>,
-    /// Whose clock its times are on.
+    /// The ID of the clock of its times.
     pub clock_id: u64,
 }
 
-/// What a row of one end of a flow is of.
+/// The flow end that a row describes.
 #[derive(Clone, Debug)]
 pub struct What<'a> {
-    /// Which end.
+    /// The role: sender, receiver or answer.
     pub role: Role,
     /// The port's number.
     pub port: u16,
     /// The backend.
     pub via: &'static str,
-    /// How it works here.
+    /// The backend's description, with the modes that the kernel granted.
     pub engine: &'a str,
-    /// The frame, with FCS.
+    /// The frame length, with FCS.
     pub frame_bytes: usize,
-    /// Its user data.
+    /// The payload length.
     pub payload_bytes: usize,
 }
 
-/// Returns a sender's row of a flow, with what came to the sender and was not for it.
+/// Returns a sender's row of a flow; `of` counts unexpected frames at the sender.
 pub fn sent(common: Common<'_>, what: &What<'_>, schedule: &str, (flow, of): (&FlowSent, Unexpected)) -> Stream {
     let SentCounts { asked, sent, refused, unsent } = flow.counts;
     Stream {
@@ -95,7 +95,7 @@ fn unexpected_counts(of: Unexpected) -> StreamCounts {
     }
 }
 
-/// Returns a row without figures.
+/// Returns a row without results.
 pub fn blank(common: Common<'_>, what: &What<'_>) -> Stream {
     let Common { head, took, place, clock_id } = common;
     Stream {
@@ -137,7 +137,7 @@ pub fn send(of: &Departure) -> Send {
     Send { flow, seq, intended, send_call, scheduled, departure }
 }
 
-/// Returns the row of an arrival, with the port's number in place of its index.
+/// Returns the row of an arrival, with the port's number instead of its index.
 pub fn arrival(of: &sojourn_stream::Arrival, ports: &[u16]) -> Arrival {
     Arrival {
         flow: of.flow,
@@ -155,7 +155,7 @@ pub fn arrival(of: &sojourn_stream::Arrival, ports: &[u16]) -> Arrival {
     }
 }
 
-/// Returns the bins of histograms of one flow at one port.
+/// Returns the histogram bins of one flow at one port.
 pub fn bins(
     (flow, port, role): (u16, u16, Role),
     histograms: impl IntoIterator<Item = (&'static str, &'static str, Vec<Cell>)>,

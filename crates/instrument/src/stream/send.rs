@@ -1,4 +1,4 @@
-//! Sends the streams of a request over ports of the kernel: opens them, checks what can be, runs, and tells.
+//! Sends the streams of a request over ports of the kernel: opens ports, checks schedules, sends, and reports.
 
 use std::sync::atomic::AtomicBool;
 
@@ -24,45 +24,45 @@ use super::to::{To, Via};
 use crate::failure::WrongRequest;
 use crate::place::Place;
 
-/// The most rows that are kept of what is sent.
+/// The maximum number of frames recorded individually.
 const MOST_ROWS: u64 = 16_000_000;
 
-/// From the request to the first departure unless it is said.
+/// The default time from the request to the first departure.
 const START_IN: Nanos = Nanos::millis(1);
 
-/// How often clocks are compared before and after a stream, and how soon again.
+/// The number of clock exchanges before and after a stream, and their interval.
 const EXCHANGES: u32 = 200;
 const SPACING: Nanos = Nanos::millis(2);
-/// How often during it.
+/// The interval of clock exchanges during the stream.
 const DURING: Nanos = Nanos::millis(50);
 
-/// Streams that are ready to leave.
+/// Streams that are ready to be sent.
 pub struct Sending<'a> {
     asked: &'a Send,
     place: &'a Place,
     request: SendRequest,
     ports: Vec<Open>,
-    /// One for each flow, where the kernel makes their frames.
+    /// The kernel senders: one per flow, or none.
     live: Vec<Outlet>,
 }
 
-/// What was sent, and what it took.
+/// The results of sending, and the resources that it used.
 #[derive(Debug)]
 pub struct Sent {
-    /// What the engine tells.
+    /// The results of the engine.
     pub outcome: SendOutcome,
-    /// What it took.
+    /// The resources used.
     pub took: Took,
-    /// What is known of the receivers' clocks.
+    /// The estimates of the receivers' clocks.
     pub clocks: Vec<Known>,
-    /// All of it as records want it.
+    /// All rows for the records.
     pub rows: StreamBlock,
 }
 
-/// Sends, and returns the rows and the answer; ports that are to stay are `kept`.
+/// Sends, and returns the rows and the answer; keeps the ports in `kept` if the request says so.
 ///
 /// # Errors
-/// When the request makes no sense, or the kernel refuses.
+/// If the request is invalid, or the kernel refuses.
 pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
     let mut sending = Sending::open(asked, place, kept)?;
     let sent = sending.run(halt);
@@ -79,10 +79,10 @@ pub fn send(asked: &Send, place: &Place, kept: &mut Kept, halt: &AtomicBool) -> 
 }
 
 impl<'a> Sending<'a> {
-    /// Opens the ports, those that were `kept` where they are to stay, and checks that the schedules can be kept over their links.
+    /// Opens the ports, reusing those from `kept` if the request says so, and checks that the links can carry the schedules.
     ///
     /// # Errors
-    /// When the request makes no sense, or the kernel refuses a port.
+    /// If the request is invalid, or the kernel refuses a port.
     pub fn open(asked: &'a Send, place: &'a Place, kept: &mut Kept) -> anyhow::Result<Self> {
         if !asked.stay_open {
             kept.release();
@@ -117,10 +117,10 @@ impl<'a> Sending<'a> {
         Ok(Self { asked, place, request, ports, live })
     }
 
-    /// Sends; ends early once `halt` is set.
+    /// Sends all streams; ends early once `halt` is set.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn run(&mut self, halt: &AtomicBool) -> anyhow::Result<Sent> {
         let meter = Meter::start();
         let pace = self.place.pace();
@@ -136,8 +136,8 @@ impl<'a> Sending<'a> {
         Ok(Sent { outcome, took, clocks, rows })
     }
 
-    /// Ends it; ports that are to stay are `kept` where it went well, and senders of live frames always: they hang on no interface
-    /// that is measured.
+    /// Closes the ports, or keeps them in `kept` after success if the request says so. Senders of live frames are
+    /// always kept: they are attached to no measured interface.
     fn close(self, kept: &mut Kept, went_well: bool) {
         self.live.into_iter().for_each(|outlet| outlet.keep(kept));
         if !self.asked.stay_open || !went_well {
@@ -151,12 +151,12 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Compares no clocks: nobody is there whose clock it would be.
+    /// Disables clock exchanges: there is no receiver that would answer.
     pub fn compare_no_clocks(&mut self) {
         self.request.sync = None;
     }
 
-    /// Returns the engine of each flow, as the kernel granted it.
+    /// Returns the transmit backend of each flow, with the modes that the kernel granted.
     pub fn engines(&self) -> Vec<String> {
         self.request.flows.iter().map(|flow| self.ports[flow.port].engine()).collect()
     }
@@ -167,12 +167,12 @@ impl<'a> Sending<'a> {
         self.ports[flow.port].frame_bytes(flow.payload_bytes, Some(flow.head))
     }
 
-    /// Returns the user data of a flow's frames.
+    /// Returns the payload length of a flow's frames.
     pub fn payload_bytes(&self, place: usize) -> usize {
         self.request.flows[place].payload_bytes
     }
 
-    /// Returns when a flow's packets were to leave.
+    /// Returns the intended departures of a flow.
     pub fn schedule(&self, place: usize) -> &Schedule {
         &self.request.flows[place].schedule
     }
@@ -238,7 +238,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Returns what was answered, without what nobody did.
+/// Returns the flows that were answered.
 fn answered(answers: &ReceiveOutcome) -> impl Iterator<Item = &FlowReceived> {
     answers.flows.iter().filter(|flow| flow.node > 0)
 }
@@ -252,7 +252,7 @@ fn with_answers(sent: StreamBlock, answers: StreamBlock) -> StreamBlock {
     }
 }
 
-/// Makes ready the flows whose frames the kernel makes: all of a request, or none.
+/// Opens the kernel senders of a request: for all flows, or for none.
 fn open_live(asked: &Send, flows: &[FlowRequest], kept: &mut Kept) -> anyhow::Result<Vec<Outlet>> {
     let mut live: Vec<Outlet> = Vec::new();
     let mut open = || -> anyhow::Result<()> {
@@ -270,7 +270,7 @@ fn open_live(asked: &Send, flows: &[FlowRequest], kept: &mut Kept) -> anyhow::Re
     Ok(live)
 }
 
-/// Puts a sender's rows together.
+/// Collects a sender's rows.
 pub fn block_of_sender(
     block: u32,
     outcome: &SendOutcome,
@@ -289,7 +289,7 @@ pub fn block_of_sender(
     }
 }
 
-/// Returns what the engine is asked, for flows that are ready.
+/// Returns the request to the engine.
 pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows: Vec<FlowRequest>) -> SendRequest {
     let count: u64 = flows.iter().map(|flow| flow.schedule.count).fold(0, u64::saturating_add);
     let room = count.min(MOST_ROWS) as usize;
@@ -318,7 +318,7 @@ pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows:
 }
 
 fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
-    // Whoever has seen live frames leave knows the link better than a veth, which only claims a rate.
+    // A veth only claims a rate. If live frames have passed the link (`proven`), that rate is ignored.
     let is_known = flow.to.via() == Via::Live && flow.to.proven;
     let dev = flow.to.dev.as_deref().filter(|_| !is_known);
     let link = dev.and_then(host::link_bps);
@@ -330,7 +330,7 @@ fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result
     request.schedule.check(bytes, link).map_err(|error| WrongRequest(of(&error) + &error.to_string()).into())
 }
 
-/// Returns the answer to a request to send.
+/// Returns the answer to a `send` request.
 pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
     let clock: Vec<Value> = clocks.iter().map(Known::json).collect();
     json!({
@@ -344,7 +344,7 @@ pub fn answer(block: u32, outcome: &SendOutcome, clocks: &[Known]) -> Value {
     })
 }
 
-/// Returns what an answer says of a flow that was sent.
+/// Returns a sent flow's results for answers.
 pub fn flow_json(flow: &FlowSent) -> Value {
     let error = &flow.pacing_error;
     json!({
@@ -369,7 +369,7 @@ pub fn flow_json(flow: &FlowSent) -> Value {
     })
 }
 
-/// A port's index, as records have it.
+/// Returns a port's index as in records.
 fn number(port: usize) -> u16 {
     u16::try_from(port).unwrap_or(u16::MAX)
 }

@@ -1,7 +1,6 @@
-//! `stream serve`: one end of streams, asked line by line. Decides nothing about what is measured.
+//! `stream serve`: one end of streams, driven by requests on standard input. Makes no decision about what is measured.
 //!
-//! A thread reads requests while the main thread carries one out: so a reception can be asked to finish, and what is being
-//! sent to stop.
+//! One thread reads requests while the main thread carries one out, so that a request can finish a reception or stop a sender.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,33 +26,33 @@ use crate::place::{self, Fifo, Place};
 use crate::serve::{self, Lines, Records, block_of};
 use crate::sys::{self, STOP};
 
-/// Requests that were read and not come to yet; whoever asks for more waits.
+/// The maximum number of requests queued; beyond it, reading waits.
 const MOST_REQUESTS: usize = 1024;
 
-/// Set while what is being sent is to stop.
+/// Set while the current sending must stop.
 static STOP_SENDING: AtomicBool = AtomicBool::new(false);
 
-/// Requests to stop that were read and not come to yet.
+/// The number of stop requests read but not yet processed.
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
-/// Set while a reception is to look at what it is asked.
+/// Set while a reception must check for requests.
 static LOOK_UP: AtomicBool = AtomicBool::new(false);
 
-/// Carries out requests until the input ends or a signal comes.
+/// Carries out requests until the input ends or a signal arrives.
 ///
 /// # Errors
-/// When the machine refuses what all need, or records cannot be written any more.
+/// If the machine refuses a basic setting, or records can no longer be written.
 pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let place = Place::take(&arguments.place, Fifo::IfPermitted)?;
-    // It cannot be opened later.
+    // Must be opened before privileges are dropped.
     let kept = Kept::held_by(Anchor::prepare());
     let origin = crate::origin(arguments.simulated);
     let folder = StreamFolder::create(&arguments.record, &arguments.name, arguments.part, &origin)?;
     let records = Records::new(folder, arguments.simulated);
     let waker = Waker::new()?;
     let inbox = listen(Lines::new(signal), &waker, place.is_real_time)?;
-    // Its priority and its files it has now; only ports are still to be opened. The thread that reads gives up its rights itself.
+    // Priority is set and files are open; only ports remain to be opened. The reading thread drops its own privileges.
     STREAM_SERVE.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     let mut end = End { place, records, inbox, waker, kept };
@@ -70,7 +69,7 @@ struct End {
     kept: Kept,
 }
 
-/// A line of input, and what it means.
+/// A line of input: its block, and the parsed request.
 struct Incoming {
     block: Option<u32>,
     asked: anyhow::Result<Asked>,
@@ -88,7 +87,7 @@ impl End {
         Ok(())
     }
 
-    /// Carries a request out; `None` where nothing is to be answered.
+    /// Carries out a request; `None` if it has no answer.
     fn carry_out(&mut self, asked: Asked) -> anyhow::Result<Option<Value>> {
         match asked {
             Asked::Receive(asked) => self.receive(&asked),
@@ -114,13 +113,13 @@ impl End {
         }
     }
 
-    /// Receives until told to finish; `None` where that never came.
+    /// Receives until a `finish` request; `None` if the input ends before it.
     fn receive(&mut self, asked: &Receive) -> anyhow::Result<Option<Value>> {
         self.records.folder(false)?;
         let mut reception = Reception::open(asked, &self.place, &mut self.kept)?;
         serve::say(&reception.began())?;
         let finish = loop {
-            // Before looking, so that nothing that comes after it is slept over.
+            // Reset the waker before the check, so that a later request is not missed.
             self.waker.calm();
             let incoming = match self.inbox.try_recv() {
                 Ok(incoming) => incoming,
@@ -150,7 +149,7 @@ impl End {
     }
 }
 
-/// Lets sending begin again, but where another request to stop or a signal came meanwhile.
+/// Allows sending again, unless another stop request or a signal has arrived.
 fn note_stop() {
     STOP_SENDING.store(false, Ordering::SeqCst);
     if STOPS.fetch_sub(1, Ordering::SeqCst) > 1 || STOP.load(Ordering::Relaxed) {
@@ -163,14 +162,14 @@ fn busy(block: u32) -> anyhow::Error {
         .into()
 }
 
-/// Reads requests in a thread of its own; it ends with the input or by a signal, and then so does what waits for it.
+/// Reads requests in a separate thread. The thread ends with the input or on a signal; the channel then closes.
 ///
-/// What is being sent goes on to its end when the input ends, but not when a signal comes.
+/// The current sending continues to its end when the input ends, but stops on a signal.
 fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result<Receiver<Incoming>> {
     let (sender, receiver) = mpsc::sync_channel(MOST_REQUESTS);
     let waker = waker.clone();
     let read = move || {
-        // It sleeps nearly always, and must come to its turn beside a sender that never does.
+        // The thread sleeps nearly always, and must preempt a sender that never sleeps.
         if is_real_time {
             let _ = sys::run_real_time(place::PRIORITY + 1);
         }
@@ -183,7 +182,7 @@ fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result
                 STOPS.fetch_add(1, Ordering::SeqCst);
                 STOP_SENDING.store(true, Ordering::SeqCst);
             }
-            // Sent before anyone is woken for it.
+            // Queue the request before the wake-up for it.
             if sender.send(Incoming { block: block_of(&line), asked }).is_err() {
                 break;
             }
@@ -199,7 +198,7 @@ fn listen(mut lines: Lines, waker: &Waker, is_real_time: bool) -> anyhow::Result
     Ok(receiver)
 }
 
-/// Ends a sleep of the thread that measures.
+/// Wakes the measuring thread.
 #[derive(Clone)]
 struct Waker(Arc<OwnedFd>);
 
@@ -211,11 +210,11 @@ impl Waker {
 
     fn wake(&self) {
         LOOK_UP.store(true, Ordering::Relaxed);
-        // A counter that is full wakes as well.
+        // A full eventfd counter still wakes the poll.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes all calls up to now back.
+    /// Resets all wake-ups so far.
     fn calm(&self) {
         LOOK_UP.store(false, Ordering::Relaxed);
         let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);

@@ -1,4 +1,4 @@
-//! What is sent, and when: options of the command line and keys of JSON at once.
+//! The shape of streams: content and schedule. The options of the command line and the JSON keys are declared together.
 
 use std::path::Path;
 
@@ -120,7 +120,7 @@ impl Shape {
         }
         let seconds = self.duration.unwrap_or(DURATION).0 as f64 / 1e9;
         let count = match pattern {
-            // Its time ends it.
+            // The duration ends a maximum-rate stream.
             Pattern::Flood => return Ok(u64::MAX / 2),
             Pattern::Replay => return Ok(offsets as u64),
             Pattern::Ramp { .. } => Schedule::new(pattern, 0.0, 1, 0).mean_pps() * seconds,

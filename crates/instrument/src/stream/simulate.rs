@@ -1,4 +1,4 @@
-//! Both ends of a stream over a simulated path, in simulated time: what is known of the truth is in the request.
+//! Simulates both ends of a stream over a simulated path, in simulated time; the request contains the true parameters.
 
 use std::sync::atomic::AtomicBool;
 
@@ -24,33 +24,33 @@ use crate::failure::WrongRequest;
 const PORT: u16 = 0;
 const ENGINE: &str = "simulated";
 
-/// What was sent and what arrived.
+/// The results of a simulation.
 #[derive(Debug)]
 pub struct Simulated {
-    /// What the sender tells.
+    /// The sender's results.
     pub sent: SendOutcome,
-    /// What the receiver tells.
+    /// The receiver's results.
     pub received: ReceiveOutcome,
-    /// What is known of the receiver's clock.
+    /// The estimates of the receiver's clock.
     pub clocks: Vec<Known>,
-    /// All of it as records want it.
+    /// All rows for the records.
     pub rows: StreamBlock,
 }
 
 /// Simulates, and returns the rows and the answer.
 ///
 /// # Errors
-/// When the request makes no sense.
+/// If the request is invalid.
 pub fn simulate(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<(StreamBlock, Value)> {
     let simulated = run(asked, halt)?;
     let answer = answer(asked, &simulated);
     Ok((simulated.rows, answer))
 }
 
-/// Simulates.
+/// Simulates a request.
 ///
 /// # Errors
-/// When the request makes no sense.
+/// If the request is invalid.
 pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
     let path: Path = serde_json::from_value(asked.path.clone()).context("path")?;
     let asked = &asked.with_clock_of(&path);
@@ -68,7 +68,7 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
         sojourn_stream::simulate(&path, &request, &receive, halt).map_err(|error| WrongRequest(error.to_string()))?;
     let of_flow = |flow: &Flow| match asked.options.clock {
         ClockAsked::Shared => vec![clocks::asserted(flow.flow, ENGINE, request.clock)],
-        // The path tells whether both clocks are one: they have one id then.
+        // Both ends have the same clock ID if the path shares a clock.
         ClockAsked::Exchange => clocks::learn(flow.flow, ENGINE, &sent.exchanges, request.clock),
         ClockAsked::None => Vec::new(),
     };
@@ -78,7 +78,7 @@ pub fn run(asked: &Simulate, halt: &AtomicBool) -> anyhow::Result<Simulated> {
 }
 
 impl Simulate {
-    /// Clocks that the path sets apart are not one clock, whatever was asserted.
+    /// Replaces an asserted shared clock by exchanges if the path's clocks differ.
     fn with_clock_of(&self, path: &Path) -> Self {
         let is_one = path.clocks.shared || path.clocks == Clocks::default();
         let clock = self.options.clock;

@@ -1,4 +1,4 @@
-//! Where streams go, and through what: options of the command line and keys of JSON at once.
+//! Destinations and backends of streams. The options of the command line and the JSON keys are declared together.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

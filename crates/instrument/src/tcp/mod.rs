@@ -1,4 +1,4 @@
-//! `tcp`: connections by hand, or as asked line by line. What they do is in `sojourn-tcp`.
+//! `tcp`: connections by hand, or driven by requests on standard input. The implementation is in `sojourn-tcp`.
 
 pub mod arguments;
 mod rows;
@@ -10,10 +10,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::place;
 use arguments::{Spot, Tcp};
 
-/// Does what is asked.
+/// Runs a command.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, or a connection broke.
+/// If the request is invalid, this machine cannot carry it out, or a connection broke.
 pub fn run(command: &Tcp) -> anyhow::Result<()> {
     allow_files();
     match command {
@@ -23,10 +23,10 @@ pub fn run(command: &Tcp) -> anyhow::Result<()> {
     }
 }
 
-/// Lets this process have as many files open as it may at most: a thousand connections are more than shells allow.
+/// Raises the limit of open files to its maximum: a thousand connections exceed the usual soft limit.
 fn allow_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // What cannot be raised is told where a socket is not to be had.
+    // If this fails, opening a socket reports the error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

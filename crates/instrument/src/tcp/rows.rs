@@ -1,7 +1,7 @@
-//! Connections of a trial of streams as its records have them: each message is one frame of the stream.
+//! Converts the connections of a trial to rows of streams: each message counts as one frame.
 //!
-//! The receiver sees bytes, not segments: what it has not got whole counts as lost. Whether each message was one segment, only
-//! who sees the wire can say.
+//! The receiver sees bytes, not segments: a message that did not arrive completely counts as lost. Whether each message
+//! was one segment is visible only on the wire.
 
 use serde::Deserialize;
 use sojourn_record::stream::{Role, Send, Stream, StreamBlock, StreamCounts};
@@ -16,7 +16,7 @@ use crate::stream::rows::{Common, What, blank};
 /// The backend's name in records.
 const VIA: &str = "tcp";
 
-/// What the trial is, for whoever sends it.
+/// The trial, as passed to the sender.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfStream {
@@ -30,29 +30,29 @@ pub struct OfStream {
     cell: i32,
     #[serde(default = "measure")]
     purpose: String,
-    /// Of a segment that carries one message, with FCS.
+    /// The length of the frame of a segment that carries one message, with FCS.
     frame_bytes: usize,
 }
 
-/// What the trial is, for whoever receives it.
+/// The trial, as passed to the receiver.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrived {
     #[serde(flatten)]
     of: OfStream,
     message_bytes: u32,
-    /// Messages that the sender says it has written, on each connection.
+    /// The number of messages that the sender has written on each connection.
     sent: u64,
 }
 
-/// What the connections took, and where the program runs.
+/// The resources that the connections used, and the scheduling settings of the program.
 pub type By<'a> = (&'a Took, &'a Place);
 
 fn measure() -> String {
     "measure".to_owned()
 }
 
-/// Returns a sender's rows: a stream for each connection, and a departure for each message whose call was kept.
+/// Returns a sender's rows: a stream per connection, and a departure per message whose write call was recorded.
 pub fn sent(of: &OfStream, request: &sojourn_tcp::Send, outcomes: &[Outcome], by: By<'_>) -> StreamBlock {
     let block = request.sockets.block;
     let asked_pps = request.interval.map_or(0.0, |interval| 1e9 / interval.0 as f64);
@@ -76,7 +76,7 @@ pub fn sent(of: &OfStream, request: &sojourn_tcp::Send, outcomes: &[Outcome], by
     }
 }
 
-/// Returns a receiver's rows: a stream for each connection.
+/// Returns a receiver's rows: a stream per connection.
 pub fn received((block, of): (u32, &Arrived), outcomes: &[Outcome], by: By<'_>) -> StreamBlock {
     let row = |outcome: &Outcome| {
         let first = (outcome.moved_bytes / u64::from(of.message_bytes.max(1))).min(of.sent);
@@ -89,7 +89,8 @@ pub fn received((block, of): (u32, &Arrived), outcomes: &[Outcome], by: By<'_>) 
     StreamBlock { block, streams: outcomes.iter().map(row).collect(), ..StreamBlock::default() }
 }
 
-/// Messages that the kernel took whole, and the others that were due; in bulk there are no others.
+/// Returns the numbers of messages that the kernel accepted completely, and of other messages that were due (none in
+/// bulk transfer).
 fn messages(outcome: &Outcome, message_bytes: u32) -> (u64, u64) {
     let in_bulk = (outcome.moved_bytes / u64::from(message_bytes.max(1)), 0);
     outcome.pacing.as_ref().map_or(in_bulk, |pacing| (pacing.written, pacing.unwritten))
@@ -112,7 +113,7 @@ fn departures(outcome: &Outcome) -> impl Iterator<Item = Send> {
     })
 }
 
-/// Flows of a trial are numbered from 1.
+/// Returns the flow number of a connection: flows are numbered from 1.
 fn flow(outcome: &Outcome) -> u16 {
     u16::try_from(outcome.facts.connection).unwrap_or(u16::MAX).saturating_add(1)
 }

@@ -1,4 +1,4 @@
-//! `tcp serve`: either end of TCP connections, asked line by line. Decides nothing about what is measured.
+//! `tcp serve`: either end of TCP connections, driven by requests on standard input. Makes no decision about what is measured.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,18 @@ use crate::serve;
 use crate::stream::host::Meter;
 use crate::sys::STOP;
 
-/// A request, one a line.
+/// A request, one per line.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 enum Asked {
-    /// Accept connections from now on; `finish` tells what came of them.
+    /// Accept connections from now on; `finish` reports their results.
     Listen(sojourn_tcp::Receive),
     /// Connect and send; answered when everything has been acknowledged.
     Send(Box<SendAsked>),
     Finish(Finish),
 }
 
-/// Connections to send on; as a trial of streams they are rows of `streams` too, and their messages of `sends`.
+/// A request to send on connections; as a trial of streams, it also adds rows to `streams`, and rows of messages to `sends`.
 #[derive(Debug, Deserialize)]
 struct SendAsked {
     #[serde(flatten)]
@@ -38,14 +38,14 @@ struct SendAsked {
     stream: Option<OfStream>,
 }
 
-/// Wait for the connections of a block to end, and say what came of them.
+/// A request to wait for the connections of a block to end, and to report their results.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Finish {
     block: u32,
     #[serde(default = "five_seconds", rename = "patience_ns")]
     patience: Nanos,
-    /// Where the connections are a trial of streams.
+    /// The trial of streams, if the connections are one.
     stream: Option<Arrived>,
 }
 
@@ -58,10 +58,10 @@ impl SendAsked {
     }
 }
 
-/// Whether a request can be read, and says when it ends. What it asks of sockets is not tried.
+/// Checks that a request can be parsed and says when it ends. Does not open sockets.
 ///
 /// # Errors
-/// With what is wrong.
+/// If it is invalid.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     match serve::parse(line)? {
         Asked::Send(asked) => Ok(asked.has_an_end()?),
@@ -69,10 +69,10 @@ pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Carries out requests until the input ends or a signal comes.
+/// Carries out requests until the input ends or a signal arrives.
 ///
 /// # Errors
-/// When records cannot be written any more.
+/// If records can no longer be written.
 pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     apply_scheduling(&arguments.place)?;
@@ -93,11 +93,11 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     Ok(end.file.finish()?)
 }
 
-/// What is under way.
+/// The open ends of connections.
 struct Ends {
     place: Place,
     file: ReadingFile,
-    /// Where trials of streams are recorded.
+    /// The records of trials of streams, if any.
     streams: Option<StreamFolder>,
     listening: BTreeMap<u32, (Listening, Meter)>,
 }
@@ -129,7 +129,7 @@ impl Ends {
         }
     }
 
-    /// Refuses a trial of streams where none is recorded.
+    /// Refuses a trial of streams if the program records none.
     fn check(&self, block: u32, is_stream: bool) -> anyhow::Result<()> {
         if is_stream && self.streams.is_none() {
             return Err(WrongRequest(format!("block {block} is a trial of streams: start with --streams")).into());

@@ -1,4 +1,4 @@
-//! `tcp send` and `tcp receive` by hand: one request, and what came of it in words or as JSON.
+//! `tcp send` and `tcp receive` by hand: one request, reported as text or JSON.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::failure::NotTrusted;
 use crate::place;
 use crate::sys::STOP;
 
-/// Sends, and says what came of it.
+/// Sends, and reports the results.
 ///
 /// # Errors
-/// When it cannot, or a connection broke.
+/// If it fails, or a connection broke.
 pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     asked.request.check()?;
     place::stop_signal()?;
@@ -27,10 +27,10 @@ pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     tell(&sojourn_tcp::send(&asked.request, &STOP)?, &asked.run, &mut file, "sent")
 }
 
-/// Receives, and says what came of it.
+/// Receives, and reports the results.
 ///
 /// # Errors
-/// When it cannot, or a connection broke.
+/// If it fails, or a connection broke.
 pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     asked.request.check()?;
     place::stop_signal()?;

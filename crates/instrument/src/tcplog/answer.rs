@@ -1,4 +1,4 @@
-//! What a running log is asked through its socket, and what it answers.
+//! Requests to a running log through its socket, and their answers.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::log_options::LogOptions;
 use super::show;
 use crate::failure;
 
-/// A request.
+/// A request from a client.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum Request {
@@ -24,7 +24,7 @@ enum Request {
     Stop {},
 }
 
-/// LogOptions, and on and off.
+/// Log options, and whether logging is enabled.
 #[derive(Debug, Deserialize)]
 struct Set {
     enabled: Option<bool>,
@@ -32,15 +32,15 @@ struct Set {
     request: serde_json::Map<String, Value>,
 }
 
-/// Reads a request.
+/// Parses a request.
 fn request(line: &[u8]) -> anyhow::Result<Request> {
     Ok(serde_json::from_slice(line)?)
 }
 
-/// Whether a request can be read, and what it would set makes sense for a log as it begins.
+/// Checks that a request can be parsed, and that its options are valid for a new log.
 ///
 /// # Errors
-/// With what is wrong.
+/// If it is invalid.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     match request(line)? {
         Request::Set(Set { request, .. }) => makes_sense(&LogOptions::read(request)?),
@@ -48,10 +48,10 @@ pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Whether options make sense for a log as it begins.
+/// Checks that options are valid for a new log.
 ///
 /// # Errors
-/// With what is wrong.
+/// If they are invalid.
 pub fn makes_sense(options: &LogOptions) -> anyhow::Result<()> {
     let mut asked = Asked::default();
     asked.apply(options, &[])?;
@@ -59,7 +59,7 @@ pub fn makes_sense(options: &LogOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers a request; sets `is_stopped` where it asks for the end.
+/// Answers a request; sets `is_stopped` if it requests the end.
 pub fn answer(drain: &Drain, line: &[u8], is_stopped: &mut bool) -> Value {
     match request(line).and_then(|request| carry_out(drain, request, is_stopped)) {
         Ok(answer) => answer,
@@ -102,10 +102,10 @@ fn status(drain: &Drain) -> anyhow::Result<Value> {
     Ok(status)
 }
 
-/// The flows as `watch` prints them. Only the copying holds up the drain.
+/// Returns the flows as `watch` prints them. Only the copying delays the drain.
 ///
 /// # Errors
-/// When the log has ended.
+/// If the log has ended.
 pub fn flows(drain: &Drain) -> anyhow::Result<Value> {
     let (flows, status, absent) =
         drain.with(|logger| Ok((logger.flows(), logger.status()?, logger.facts().absent.clone())))?;

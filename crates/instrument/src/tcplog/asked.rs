@@ -1,4 +1,5 @@
-//! What is asked, read from words once: refused in a sentence, or resolved to what the programs in the kernel compare.
+//! The requested options of a log, parsed from strings once: refused with an error, or resolved to the values that the
+//! kernel programs compare.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,12 +16,12 @@ use super::log_options::{LogOptions, NONE};
 use super::sys;
 use crate::failure::WrongRequest;
 
-/// Where the kernel lists the congestion controls that are loaded.
+/// The kernel's list of loaded congestion controls.
 const CONGESTION_CONTROLS: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Where `ip netns` keeps the namespaces that have names.
+/// The folder in which `ip netns` keeps named namespaces.
 const NAMED_NAMESPACES: &str = "/run/netns";
 
-/// Fields that can be watched for changes: as they are asked for, as their column is called, their bit.
+/// The fields whose changes can trigger a record: option name, column name, bit.
 const CHANGES: [(&str, &str, u64); 11] = [
     ("cwnd", "snd_cwnd", change::CWND),
     ("ssthresh", "snd_ssthresh", change::SSTHRESH),
@@ -36,7 +37,7 @@ const CHANGES: [(&str, &str, u64); 11] = [
 ];
 
 const PRE: u32 = 1 << point::IN | 1 << point::OUT;
-/// What happens seldom, and what a flight recorder waits for.
+/// Rare events, which can trigger a flight recorder.
 const RARE: u32 = 1 << point::RETRANSMIT
     | 1 << point::STATE
     | 1 << point::RECOVERY
@@ -45,7 +46,7 @@ const RARE: u32 = 1 << point::RETRANSMIT
     | 1 << point::DESTROY;
 const POST: u32 = RARE | 1 << point::RTT;
 
-/// What is asked, as header and status show it.
+/// The requested options, as header and status show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
     pub enabled: bool,
@@ -54,7 +55,7 @@ pub struct Asked {
     pub sample: &'static str,
     pub on_change: Vec<&'static str>,
     pub min_interval_ns: u64,
-    /// Every so many samples; 0: never.
+    /// A private record after every so many samples; 0: never.
     pub private: u32,
     pub fields: Vec<String>,
     pub port: Vec<u16>,
@@ -64,14 +65,14 @@ pub struct Asked {
     pub process: Option<u32>,
     pub congestion: Option<String>,
     pub one_in: u32,
-    /// Also takes samples of what happens seldom: a flight recorder waits for it.
+    /// Samples rare events in addition, because they can trigger a flight recorder.
     #[serde(skip)]
     pub waits_for_rare: bool,
     #[serde(skip)]
     resolved: Resolved,
 }
 
-/// What words stand for in the kernel.
+/// The values that the kernel programs use for the options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Resolved {
     changes: u64,
@@ -106,11 +107,11 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// Takes over what is named, all of it or nothing. `absent` are the columns that this kernel has nothing for; what is
-    /// odd without being wrong comes back as sentences.
+    /// Applies the given options, all or none. `absent` lists the columns that this kernel cannot fill; returns
+    /// warnings about valid but unusual options.
     ///
     /// # Errors
-    /// When a word makes no sense here.
+    /// If an option is invalid.
     pub fn apply(&mut self, request: &LogOptions, absent: &[String]) -> anyhow::Result<Vec<String>> {
         let mut next = self.clone();
         next.take_sampling(request)?;
@@ -121,7 +122,7 @@ impl Asked {
         Ok(said)
     }
 
-    /// Where samples are taken.
+    /// Returns the points at which samples are taken.
     fn points(&self) -> u32 {
         let points = match self.sample {
             "pre" => PRE,
@@ -131,7 +132,7 @@ impl Asked {
         if self.waits_for_rare { points | RARE } else { points }
     }
 
-    /// Returns it as the programs in the kernel read it.
+    /// Returns the options in the format of the kernel programs.
     pub fn options(&self) -> Options {
         let mut port = [0; PORTS];
         port.iter_mut().zip(&self.port).for_each(|(slot, port)| *slot = *port);
@@ -162,12 +163,12 @@ impl Asked {
         }
     }
 
-    /// Returns which fields of a control block are asked.
+    /// Returns the requested fields of a control block.
     pub const fn field_set(&self) -> FieldSet {
         self.resolved.fields
     }
 
-    /// Returns the prefixes that flows must have an address in; none: all.
+    /// Returns the address prefixes of which a flow must match one; empty: no restriction.
     pub fn prefixes(&self) -> &[Prefix] {
         &self.resolved.prefixes
     }
@@ -256,10 +257,10 @@ impl Asked {
     }
 }
 
-/// Reads which fields of a control block are asked; no word: all.
+/// Parses the requested fields of a control block; no word selects all.
 ///
 /// # Errors
-/// When a word makes no sense.
+/// If a word is invalid.
 pub fn field_set(words: &[String]) -> anyhow::Result<FieldSet> {
     if words.is_empty() {
         return Ok(FieldSet::EVERY);
@@ -267,7 +268,7 @@ pub fn field_set(words: &[String]) -> anyhow::Result<FieldSet> {
     FieldSet::read(words).map_err(|(word, problem)| wrong("--fields", word, &problem))
 }
 
-/// The words that choose something.
+/// Returns the words except [`NONE`], which removes a filter.
 fn listed(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().filter(|word| *word != NONE)
 }
@@ -285,7 +286,7 @@ fn number(option: &str, word: &str, least: u32) -> anyhow::Result<u32> {
     number.ok_or_else(|| wrong(option, word, &format!("expected a whole number from {least} to {}", u32::MAX)))
 }
 
-/// Says which words are known, and which of them is most like this one.
+/// Lists the known words, and the one most similar to `word`.
 fn expected(word: &str, known: &[&str]) -> String {
     format!("expected {}{}", known.join(", "), did_you_mean(word, known))
 }
@@ -313,7 +314,7 @@ fn prefix(word: &str) -> anyhow::Result<Prefix> {
     Ok(Prefix { address: cut(address, length), length })
 }
 
-/// Each prefix once; as many of a family as the kernel's tables hold.
+/// Parses distinct prefixes, at most as many per family as the kernel tables hold.
 fn prefixes(words: &[String]) -> anyhow::Result<Vec<Prefix>> {
     let mut prefixes = listed(words).map(|word| prefix(word)).collect::<anyhow::Result<Vec<_>>>()?;
     prefixes.sort_unstable_by_key(|prefix| (prefix.address, prefix.length));
@@ -327,7 +328,7 @@ fn prefixes(words: &[String]) -> anyhow::Result<Vec<Prefix>> {
     Ok(prefixes)
 }
 
-/// Clears the bits behind the first `length`.
+/// Clears the host bits after the first `length`.
 fn cut(address: IpAddr, length: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -341,12 +342,12 @@ fn cut(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// A cgroup's number and how far below the root it is.
+/// Returns the inode number of a cgroup, and its depth below the root.
 fn cgroup(path: &Path) -> anyhow::Result<(u64, u32)> {
     let word = path.display().to_string();
     let path = path.canonicalize().map_err(|error| wrong("--cgroup", &word, &error.to_string()))?;
     let number = fs::metadata(&path).map_err(|error| wrong("--cgroup", &word, &error.to_string()))?.ino();
-    // Every cgroup but the root has it; above the mount there is none.
+    // Every cgroup but the root has this file; folders above the mount point have not.
     let is_cgroup = |path: &Path| path.join("cgroup.procs").is_file();
     if !is_cgroup(&path) {
         return Err(wrong("--cgroup", &word, "no folder of a cgroup"));
@@ -355,15 +356,15 @@ fn cgroup(path: &Path) -> anyhow::Result<(u64, u32)> {
     Ok((number, level as u32))
 }
 
-/// A network namespace by its cookie: "#5120". It means the same wherever it is said.
+/// Returns a network namespace as its cookie, such as "#5120", which has the same meaning in every namespace.
 ///
 /// # Errors
-/// When there is no such namespace.
+/// If there is no such namespace.
 pub fn netns_word(word: &str) -> anyhow::Result<String> {
     if word == NONE { Ok(word.to_owned()) } else { Ok(format!("#{}", netns(word)?)) }
 }
 
-/// The cookie of a network namespace.
+/// Returns the cookie of a network namespace.
 fn netns(word: &str) -> anyhow::Result<u64> {
     if let Some(cookie) = word.strip_prefix('#') {
         return cookie.parse().map_err(|_| wrong("--netns", word, "expected a cookie: #5120"));
@@ -383,8 +384,8 @@ fn known_process(process: u32) -> anyhow::Result<()> {
     }
 }
 
-/// Checks a congestion control's name; says when it is not loaded, but may be: a module, or a program of BPF that is registered
-/// later and is known to nobody before. Refused is what looks like a slip: a name near a known one.
+/// Checks a congestion control's name; returns a warning if it is not loaded. An unknown name is accepted, because a
+/// module or a BPF program may register it later; a name similar to a known one is refused as a typing error.
 fn congestion(name: &str) -> anyhow::Result<Option<String>> {
     if name.is_empty() || name.len() >= NAME_BYTES || !name.is_ascii() {
         return Err(wrong("--congestion", name, "expected a name of 15 letters at most"));
@@ -405,7 +406,7 @@ fn congestion(name: &str) -> anyhow::Result<Option<String>> {
     Ok((!is_loaded).then(|| format!("--congestion {name}: not loaded now; loaded are {}", loaded.trim())))
 }
 
-/// The congestion controls that this kernel can load: modules tcp_NAME.ko.
+/// Returns the congestion controls that this kernel can load: modules tcp_NAME.ko.
 fn modules() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let modules = fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim())).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! COMMAND: started as the user that it belongs to, waited for, told to end.
+//! COMMAND: runs it as its user, waits for it, and signals it.
 //!
-//! A thread of its own starts it: credentials belong to threads, so this one keeps what the logger gives up until COMMAND runs,
-//! becomes COMMAND's user for good, and may then still signal it, without any capability.
+//! A separate thread starts it, because credentials belong to threads. The thread keeps the privileges that the logger drops until
+//! COMMAND runs, then permanently becomes COMMAND's user, so that it may still signal COMMAND without any capability.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -25,10 +25,10 @@ use super::folder::MOST_WORDS;
 use super::sys::end_with_us;
 use crate::failure::WrongRequest;
 
-/// What sudo says of who called it: not COMMAND's business once it runs as that user.
+/// The variables by which sudo names its caller: removed, because COMMAND runs as that user.
 const OF_SUDO: [&str; 4] = ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID"];
 
-/// A command that waits for its start.
+/// A command that is ready to start.
 #[derive(Debug)]
 pub struct Prepared {
     start: Sender<Sender<Started>>,
@@ -38,7 +38,7 @@ pub struct Prepared {
 
 type Started = anyhow::Result<(Child, OwnedFd)>;
 
-/// A command that runs beside the log, with our terminal, input and output.
+/// A command that runs beside the log, with the log's terminal, input and output.
 #[derive(Debug)]
 pub struct Companion {
     child: Child,
@@ -47,10 +47,11 @@ pub struct Companion {
     is_beyond_us: Arc<AtomicBool>,
 }
 
-/// Prepares a command, before any right is given up: `user`, or who called sudo, or whoever runs this. `None` without a command.
+/// Prepares a command before privileges are dropped. It runs as `user`, otherwise as the caller of sudo, otherwise as
+/// this user. `None` without a command.
 ///
 /// # Errors
-/// When that user is not there, or this program may not run anything as that user.
+/// If that user does not exist, or this program may not run as that user.
 pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<Prepared>> {
     let Some((program, arguments)) = words.split_first() else { return Ok(None) };
     let user = match user {
@@ -82,7 +83,7 @@ pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<
     }
 }
 
-/// Sets what a login of this user would, and sudo does.
+/// Sets the environment as a login of this user does; sudo does the same.
 fn environment(command: &mut Command, user: &Identity) {
     OF_SUDO.iter().for_each(|name| {
         command.env_remove(name);
@@ -94,27 +95,27 @@ fn environment(command: &mut Command, user: &Identity) {
     }
 }
 
-/// Starts the command once it is asked to, then gives up everything and signals it on request; notes where that is refused.
+/// Starts the command on request, then drops all privileges and passes on signals; records a refused signal.
 fn start_and_signal(
     (program, mut command): (&OsString, Command),
     begin: &Receiver<Sender<Started>>,
     (told, is_refused): (&Receiver<Signal>, &AtomicBool),
 ) {
-    // Nobody asks where the log could not begin.
+    // The channel closes if the log could not begin.
     let Ok(answer) = begin.recv() else { return };
     let started = spawn(program, &mut command);
     let own = started.as_ref().ok().and_then(|(_, pidfd)| pidfd.try_clone().ok());
     let _ = answer.send(started);
     let Some(pidfd) = own else { return };
     while let Ok(signal) = told.recv() {
-        // It may have ended just now, which is not a refusal.
+        // The command may have just ended, which is not a refusal.
         if pidfd_send_signal(&pidfd, signal) == Err(Errno::PERM) {
             is_refused.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// Starts the command; this thread then keeps no right and starts no other.
+/// Starts the command; afterwards this thread keeps no privilege and may start nothing else.
 fn spawn(program: &OsString, command: &mut Command) -> Started {
     end_with_us(command);
     let mut child = command.spawn().map_err(|error| refused(program, &error))?;
@@ -131,10 +132,10 @@ fn spawn(program: &OsString, command: &mut Command) -> Started {
 }
 
 impl Prepared {
-    /// Starts it.
+    /// Starts the command.
     ///
     /// # Errors
-    /// When it is not there, or may not be run.
+    /// If it does not exist, or may not be run.
     pub fn start(self) -> anyhow::Result<Companion> {
         let (answer, started) = channel();
         let Self { start, tell, is_beyond_us } = self;
@@ -146,35 +147,35 @@ impl Prepared {
 }
 
 impl Companion {
-    /// What becomes readable when it has ended.
+    /// Returns a descriptor that becomes readable when the command has ended.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Its exit status once it has ended; 128 + the signal's number where one ended it, as shells have it.
+    /// Returns the exit status once the command has ended; 128 + the signal number if a signal ended it, as in shells.
     pub fn status(&mut self) -> Option<i32> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
     }
 
-    /// Whether it should end and we may not signal it: it has become another user's.
+    /// Whether a signal was refused because the command now runs as another user.
     pub fn is_beyond_us(&self) -> bool {
         self.is_beyond_us.load(Ordering::Relaxed)
     }
 
-    /// Tells it to end.
+    /// Sends a signal to the command.
     pub fn tell(&self, signal: Signal) {
         let _ = self.tell.send(signal);
     }
 }
 
-/// Looks for a command before anything is begun.
+/// Checks that a command exists before anything is started.
 ///
 /// # Errors
-/// When it is nowhere, or cannot be run.
+/// If it is not found, or cannot be run.
 pub fn check(words: &[OsString]) -> anyhow::Result<()> {
     let Some(program) = words.first() else { return Ok(()) };
-    // Who reads a header counts what divides and opens, in words too.
+    // The parser of headers counts commas and brackets, also within words.
     let counted = words.iter().flat_map(|word| word.as_encoded_bytes()).filter(|byte| b",[{".contains(byte)).count();
     let size = words.len() + counted;
     if size > MOST_WORDS {

@@ -1,4 +1,4 @@
-//! `tcplog status` and `tcplog set`: ask a running log; of one that has ended, its footer tells.
+//! `tcplog status` and `tcplog set`: clients of a running log; for a log that has ended, they read its footer.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -19,10 +19,10 @@ use crate::numbers::grouped;
 
 const WHO: &str = "the log";
 
-/// Shows the account so far, or that of a log that has ended.
+/// Shows the counters so far, or those of a log that has ended.
 ///
 /// # Errors
-/// When there is no log.
+/// If there is no log.
 pub fn status(asked: &Status) -> anyhow::Result<()> {
     let told = match Conversation::open(&asked.out)? {
         Some(mut log) => log.ask(&json!({ "do": "status" }))?,
@@ -43,10 +43,10 @@ pub fn status(asked: &Status) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Changes what a running log asks for.
+/// Changes the options of a running log.
 ///
 /// # Errors
-/// When nobody answers, or the change is refused.
+/// If no log answers, or the change is refused.
 pub fn set(asked: &Set) -> anyhow::Result<()> {
     let mut request = json!(resolved(&asked.request)?);
     let has_options = request.as_object().is_some_and(|request| !request.is_empty());
@@ -82,7 +82,7 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A running log has given up the right to enter a namespace: who asks looks there, and names its cookie.
+/// Resolves a network namespace to its cookie here: a running log has dropped the privilege to enter namespaces.
 fn resolved(request: &LogOptions) -> anyhow::Result<LogOptions> {
     let netns = request.netns.as_deref().map(asked::netns_word).transpose()?;
     Ok(LogOptions { netns, ..request.clone() })
@@ -95,10 +95,10 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Connects; `None` where nobody listens.
+    /// Connects; `None` if no process listens.
     ///
     /// # Errors
-    /// When we may not ask, or there is no such folder.
+    /// If permission is denied, or there is no such folder.
     pub fn open(out: &Path) -> anyhow::Result<Option<Self>> {
         let path = out.join(folder::SOCKET);
         match control::connect(&path) {
@@ -115,16 +115,16 @@ impl Conversation {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     ///
     /// # Errors
-    /// When nobody answers, or the answer is a refusal.
+    /// If there is no answer, or the answer is a refusal.
     pub fn ask(&mut self, request: &Value) -> anyhow::Result<Value> {
         control::ask(&mut self.stream, WHO, &self.path, request)
     }
 }
 
-/// What a person does about a log without a footer that nobody writes any more.
+/// Returns the error, with advice, of a log without a footer that no process writes any more.
 pub fn unfinished(out: &Path) -> anyhow::Error {
     let is_ending = spool::is_held(out);
     let out = out.display();
@@ -136,12 +136,12 @@ pub fn unfinished(out: &Path) -> anyhow::Error {
     )
 }
 
-/// What a person does about a log that is over.
+/// Returns the error of a log that has ended.
 pub fn not_running(out: &Path) -> anyhow::Error {
     WrongRequest(format!("{}: this log has ended", out.display())).into()
 }
 
-/// What a log tells, for people.
+/// Formats the status or footer of a log as text.
 pub fn shown(told: &Value) -> String {
     if !told["why"].is_null() {
         return format!("ended: {}\n{}", told["why"].as_str().unwrap_or_default(), summary(told));
@@ -165,7 +165,7 @@ pub fn shown(told: &Value) -> String {
     )
 }
 
-/// What is asked, in a line: what differs from asking for everything.
+/// Formats the options in one line: those that differ from the defaults.
 fn options(options: &Value) -> String {
     let all = json!(asked::Asked::default());
     let changed =

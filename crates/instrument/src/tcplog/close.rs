@@ -1,4 +1,4 @@
-//! How a log ends: detached, drained, counted, made into records, told.
+//! Ends a log: detaches and drains it, checks its packet accounting, converts its spool to tables, and writes the footer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use super::logger::Ended;
 use super::show;
 use crate::failure::NotTrusted;
 
-/// Between two readings of counters that are to stand still.
+/// The interval between two reads of counters that must not change any more.
 const STILL: Nanos = Nanos::millis(2);
 
-/// Why a log ended that has the size of its `--log-limit`.
+/// The reason for the end of a log that reached its `--log-limit`.
 pub const LIMITED: &str = "log limit";
-/// And why one ended that could be written no more.
+/// The reasons for the end of a log that could not be written any more.
 pub const FULL: &str = "disk full";
 pub const REMOVED: &str = "log file removed";
 pub const UNWRITTEN: &str = "log could not be written";
 
-/// Where a log's spool is, and where its records go.
+/// The places of a log's spool and of its records.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The spool's folder.
     pub spool: PathBuf,
-    /// `None`: nothing is kept.
+    /// `None`: no records are written.
     pub records: Option<PathBuf>,
-    /// In the names of files.
+    /// Part of file names.
     pub who: String,
-    /// Likewise.
+    /// Part of file names.
     pub part: u16,
     pub block: i32,
     /// Whether times are simulated.
@@ -44,19 +44,19 @@ pub struct Place {
 
 /// A log that has ended.
 pub struct Closed {
-    /// What goes to another host and lacks its end, with its account.
+    /// The export that still lacks its end record, with its counters.
     pub export: Option<(Export, Account)>,
-    /// What its footer says.
+    /// The footer.
     pub footer: Value,
-    /// Whether what it has can be trusted.
+    /// Whether the log can be trusted.
     pub outcome: anyhow::Result<()>,
-    /// Why it misses what passed from some time on: somebody took programs away.
+    /// The error of a gap at the end: kernel programs were detached by another process.
     pub interruption: Option<NotTrusted>,
-    /// Its spool, where there are records of it.
+    /// The spool, if records were made of it.
     pub spent: Option<Spent>,
 }
 
-/// What is known of an end.
+/// The facts about an end.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     pub why: &'static str,
@@ -65,7 +65,7 @@ pub struct End {
 }
 
 impl Place {
-    /// Of a log that belongs to no study.
+    /// The places of a log that belongs to no study.
     pub fn of_log(out: &Path, is_simulated: bool) -> Self {
         Self {
             spool: out.to_owned(),
@@ -81,7 +81,7 @@ impl Place {
 /// Ends a log.
 ///
 /// # Errors
-/// When nothing can be said of it any more: rings or counters cannot be read.
+/// If rings or counters cannot be read, so that nothing is known about the log.
 pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let took = drain.processor_time();
     let (logger, drained) = drain.stop();
@@ -134,15 +134,15 @@ pub fn close(drain: Drain, place: &Place, end: End) -> anyhow::Result<Closed> {
     let outcome = match (ended.failed.filter(|error| !is_asked_for(error)), converted) {
         (Some(error), _) => Err(failed(error)),
         (None, Err(error)) => Err(error),
-        // An account that is not whole cannot be held to the law.
+        // Counters with a gap cannot add up.
         (None, Ok(_)) if interruption.is_some() => drained,
-        // What went wrong while it drained has left its marks in the account, if any.
+        // An error while draining shows in the counters, if it lost anything.
         (None, Ok(converted)) => drained.and(law).and(converted.map_or(Ok(()), |converted| complete(&converted))),
     };
     Ok(Closed { export, footer, outcome, interruption, spent })
 }
 
-/// What a footer says of what was counted.
+/// Returns the counters for a footer.
 pub fn counted(totals: impl IntoIterator<Item = Entry>, gaps: u64, flows: u64, flow_list: &[String]) -> Value {
     json!({
         "totals": show::totals(totals),
@@ -159,28 +159,28 @@ pub fn join(to: &mut Value, mut more: Value) {
     }
 }
 
-/// Throws a spool away that nobody wants records of.
+/// Removes a spool of which no records are wanted.
 ///
 /// # Errors
-/// When it cannot.
+/// If it cannot be removed.
 pub fn throw_away(folder: &Path) -> anyhow::Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))
 }
 
-/// Makes records of a spool, which is left.
+/// Converts a spool to tables; the spool stays.
 ///
 /// # Errors
-/// When it cannot; says then what makes them later.
+/// If it fails; the error names the command that repeats the conversion.
 pub fn make_records(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spent)> {
     let spool = place.spool.display();
     let advice = || format!("{spool}: what was logged is there still; `sojourn tcplog recover {spool}`");
     convert(place, records).with_context(advice)
 }
 
-/// The same, for who recovers it.
+/// As [`make_records`], but without that advice, for recovery.
 ///
 /// # Errors
-/// When it cannot.
+/// If it fails.
 pub fn convert(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spent)> {
     let job = Job {
         folder: &place.spool,
@@ -193,7 +193,7 @@ pub fn convert(place: &Place, records: &Path) -> anyhow::Result<(Converted, Spen
     Ok(tables::convert(&job)?)
 }
 
-/// Holds an account to the law.
+/// Checks that the packet accounting adds up.
 fn law(ended: &Ended) -> anyhow::Result<()> {
     let doubt = |problem: &str| Err(NotTrusted(format!("the account of the log does not add up: {problem}")).into());
     if let Err(breach) = ended.account.check() {
@@ -209,7 +209,7 @@ fn law(ended: &Ended) -> anyhow::Result<()> {
     }
 }
 
-/// Holds the records to the account.
+/// Checks the records against the packet accounting.
 fn complete(converted: &Converted) -> anyhow::Result<()> {
     match converted.problems.first() {
         Some(problem) => Err(NotTrusted(format!("the records of the log do not add up: {problem}")).into()),
@@ -226,7 +226,7 @@ const fn why_failed(error: &SpoolError) -> &'static str {
     }
 }
 
-/// Whether a log ended as it was asked to.
+/// Whether a log ended because of a requested limit.
 const fn is_asked_for(error: &SpoolError) -> bool {
     matches!(error, SpoolError::Limit(_))
 }

@@ -1,6 +1,6 @@
-//! The thread that empties the rings by a timer, and nothing else: who asks must not make records wait.
+//! The thread that drains the rings by a timer, and does nothing else: clients must not delay records.
 //!
-//! No record wakes anybody up. The timer is quicker while rings fill quickly.
+//! Records wake no thread. The timer is faster while rings fill quickly.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,19 +16,19 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use super::logger::Logger;
 use crate::place::NICEST;
 
-/// How long rings are left alone.
+/// The intervals at which rings are drained: minimum, default, maximum.
 const QUICKEST: Nanos = Nanos::millis(1);
 const USUAL: Nanos = Nanos::millis(5);
 const SLOWEST: Nanos = Nanos::millis(10);
-/// A ring that is so full when it is drained is drained more often, and less often when it is so empty.
+/// A ring filled above this level is drained more often; below the second level, less often.
 const FULL: f64 = 0.1;
 const EMPTY: f64 = 0.01;
-/// How often flows are looked after, and how often what was counted is written down.
+/// The intervals at which ended flows are reaped, and at which counters are written to the log.
 const REAPED: Nanos = Nanos::millis(20);
 const WRITTEN_DOWN: Nanos = Nanos::seconds(1);
-/// How often flows are judged anew by what may have changed.
+/// The interval at which filters of flows are re-evaluated, because their inputs may have changed.
 const JUDGED: Nanos = Nanos::millis(100);
-/// How often it is looked at whether what was attached still is: a removed cgroup tells nobody.
+/// The interval of checks that programs are still attached: the removal of a cgroup causes no notification.
 const LOOKED_AT: Nanos = Nanos::millis(500);
 
 /// A logger with its thread.
@@ -40,15 +40,15 @@ pub struct Drain {
 struct Shared {
     logger: Mutex<Option<Logger>>,
     is_to_end: AtomicBool,
-    /// Of the thread, so far.
+    /// The CPU time of the thread so far.
     processor_ns: AtomicI64,
 }
 
 impl Drain {
-    /// Starts the thread, which keeps `more` rights than [`TCPLOG`]; each CPU has a ring of at most so many bytes.
+    /// Starts the thread with the privileges of [`TCPLOG`] and `more`; each CPU has a ring of at most so many bytes.
     ///
     /// # Errors
-    /// When there can be none.
+    /// If it cannot be started.
     pub fn start(logger: Logger, ring_bytes: u64, more: &'static [Right]) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
             logger: Mutex::new(Some(logger)),
@@ -62,28 +62,28 @@ impl Drain {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Does something with the logger, between two drains.
+    /// Calls a function with the logger, between two drains.
     ///
     /// # Errors
-    /// When it has ended, or as what is done.
+    /// If the log has ended, or the function fails.
     pub fn with<T>(&self, act: impl FnOnce(&mut Logger) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.shared.lock().as_mut().map_or_else(|| Err(anyhow!("the log has ended")), act)
     }
 
-    /// Whether it goes on no more.
+    /// Whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Processor time that draining took so far.
+    /// Returns the CPU time used for draining so far.
     pub fn processor_time(&self) -> Nanos {
         Nanos(self.shared.processor_ns.load(Ordering::Relaxed))
     }
 
-    /// Ends the thread; gives the logger back.
+    /// Ends the thread; returns the logger.
     ///
     /// # Errors
-    /// As the thread did.
+    /// As the thread.
     pub fn stop(mut self) -> (Option<Logger>, anyhow::Result<()>) {
         self.shared.is_to_end.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map_or(Ok(()), |thread| match thread.join() {
@@ -100,7 +100,7 @@ impl Shared {
     }
 
     fn run(&self, slots: u32, more: &[Right]) -> anyhow::Result<()> {
-        // More urgent than traffic: a logger that waits for its turn loses records. Then nothing else needs the right to be.
+        // Higher priority than traffic: a logger that waits for the CPU loses records. The privilege is not needed after that.
         let _ = setpriority_process(None, NICEST);
         TCPLOG.drop_privileges_keeping(more)?;
         TCPLOG.restrict_calls()?;
@@ -112,7 +112,7 @@ impl Shared {
             let now = HostClock.wait_until(HostClock.now() + pause, Nanos::ZERO);
             let mut logger = self.lock();
             let Some(logger) = logger.as_mut() else { break };
-            // Whatever goes wrong, the rings go on to be emptied, and flows to be looked after.
+            // After an error, continue to drain the rings and to reap flows.
             let turn = logger.drain();
             let most = turn.as_ref().map_or(0, |turn| turn.most);
             pause = paused(pause, most as f64 / f64::from(slots));
@@ -124,7 +124,7 @@ impl Shared {
 }
 
 fn look_after(logger: &mut Logger, now: Time, due: &mut [Time; 4]) -> anyhow::Result<()> {
-    // A clock that was set back makes them due at once.
+    // If the clock was set back, everything is due immediately.
     let is_due = |due: &mut Time, every: Nanos| {
         let is_due = now >= *due || *due - now > every;
         if is_due {

@@ -1,6 +1,7 @@
-//! Sends a log to another host while it is written: a thread of its own empties the outbox, so that nothing else waits for the network.
+//! Exports a log to another host while it is written. A separate thread empties the outbox, so that nothing else waits
+//! for the network.
 //!
-//! A connection that is lost is not made again: the receiver's log would have a hole that its account does not know of.
+//! A lost connection is not reopened: the receiver's log would have a gap that its packet accounting does not include.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -20,26 +21,26 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use super::show;
 use crate::failure::{NotTrusted, WrongRequest};
 
-/// How long a receiver may take to be reached, and to say that it is one.
+/// The timeout to connect to a receiver, and to receive its greeting.
 const GREETED_WITHIN: Duration = Duration::from_secs(10);
-/// How long it may take, once the log is over, to take what waits: as long as an outbox that is full takes at 1 Mbit/s.
+/// The timeout, after the end of the log, to send what is queued: the time that a full outbox takes at 1 Mbit/s.
 const LAST_PATIENCE: Nanos = Nanos::seconds(90);
-/// How long it may take then to read what the kernel still holds, to have all on its disk, and to say so.
+/// The timeout for the receiver to read the rest, write everything to disk, and acknowledge it.
 const RECEIPT_PATIENCE: Nanos = Nanos::seconds(60);
-/// How often it is looked whether something waits.
+/// The poll interval of the outbox.
 const LOOK: Nanos = Nanos::millis(10);
-/// Where the kernel says which run of it this is.
+/// The file of the kernel's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A connection to a receiver.
 pub struct Connected {
     to: String,
     stream: TcpStream,
-    /// The cookies of its ends that are sockets of this kernel.
+    /// The socket cookies of its ends on this kernel.
     pub cookies: Vec<u64>,
 }
 
-/// A connection with the thread that sends.
+/// A connection with its sending thread.
 pub struct Sending {
     to: String,
     stream: TcpStream,
@@ -47,7 +48,7 @@ pub struct Sending {
     thread: JoinHandle<()>,
 }
 
-/// Which run of the kernel this is.
+/// Returns the kernel's boot ID.
 pub fn boot() -> String {
     std::fs::read_to_string(BOOT).unwrap_or_default()
 }
@@ -55,7 +56,7 @@ pub fn boot() -> String {
 /// Connects to a receiver.
 ///
 /// # Errors
-/// When nobody is there, or no receiver.
+/// If no process listens there, or it is not a receiver.
 pub fn connect(to: &str) -> anyhow::Result<Connected> {
     let addresses = to
         .to_socket_addrs()
@@ -82,10 +83,10 @@ fn greet(to: &str, mut stream: TcpStream) -> anyhow::Result<Connected> {
 }
 
 impl Connected {
-    /// Starts to send what comes into an outbox.
+    /// Starts to send what is put into an outbox.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If no thread can be started.
     pub fn start(self, outbox: Arc<Outbox>) -> anyhow::Result<Sending> {
         let (stream, from) = (self.stream.try_clone()?, Arc::clone(&outbox));
         let run = move || {
@@ -99,7 +100,7 @@ impl Connected {
     }
 }
 
-/// Sends what waits until nothing more comes.
+/// Sends what is queued until the outbox is closed.
 fn send(mut stream: &TcpStream, outbox: &Outbox) -> io::Result<()> {
     loop {
         match outbox.take() {
@@ -114,7 +115,7 @@ fn send(mut stream: &TcpStream, outbox: &Outbox) -> io::Result<()> {
     }
 }
 
-/// Notices a receiver that has gone while nothing is sent.
+/// Detects that the receiver has closed the connection while nothing is sent.
 fn look(stream: &TcpStream) -> io::Result<()> {
     match recv(stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((0, _)) => Err(io::Error::other("the receiver closed the connection")),
@@ -124,15 +125,15 @@ fn look(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Sending {
-    /// Why nothing can be sent any more.
+    /// Returns why the export was lost.
     pub fn lost(&self) -> Option<String> {
         self.outbox.lost()
     }
 
-    /// Sends the end, and waits for the receipt. Adds to the footer what became of it.
+    /// Sends the end record, and waits for the receipt. Adds the result to the footer.
     ///
     /// # Errors
-    /// When the receiver lacks more than what was skipped.
+    /// If the receiver lacks more than what was skipped.
     pub fn finish(self, (mut export, account): (Export, Account), footer: &mut Value) -> anyhow::Result<()> {
         let mut theirs = footer.clone();
         let skipped = export.skipped();
@@ -162,7 +163,7 @@ impl Sending {
         problem.map_or(Ok(()), |why| Err(NotTrusted(told(why)).into()))
     }
 
-    /// Waits until all is sent, and for what the receiver says then.
+    /// Waits until everything is sent, and then for the receipt.
     fn receipt(&self) -> Option<u64> {
         let until = HostClock.now() + LAST_PATIENCE;
         while !self.thread.is_finished() {

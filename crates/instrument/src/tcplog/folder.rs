@@ -1,4 +1,4 @@
-//! The folder of a log: refused where one is already, header at the start, footer at the end.
+//! The folder of a log: refused if it holds a log; a header at the start, a footer at the end.
 
 use std::fmt::Display;
 use std::fs;
@@ -19,21 +19,22 @@ pub const HEADER: &str = "header.json";
 pub const FOOTER: &str = "footer.json";
 pub const RECORDS: &str = "records";
 pub const SOCKET: &str = "control.sock";
-/// Who writes the records of a log that belongs to no study.
+/// The writer's name in file names of a log that belongs to no study.
 pub const WHO: &str = "tcplog";
-/// A footer lists [`LISTED`] flows at most, and a header at most [`MOST_WORDS`].
+/// The maximum number of values in a footer, which lists at most [`LISTED`] flows, or in a header, with at most [`MOST_WORDS`].
 const MOST_VALUES: usize = 4 * LISTED;
-/// Words of a command, with the commas and brackets in them: the kernel takes more of them than a header may have.
+/// The maximum number of words of a command, plus the commas and brackets in them; the kernel allows more.
 pub const MOST_WORDS: usize = 3 * LISTED;
-/// And they hold some ten objects and lists. In memory each takes a hundred times what `{"":0}` takes in a file.
+/// The maximum number of objects and lists; headers and footers contain about ten. In memory each takes a hundred times
+/// the length of `{"":0}`.
 const MOST_COLLECTIONS: usize = 1_000;
-/// Where the kernel says what it is.
+/// The folder of the kernel's version and name.
 const KERNEL: &str = "/proc/sys/kernel";
 
-/// Makes the folder of a new log.
+/// Creates the folder of a new log.
 ///
 /// # Errors
-/// When it holds a log already, or cannot be written.
+/// If it holds a log already, or cannot be written.
 pub fn create(out: &Path) -> anyhow::Result<()> {
     private::create_folder(out).map_err(|error| of_path("create", out, error))?;
     refuse_one_in_use(out)?;
@@ -44,7 +45,7 @@ pub fn create(out: &Path) -> anyhow::Result<()> {
 /// Refuses a folder that holds a log.
 ///
 /// # Errors
-/// When it does.
+/// If it does.
 pub fn refuse_one_in_use(out: &Path) -> anyhow::Result<()> {
     if let Some(found) = what_is_there(out) {
         let problem = format!(
@@ -69,14 +70,14 @@ fn what_is_there(out: &Path) -> Option<String> {
         .find(|name| of_a_log(name))
 }
 
-/// Writes a file whole or not at all, also where the power fails: what it replaces is gone only when it is on the disk.
+/// Writes a file completely or not at all, even across a power failure: the old file is replaced only after the new one is on disk.
 ///
 /// # Errors
-/// When it cannot.
+/// If it fails.
 pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
     let temporary = path.with_extension("json.part");
     let write = || {
-        // A new file: a link that somebody left there would lead anywhere.
+        // Create a new file: an existing name could be a symbolic link.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -101,7 +102,7 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
 /// Reads a header or footer.
 ///
 /// # Errors
-/// When there is none, or it is longer than any, or holds more.
+/// If there is none, or it exceeds the limits of length and size.
 pub fn read(path: &Path) -> anyhow::Result<Value> {
     let wrong = |error: &dyn Display| {
         WrongRequest(format!("{}: it is not what a log begins or ends with: {error}", path.display())).into()
@@ -113,10 +114,10 @@ pub fn read(path: &Path) -> anyhow::Result<Value> {
     value_of(&bytes).map_err(|error| wrong(&error))
 }
 
-/// Reads the bytes of a header or footer.
+/// Parses the bytes of a header or footer.
 ///
 /// # Errors
-/// When they are none, or would take far more memory than they are long.
+/// If they are invalid, or would need far more memory than their length.
 pub fn value_of(bytes: &[u8]) -> Result<Value, String> {
     let (values, collections) = size_of(bytes);
     if values > MOST_VALUES {
@@ -128,7 +129,8 @@ pub fn value_of(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-/// How many values a JSON text has at most, and how many of them are objects and lists: what divides and opens, outside of strings.
+/// Returns upper limits of the values in a JSON text, and of objects and lists among them, by counting commas and
+/// opening brackets outside of strings.
 fn size_of(bytes: &[u8]) -> (usize, usize) {
     let (mut is_string, mut is_escaped) = (false, false);
     let (mut values, mut collections) = (1, 0);
@@ -146,7 +148,7 @@ fn size_of(bytes: &[u8]) -> (usize, usize) {
     (values, collections)
 }
 
-/// What a log begins with.
+/// Returns the header of a log.
 pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> Value {
     let now = Moment::now();
     let kernel = |file: &str| fs::read_to_string(Path::new(KERNEL).join(file)).unwrap_or_default().trim().to_owned();
@@ -177,7 +179,7 @@ pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> V
     })
 }
 
-/// The bits of the column `flags`, from the lowest.
+/// The names of the bits of the column `flags`, from the lowest.
 pub const FLAG_NAMES: [&str; 20] = [
     "timestamps",
     "sack",
@@ -201,28 +203,28 @@ pub const FLAG_NAMES: [&str; 20] = [
     "repair",
 ];
 
-/// A moment on the calendar.
+/// A calendar time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Since 1970, UTC.
+    /// Seconds since 1970, UTC.
     pub seconds: i64,
-    /// And of the next second.
+    /// Nanoseconds within the second.
     pub nanos: i64,
 }
 
 impl Moment {
-    /// This one.
+    /// Returns the current time.
     pub fn now() -> Self {
         Self::of(HostClock.now())
     }
 
-    /// The moment of a stamp of `CLOCK_TAI`.
+    /// Converts a time of `CLOCK_TAI`.
     pub fn of(tai: Time) -> Self {
         let utc = tai.0 - HostClock.tai_offset().0.0;
         Self { seconds: utc.div_euclid(1_000_000_000), nanos: utc.rem_euclid(1_000_000_000) }
     }
 
-    /// "2026-11-22T01:30:00.123456Z".
+    /// Formats "2026-11-22T01:30:00.123456Z".
     pub fn iso(self) -> String {
         let (year, month, day) = date(self.seconds.div_euclid(86_400));
         let second = self.seconds.rem_euclid(86_400);
@@ -231,7 +233,7 @@ impl Moment {
     }
 }
 
-/// The date of a day since 1970 in the Gregorian calendar, reckoned from the 1 March of year 0, after which leap days come last.
+/// Returns the Gregorian date of a day since 1970. Years are counted from 1 March of year 0, so that leap days come last.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -270,7 +272,7 @@ mod tests {
         fs::remove_file(path).unwrap();
     }
 
-    /// Two MiB of such objects took 199 MiB.
+    /// 2 MiB of such objects needed 199 MiB of memory before the limit.
     #[test]
     fn a_footer_takes_little_more_memory_than_it_is_long() {
         let refused = |text: String| value_of(text.as_bytes()).expect_err("is refused");

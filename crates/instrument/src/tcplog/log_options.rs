@@ -1,4 +1,4 @@
-//! What can be asked of a log while it runs, as words: from the command line, a control socket or a study alike.
+//! The options of a log that can change while it runs, as strings from the command line, a control socket or a study.
 
 use clap::{Args, Command};
 use serde::de::Error;

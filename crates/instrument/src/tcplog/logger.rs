@@ -1,6 +1,6 @@
-//! The logger: empties the rings, spools what comes, looks after flows that end, and says how it is going.
+//! The logger: drains the rings, writes records to the spool, reaps flows that have ended, and reports its status.
 //!
-//! Knows no thread and no timer; [`super::drain`] drives it.
+//! Has no thread and no timer; [`super::drain`] calls it.
 
 use std::collections::HashMap;
 
@@ -27,115 +27,115 @@ pub use own::Own;
 pub use turn::Turn;
 use turn::{Sinks, keep_latest};
 
-/// A flow is looked at for so long after its socket went away: what is under way comes and is counted.
+/// The grace period after a flow's socket has closed, in which packets in flight are still counted.
 const GRACE: Nanos = Nanos::seconds(1);
-/// The same where the table is getting full: as long as programs that run may take.
+/// The grace period while the flow table is filling up: as long as a running program may take.
 const SHORT_GRACE: Nanos = Nanos::millis(20);
-/// So many readings of the counters at the end, until two are the same.
+/// The maximum number of reads of the counters at the end, until two are equal.
 const STILL_TRIES: u32 = 200;
-/// More than a table can have: foreign bytes make nothing grow beyond it.
+/// More slots than a table can have: it limits the memory that untrusted input can claim.
 pub const MOST_SLOTS: u32 = 1 << 20;
 
-/// A source, what is asked of it, and what has come of it.
+/// A log: its source, its options, and the state of its records.
 pub struct Logger {
     programs: Box<dyn Programs>,
     facts: Facts,
     pub asked: Asked,
-    /// How often the placebo's loop turns.
+    /// The number of loop iterations of the placebo.
     pub burn: u32,
-    /// How many flows the table holds.
+    /// The capacity of the flow table.
     pub room: u32,
     spool: Option<Spool>,
-    /// The same on its way to another host, and the connections that carry it.
+    /// The export to another host; `own` has its connections.
     pub export: Option<Export>,
     pub own: Own,
-    /// When it goes on in another file.
+    /// The rotation of parts; `None`: the log is one file.
     pub parts: Option<Parts>,
     flight: Option<Flight>,
     gaps: Gaps,
-    /// As the records will have them.
+    /// The numbers that flows will have in the records.
     numbers: Numbers,
     /// The latest sample of each slot.
     latest: Vec<Vec<u8>>,
-    /// By slot: the generation that has ended, and when that was seen.
+    /// By slot: the generation that has ended, and when the end was noticed.
     ending: HashMap<u32, (u64, Time)>,
-    /// What flows whose places were given back have counted: they are in the spool, and only their sum is held.
+    /// The counters of reaped flows: the spool has them individually, this is their sum.
     gone: Account,
     gone_flows: u64,
-    /// Of those, as footers list them, the first.
+    /// The names of the first reaped flows, for the footer.
     listed: Vec<String>,
-    /// By slot: packets of the flow when it was last written down.
+    /// By slot: generation and packets of the flow when it was last written to the spool.
     written: HashMap<u32, (u64, u64)>,
-    /// Samples.
+    /// The number of samples.
     records: u64,
-    /// Private states.
+    /// The number of private states.
     privates: u64,
-    /// Gaps so far.
+    /// The number of gaps so far.
     found: u64,
     failed: Option<SpoolError>,
-    /// When all that is to be attached was seen to be.
+    /// The last time at which all programs were found attached.
     attached: Time,
     interruption: Option<Interruption>,
 }
 
-/// From when on packets passed that no program saw: somebody took away what was attached.
+/// A time from which packets passed unlogged, because another process detached programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interruption {
-    /// What was taken away.
+    /// What was detached.
     pub why: String,
-    /// When it was there for the last time.
+    /// When it was last found attached.
     pub after_ns: Time,
-    /// When it was missed.
+    /// When it was found detached.
     pub before_ns: Time,
 }
 
 /// A flow in use.
 pub struct Shown {
-    /// As the records will have it; none before its first sample.
+    /// Its number in the records; `None` before its first sample.
     pub number: Option<i32>,
     pub flow: Flow,
     /// Its latest sample.
     pub latest: Option<Vec<u8>>,
 }
 
-/// What a log amounts to.
+/// The results of a log.
 pub struct Ended {
     pub account: Account,
-    /// What goes to another host, which still lacks its end, and the account of that.
+    /// The export that still lacks its end record, with its counters.
     pub export: Option<(Export, Account)>,
-    /// Whether counters stood still at the end, so that the account is exact.
+    /// Whether the counters stopped changing at the end, so that they are exact.
     pub is_still: bool,
-    /// Samples written.
+    /// The number of samples written.
     pub records: u64,
-    /// Of them, those that belong to no packet.
+    /// Samples among them that belong to no packet.
     pub events: u64,
-    /// Private states written.
+    /// The number of private states written.
     pub privates: u64,
     pub gaps: u64,
     pub missing: u64,
-    /// Numbers that came twice.
+    /// The number of duplicate record numbers.
     pub unexpected: u64,
     pub flows: u64,
-    /// As footers have them; of many, the first.
+    /// The names of flows for the footer, at most the first [`LISTED`].
     pub flow_list: Vec<String>,
-    /// How many parts were begun and removed, and what was in those that were removed.
+    /// The numbers of parts begun and removed, and the counters of the removed ones.
     pub parts: [u64; 2],
     pub removed: Written,
-    /// How often programs were left out by the kernel, by name.
+    /// The number of runs that the kernel skipped, by program name.
     pub not_run: Value,
-    /// How often the flight recorder had a trigger, by name; null: there is none.
+    /// The number of triggers of the flight recorder, by name; null without a recorder.
     pub triggers: Value,
-    /// Which fields of a control block were asked.
+    /// The requested fields of a control block.
     pub fields: Vec<String>,
     pub failed: Option<SpoolError>,
     pub interruption: Option<Interruption>,
 }
 
 impl Logger {
-    /// A logger that nothing is asked of yet, and that only watches until it has a spool.
+    /// Creates a logger with default options, which only watches until it has a spool.
     ///
     /// # Errors
-    /// When the source does not say what it is.
+    /// If the source does not report its facts.
     pub fn new(programs: Box<dyn Programs>, flight: Option<Flight>) -> anyhow::Result<Self> {
         let facts = programs.facts()?;
         let mut asked = Asked::default();
@@ -168,27 +168,27 @@ impl Logger {
         })
     }
 
-    /// Writes what comes from now on.
+    /// Starts writing records to a spool.
     pub fn spool_to(&mut self, spool: Spool) {
         self.spool = Some(spool);
     }
 
-    /// What it logs from.
+    /// Returns the facts about the source.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Whether it cannot write any more.
+    /// Whether records can no longer be written.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Why nothing is seen any more, where somebody has taken the programs away.
+    /// Returns why packets are no longer seen, if another process has detached the programs.
     pub fn interruption(&self) -> Option<&Interruption> {
         self.interruption.as_ref()
     }
 
-    /// Looks whether what was attached still is. What passes from then on nobody sees, so the account is not whole.
+    /// Checks that the programs are still attached. Packets after a detachment are not seen, so the counters are incomplete.
     pub fn look_at_programs(&mut self, now: Time) {
         if self.interruption.is_some() {
             return;
@@ -199,9 +199,9 @@ impl Logger {
         };
         let found = Interruption { why, after_ns: self.attached, before_ns: now };
         if let Some(spool) = &mut self.spool {
-            // A gap of a length that nobody knows, in the records of every CPU.
+            // A gap of unknown length, in the records of every CPU.
             let [after_ns, before_ns] = [found.after_ns, now].map(|at| Some(at.0.cast_unsigned()));
-            // The entry behind those of the CPUs is that of all flows.
+            // The entry after those of the CPUs is the total of all flows.
             let totals = self.programs.totals().unwrap_or_default();
             let of_cpus = totals.split_last().map_or(&[][..], |(_, of_cpus)| of_cpus);
             for (cpu, totals) in (0..).zip(of_cpus) {
@@ -222,10 +222,10 @@ impl Logger {
         self.flush();
     }
 
-    /// Changes what is named, all of it or nothing; says what is odd about it.
+    /// Applies options, all or none; returns warnings.
     ///
     /// # Errors
-    /// When it makes no sense, or the kernel refuses.
+    /// If an option is invalid, or the kernel refuses.
     pub fn set(&mut self, request: &LogOptions, enabled: Option<bool>) -> anyhow::Result<Vec<String>> {
         let mut asked = self.asked.clone();
         let (absent, unasked) = (&self.facts.absent, &self.facts.unasked);
@@ -252,12 +252,12 @@ impl Logger {
         Ok(said)
     }
 
-    /// Attaches what a mode means.
+    /// Attaches the programs of a mode.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn be(&mut self, mode: Mode) -> anyhow::Result<()> {
-        // Nobody sees afterwards that what is attached anew was missing before.
+        // Check first: after a new attachment, an earlier detachment cannot be detected.
         self.look_at_programs(HostClock.now());
         self.programs.attach_as(mode)?;
         self.attached = HostClock.now();
@@ -265,24 +265,25 @@ impl Logger {
         Ok(())
     }
 
-    /// Has the kernel measure what programs cost, or no more.
+    /// Enables or disables the kernel's measurement of program costs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn measure(&mut self, wanted: bool) -> anyhow::Result<()> {
         self.programs.measure(wanted)
     }
 
-    /// How often the kernel left a program out because it had interrupted itself, by name: of those that it left out.
+    /// Returns how often the kernel skipped a program because it had interrupted itself, by name; programs without
+    /// skips are omitted.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     fn not_run(&self) -> anyhow::Result<Value> {
         let missed = self.costs()?.into_iter().filter(|cost| cost.missed > 0);
         Ok(missed.map(|cost| (cost.name, Value::from(cost.missed))).collect::<Map<_, _>>().into())
     }
 
-    /// Has flows judged anew by what changes without a notification: their congestion control.
+    /// Re-evaluates the filters of flows by congestion control, which changes without a notification.
     pub fn reevaluate(&mut self) {
         if self.asked.congestion.is_some() {
             self.programs.reevaluate();
@@ -294,18 +295,18 @@ impl Logger {
         Ok(self.programs.ask(&options, self.asked.prefixes())?)
     }
 
-    /// What each program has cost.
+    /// Returns the cost of each program.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn costs(&self) -> anyhow::Result<Vec<Cost>> {
         self.programs.costs()
     }
 
-    /// Empties the rings.
+    /// Drains the rings.
     ///
     /// # Errors
-    /// When they cannot be read. A spool that cannot be written is kept in mind instead, for counting goes on.
+    /// If they cannot be read. A failure to write the spool is only recorded, because counting continues.
     pub fn drain(&mut self) -> anyhow::Result<Turn> {
         let Self { programs, spool, export, own, flight, gaps, latest, numbers, .. } = self;
         let mut sinks = Sinks { spool, export, numbers };
@@ -336,27 +337,27 @@ impl Logger {
         Ok(turn)
     }
 
-    /// Reaps flows: those that have ended are written down, and their places given back after a while.
+    /// Reaps flows: writes those that have ended to the spool, and frees their slots after the grace period.
     ///
     /// # Errors
-    /// When a place cannot be given back.
+    /// If a slot cannot be freed.
     pub fn reap(&mut self, now: Time) -> anyhow::Result<()> {
         let (mut over, ending) = (Vec::new(), &mut self.ending);
         self.programs.ended_flows(&mut |slot, flow| {
             let (generation, since) = *ending.entry(slot).or_insert((flow.generation, now));
-            // A clock that was set back begins anew.
+            // If the clock was set back, the grace period restarts.
             if generation != flow.generation || now < since {
                 ending.insert(slot, (flow.generation, now));
             } else if now - since >= SHORT_GRACE {
                 over.push((slot, since));
             }
         });
-        // Where places run short, those that have waited for long enough make room.
+        // While the table is filling up, the short grace period applies.
         let grace = if self.ending.len() > self.room as usize / 4 { SHORT_GRACE } else { GRACE };
         over.retain(|(_, since)| now - *since >= grace);
         let mut outcome = Ok(());
         for (slot, _) in over {
-            // One that cannot be given back does not hold up the others.
+            // A slot that cannot be freed does not delay the others.
             outcome = outcome.and(self.release(slot));
         }
         outcome
@@ -371,7 +372,7 @@ impl Logger {
         let Some(flow) = self.programs.release(slot)? else { return Ok(()) };
         let forgotten = self.flight.as_mut().map(|flight| flight.tell_end(flow.cookie)).unwrap_or_default();
         self.numbers.word(flow.cookie, slot, true);
-        // Who only watches has no account to give.
+        // A logger that only watches has no spool for counters.
         if let Some(spool) = &mut self.spool {
             let own = self.own.left_out.tell(flow.cookie);
             spool.left_out_of(flow.cookie, Disposition::Filtered, own);
@@ -387,10 +388,10 @@ impl Logger {
         Ok(())
     }
 
-    /// Writes down flows that have gone on and what was counted, so that a killed log has them.
+    /// Writes changed flows and the totals to the spool, so that they survive if the log is killed.
     ///
     /// # Errors
-    /// When counters cannot be read.
+    /// If counters cannot be read.
     pub fn write_down(&mut self) -> anyhow::Result<()> {
         let Some(spool) = &mut self.spool else { return Ok(()) };
         let Self { written, numbers, programs, export, own, .. } = self;
@@ -399,7 +400,7 @@ impl Logger {
             if written.insert(slot, state) != Some(state) {
                 numbers.word(flow.cookie, slot, false);
                 spool.flow(slot, flow);
-                // Of our own connection it would say that this was sent, and so without an end.
+                // A record of the log's own connection would count the sending of that record, endlessly.
                 if let Some(export) = export.as_mut().filter(|_| !own.has(flow.cookie)) {
                     export.flow(slot, flow);
                 }
@@ -414,10 +415,10 @@ impl Logger {
         Ok(())
     }
 
-    /// Goes on in another file where that is due, which begins with all flows: it can be read without this one.
+    /// Begins a new part if one is due. The part begins with all flows, so that it can be read without the previous one.
     ///
     /// # Errors
-    /// When counters cannot be read.
+    /// If counters cannot be read.
     pub fn rotate(&mut self, now: Time) -> anyhow::Result<()> {
         let Self { parts: Some(parts), spool: Some(spool), programs, failed, written, numbers, .. } = self else {
             return Ok(());
@@ -447,7 +448,7 @@ impl Logger {
         }
     }
 
-    /// Writes what the flight recorder holds; returns how many records.
+    /// Writes the records that the flight recorder holds; returns their number.
     pub fn dump(&mut self) -> u64 {
         let Self { flight: Some(flight), spool, export, numbers, .. } = self else { return 0 };
         let mut sinks = Sinks { spool, export, numbers };
@@ -460,7 +461,8 @@ impl Logger {
         dumped
     }
 
-    /// Samples so far, but for those that the flight recorder let go and those that could not be written.
+    /// Returns the number of samples written so far: without those that the flight recorder discarded, that could not
+    /// be written, that were removed, or that belong to the log's own connections.
     fn written(&self) -> u64 {
         let forgotten = self.flight.as_ref().map(|flight| flight.forgotten().packets + flight.forgotten().events);
         let of_packets = |spool: &Spool| spool.left_out().sum().iter().map(|tally| tally.packets).sum::<u64>();
@@ -471,15 +473,15 @@ impl Logger {
         self.records.saturating_sub(forgotten.unwrap_or_default() + broken.unwrap_or_default() + removed + own)
     }
 
-    /// What was logged, and removed with the oldest parts.
+    /// Returns the counters of what was removed with the oldest parts.
     fn removed(&self) -> Written {
         self.spool.as_ref().map(|spool| *spool.removed()).unwrap_or_default()
     }
 
-    /// How it is going.
+    /// Returns the status of the log.
     ///
     /// # Errors
-    /// When counters cannot be read.
+    /// If counters cannot be read.
     pub fn status(&self) -> anyhow::Result<Value> {
         let mut account = Account::read(&*self.programs, &self.gone)?;
         account.leave_out(Disposition::Filtered, &self.own.left_out);
@@ -516,7 +518,7 @@ impl Logger {
         }))
     }
 
-    /// Every flow in use.
+    /// Returns every flow in use.
     pub fn flows(&self) -> Vec<Shown> {
         let mut flows = Vec::new();
         self.programs.flows(&mut |slot, flow| {
@@ -526,10 +528,10 @@ impl Logger {
         flows
     }
 
-    /// Ends: nothing is counted any more, what is left is drained, and all of it is written down.
+    /// Ends the log: stops counting, drains the rings, and writes the final records.
     ///
     /// # Errors
-    /// When rings or counters cannot be read.
+    /// If rings or counters cannot be read.
     pub fn end(mut self, wait: &mut dyn FnMut()) -> anyhow::Result<Ended> {
         self.look_at_programs(HostClock.now());
         self.programs.attach_as(Mode::Disabled)?;

@@ -1,7 +1,7 @@
-//! `tcplog`: TCP's own state at every packet, logged by programs in the kernel, and an account of what was not.
+//! `tcplog`: logs the state of TCP at every packet, by programs in the kernel, and counts every packet that was not logged.
 //!
-//! The programs, the records and the law are in `sojourn-tcplog`; here are who asks, when it begins and ends, and what is
-//! printed.
+//! The programs, the records and the packet accounting are in `sojourn-tcplog`. This module has the control socket, the
+//! start and end of a log, and the output.
 
 pub mod answer;
 pub mod arguments;
@@ -33,10 +33,10 @@ pub use folder::write_whole;
 
 use arguments::Tcplog;
 
-/// Carries out a command.
+/// Runs a command.
 ///
 /// # Errors
-/// As each of them.
+/// As the command.
 pub fn run(command: &Tcplog) -> anyhow::Result<()> {
     match command {
         Tcplog::Run(asked) => run::run(asked),

@@ -1,4 +1,4 @@
-//! Opens what a log is made with: the kernel, or a simulated TCP.
+//! Opens the source of a log: the kernel, or a simulated TCP.
 
 use std::fs::File;
 
@@ -11,12 +11,12 @@ use super::programs::Programs;
 use super::simulated::SimulatedPrograms;
 use crate::failure::of_path;
 
-/// Checks what is asked, then opens.
+/// Checks the request, then opens the source.
 ///
 /// # Errors
-/// When it makes no sense, or the kernel refuses.
+/// If it is invalid, or the kernel refuses.
 pub fn open(attach: &Attach, request: &LogOptions) -> anyhow::Result<Box<dyn Programs>> {
-    // Before any right is missed: what is wrong anyway is said first.
+    // Check the request first, so that its errors precede those of missing privileges.
     let mut asked = Asked::default();
     asked.apply(request, &[])?;
     let fields = asked.field_set();

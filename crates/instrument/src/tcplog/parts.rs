@@ -1,4 +1,4 @@
-//! When a log goes on in another file, and when the oldest of them are removed.
+//! Rotates a log into parts, and removes the oldest ones.
 
 use serde_json::{Value, json};
 use sojourn_tcplog::spool::{LEAST_LIMIT, Spool, SpoolError};
@@ -8,23 +8,23 @@ use super::arguments::PartArguments;
 use crate::failure::WrongRequest;
 use crate::rotation::Rotation;
 
-/// A part is at most this share of what all of them may take, so that there is always one to remove.
+/// A part takes at most this fraction of the budget, so that there is always one to remove.
 const SHARE: u64 = 4;
 
-/// What is asked of the parts of a log, and when the present one began.
+/// The requested rotation of a log, and the start time of the current part.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
     rotation: Rotation,
-    /// Beyond which the oldest are removed.
+    /// The size beyond which the oldest parts are removed.
     most: Option<u64>,
     began: Time,
 }
 
 impl Parts {
-    /// What is asked from a moment on; `None`: the log is one file.
+    /// Returns the rotation from a time on; `None`: the log is one file.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// If the request is invalid.
     pub fn of(asked: &PartArguments, now: Time) -> anyhow::Result<Option<Self>> {
         let rotation = Rotation { bytes: asked.rotate_size, span: asked.rotate_time };
         rotation.problem().map_or(Ok(()), |problem| Err(WrongRequest(problem)))?;
@@ -38,10 +38,10 @@ impl Parts {
         Ok(rotation.is_asked().then_some(Self { rotation: Rotation { bytes, ..rotation }, most, began: now }))
     }
 
-    /// Whether the log is to go on in another part; from then on that is the present one. What a part says again of what was before
-    /// it makes no other due: it has at least as much that is new, and a log to which nothing comes stays in one.
+    /// Whether a new part is due; if so, it becomes the current one. What a part repeats about earlier flows makes no
+    /// new part due: a part must contain at least as much new data, and a log without new records stays in one part.
     pub fn is_due(&mut self, spool: &Spool, now: Time) -> bool {
-        // A clock that was set back begins anew.
+        // If the clock was set back, the part's age restarts.
         self.began = self.began.min(now);
         let is_due = !spool.is_broken()
             && spool.fresh() > 0
@@ -53,17 +53,17 @@ impl Parts {
         is_due
     }
 
-    /// Removes the oldest where all together are too large.
+    /// Removes the oldest parts while the total size exceeds the budget.
     ///
     /// # Errors
-    /// When files cannot be removed.
+    /// If files cannot be removed.
     pub fn remove_oldest(&self, spool: &mut Spool) -> Result<(), SpoolError> {
         while self.most.is_some_and(|most| spool.total() > most) && spool.remove_oldest()? {}
         Ok(())
     }
 }
 
-/// What a header says of it.
+/// Returns the rotation for the header.
 pub fn told(asked: &PartArguments) -> Value {
     json!({
         "rotate_size": asked.rotate_size,
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// A part of 64 KiB with 500 open flows begins with some 300 KiB that say again what is known of them.
+    /// A part of 64 KiB with 500 open flows begins with some 300 KiB that repeat what is known about them.
     #[test]
     fn what_a_part_repeats_makes_no_other_due() {
         let folder = std::env::temp_dir().join(format!("sojourn-parts-{}", std::process::id()));
@@ -104,7 +104,7 @@ mod tests {
             now = now + Nanos::seconds(10);
             assert!(!parts.is_due(&spool, now), "nothing is new");
         }
-        // By time and by size it is when there is as much that is new.
+        // By time and by size, a new part is due once there is as much new data.
         while spool.fresh() < repeated {
             assert!(!parts.is_due(&spool, now), "{} of {repeated}", spool.fresh());
             spool.note(&"new".repeat(1_000));

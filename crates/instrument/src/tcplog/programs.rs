@@ -1,63 +1,63 @@
-//! What a log is made with: the programs in the kernel, or a simulated TCP in their place.
+//! The source of a log: programs in the kernel, or a simulated TCP in their place.
 
 use serde::Serialize;
 use sojourn_tcplog::Source;
 use sojourn_tcplog::kernel::{Cost, Kernel, Mode};
 
-/// A source that is more than one: it can be attached as something else, and tells what it is and what it costs.
+/// A source that can also change its mode, and report its facts and costs.
 pub trait Programs: Source + Send {
-    /// What it is now.
+    /// Returns the current facts.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     fn facts(&self) -> anyhow::Result<Facts>;
 
-    /// Attaches what a mode means in the place of what is attached.
+    /// Attaches the programs of a mode instead of the current ones.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     fn attach_as(&mut self, mode: Mode) -> anyhow::Result<()>;
 
-    /// Says what was attached and is no more, though nobody here took it away.
+    /// Returns which programs another process has detached, if any.
     fn taken_away(&self) -> Option<String> {
         None
     }
 
-    /// Has the kernel measure what programs cost, or no more.
+    /// Enables or disables the kernel's measurement of program costs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     fn measure(&mut self, wanted: bool) -> anyhow::Result<()>;
 
-    /// What each program has cost so far, in the stretches that were measured, and how often it was left out, in all of them.
+    /// Returns the cost of each program in the measured periods, and how often it was skipped in all periods.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     fn costs(&self) -> anyhow::Result<Vec<Cost>>;
 }
 
-/// What a log's header says of its source.
+/// The facts about a source for the header of a log.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Facts {
-    /// The cgroup that it hangs on.
+    /// The cgroup to which the programs are attached.
     pub attach: String,
     /// Whether it is a simulated TCP.
     pub is_simulated: bool,
-    /// Names of what is attached.
+    /// The names of the attached programs.
     pub programs: Vec<String>,
-    /// Why the fallback runs, where the kernel has refused the fast path.
+    /// Why the fallback runs, if the kernel has refused the fast path.
     pub refusal: Option<String>,
     /// TAI or MONOTONIC.
     pub clock: String,
-    /// Columns of tcp_samples that have values.
+    /// The columns of tcp_samples that have values.
     pub fields: Vec<String>,
-    /// And those that have none: the kernel lacks them, or nobody asked for them.
+    /// The columns without values: the kernel lacks them, or they were not requested.
     pub absent: Vec<String>,
-    /// Of these, the ones that the kernel has.
+    /// The columns among these that the kernel has.
     pub unasked: Vec<String>,
 }
 
-/// Names that are kept.
+/// Converts names to owned strings.
 pub fn owned(names: &[&str]) -> Vec<String> {
     names.iter().copied().map(str::to_owned).collect()
 }

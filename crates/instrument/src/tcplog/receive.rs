@@ -1,4 +1,4 @@
-//! `tcplog receive`: takes the log that `tcplog run --export` sends, and makes records of it as of one of this host.
+//! `tcplog receive`: receives the log that `tcplog run --export` sends, and converts it as a log of this host.
 
 use std::cell::Cell;
 use std::fs;
@@ -30,18 +30,19 @@ use crate::numbers::grouped;
 use crate::place;
 use crate::sys::STOP;
 
-/// How much is read at once.
+/// The size of the read buffer.
 const BUFFERED: usize = 64 << 10;
-/// After so long without a packet the sender is asked whether it is still there, and given up after so many times that.
+/// TCP keepalive: the idle time before a probe and the interval of probes, and the number of unanswered probes until
+/// the sender is given up.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(20);
 const ASKED: u32 = 3;
-/// Why a log ended that the sender did not end.
+/// The reason for the end of a log that its sender did not end.
 const LOST: &str = "connection lost";
 
 /// Receives one log.
 ///
 /// # Errors
-/// When the request is wrong, or what came is not a whole log.
+/// If the request is invalid, or what was received is not a complete log.
 pub fn run(asked: &Receive) -> anyhow::Result<()> {
     folder::refuse_one_in_use(&asked.out)?;
     if !asked.at.ip().to_canonical().is_loopback() && asked.allowed.is_empty() {
@@ -64,32 +65,32 @@ pub fn run(asked: &Receive) -> anyhow::Result<()> {
     eprintln!("{}: waits for a log at {at}, into {}", crate::program(), asked.out.display());
     let watch = Rc::new(Watch { signal, until });
     let ended = begun(&listener, asked, &watch).and_then(|log| {
-        // There is one log.
+        // Only one log is received.
         drop(listener);
         receive(log, asked)
     });
     let ended = ended.inspect_err(|_| {
-        // Its folder stays, empty: what is above it is closed to this program by now.
+        // The folder itself stays, empty: this program may no longer write above it.
         let _ = fs::remove_dir(asked.out.join(folder::RECORDS));
     })?;
     finish(asked, ended)
 }
 
-/// Until when it is waited.
+/// The end conditions of every wait.
 pub struct Watch {
     signal: BorrowedFd<'static>,
     until: Time,
 }
 
 impl Watch {
-    /// Waits until something can be read.
+    /// Waits until a descriptor is readable.
     fn wait(&self, from: BorrowedFd<'_>, until: Time) -> io::Result<()> {
         let ready = self.wait_any([from], until)?;
         let is_in_time = HostClock.now() < until;
         if is_in_time && ready.contains(&true) { Ok(()) } else { Err(io::Error::other("it did not come in time")) }
     }
 
-    /// Waits until something can be read from one of these, or it is this late; says from which it can.
+    /// Waits until one of these descriptors is readable, or until a time; returns which are readable.
     pub fn wait_any<'a>(&self, from: impl IntoIterator<Item = BorrowedFd<'a>>, until: Time) -> io::Result<Vec<bool>> {
         let sources = from.into_iter().chain([self.signal]);
         let mut polled: Vec<_> = sources.map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN)).collect();
@@ -116,7 +117,7 @@ impl Watch {
     }
 }
 
-/// What comes from the sender, as long as it is to be waited for.
+/// A reader of the sender's data that waits no longer than permitted.
 struct Coming {
     stream: Rc<TcpStream>,
     watch: Rc<Watch>,
@@ -130,24 +131,24 @@ impl Read for Coming {
     }
 }
 
-/// A log of which no more comes.
+/// A log that has ended.
 struct Ended {
     header: Value,
-    /// As the sender has it; null: its end has not come.
+    /// The sender's footer; null if it was not received.
     footer: Value,
-    /// Why it ended, where the sender did not end it; and in a sentence.
+    /// Why the log ended, if the sender did not end it; and the same as a sentence.
     why: Option<&'static str>,
     problem: Option<String>,
 }
 
-/// A log whose header has come.
+/// A log whose header was received.
 struct Begun {
     stream: Rc<TcpStream>,
     arriving: Arriving<BufReader<Coming>>,
     header: Value,
 }
 
-/// Waits for somebody who sends a log. Others that connect are told of, and change nothing.
+/// Waits for a sender of a log. Other connections are reported and closed.
 fn begun(listener: &TcpListener, asked: &Receive, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
     let no_log = |why: &dyn std::fmt::Display| NotTrusted(format!("no log came: {why}"));
     let mut senders = Senders::new(listener, &asked.allowed);
@@ -163,7 +164,7 @@ fn begun(listener: &TcpListener, asked: &Receive, watch: &Rc<Watch>) -> anyhow::
     }
 }
 
-/// Reads what a log begins with.
+/// Reads the header of a log.
 fn begin(Connection { stream, until }: Connection, watch: &Rc<Watch>) -> anyhow::Result<Begun> {
     sockopt::set_tcp_keepidle(&stream, SILENCE)?;
     sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
@@ -194,14 +195,14 @@ fn receive(log: Begun, asked: &Receive) -> anyhow::Result<Ended> {
     let closed = arrived.close();
     let problem = problem.err().or(closed.err().map(|error| (UNWRITTEN, error.to_string())));
     if is_whole && problem.is_none() {
-        // Who sent it may be gone.
+        // The sender may have disappeared.
         let _ = (&*stream).write_all(&receipt(records));
     }
     let (why, problem) = problem.unzip();
     Ok(Ended { header, footer: footer.unwrap_or_default(), why, problem })
 }
 
-/// The same without characters that would steer a terminal: the sender's texts are printed.
+/// Replaces control characters, which could control a terminal, because the sender's texts are printed.
 fn plain(value: Value) -> Value {
     let of_text = |text: String| text.replace(char::is_control, "\u{fffd}");
     match value {
@@ -212,7 +213,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// Keeps each frame that comes; says why no more of them do, where that is not the log's end.
+/// Writes each received frame; returns an error if frames stop before the end of the log.
 fn keep(arriving: &mut Arriving<impl Read>, arrived: &mut Arrived) -> Result<(), (&'static str, String)> {
     loop {
         let frame = arriving.next_frame().map_err(|error| (why_no_more(&error), error.to_string()))?;
@@ -224,7 +225,7 @@ fn keep(arriving: &mut Arriving<impl Read>, arrived: &mut Arrived) -> Result<(),
 fn why_no_more(error: &ArrivalError) -> &'static str {
     match error {
         ArrivalError::Connection { .. } if STOP.load(Ordering::Relaxed) => "signal",
-        // One of the system's own is a sender that answers no more.
+        // A timeout reported by the kernel means that the sender has disappeared; one without an OS error is the end of the wait.
         ArrivalError::Connection { source, .. }
             if source.kind() == io::ErrorKind::TimedOut && source.raw_os_error().is_none() =>
         {
@@ -242,13 +243,13 @@ const fn why_unwritten(error: &SpoolError) -> &'static str {
     }
 }
 
-/// Makes the records and the footer.
+/// Converts the spool and writes the footer.
 fn finish(asked: &Receive, ended: Ended) -> anyhow::Result<()> {
     let place = Place::of_log(&asked.out, ended.header["simulated"] == json!(true));
     let (converted, spent) = convert(&place, &asked.out.join(folder::RECORDS))?;
     let mut footer = footer_of(&ended.header, &converted, Moment::now());
     footer["why"] = LOST.into();
-    // Of what the records say nothing the sender does; of all else they do.
+    // The footer's values come from the records, where these have them, and otherwise from the sender.
     let ours = std::mem::replace(&mut footer, ended.footer.clone());
     footer = if footer.is_object() { footer } else { json!({}) };
     let is_said = footer["why"].is_string();

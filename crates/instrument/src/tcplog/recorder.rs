@@ -1,4 +1,4 @@
-//! What a flight recorder keeps and what it waits for, read from words: of the command line or of a request alike.
+//! Options of a flight recorder, parsed from strings of the command line or of a request: how much it keeps, and its triggers.
 
 use serde_json::{Map, Value, json};
 use sojourn_emulate::config::units;
@@ -10,21 +10,21 @@ use super::arguments::FlightArguments;
 use super::asked;
 use crate::failure::WrongRequest;
 
-/// The most samples of a flow that can be asked for; a span is bounded by the room for all flows.
+/// The maximum number of samples per flow; a time span is limited by the memory for all flows.
 const MOST: usize = 1 << 20;
-/// How each trigger is written.
+/// An example of each trigger.
 const WRITTEN: [&str; 6] = ["rto", "reset", "loss", "rtt>20ms", "rtt-last>20ms", "cwnd<10"];
-/// A window is at least one segment, so that none is below this.
+/// A window is at least one segment, so a lower threshold would never trigger.
 const LEAST_CWND: u32 = 2;
 
-/// The columns that each trigger looks at, in the order of [`NAMES`].
+/// The columns that each trigger reads, in the order of [`NAMES`].
 const LOOKS_AT: [&[&str]; 6] =
     [&["total_rto", "retransmits", "ca_state"], &[], &["total_retrans"], &["srtt_us"], &["rtt_last_us"], &["snd_cwnd"]];
 
-/// Makes the flight recorder that is asked for, of a log with these fields.
+/// Creates the requested flight recorder of a log with these fields.
 ///
 /// # Errors
-/// When what it is to wait for makes no sense, or is seen in a field that is not asked.
+/// If a trigger is invalid, or needs a field that is not requested.
 pub fn flight(asked: &FlightArguments, fields: &[String]) -> anyhow::Result<Option<Flight>> {
     let Some(keep) = asked.flight else { return Ok(None) };
     let on = triggers(&asked.flight_on)?;
@@ -32,10 +32,10 @@ pub fn flight(asked: &FlightArguments, fields: &[String]) -> anyhow::Result<Opti
     Ok(Some(Flight::new(FlightOptions { on, ..FlightOptions::keeping(keep) })))
 }
 
-/// Reads how much of each flow is kept: "100", "5s".
+/// Parses how much of each flow is kept: "100", "5s".
 ///
 /// # Errors
-/// When it is neither a number of samples nor a span of time.
+/// If it is neither a number of samples nor a time span.
 pub fn keep(text: &str) -> Result<Keep, String> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
@@ -47,7 +47,7 @@ pub fn keep(text: &str) -> Result<Keep, String> {
     }
 }
 
-/// Returns it as a header has it.
+/// Returns the options for the header.
 pub fn told(asked: &FlightArguments) -> [Value; 2] {
     let keep = match asked.flight {
         Some(Keep::Samples(most)) => json!(most),
@@ -57,7 +57,7 @@ pub fn told(asked: &FlightArguments) -> [Value; 2] {
     [keep, json!(asked.flight.map(|_| &asked.flight_on))]
 }
 
-/// Returns how often there was a trigger of each kind, by name: of those that there were; null: there is no recorder.
+/// Returns the number of triggers by name, without those that did not occur; null without a recorder.
 pub fn fired(flight: Option<&Flight>) -> Value {
     flight.map_or(Value::Null, |flight| {
         let fired = NAMES.into_iter().zip(flight.triggers()).filter(|(_, often)| *often > 0);
@@ -65,7 +65,7 @@ pub fn fired(flight: Option<&Flight>) -> Value {
     })
 }
 
-/// Refuses a trigger that the fields of the log cannot show.
+/// Refuses a trigger that needs fields which the log does not have.
 fn require(words: &[String], fields: &[String]) -> anyhow::Result<()> {
     let asked = asked::field_set(fields)?;
     for word in words {
@@ -83,7 +83,7 @@ fn require(words: &[String], fields: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads what a recorder waits for.
+/// Parses the triggers.
 fn triggers(words: &[String]) -> anyhow::Result<Triggers> {
     let mut on = Triggers::default();
     for word in words {

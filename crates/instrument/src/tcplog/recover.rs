@@ -1,4 +1,4 @@
-//! `tcplog recover`: records of what a killed log left behind.
+//! `tcplog recover`: converts what a killed log left behind.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,11 +20,11 @@ use super::run::summary;
 use crate::caller::{self, HERE};
 use crate::failure::WrongRequest;
 
-/// Makes records, and a footer that says that the log was killed; one that is there already stays: the log was killed after it
-/// had ended.
+/// Converts the spool, and writes a footer that says that the log was killed. An existing footer stays: the log was
+/// killed after its end.
 ///
 /// # Errors
-/// When there is nothing to recover, or it goes on.
+/// If there is nothing to recover, or the log is still running.
 pub fn run(asked: &Recover) -> anyhow::Result<()> {
     let out = &asked.out;
     if ![folder::HEADER, folder::SOCKET].iter().any(|name| out.join(name).exists()) {
@@ -42,8 +42,8 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Recovers the log of the folder that this is in. Whoever listens at its socket may be anyone, and is asked when nothing is left to
-/// be gained by a false answer.
+/// Recovers the log in the current folder. Any program may listen at its socket, so it is asked only after privileges
+/// are dropped, when a false answer gains nothing.
 fn recover() -> anyhow::Result<(Value, Converted)> {
     let out = Path::new(HERE);
     if let Some(mut log) = Conversation::open(out)? {
@@ -54,7 +54,7 @@ fn recover() -> anyhow::Result<(Value, Converted)> {
     let last = written_last(out)?;
     let is_simulated = header["simulated"] == json!(true);
     let (converted, spent) = convert(&Place::of_log(out, is_simulated), &out.join(folder::RECORDS))?;
-    // What a killed log could not remove.
+    // The file that a killed log could not remove.
     let _ = fs::remove_file(out.join(folder::SOCKET));
     let path = out.join(folder::FOOTER);
     let footer = match path.exists() {
@@ -69,8 +69,7 @@ fn recover() -> anyhow::Result<(Value, Converted)> {
     Ok((footer, converted))
 }
 
-/// Goes into the log's folder, becomes whose it is, and can change nothing else: what is to be read is of a killed log, or of
-/// anyone's making.
+/// Enters the log's folder, becomes its owner, and gives up access to everything else: the files may have been forged.
 fn confine(out: &Path) -> anyhow::Result<()> {
     let writable = caller::enter(out)?;
     let here = Path::new(HERE);
@@ -85,7 +84,7 @@ fn confine(out: &Path) -> anyhow::Result<()> {
     Ok(TCPLOG_RECOVER.restrict_calls()?)
 }
 
-/// Whether this thread can read what a log consists of, and write where its records go.
+/// Whether this thread can read the files of the log, and write into the folder of its records.
 fn can_have(out: &Path) -> bool {
     let is_readable = |path: &Path| match access(path, Access::READ_OK) {
         Err(error) => error == Errno::NOENT,
@@ -99,7 +98,7 @@ fn can_have(out: &Path) -> bool {
         && (!has_records || caller::can_write(&records))
 }
 
-/// What a killed log ends with.
+/// Returns the footer of a killed log.
 pub fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
     let flows = converted.flows.saturating_add(converted.flows_removed);
     let mut footer = counted(converted.totals.clone(), converted.gaps, flows, &converted.flow_list);
@@ -122,15 +121,15 @@ pub fn footer_of(header: &Value, converted: &Converted, last: Moment) -> Value {
     footer
 }
 
-/// When a log began, as its header has it: in seconds since 1970, or so many where it has nothing.
+/// Returns the start time of a log in seconds since 1970, from its header; `otherwise` if the header has none.
 pub fn began(header: &Value, otherwise: i64) -> i64 {
     header["enable_time_secs"].as_i64().unwrap_or(otherwise)
 }
 
-/// When the spool was written last: then the log was killed, or a little later.
+/// Returns when the spool was last written: the log was killed then or slightly later.
 fn written_last(out: &Path) -> anyhow::Result<Moment> {
     let Some(last) = spool::files(out).pop() else {
-        // What could not be removed any more when its records had been made.
+        // Discard what could not be removed after conversion.
         spool::discard(out);
         let spool = out.join(spool::NAME);
         let problem = format!("{}: nothing to recover: the log ended well, or its spool is gone", spool.display());

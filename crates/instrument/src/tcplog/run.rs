@@ -1,4 +1,4 @@
-//! `tcplog run`: attaches, gives up what it no longer needs, logs until COMMAND or something else ends it.
+//! `tcplog run`: attaches programs, drops privileges, and logs until COMMAND or another reason ends the log.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -30,17 +30,18 @@ use crate::numbers::grouped;
 use crate::place;
 use crate::sys::STOP;
 
-/// How often it looks whether the log goes on.
+/// The poll interval of the log's state.
 const LOOK: Nanos = Nanos::millis(50);
-/// A command that the terminal signalled may take so long until it is signalled again, and then so long until it is killed.
+/// The grace period of a command after a signal from the terminal, until it is signalled again; and the grace period
+/// after that, until it is killed.
 const PATIENCE: Nanos = Nanos::seconds(2);
 const LAST_PATIENCE: Nanos = Nanos::seconds(10);
 const COMMAND_ENDED: &str = "command ended";
 
-/// Logs until COMMAND, a signal or the time ends it.
+/// Logs until COMMAND ends, a signal arrives or the time is over.
 ///
 /// # Errors
-/// When the request is wrong, the machine cannot, the log cannot be trusted, or COMMAND failed.
+/// If the request is invalid, this machine cannot carry it out, the log cannot be trusted, or COMMAND failed.
 pub fn run(asked: &Run) -> anyhow::Result<()> {
     child::check(&asked.command)?;
     let flight = recorder::flight(&asked.flight, &asked.request.fields)?;
@@ -79,7 +80,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     };
     let why = beside.wait(&drain)?;
     let command_status = beside.companion.as_mut().and_then(Companion::status);
-    // Nobody is answered any more.
+    // Clients are no longer answered.
     let Beside { sending, .. } = beside;
     let place = Place::of_log(&asked.out, asked.attach.simulated.is_some());
     let mut closed = close(drain, &place, End { why, began, command_status })?;
@@ -87,7 +88,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         broken_off(&closed.footer, &asked.parts).or_else(|| nothing_logged(&closed.footer)).into();
     let sent = sending.zip(closed.export.take()).map_or(Ok(()), |(to, log)| to.finish(log, &mut closed.footer));
     let written = folder::write_whole(&asked.out.join(folder::FOOTER), &closed.footer);
-    // The records and the footer are on the disk: nothing is lost with the spool.
+    // Records and footer are on the disk, so the spool can be discarded.
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
         spent.discard();
     }
@@ -102,7 +103,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     }
 }
 
-/// Attaches, without counting anything yet.
+/// Attaches programs that do not count yet.
 fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     logger.room = asked.attach.flows;
     let said = logger.set(&asked.request, Some(!asked.disabled))?;
@@ -112,7 +113,7 @@ fn attach(asked: &Run, mut logger: Logger) -> anyhow::Result<Logger> {
     Ok(logger)
 }
 
-/// Makes the folder and its files, listens, and switches on.
+/// Creates the folder and its files, listens, and enables logging.
 fn begin(
     asked: &Run,
     mut logger: Logger,
@@ -131,7 +132,7 @@ fn begin(
     let spool = Spool::create(&asked.out, &text)?;
     if let Some((connected, outbox)) = export {
         logger.export = Some(Export::new(&text, Arc::clone(outbox)));
-        // Cookies of a simulated TCP are no sockets'.
+        // The cookies of a simulated TCP are not those of sockets.
         logger.own = Own::of(if logger.facts().is_simulated { Vec::new() } else { connected.cookies.clone() });
     }
     logger.spool_to(match (asked.log_limit, asked.parts.budget) {
@@ -147,7 +148,7 @@ fn begin(
     Ok((logger, control))
 }
 
-/// What is logged and where, in a line.
+/// Describes in one line what is logged, and where.
 fn begun(asked: &Run, options: &Value, attach: &str) -> String {
     let often = match options["ppl"].as_u64() {
         Some(1) => format!("every {}", text(&options["ppl_by"])),
@@ -165,7 +166,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A filter's words; `None` where there is none.
+/// Returns a filter as text; `None` if it is not set.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Array(values) if !values.is_empty() => {
@@ -177,25 +178,25 @@ fn shown(value: &Value) -> Option<String> {
     }
 }
 
-/// What goes on beside the drain.
+/// The state beside the drain.
 struct Beside {
     signal: BorrowedFd<'static>,
     control: Control,
     companion: Option<Companion>,
     until: Time,
-    /// Somebody asked for the end.
+    /// A client has requested the end.
     is_stopped: bool,
-    /// When the command was asked to end, and whether it will be killed next.
+    /// When the command's grace period ends, and whether it will be killed then.
     told: Option<(Time, bool)>,
-    /// The programs were taken away, which was said.
+    /// The detachment of the programs has been reported.
     is_interrupted: bool,
-    /// Who sends the log to another host, and whether it was said that it no longer does.
+    /// The export to another host; `is_lost`: its loss has been reported.
     sending: Option<Sending>,
     is_lost: bool,
 }
 
 impl Beside {
-    /// Answers who asks until there is a reason to end; says which.
+    /// Answers clients until there is a reason to end; returns the reason.
     fn wait(&mut self, drain: &Drain) -> anyhow::Result<&'static str> {
         let mut why = None;
         loop {
@@ -237,17 +238,17 @@ impl Beside {
             () if STOP.load(Ordering::Relaxed) => Some("signal"),
             () if HostClock.now() >= self.until => Some("duration"),
             () if self.is_stopped => Some("asked to stop"),
-            // COMMAND is somebody's measurement: it goes on, and so does the account.
+            // COMMAND may be a measurement, so it continues, and so do the counters.
             () if has_failed && self.companion.is_none() => Some("failed"),
             () if self.is_interrupted && self.companion.is_none() => Some(INTERRUPTED),
             () => None,
         }
     }
 
-    /// Sleeps until something happens, or for so long that one has to look.
+    /// Sleeps until an event, or until the next poll.
     fn sleep(&self) -> anyhow::Result<()> {
         let ended = self.companion.as_ref().map(Companion::descriptor);
-        // A signal that has come stays readable: it is waited for once.
+        // The signal descriptor stays readable: it is polled only until the signal has arrived.
         let signal = (!STOP.load(Ordering::Relaxed)).then_some(self.signal.as_fd());
         let all = ended.into_iter().chain(signal).chain(self.control.descriptors());
         let mut polled: Vec<_> = all.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
@@ -260,7 +261,7 @@ impl Beside {
         }
     }
 
-    /// Tells the command to end; one whose terminal was interrupted knows it already, and gets some time.
+    /// Signals the command to end; if the terminal has already signalled it, first waits for the grace period.
     fn end_command(&mut self) {
         let now = HostClock.now();
         let Some(companion) = &self.companion else { return };
@@ -280,13 +281,13 @@ impl Beside {
     }
 }
 
-/// Whether the terminal's signals come to us, and so to the command too.
+/// Whether this process is in the terminal's foreground group, so that the terminal's signals reach the command, too.
 fn is_foreground() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
     terminal.is_ok_and(|terminal| rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Prints what became of everything.
+/// Prints the results.
 fn tell_ended(asked: &Run, footer: &Value) {
     if asked.json {
         println!("{footer}");
@@ -295,7 +296,7 @@ fn tell_ended(asked: &Run, footer: &Value) {
     }
 }
 
-/// What a person ought to know of a log without a record.
+/// Returns a warning about a log without records.
 fn nothing_logged(footer: &Value) -> Option<String> {
     if footer["records"] != json!(0) {
         return None;
@@ -312,7 +313,7 @@ fn nothing_logged(footer: &Value) -> Option<String> {
     })
 }
 
-/// What a person ought to know of a log that ended before its programs did.
+/// Returns a warning about a log that ended before its programs were detached.
 fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
     let left_out = |way: &str| footer["totals"][way]["broken"].as_u64().unwrap_or_default();
     let why = match footer["why"].as_str() {
@@ -336,14 +337,14 @@ fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
     Some(format!("{why}: {packets} packets after that were counted and not logged{flows}"))
 }
 
-/// What became of everything, for a person.
+/// Formats the results as text.
 pub fn summary(footer: &Value) -> String {
     let number = |name: &str| footer[name].as_u64().unwrap_or_default();
     let real = |name: &str| footer[name].as_f64().unwrap_or_default();
     let (_, law) = show::law(&footer["totals"]);
     let mut text = show::table(&footer["totals"]);
     let lasted = real("duration_s").max(1e-9);
-    // Nobody knows what a log took that was killed.
+    // The CPU time of a killed log is unknown.
     let took = footer["logger_cpu_s"]
         .as_f64()
         .map_or(String::new(), |took| format!("; logging took {took:.2} s of a CPU ({:.1} %)", 100.0 * took / lasted));

@@ -1,4 +1,5 @@
-//! Who connects to `tcplog receive`: the first that begins a log is taken. Nobody else keeps it waiting for long, or ends it.
+//! Connections to `tcplog receive`: the first that starts with a log is accepted. No other connection can delay it for
+//! long, or end it.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -14,14 +15,14 @@ use sojourn_wire::{PeerAddress, Peers};
 use super::export;
 use super::receive::Watch;
 
-/// How long a sender may take, from its connection on, to send what a log begins with.
+/// The time limit, from the connection on, for the header of a log.
 const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
-/// So many may have connected and said nothing yet; one more ends the oldest of the address that has most of them.
+/// The maximum number of connections without data; one more closes the oldest one of the address that has most of them.
 const MOST: usize = 64;
-/// So many strangers are named: whoever reads what is said here must not be flooded.
+/// The maximum number of refused peers that are reported, so that they cannot flood the output.
 const NAMED: u32 = 20;
 
-/// Connections of which nobody knows yet what they bring.
+/// Connections that have not sent a header yet.
 pub struct Senders<'a> {
     listener: &'a TcpListener,
     allowed: &'a [Peers],
@@ -29,11 +30,11 @@ pub struct Senders<'a> {
     refused: u32,
 }
 
-/// A connection, and until when its log must have begun.
+/// A connection, and the time limit of its header.
 pub struct Connection {
-    /// Where it comes.
+    /// The connection.
     pub stream: TcpStream,
-    /// Until when.
+    /// The time limit.
     pub until: Time,
 }
 
@@ -45,15 +46,15 @@ enum Begins {
 }
 
 impl<'a> Senders<'a> {
-    /// Those that connect to a listener and are among the allowed; all, if none is named.
+    /// Accepts the connections to a listener from allowed peers; from all peers if none is named.
     pub const fn new(listener: &'a TcpListener, allowed: &'a [Peers]) -> Self {
         Self { listener, allowed, connected: Vec::new(), refused: 0 }
     }
 
-    /// Returns the next connection that begins as a log does.
+    /// Returns the next connection that starts with a log.
     ///
     /// # Errors
-    /// When none came as long as it is to be waited for.
+    /// If there is none within the time limit.
     pub fn next(&mut self, watch: &Watch) -> anyhow::Result<(Connection, SocketAddr)> {
         loop {
             if let Some(found) = self.look() {
@@ -62,7 +63,7 @@ impl<'a> Senders<'a> {
             let earliest = self.connected.iter().map(|(one, _)| one.until).min().unwrap_or(Time::NEVER);
             let streams = self.connected.iter().map(|(one, _)| one.stream.as_fd());
             let ready = watch.wait_any(streams.chain([self.listener.as_fd()]), earliest)?;
-            // Who has begun a log is not ended for the sake of one that comes.
+            // Check again: accepting a new connection could otherwise close one that has just started a log.
             if let Some(found) = self.look() {
                 return Ok(found);
             }
@@ -72,11 +73,11 @@ impl<'a> Senders<'a> {
         }
     }
 
-    /// Takes a connection, greets it, and waits for what it brings.
+    /// Accepts a connection, and sends the greeting.
     fn accept(&mut self) -> anyhow::Result<()> {
         let (stream, peer) = match self.listener.accept() {
             Ok(one) => one,
-            // It has gone before it was taken.
+            // The connection was closed before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Ok(()),
             Err(error) => return Err(error).context("accept a connection"),
         };
@@ -92,14 +93,14 @@ impl<'a> Senders<'a> {
         }
         let cookie = sockopt::socket_cookie(&stream).unwrap_or_default();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // So little has room in any new connection; one that does not take it is gone.
+        // The greeting fits the send buffer of a new connection; a failure means that the connection is closed.
         if send(&stream, &greeting(&export::boot(), cookie), flags).is_ok() {
             self.connected.push((Connection { stream, until: HostClock.now() + BEGUN_WITHIN }, peer));
         }
         Ok(())
     }
 
-    /// Ends the connections that bring no log; returns the first that does.
+    /// Closes the connections that do not start with a log; returns the first that does.
     fn look(&mut self) -> Option<(Connection, SocketAddr)> {
         let now = HostClock.now();
         let mut index = 0;
@@ -118,7 +119,7 @@ impl<'a> Senders<'a> {
         None
     }
 
-    /// Says why a connection is not taken.
+    /// Reports why a connection is refused.
     pub fn refuse(&mut self, peer: SocketAddr, why: &str) {
         self.refused = self.refused.saturating_add(1);
         if self.refused <= NAMED {
@@ -130,23 +131,23 @@ impl<'a> Senders<'a> {
     }
 }
 
-/// Where that address first stands which stands there most often; the first of several.
+/// Returns the first index of the most frequent address; of several, the first.
 fn most_named(addresses: &[IpAddr]) -> usize {
     let often = |address: &IpAddr| addresses.iter().filter(|one| *one == address).count();
     let most = addresses.iter().map(often).max();
     addresses.iter().position(|address| Some(often(address)) == most).unwrap_or(0)
 }
 
-/// Tells a person; who does not listen loses nothing.
+/// Prints a message to standard error; the reader may have closed it.
 pub fn say(what: &str) {
     let _ = writeln!(io::stderr(), "{}: {what}", crate::program());
 }
 
-/// Looks at what a connection has sent, and leaves it there.
+/// Peeks at the first bytes of a connection.
 fn begins(stream: &TcpStream) -> Begins {
     let mut bytes = [0; BEGINNING];
     match recv(stream, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        // A sender's first segment holds all of this.
+        // The first segment of a sender contains all of these bytes.
         Ok((length, _)) if length == BEGINNING && begins_a_log(&bytes) => Begins::WithALog,
         Err(Errno::AGAIN | Errno::INTR) => Begins::NotYet,
         _ => Begins::Otherwise,

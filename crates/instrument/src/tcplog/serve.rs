@@ -1,6 +1,6 @@
-//! `tcplog serve`: a log for each block of a study, asked line by line. Decides nothing about what is measured.
+//! `tcplog serve`: a log for each block of a study, driven by requests on standard input. Makes no decision about what is measured.
 //!
-//! Programs are loaded for each block, so that every block begins with nothing counted.
+//! Programs are loaded anew for each block, so that all counters start at zero.
 
 use std::path::{Path, PathBuf};
 
@@ -25,10 +25,10 @@ use crate::failure::WrongRequest;
 use crate::place;
 use crate::serve;
 
-/// Carries out requests until the input ends or a signal comes.
+/// Carries out requests until the input ends or a signal arrives.
 ///
 /// # Errors
-/// When the machine refuses what all need.
+/// If the machine refuses a basic setting.
 pub fn run(asked: &Serve) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     if asked.die_with_parent {
@@ -51,7 +51,7 @@ pub fn run(asked: &Serve) -> anyhow::Result<()> {
     server.log.take().map_or(Ok(()), |log| log.end("end of input").map(|_| ()))
 }
 
-/// A request.
+/// A request on standard input.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum Request {
@@ -81,15 +81,15 @@ struct Begin {
     mode: Mode,
     #[serde(default = "yes")]
     keep: bool,
-    /// In the files' names; else the first that is free.
+    /// The part number in file names; by default the first free one.
     part: Option<u16>,
-    /// Flight recorder: how many samples of each flow, or the span of time of them, and what it waits for.
+    /// The flight recorder: the number of samples or the time span kept of each flow; the next field has the triggers.
     #[serde(default, deserialize_with = "log_options::word")]
     flight: Option<String>,
     flight_on: Option<Vec<String>>,
 }
 
-/// LogOptions, and how often the placebo's loop turns.
+/// Log options, and the number of loop iterations of the placebo.
 #[derive(Debug, Default, Deserialize)]
 struct Options {
     placebo_loops: Option<u32>,
@@ -114,10 +114,10 @@ impl Begin {
     }
 }
 
-/// Whether a request can be read, and what it asks of a log makes sense as the log begins.
+/// Checks that a request can be parsed, and that its options are valid for a new log.
 ///
 /// # Errors
-/// With what is wrong.
+/// If it is invalid.
 pub fn understood(line: &[u8]) -> anyhow::Result<()> {
     match serve::parse(line)? {
         Request::Begin(begin) => {
@@ -139,7 +139,7 @@ impl Options {
 struct Server<'a> {
     asked: &'a Serve,
     log: Option<Log>,
-    /// Whether the kernel is to measure what programs cost.
+    /// Whether the kernel measures the costs of programs.
     measures: bool,
 }
 
@@ -214,7 +214,7 @@ impl Server<'_> {
         private::create_folder(&spool).with_context(|| format!("create {}", spool.display()))?;
         let header = folder::header(logger.facts(), &json!(logger.asked), None);
         logger.spool_to(Spool::create(&spool, &header.to_string())?);
-        // For who has to recover it.
+        // Needed for recovery.
         folder::write_whole(&spool.join(folder::HEADER), &header)?;
         logger.be(begin.mode)?;
         let place = Place {
@@ -226,7 +226,7 @@ impl Server<'_> {
             is_simulated: self.asked.attach.simulated.is_some(),
         };
         self.log = Some(Log {
-            // It looks at the spool by its name.
+            // The drain thread looks up the spool by its path.
             drain: Drain::start(logger, self.asked.attach.ring_bytes(), &[Right::DacOverride])?,
             place,
             began: HostClock.now(),
@@ -243,7 +243,7 @@ impl Log {
         if let Some(spent) = closed.spent {
             spent.discard();
         }
-        // A gap is reported, and does not end a study: it is the trial's.
+        // A gap makes the trial incomplete, but does not end the study.
         closed.outcome?;
         throw_away(&self.place.spool)?;
         let mut answer = closed.footer;
@@ -254,7 +254,7 @@ impl Log {
     }
 }
 
-/// The first part that nobody has written: a study logs many blocks into one folder.
+/// Returns the first free part number: a study logs many blocks into one folder.
 fn free_part(records: &Path, who: &str) -> anyhow::Result<u16> {
     let is_free = |part: &u16| !records.join(format!("tcp_samples-{who}-{part:03}.arrow")).exists();
     let part = (0..1_000).find(is_free);

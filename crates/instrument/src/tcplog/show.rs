@@ -1,4 +1,4 @@
-//! What a log tells: as JSON for programs, as a table for people.
+//! Formats the results of a log, as JSON and as text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,10 +10,10 @@ use sojourn_tcplog::{Event, convert, decode};
 use super::logger::Shown;
 use crate::numbers::grouped;
 
-/// Of the address families that flows have, the one with long addresses.
+/// The address family of IPv6; other flows are IPv4.
 const AF_INET6: u16 = 10;
 
-/// An account as footer, status and answers have it: packets by direction and disposition, and segments likewise.
+/// Returns the packet counters for footer, status and answers: packets by direction and disposition, and segments likewise.
 pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
     let mut totals = json!({ "in": {}, "out": {}, "segments": { "in": {}, "out": {} } });
     for entry in entries.into_iter().filter(|entry| entry.cookie.is_none()) {
@@ -25,7 +25,7 @@ pub fn totals(entries: impl IntoIterator<Item = Entry>) -> Value {
     totals
 }
 
-/// A flow as `watch` prints it, with its latest sample.
+/// Returns a flow as `watch` prints it, with its latest sample.
 pub fn flow(Shown { number, flow, latest }: &Shown, absent: &[String], hertz: u32) -> Value {
     let both: Both = [0, 1].map(|way| Counters::from(&flow.directions[way]));
     let skipped: u64 = both
@@ -72,7 +72,7 @@ fn of_flow(counters: &Counters, of: fn(Tally) -> u64) -> Value {
     met.collect::<Map<_, _>>().into()
 }
 
-/// A sample under the names of its columns, without those that this kernel has nothing for.
+/// Returns a sample by column names, without the columns that this kernel lacks.
 fn sample(event: &[u8], absent: &[String], hertz: u32) -> Option<Value> {
     let Ok(Event::Sample(sample)) = decode(event) else { return None };
     let sample = convert::row(&sample, convert::Place { block: 0, flow: 0, cpu: 0, hz: hertz });
@@ -81,13 +81,13 @@ fn sample(event: &[u8], absent: &[String], hertz: u32) -> Option<Value> {
     Some(columns.into())
 }
 
-/// A name as the kernel writes it, up to the first zero.
+/// Converts a NUL-terminated name from the kernel.
 pub fn name(bytes: &[u8; NAME_BYTES]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// An address as the table of flows has it.
+/// Converts an address to that of the table of flows.
 pub fn address(family: u16, bytes: [u8; 16]) -> IpAddr {
     match family {
         AF_INET6 => Ipv6Addr::from(bytes).into(),
@@ -95,13 +95,13 @@ pub fn address(family: u16, bytes: [u8; 16]) -> IpAddr {
     }
 }
 
-/// A flow as footers list it, in SIFTR's way.
+/// Returns a flow's name as footers list it, in SIFTR's format.
 pub fn flow_name(flow: &Flow) -> String {
     let [local, remote] = [flow.local, flow.remote].map(|bytes| address(flow.family, bytes));
     format!("{local};{}-{remote};{}", flow.local_port, flow.remote_port)
 }
 
-/// An account for people: a line for each disposition that packets met.
+/// Formats the counters as a table, one line for each disposition that occurred.
 pub fn table(totals: &Value) -> String {
     let packets = |way: &str, disposition: &str| totals[way][disposition].as_u64().unwrap_or_default();
     let segments =
@@ -127,7 +127,7 @@ pub fn table(totals: &Value) -> String {
     text
 }
 
-/// What a disposition means, in few words.
+/// Describes a disposition in a few words.
 const fn why(disposition: Disposition) -> &'static str {
     match disposition {
         Disposition::Logged => "logged",
@@ -147,7 +147,8 @@ const fn why(disposition: Disposition) -> &'static str {
     }
 }
 
-/// Whether in + out is the sum of all dispositions, told with its numbers: in arithmetic that no file's numbers overflow.
+/// Checks that in + out equals the sum of all dispositions, and formats the equation; 128-bit sums cannot overflow,
+/// whatever a file contains.
 pub fn law(totals: &Value) -> (bool, String) {
     let of = |way: &str, disposition: &str| u128::from(totals[way][disposition].as_u64().unwrap_or_default());
     let sum = |chosen: &dyn Fn(Disposition) -> bool| -> u128 {
@@ -172,7 +173,7 @@ pub fn law(totals: &Value) -> (bool, String) {
     )
 }
 
-/// What the kernel left out of a log's programs, in a line; `None`: nothing.
+/// Describes the program runs that the kernel skipped; `None`: there were none.
 pub fn not_run(told: &Value) -> Option<String> {
     let programs = told["not_run"].as_object().filter(|programs| !programs.is_empty())?;
     let of = |(name, runs): (&String, &Value)| format!("{name} {}", grouped(runs.as_u64().unwrap_or_default()));
@@ -183,7 +184,7 @@ pub fn not_run(told: &Value) -> Option<String> {
     ))
 }
 
-/// That the oldest parts of a log were removed, in a line; `None`: none was.
+/// Describes the removal of the oldest parts; `None`: none was removed.
 pub fn removed(told: &Value) -> Option<String> {
     let [begun, removed] = ["parts", "parts_removed"].map(|name| told[name].as_u64().unwrap_or_default());
     let of = format!("{} of {} parts", grouped(removed), grouped(begun));
@@ -195,7 +196,7 @@ pub fn removed(told: &Value) -> Option<String> {
         .then(|| format!("the oldest {of} were removed: packets whose samples they had count as forgotten{flows}\n"))
 }
 
-/// How often a flight recorder wrote what it held, in a line; `None`: there is none.
+/// Describes the triggers of the flight recorder; `None`: there is no recorder.
 pub fn triggered(told: &Value) -> Option<String> {
     let kinds = told["flight_triggers"].as_object()?;
     let of = |(name, often): (&String, &Value)| format!("{name} {}", grouped(often.as_u64().unwrap_or_default()));
@@ -206,25 +207,25 @@ pub fn triggered(told: &Value) -> Option<String> {
     Some(format!("triggers of the flight recorder: {kinds}\n"))
 }
 
-/// Which fields of TCP's state were asked, in a line, where not all were.
+/// Describes the requested fields of TCP's state, if not all were requested.
 pub fn fields(told: &Value) -> Option<String> {
     let words: Vec<_> = told["fields"].as_array()?.iter().filter_map(|word| word.as_str()).collect();
     (words != ["all"]).then(|| format!("fields: {}; the other columns of TCP's state are null\n", words.join(", ")))
 }
 
-/// Why slower programs run than usual, in a line.
+/// Describes why the fallback programs run.
 pub fn fallback(refusal: &str) -> String {
     format!("the fallback programs run, which test for each field and cost more: {refusal}")
 }
 
-/// What was skipped because a ring or the table was full, both ways.
+/// Returns the packets skipped because a ring or the table was full, in both directions.
 pub fn lost(totals: &Value) -> u64 {
     let of =
         |disposition: &Disposition| DIRECTIONS.map(|way| totals[way][disposition.name()].as_u64().unwrap_or_default());
     sum([Disposition::Full, Disposition::NoRoom].iter().flat_map(of))
 }
 
-/// What became of a log that was sent to another host, for a person.
+/// Describes the export of a log to another host.
 pub fn exported(export: &Value) -> Option<String> {
     let to = export["to"].as_str()?;
     let number = |name: &str| grouped(export[name].as_u64().unwrap_or_default());
@@ -237,7 +238,7 @@ pub fn exported(export: &Value) -> Option<String> {
     ))
 }
 
-/// A sum that ends at the largest number: what is added may be of anyone's making.
+/// Adds with saturation, because the numbers may be untrusted.
 fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }

@@ -1,6 +1,6 @@
-//! A simulated TCP in the place of the kernel: for studies of known truth, and where there are no rights.
+//! A simulated TCP in place of the kernel: for studies with known true values, and for users without privileges.
 //!
-//! Its time goes on with every drain, by so many steps, whatever the clock on the wall says.
+//! Each drain advances its time by a fixed number of steps, independently of the real clock.
 
 use sojourn_tcplog::kernel::Cost;
 use sojourn_tcplog::layout::{Flow, Options, Totals};
@@ -9,13 +9,13 @@ use sojourn_tcplog::{FieldSet, Mode, Prefix, Source, SourceError};
 
 use super::programs::{Facts, Programs, owned};
 
-/// Steps between two drains.
+/// The number of steps between two drains.
 const STEPS: u32 = 400;
-/// Connections at once, and what each carries.
+/// The number of concurrent connections, and the bytes that each carries.
 const CONNECTIONS: u32 = 4;
 const BYTES: u64 = 400_000;
 
-/// The simulated kernel, told what hangs on it.
+/// The simulated kernel, with the attached mode and options.
 pub struct SimulatedPrograms {
     twin: Simulated,
     mode: Mode,
@@ -25,7 +25,7 @@ pub struct SimulatedPrograms {
 }
 
 impl SimulatedPrograms {
-    /// Begins with some connections; all that happens follows from the seed.
+    /// Starts with some connections; the seed determines all events.
     pub fn new(seed: u64, ring_bytes: usize, slots: u32, fields: FieldSet) -> Self {
         let mut twin = Simulated::new(Setup { seed, ring_bytes, slots, ..Setup::default() });
         (0..CONNECTIONS).for_each(|_| {

@@ -1,5 +1,4 @@
-//! What no safe crate offers: which network namespace a file stands for, and a child that ends when we do. Nothing is decided
-//! here.
+//! System calls that no safe crate offers: the network namespace of a file, and a child that ends with its parent.
 
 #![expect(
     unsafe_code,
@@ -22,14 +21,14 @@ use sojourn_rights::Right;
 
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
-/// Returns the kernel's name for the namespace of a file, such as /proc/1/ns/net.
+/// Returns the cookie of the network namespace of a file, such as /proc/1/ns/net.
 pub fn netns_cookie(path: &Path) -> io::Result<u64> {
     let file = File::open(path)?;
-    // A running log has given it up, and may not even make the call.
+    // A running log has dropped this capability, and its system-call filter forbids the call.
     if !Right::SysAdmin.is_held() {
         return Err(Errno::PERM.into());
     }
-    // In a thread of its own, which does not come back.
+    // In a separate thread, because the thread cannot change back.
     let ask = move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
         cookie_of(&UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"))?)
@@ -41,7 +40,7 @@ pub fn netns_cookie(path: &Path) -> io::Result<u64> {
 fn cookie_of(socket: &UdpSocket) -> io::Result<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;
-    // SAFETY: the pointers describe a live number and its length, which the kernel fills in.
+    // SAFETY: the pointers are to a live number and its length, which the kernel fills in.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -54,14 +53,14 @@ fn cookie_of(socket: &UdpSocket) -> io::Result<u64> {
     if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel tell a command to end when the thread that starts it dies, however that comes about.
+/// Has the kernel send SIGTERM to a command when the thread that starts it dies.
 pub fn end_with_us(command: &mut Command) {
     let ours = getpid();
     let ask = move || {
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        // We may have died before that.
+        // The parent may have died before that call.
         if getppid() == Some(ours) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
-    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+    // SAFETY: between fork and exec, the closure makes two system calls and allocates nothing.
     unsafe { command.pre_exec(ask) };
 }

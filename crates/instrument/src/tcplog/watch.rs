@@ -1,4 +1,4 @@
-//! `tcplog watch`: the flows as JSON, a line each interval; of a running log, or by programs of its own without one.
+//! `tcplog watch`: prints the flows as JSON, one line per interval; from a running log, or from programs that it loads itself.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ use crate::failure::{NotTrusted, WrongRequest};
 use crate::place;
 use crate::sys::STOP;
 
-/// Prints the flows until a signal comes, the log ends, or so many lines are printed.
+/// Prints the flows until a signal arrives, the log ends, or so many lines are printed.
 ///
 /// # Errors
-/// When there is no such log, or the machine cannot.
+/// If there is no such log, or this machine cannot watch.
 pub fn run(asked: &Watch) -> anyhow::Result<()> {
     if asked.interval <= Nanos::ZERO {
         return Err(WrongRequest("--interval: expected more than nothing".to_owned()).into());
@@ -46,7 +46,7 @@ pub fn run(asked: &Watch) -> anyhow::Result<()> {
     }
 }
 
-/// Watches by programs of its own.
+/// Watches by programs that this command loads itself.
 fn own(asked: &Watch) -> anyhow::Result<()> {
     let programs = open::open(&asked.attach, &asked.request)?;
     let mut logger = Logger::new(programs, None)?;
@@ -66,7 +66,7 @@ fn own(asked: &Watch) -> anyhow::Result<()> {
     printed.and(drained)
 }
 
-/// The flows, while the programs that see them are in place.
+/// Returns the flows, or an error if the programs were detached.
 fn flows(drain: &Drain) -> anyhow::Result<Value> {
     match drain.with(|logger| Ok(logger.interruption().cloned()))? {
         Some(interruption) => {
@@ -82,7 +82,7 @@ fn lines(asked: &Watch, flows: &mut dyn FnMut() -> anyhow::Result<Value>) -> any
     let mut due = HostClock.now();
     while !STOP.load(Ordering::Relaxed) {
         let now = HostClock.now();
-        // A clock that was set does not make it wait for longer, or catch up.
+        // A change of the clock neither prolongs the wait nor causes a burst of lines.
         due = (due + asked.interval).min(now + asked.interval).max(now);
         let left = due - now;
         let timeout = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
@@ -94,7 +94,7 @@ fn lines(asked: &Watch, flows: &mut dyn FnMut() -> anyhow::Result<Value>) -> any
         let mut output = io::stdout().lock();
         let told = flows()?;
         match writeln!(output, "{told}").and_then(|()| output.flush()) {
-            // Whoever read has seen enough.
+            // The reader has closed the output.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }

@@ -1,9 +1,9 @@
-//! Where a program hangs that is run again and again with frames of ours, so that a run costs the kernel no change of its code.
+//! Attaches an XDP program to a dummy device, so that test runs of the program do not modify kernel code.
 //!
-//! The kernel calls XDP programs through a dispatcher: code that it writes anew when a program is hung on its first interface, and
-//! also before and after each run of one that hangs on none. That waits for all processors, 10 to 25 ms a run. A program that hangs
-//! on a device of its own is there already. The device is a tap without a cable, never switched on: no frame ever comes by it. It
-//! goes with the process. Does not know what the program does.
+//! The kernel calls XDP programs through a dispatcher, which it rewrites when a program is attached for the first time,
+//! and before and after each test run of an unattached program. That synchronises all processors, 10 to 25 ms per run.
+//! An attached program avoids it. The device is a tap that is never set up, so no frame passes it. It is removed when
+//! the process ends. Does not know what the program does.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,33 +14,34 @@ use super::{Attached, Mode, Program, sys};
 use crate::kernel::Interface;
 
 const TUN: &str = "/dev/net/tun";
-/// Is there where the kernel has such devices already: opening the file else loads a module, which stays.
+/// Exists where the kernel already has tun devices: otherwise opening the file loads a module, which stays.
 const HAS_TUN: &str = "/sys/class/misc/tun";
-/// How the kernel is to name the device: with the first number that is free.
+/// The pattern of the device's name; the kernel inserts the first free number.
 const NAME: &[u8] = b"sojourn%d";
 
-/// The right to make a device to hang a program on.
+/// An open `/dev/net/tun`, from which a device can be created.
 #[derive(Debug)]
 pub struct Anchor {
     tun: File,
 }
 
-/// A program on its device.
+/// A program attached to its own device.
 #[derive(Debug)]
 pub struct Anchored {
-    // First: the program leaves before the device does.
+    // First, so that the program is detached before the device is removed.
     _attached: Attached,
     _tun: File,
 }
 
 impl Anchor {
-    /// Opens what makes devices, while this process may still open it; `None` where that is not to be had.
+    /// Opens `/dev/net/tun` while this process still may; `None` where it is missing or not permitted.
     pub fn prepare() -> Option<Self> {
         Path::new(HAS_TUN).exists().then_some(())?;
         OpenOptions::new().read(true).write(true).open(TUN).ok().map(|tun| Self { tun })
     }
 
-    /// Makes a device in the network namespace of the thread that called [`Self::prepare`], and hangs a program on it.
+    /// Creates a device in the network namespace of the thread that called [`Self::prepare`], and attaches a program to
+    /// it.
     ///
     /// # Errors
     /// When the kernel refuses, as without CAP_NET_ADMIN.

@@ -1,8 +1,7 @@
-//! Programs of ours in the kernel: loaded from the objects that the build compiled from `bpf/`, attached to interfaces by
-//! links that end with this process, however it ends.
+//! Loads BPF programs from the objects that the build compiled from `bpf/`, and attaches them to interfaces by links
+//! that end with this process, however it ends.
 //!
-//! Hides libbpf. Everything happens in the network namespace of the thread that opens it. Knows nothing of what the programs
-//! do.
+//! Hides libbpf. Uses the network namespace of the thread that opens it. Does not know what the programs do.
 
 mod anchor;
 mod shared;
@@ -19,7 +18,7 @@ use crate::PortError;
 use crate::kernel::Interface;
 use sojourn_rights::Right;
 
-/// A compiled object of the calling crate's `bpf/`, where libelf wants it: at a multiple of 8.
+/// Embeds a compiled object of the calling crate's `bpf/`, aligned to 8 bytes as libelf requires.
 #[macro_export]
 macro_rules! object {
     ($file:literal) => {{
@@ -32,14 +31,14 @@ pub use crate::object;
 pub use anchor::{Anchor, Anchored};
 pub use shared::{Numbers, Records};
 
-/// Bytes at a multiple of 8.
+/// Bytes aligned to a multiple of 8.
 #[repr(C, align(8))]
 pub struct Aligned<const N: usize>(
     /// The bytes.
     pub [u8; N],
 );
 
-/// A program in the kernel, with its maps.
+/// A loaded BPF program, with its maps.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -47,17 +46,17 @@ pub struct Program {
     maps: Vec<MapHandle>,
 }
 
-/// How a program hangs on an interface.
+/// How an XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel has made anything of a frame.
+    /// In the driver, before the kernel allocates an skb.
     Native,
-    /// In the kernel's general receive path, for drivers that cannot.
+    /// In the kernel's general receive path, for drivers without XDP support.
     Generic,
 }
 
 impl Mode {
-    /// Returns what engines call it.
+    /// Returns its name, as used in the names of I/O backends.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native XDP",
@@ -66,33 +65,33 @@ impl Mode {
     }
 }
 
-/// At which end of an interface's part of the stack a program of traffic control hangs.
+/// The direction of a tc program (tcx).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where frames come in.
+    /// Ingress.
     In,
-    /// Where they leave.
+    /// Egress.
     Out,
 }
 
-/// A program of traffic control on an interface, until this is dropped or the process ends.
+/// An attached tc program; detached when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct AttachedTc {
     link: OwnedFd,
-    /// The kernel's number of the program.
+    /// The kernel's ID of the program.
     number: u32,
 }
 
 impl AttachedTc {
-    /// Asks the kernel. Waits for its lock of all interfaces.
+    /// Reads the state from the kernel. Waits for its RTNL lock.
     ///
     /// # Errors
-    /// When it does not say.
+    /// When the kernel does not report it.
     pub fn state(&self) -> io::Result<Attachment> {
         state(self.link.as_fd(), self.number)
     }
 
-    /// Whether it hangs there, as /proc says it: for those who may no longer ask the kernel about programs.
+    /// Whether it is attached, according to /proc: for processes that may no longer call bpf(2).
     ///
     /// # Errors
     /// When that cannot be read.
@@ -103,41 +102,41 @@ impl AttachedTc {
     }
 }
 
-/// A program on an interface, until this is dropped or the process ends.
+/// An attached XDP program; detached when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Attached {
     link: Mutex<OwnedFd>,
     program: OwnedFd,
-    /// The kernel's number of the program.
+    /// The kernel's ID of the program.
     number: u32,
-    /// Of the interface.
+    /// The interface's index.
     index: i32,
-    /// How it hangs there.
+    /// How it is attached.
     pub mode: Mode,
 }
 
-/// What has become of an attachment.
+/// The state of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// The program hangs there.
+    /// The program is attached.
     Hangs,
-    /// Somebody has detached it, or the interface is gone.
+    /// It was detached, or the interface is gone.
     Detached,
-    /// Somebody has put the program of this number in its place.
+    /// It was replaced by the program with this ID.
     Replaced(u32),
 }
 
 impl Attached {
-    /// Asks the kernel. Waits for its lock of all interfaces.
+    /// Reads the state from the kernel. Waits for its RTNL lock.
     ///
     /// # Errors
-    /// When it does not say.
+    /// When the kernel does not report it.
     pub fn state(&self) -> io::Result<Attachment> {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         state(link.as_fd(), self.number)
     }
 
-    /// Hangs the program there again.
+    /// Attaches the program again.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -149,18 +148,18 @@ impl Attached {
 }
 
 impl Program {
-    /// Loads the program `name` of an object and no other; `constants` are the bytes of the object's `const volatile`
-    /// variables in their order.
+    /// Loads only the program `name` of an object; `constants` are the bytes of the object's `const volatile`
+    /// variables, in order.
     ///
     /// # Errors
-    /// `Denied` without the right, `Unusable` on a kernel that is too old, else when the constants are not as many bytes as the
-    /// object's or the kernel refuses.
+    /// `Denied` without permission, `Unusable` on a kernel that is too old; else when the constants differ in size from
+    /// the object's, or when the kernel refuses.
     pub fn load(name: &'static str, object: &[u8], constants: &[u8]) -> Result<Self, PortError> {
         Self::load_for(name, object, constants, None)
     }
 
-    /// As [`Self::load`], for one device alone where one is named: then the program may ask its driver, and hangs on no other
-    /// and on none in the general path.
+    /// As [`Self::load`], bound to one device if one is named: such a program may call the driver's metadata functions,
+    /// and can only be attached to this device, in native mode.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -182,8 +181,8 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`Self::load`], for several programs that share their maps, some of which have room for so many entries. Rings are read by
-    /// the first.
+    /// As [`Self::load`], for several programs that share their maps; `rooms` sets the number of entries of some. Only
+    /// the first program can read ring buffers.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -210,7 +209,7 @@ impl Program {
     ) -> Result<[Self; N], PortError> {
         let first = names.first().copied().unwrap_or_default();
         let refused = |error| refused(first, &error);
-        // What libbpf has to say goes into our errors, not to the terminal.
+        // Messages of libbpf go into our errors, not to the terminal.
         libbpf_rs::set_print(None);
         let mut open = ObjectBuilder::default().open_memory(object).map_err(refused)?;
         {
@@ -228,7 +227,7 @@ impl Program {
         prepare(&mut open).map_err(refused)?;
         let object = open.load().map_err(refused)?;
         let one = |name: &'static str| {
-            // A ring has one reader: the first program alone has its handle.
+            // A ring buffer has one reader: only the first program gets its handle.
             let maps = object.maps().filter(|map| name == first || map.map_type() != MapType::RingBuf);
             let maps = maps.map(|map| MapHandle::try_from(&map)).collect::<Result<_, _>>().map_err(refused)?;
             let program = object.progs().find(|program| program.name() == name);
@@ -241,17 +240,17 @@ impl Program {
         programs.try_into().map_err(|_| misfit(first, 0, N))
     }
 
-    /// Hangs it on an interface: in the driver where that can be, else in the general path.
+    /// Attaches it to an interface: in native mode where possible, else in generic mode.
     ///
     /// # Errors
-    /// `Denied` without the right, `Unusable` when another program hangs there or the MTU is too large for XDP.
+    /// `Denied` without permission, `Unusable` when another program is attached or the MTU is too large for XDP.
     pub fn attach(&self, interface: &Interface) -> Result<Attached, PortError> {
         self.attach_as(interface, Mode::Native)
             .or_else(|error| if is_final(&error) { Err(error) } else { self.attach_as(interface, Mode::Generic) })
             .map_err(|error| attach_refused(interface, error))
     }
 
-    /// Hangs it on an interface in this mode and no other.
+    /// Attaches it to an interface in this mode only.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -262,17 +261,17 @@ impl Program {
         Ok(Attached { link: Mutex::new(link), program, number, index, mode })
     }
 
-    /// Hangs a program of traffic control on an interface.
+    /// Attaches a tc program to an interface.
     ///
     /// # Errors
-    /// When the kernel refuses, as Linux before 6.6 does.
+    /// When the kernel refuses; Linux before 6.6 always does.
     pub fn attach_tc(&self, interface: &Interface, end: End) -> io::Result<AttachedTc> {
         let link = sys::attach_tc(self.fd.as_fd(), interface.index.cast_signed(), end)?;
         let number = told(link.as_fd())?.prog_id;
         Ok(AttachedTc { link, number })
     }
 
-    /// Runs it on `count` copies of `frame`, each of which goes where the program sends it, so many `together`.
+    /// Runs it on `count` copies of `frame`, in batches of `together`; each copy takes the program's verdict.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -280,7 +279,7 @@ impl Program {
         sys::run_live(self.fd.as_fd(), frame, count, together)
     }
 
-    /// Reads the first words of the one value of a map that holds no other.
+    /// Reads the first words of the value of a map's only key, 0.
     ///
     /// # Errors
     /// When there is no such map, its value is shorter, or the kernel refuses.
@@ -293,7 +292,7 @@ impl Program {
         })
     }
 
-    /// Reads the value of a key of one of its maps; `None` where there is none.
+    /// Reads the value of a map's key; `None` if the key is absent.
     ///
     /// # Errors
     /// When there is no such map, or the kernel refuses.
@@ -301,7 +300,7 @@ impl Program {
         self.map(map)?.lookup(key, MapFlags::ANY).map_err(|error| refused(self.name, &error))
     }
 
-    /// Writes the value of a key of one of its maps.
+    /// Writes the value of a map's key.
     ///
     /// # Errors
     /// When there is no such map, or the kernel refuses.
@@ -309,7 +308,7 @@ impl Program {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(|error| refused(self.name, &error))
     }
 
-    /// Takes a key out of one of its maps.
+    /// Deletes a key of a map.
     ///
     /// # Errors
     /// When there is no such map, or the kernel refuses.
@@ -317,7 +316,7 @@ impl Program {
         self.map(map)?.delete(key).map_err(|error| refused(self.name, &error))
     }
 
-    /// Lists the keys of one of its maps.
+    /// Lists the keys of a map.
     ///
     /// # Errors
     /// When there is no such map, or the kernel refuses.
@@ -325,18 +324,18 @@ impl Program {
         Ok(self.map(map)?.keys().collect())
     }
 
-    /// Maps the numbers of one of its arrays.
+    /// Maps the numbers of an array into memory.
     ///
     /// # Errors
-    /// When there is no such map, it is no array, or the kernel refuses.
+    /// When there is no such map, it is not an array, or the kernel refuses.
     pub fn numbers(&self, map: &str) -> Result<Numbers, PortError> {
         Numbers::map(self.map(map)?).map_err(|error| unmapped(map, error))
     }
 
-    /// Maps one of its rings, which has no other reader: once it is mapped the program has it no more.
+    /// Maps a ring buffer into memory. It has one reader: the program gives up its handle.
     ///
     /// # Errors
-    /// When there is no such map, it is no ring, or the kernel refuses.
+    /// When there is no such map, it is not a ring buffer, or the kernel refuses.
     pub fn records(&mut self, map: &str) -> Result<Records, PortError> {
         let found = self.maps.iter().position(|one| one.name() == map).ok_or_else(|| no_map(map))?;
         Records::map(&self.maps.swap_remove(found)).map_err(|error| unmapped(map, error))
@@ -355,26 +354,26 @@ fn unmapped(map: &str, source: io::Error) -> PortError {
     PortError::System { operation: "map the memory of", object: map.to_owned(), source }
 }
 
-/// Which numbers processors may ever have, as `0-3,8-11`.
+/// The possible CPU numbers, as `0-3,8-11`.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// How many places a map needs that has one at the number of each processor that there may ever be.
+/// The number of entries that a map indexed by CPU number needs.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel does not report it.
 pub fn places_of_processors() -> Result<u32, PortError> {
     let told = std::fs::read_to_string(POSSIBLE);
     let found = told.and_then(|list| places(&list).ok_or_else(|| io::ErrorKind::InvalidData.into()));
     found.map_err(|source| PortError::System { operation: "read", object: POSSIBLE.to_owned(), source })
 }
 
-/// One more than the highest number of a list; numbers between its parts have places too.
+/// One more than the highest number of a list; gaps between its ranges count too.
 fn places(list: &str) -> Option<u32> {
     let numbers = list.trim().split([',', '-']).map(|number| number.parse::<u32>().ok());
     numbers.collect::<Option<Vec<_>>>()?.into_iter().max()?.checked_add(1)
 }
 
-/// Asks the kernel what has become of the link of the program of this number.
+/// Reads the state of the link of the program with this ID.
 fn state(link: BorrowedFd<'_>, number: u32) -> io::Result<Attachment> {
     let info = told(link)?;
     Ok(match info.info {
@@ -385,18 +384,18 @@ fn state(link: BorrowedFd<'_>, number: u32) -> io::Result<Attachment> {
     })
 }
 
-/// What the kernel tells of a link.
+/// Reads what the kernel reports about a link.
 fn told(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     LinkInfo::from_fd(link).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Returns the first words of what a program wrote; `None` where it is shorter.
+/// Returns the first words of a program's output; `None` where it is shorter.
 pub fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let words = bytes.as_chunks::<8>().0.get(..N)?;
     Some(std::array::from_fn(|index| u64::from_ne_bytes(words[index])))
 }
 
-/// Whether another mode would not help either: no right, or a program hangs there already.
+/// Whether another mode would fail too: no permission, or another program is attached.
 fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EBUSY | libc::EEXIST))
 }
@@ -431,26 +430,26 @@ fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     }
 }
 
-/// The first kernel with all that the programs call: `bpf_ktime_get_tai_ns` came last.
+/// The first kernel with all helpers that the programs call; the newest is `bpf_ktime_get_tai_ns`.
 const OLDEST: [u32; 2] = [6, 1];
 
 fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Whether this kernel calls itself older than that. It may have what came later all the same: ask after it has refused.
+/// Whether this kernel reports an older release. It may have backports: use this only to explain a refusal.
 pub fn is_kernel_before(first: [u32; 2]) -> bool {
     is_before(&release(), first)
 }
 
-/// Whether a kernel's release, "5.15.0-91-generic", is from before that one.
+/// Whether a kernel release such as "5.15.0-91-generic" precedes `first`.
 fn is_before(release: &str, first: [u32; 2]) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     let number: [Option<u32>; 2] = [numbers.next(), numbers.next()];
     matches!(number, [Some(major), Some(minor)] if [major, minor] < first)
 }
 
-/// Whether this thread may have maps and programs at all: a program that is refused although it may was not understood.
+/// Whether this thread may create maps and programs: if so, a refused program is one that the kernel does not support.
 fn may_load() -> bool {
     let options =
         libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
@@ -466,7 +465,7 @@ fn io_kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
     }
 }
 
-/// Makes a sentence of why a program could not be hung on an interface.
+/// Builds the error of a program that could not be attached.
 pub(crate) fn attach_refused(interface: &Interface, source: io::Error) -> PortError {
     let Interface { name, mtu, .. } = interface;
     let object = format!("an XDP program to {name}");

@@ -1,5 +1,5 @@
-//! The calls of libbpf that `libbpf-rs` does not offer as they are needed: links with a mode or a place, a run with live frames.
-//! And the request that makes a tap.
+//! Calls that `libbpf-rs` does not offer in the form needed: links with a mode or a position, test runs with live
+//! frames; and the ioctl that creates a tap.
 
 #![expect(
     unsafe_code,
@@ -13,22 +13,22 @@ use libbpf_sys::{bpf_link_create_opts, bpf_test_run_opts};
 
 use super::{End, Mode};
 
-/// Hangs an XDP program on the interface with this index, in this mode.
+/// Attaches an XDP program to the interface with this index, in this mode.
 pub fn attach_xdp(program: BorrowedFd<'_>, interface: i32, mode: Mode) -> io::Result<OwnedFd> {
     let flags = match mode {
         Mode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
         Mode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
     };
     let options = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, flags, ..Default::default() };
-    // SAFETY: the options are a live structure that tells its own size and holds no pointers; the kernel gives a new
-    // descriptor, which belongs to nobody else.
+    // SAFETY: the options are a live structure that states its own size and holds no pointers; the kernel returns a new
+    // descriptor, which nothing else owns.
     unsafe {
         let link = libbpf_sys::bpf_link_create(program.as_raw_fd(), interface, libbpf_sys::BPF_XDP, &raw const options);
         checked(link).map(|link| OwnedFd::from_raw_fd(link))
     }
 }
 
-/// Hangs a program of traffic control on the interface with this index, before all others there.
+/// Attaches a tc program to the interface with this index, before all others.
 pub fn attach_tc(program: BorrowedFd<'_>, interface: i32, end: End) -> io::Result<OwnedFd> {
     let kind = match end {
         End::In => libbpf_sys::BPF_TCX_INGRESS,
@@ -43,8 +43,8 @@ pub fn attach_tc(program: BorrowedFd<'_>, interface: i32, end: End) -> io::Resul
     }
 }
 
-/// Runs an XDP program on `count` new copies of `frame`, each of which goes where the program says; the kernel hands so many on
-/// `together`.
+/// Runs an XDP program on `count` copies of `frame`, in batches of `together`; the kernel executes the program's
+/// verdict on each.
 pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32, together: u32) -> io::Result<()> {
     let mut options = bpf_test_run_opts {
         sz: size_of::<bpf_test_run_opts>() as _,
@@ -55,12 +55,12 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], count: u32, together: u32
         batch_size: together,
         ..Default::default()
     };
-    // SAFETY: the options are a live structure that tells its own size; its one pointer comes with the length of a slice
-    // that outlives the call and that the kernel only reads.
+    // SAFETY: the options are a live structure that states its own size; its one pointer comes with the length of a
+    // slice that outlives the call and that the kernel only reads.
     checked(unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) }).map(drop)
 }
 
-/// Makes a tap of an open `/dev/net/tun`, named by that pattern; returns its name.
+/// Creates a tap from an open `/dev/net/tun`, named by `pattern`; returns its name.
 pub fn make_tap(tun: BorrowedFd<'_>, pattern: &[u8]) -> io::Result<String> {
     // SAFETY: an `ifreq` of zeros is a valid one.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -68,7 +68,7 @@ pub fn make_tap(tun: BorrowedFd<'_>, pattern: &[u8]) -> io::Result<String> {
         *place = libc::c_char::from_ne_bytes([*byte]);
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the request is a live structure of the size that this call takes and fills.
+    // SAFETY: the request is a live structure of the size that this call reads and writes.
     if unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

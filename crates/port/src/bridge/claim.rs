@@ -1,5 +1,5 @@
-//! The claim of a bridge on an interface: one bridge at a time has it, and loses it when the interface or what hangs on it
-//! is taken away.
+//! A bridge's claim on an interface: one bridge at a time holds it, and loses it when the interface or the program
+//! attached to it is removed.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,53 +19,53 @@ use crate::kernel::{Interface, Socket};
 use crate::packet::{membership, open};
 use crate::{PortError, Stamps};
 
-/// How often the MTU is read anew for frames that are too long for it.
+/// The shortest interval between readings of the MTU, for frames that exceed it.
 const READ_EVERY: Nanos = Nanos::millis(100);
-/// A lock whose holder was killed is waited for so long: what it shared the lock with puts the port right meanwhile.
+/// How long to wait for a lock whose holder was killed: the process that shares the lock restores the port meanwhile.
 const PATIENCE: Nanos = Nanos::seconds(5);
-/// And any for so long: it may have been killed just now.
+/// How long to wait for any lock: its holder may have been killed just now.
 const SIGNALLED: Nanos = Nanos::millis(100);
-/// How often it is tried meanwhile.
+/// The interval between attempts.
 const TRY_EVERY: Nanos = Nanos::millis(10);
 
-/// An interface that this process alone bridges.
+/// An interface that only this process bridges.
 #[derive(Debug)]
 pub struct Claim {
     interface: Interface,
     standing: Standing,
-    /// While it is open, frames to any MAC address come in; `None`: the kernel refused.
+    /// Keeps the interface promiscuous while it is open; `None`: the kernel refused.
     _promiscuous: Option<Socket>,
-    /// `None`: there is neither a folder for one nor CAP_NET_RAW.
+    /// `None`: there is neither a folder for a lock file nor CAP_NET_RAW.
     _lock: Option<Lock>,
     clock: SteadyClock,
     to_us: Sender<Change>,
     changes: Receiver<Change>,
-    /// When its MTU was read.
+    /// When its MTU was last read.
     read: Time,
-    /// Since when it carries nothing.
+    /// Since when it has no carrier.
     stopped: Option<Time>,
     news: VecDeque<String>,
-    /// Why it is ours no more.
+    /// Why the claim is lost.
     lost: Option<String>,
 }
 
-/// What a watch finds.
+/// A change that a watch detects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Whether it carries frames.
+    /// Whether it has a carrier.
     Running(bool),
-    /// It has another MTU.
+    /// Its new MTU.
     Mtu(usize),
-    /// It has another name.
+    /// Its new name.
     Name(String),
-    /// What a person should know.
+    /// A message for the user.
     News(String),
-    /// It cannot be bridged any more: why.
+    /// It can no longer be bridged, for this reason.
     Lost(String),
 }
 
 impl Claim {
-    /// Claims an interface; says where nobody else is kept from it.
+    /// Claims an interface; adds a warning to `said` where nothing excludes other claimants.
     pub fn take(
         interface: Interface,
         standing: Standing,
@@ -74,7 +74,7 @@ impl Claim {
     ) -> Result<Self, PortError> {
         let mut lock = reserve(&interface)?;
         match &mut lock {
-            // Its file would have to be removed by who may not have the right to it in the end.
+            // The file might outlive the right to remove it.
             Some(lock) => lock.settle(),
             None => said.push(format!("{}: no place for a lock: nothing keeps a second emulator away", interface.name)),
         }
@@ -104,7 +104,7 @@ impl Claim {
         })
     }
 
-    /// Refuses an interface whose frames a bridge would forward a second time, for it sees them as well.
+    /// Refuses an interface that belongs to a switch, which would forward its frames a second time.
     pub fn check_alone(&self) -> Result<(), PortError> {
         let Some(master) = self.standing.master.as_ref().filter(|master| master.is_switch) else { return Ok(()) };
         let name = &self.interface.name;
@@ -116,30 +116,30 @@ impl Claim {
         Err(PortError::Wrong { object: name.clone(), problem })
     }
 
-    /// Whether an XDP program of somebody else hung there when it was looked at.
+    /// Whether an XDP program of another process was attached when the claim was made.
     pub fn has_program(&self) -> bool {
         self.standing.link.program.is_some()
     }
 
-    /// The interface as it is by what was said of it last.
+    /// The interface, as last reported.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// The clock of its stamps.
+    /// The clock of its timestamps.
     pub fn clock(&self) -> SteadyClock {
         self.clock
     }
 
-    /// Returns what a watch looks after.
+    /// Returns what a watch monitors.
     pub fn guard(&self) -> Guard {
         Guard::new(self.standing.clone(), self.to_us.clone())
     }
 
-    /// Takes what a watch has found. Makes no call of the system.
+    /// Processes the changes that the watch detected. Makes no system call.
     ///
     /// # Errors
-    /// `TakenAway` once the interface cannot be bridged any more.
+    /// `TakenAway` once the interface can no longer be bridged.
     pub fn heed(&mut self) -> Result<(), PortError> {
         while let Ok(change) = self.changes.try_recv() {
             self.take_in(change);
@@ -157,12 +157,12 @@ impl Claim {
         }
     }
 
-    /// Takes what has come up.
+    /// Returns the next message.
     pub fn news(&mut self) -> Option<String> {
         self.news.pop_front()
     }
 
-    /// Notes when it stops to carry frames, and when it carries them again.
+    /// Records when it loses its carrier, and when it regains it.
     fn note(&mut self, is_running: bool) {
         let (now, name) = (self.clock.now(), &self.interface.name);
         match (self.stopped, is_running) {
@@ -180,22 +180,22 @@ impl Claim {
         }
     }
 
-    /// Asks the kernel whether the interface is there: where sending says that it may not be.
+    /// Checks that the interface still exists, after a send error that suggests otherwise.
     ///
     /// # Errors
-    /// `TakenAway` when it has vanished: deleted, or gone to another namespace.
+    /// `TakenAway` when it was deleted or moved to another namespace.
     pub fn look(&mut self) -> Result<(), PortError> {
         self.heed()?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
         match socket.and_then(|socket| index_to_name_inlined(&socket, self.interface.index)) {
             Err(Errno::NODEV | Errno::NXIO) => Err(self.taken_away(VANISHED.to_owned())),
-            // Who sends and receives reports what else goes wrong.
+            // The sender and the receiver report all other errors.
             _ => Ok(()),
         }
     }
 
-    /// Whether the interface carries a frame of so many bytes, with a tag or without; one that is too long makes it
-    /// look whether the MTU has changed, now and then.
+    /// Whether the MTU allows a frame of so many bytes, with a tag or without; for a longer frame, reads the MTU again
+    /// at intervals.
     pub fn carries(&mut self, bytes: usize) -> bool {
         if bytes <= self.longest() {
             return true;
@@ -208,7 +208,7 @@ impl Claim {
         bytes <= self.longest()
     }
 
-    /// The longest frame by the interface's MTU, which counts no tag.
+    /// The longest frame that the interface's MTU allows, with one tag.
     pub fn longest(&self) -> usize {
         self.interface.mtu + HEADER_BYTES + TAG_BYTES
     }
@@ -226,17 +226,17 @@ impl Claim {
     }
 }
 
-/// Keeps other emulators from an interface for as long as what this returns lives, those of this user and, with CAP_NET_RAW, those
-/// of others; `None`: there is neither that right nor a folder for a lock. Waits for what an emulator that was killed has left to put
-/// the interface right.
+/// Excludes other emulators from an interface for as long as the returned lock lives: those of this user and, with
+/// CAP_NET_RAW, those of other users. `None`: there is neither that capability nor a folder for a lock. Waits while the
+/// helper of a killed emulator restores the interface.
 ///
 /// # Errors
-/// When another emulator has it, or the file system refuses.
+/// When another emulator holds it, or the file system refuses.
 pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
     let clock = SteadyClock::begin();
     let end = clock.now() + PATIENCE;
     let mut tried = Lock::take(interface.index);
-    // One to which a signal has been sent does not end at once.
+    // A process that was just signalled does not end at once.
     let soon = clock.now() + SIGNALLED;
     while matches!(tried, Err(NoLock::Held(Some(holder))) if has_ended(holder) || clock.now() < soon)
         && clock.now() < end
@@ -259,7 +259,7 @@ pub fn reserve(interface: &Interface) -> Result<Option<Lock>, PortError> {
     }
 }
 
-/// Makes an interface take frames to any MAC address for as long as the socket is open, which is bound to nothing and hears nothing.
+/// Makes an interface promiscuous for as long as the socket, which is unbound and receives nothing, is open.
 fn promiscuous(interface: &Interface) -> Result<Socket, PortError> {
     let socket = open(&format!("a packet socket on {}", interface.name), None, Stamps::None)?;
     let all = membership(interface.index, libc::PACKET_MR_PROMISC, MacAddress::default());
@@ -268,7 +268,7 @@ fn promiscuous(interface: &Interface) -> Result<Socket, PortError> {
     Ok(socket)
 }
 
-/// What is said of an interface that is not there any more.
+/// The message about an interface that no longer exists.
 pub const VANISHED: &str = "the interface has vanished while it was bridged; start again when it is back";
 
 fn taken(interface: &Interface, holder: Option<String>) -> PortError {

@@ -1,8 +1,8 @@
-//! An interface that this host itself uses, whose frames take a way over two others: over a bridge in user space between these two.
+//! Detours the frames of an interface that this host itself uses over two others, and so over a bridge in user space.
 //!
-//! Nothing of the interface changes, neither addresses nor routes: programs of traffic control (Linux 6.6) send its frames on,
-//! and let those pass that have been there. They end with this value or with the process, however it ends, and the interface
-//! then is as it was.
+//! Changes neither addresses nor routes of the interface: tc programs (tcx, Linux 6.6) redirect its frames, and pass
+//! those that have been over the detour. The programs are detached when this value is dropped or the process ends; the
+//! interface then is as before.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,22 +12,22 @@ use crate::PortError;
 use crate::bpf::{AttachedTc, Attachment, End, Program, object};
 use crate::kernel::Interface;
 
-/// `BPF_F_INGRESS`: as if it had come in there.
+/// `BPF_F_INGRESS`: redirect to the ingress of the interface.
 const INWARD: u32 = 1;
 const OUTWARD: u32 = 0;
 
-/// What hangs where: the kernel keeps a program for as long as its link.
+/// The attached programs, with their interfaces' names: the kernel keeps a program for as long as its link.
 type Hung = Vec<(String, AttachedTc)>;
 
-/// The way round.
+/// An active detour.
 #[derive(Debug)]
 pub struct Detour {
     hung: Arc<Hung>,
     broken: (Sender<PortError>, Receiver<PortError>),
 }
 
-/// Looks after the programs of a way round, in the thread of a [`Watch`](super::Watch): asking for them waits for the kernel's
-/// lock of all interfaces.
+/// Monitors the programs of a detour in the thread of a [`Watch`](super::Watch): querying them waits for the kernel's
+/// RTNL lock.
 #[derive(Debug)]
 pub struct DetourGuard {
     hung: Weak<Hung>,
@@ -35,11 +35,11 @@ pub struct DetourGuard {
 }
 
 impl Detour {
-    /// Begins it: what the host sends by `interface` comes out of the far end of `inner`, what comes in of that of `outer`, and what
-    /// comes back by either goes on at `interface`.
+    /// Starts it: egress frames of `interface` leave by `inner`, its ingress frames leave by `outer`, and frames
+    /// received on either continue at `interface`.
     ///
     /// # Errors
-    /// `Denied` without the right, `Unusable` on a kernel before Linux 6.6, else when there is no such interface.
+    /// `Denied` without permission, `Unusable` on a kernel before Linux 6.6, else when there is no such interface.
     pub fn begin(interface: &str, inner: &str, outer: &str) -> Result<Self, PortError> {
         let [interface, inner, outer] = [interface, inner, outer].map(Interface::named);
         let (interface, inner, outer) = (interface?, inner?, outer?);
@@ -49,34 +49,35 @@ impl Detour {
             let hung = program.attach_tc(at, end).map_err(|error| refused(&at.name, &error))?;
             Ok((at.name.clone(), hung))
         };
-        // First the ways back: no frame is to leave that could not return.
+        // Attach the return programs first: no frame may leave that could not return.
         let hung = [
             hang("come_back", &inner, End::In, &interface, INWARD),
             hang("come_back", &outer, End::In, &interface, OUTWARD),
             hang("leave", &interface, End::Out, &inner, OUTWARD),
             hang("leave", &interface, End::In, &outer, OUTWARD),
         ];
-        // And the other way round at the end.
+        // Reversed, so that they are detached in the opposite order.
         let hung = hung.into_iter().rev().collect::<Result<Hung, PortError>>()?;
         Ok(Self { hung: Arc::new(hung), broken: channel() })
     }
 
-    /// What a watch is to look after.
+    /// What a watch monitors.
     pub fn guard(&self) -> DetourGuard {
         DetourGuard { hung: Arc::downgrade(&self.hung), told: self.broken.0.clone() }
     }
 
-    /// Takes what the watch has found.
+    /// Returns the error that the watch detected.
     ///
     /// # Errors
-    /// `TakenAway` where a program is gone: frames of the interface are emulated no more, or only one way.
+    /// `TakenAway` where a program was removed: frames of the interface are no longer emulated, or only in one
+    /// direction.
     pub fn heed(&self) -> Result<(), PortError> {
         self.broken.1.try_recv().map_or(Ok(()), Err)
     }
 }
 
 impl DetourGuard {
-    /// Looks whether its programs hang where they did.
+    /// Checks that its programs are still attached.
     pub(super) fn look(&self) {
         let Some(hung) = self.hung.upgrade() else { return };
         for (name, hung) in &*hung {

@@ -1,13 +1,14 @@
-//! One emulator a port: a packet socket that is bound to it under a number of ours, and a file that is locked, both for as long as
-//! the process that holds them lives.
+//! Excludes a second emulator from an interface, by a packet socket bound to it under a reserved protocol number, and a
+//! locked file. Both last as long as the process that holds them.
 //!
-//! The socket keeps the emulators of different users apart: the kernel opens it for nobody who has no CAP_NET_RAW, without which
-//! there is no emulator either, and shows it to every user of the network namespace (`/proc/net/packet`), in whatever file system,
-//! user namespace or process namespace. Nothing of it is left when its process ends.
+//! The socket excludes emulators of different users: the kernel opens it only with CAP_NET_RAW, which every emulator
+//! needs, and shows it to every user of the network namespace (`/proc/net/packet`), whatever their file system, user
+//! namespace or PID namespace. Nothing of it remains when its process ends.
 //!
-//! The file says which process it is, and who shares it holds the port after its holder's end: what still has to put something
-//! right there. It is in a folder that nobody else may write to, so nobody else can take the place of an emulator. Its name tells the
-//! network namespace and the interface. Where there is neither, there is no lock, and that is said.
+//! The file names the holding process. A process that shares it keeps the lock after the holder's end, while it
+//! restores the interface. The file lies in a folder that only this user may write to, so no other user can block an
+//! emulator. Its name contains the network namespace and the interface. Where neither is possible there is no lock, and
+//! a warning says so.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -20,23 +21,24 @@ use sojourn_time::{Clock, HostClock, Nanos};
 use super::mark::{Mark, Other};
 use crate::PortError;
 
-/// Where root's are.
+/// The folder of root's locks.
 const SYSTEM_FOLDER: &str = "/run/sojourn";
-/// Of a process's flags in `/proc/PID/stat`: it ends (`PF_EXITING` of `linux/sched.h`).
+/// `PF_EXITING` of the flags in `/proc/PID/stat` (`linux/sched.h`): the process is exiting.
 const EXITING: u32 = 4;
-/// A file that was removed between opening and locking is opened anew so often.
+/// How often to reopen a file that was removed between opening and locking.
 const TRIES: usize = 8;
-/// A process that ends closes its file and its socket one after the other: another's mark is looked at again for so long.
+/// How long to wait for another's mark to disappear: an ending process closes its file and its socket one after the
+/// other.
 const ENDS_WITHIN: Nanos = Nanos::millis(200);
-/// How often it is.
+/// The interval between checks.
 const LOOK_EVERY: Nanos = Nanos::millis(10);
 
 /// A lock that this process holds.
 #[derive(Debug)]
 pub struct Lock {
-    /// `None`: no folder can be used for it, or it was given up for the mark.
+    /// `None`: no folder is usable, or the mark made it unnecessary.
     file: Option<LockedFile>,
-    /// `None`: without CAP_NET_RAW.
+    /// `None`: no CAP_NET_RAW.
     mark: Option<Mark>,
 }
 
@@ -48,14 +50,14 @@ struct LockedFile {
     file: File,
 }
 
-/// Why there is none.
+/// Why a lock cannot be taken.
 #[derive(Debug)]
 pub enum NoLock {
-    /// Somebody holds it: the process's number, as far as it is known.
+    /// Another process holds it; its PID, where known.
     Held(Option<u32>),
-    /// An emulator of another user has marked the port, or one that is not in our folder.
+    /// An emulator of another user, or with another lock folder, has marked the interface.
     Marked(Other),
-    /// No folder can be used for it, and no mark.
+    /// Neither a folder nor a mark is usable.
     NoFolder,
     /// The file system refused.
     Refused(io::Error),
@@ -64,7 +66,7 @@ pub enum NoLock {
 }
 
 impl Lock {
-    /// Takes the lock of an interface of this thread's network namespace.
+    /// Takes the lock of an interface in this thread's network namespace.
     pub fn take(index: u32) -> Result<Self, NoLock> {
         let namespace = network_namespace().map_err(NoLock::Refused)?;
         let file = match lock_folder() {
@@ -80,16 +82,16 @@ impl Lock {
         if file.is_none() && mark.is_none() { Err(NoLock::NoFolder) } else { Ok(Self { file, mark }) }
     }
 
-    /// Gives the file up, and removes it, where the mark alone keeps others away: who may not remove it later has nothing to
-    /// remove then.
+    /// Removes the file where the mark alone excludes others: a process that drops privileges could not remove it
+    /// later.
     pub fn settle(&mut self) {
         if self.mark.is_some() {
             self.file = None;
         }
     }
 
-    /// Returns a descriptor that holds the lock too, where there is a file: a process that inherits it keeps the lock until its own
-    /// end, from emulators of this user.
+    /// Returns a descriptor that also holds the lock file, where there is one: a process that inherits it excludes
+    /// emulators of this user until its own end.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -98,7 +100,7 @@ impl Lock {
     }
 }
 
-/// Waits until nobody else has marked an interface.
+/// Waits until no other process has marked an interface.
 fn await_alone(index: u32, ours: Option<&Mark>) -> Result<(), NoLock> {
     let end = HostClock.now() + ENDS_WITHIN;
     loop {
@@ -113,7 +115,7 @@ fn await_alone(index: u32, ours: Option<&Mark>) -> Result<(), NoLock> {
 }
 
 impl LockedFile {
-    /// Removes what was left by those who were killed: files that nobody has locked.
+    /// Removes lock files of killed processes: those that nobody has locked.
     fn sweep(&self, folder: &Path) {
         let is_one = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -121,7 +123,7 @@ impl LockedFile {
         };
         let others = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).filter(is_one);
         for path in others {
-            // Removed while it is locked: who opens it meanwhile finds that it is gone, and makes another.
+            // Removed while locked: a process that opens it meanwhile finds that it is gone, and creates another.
             if let Ok(file) = open(&path)
                 && file.try_lock().is_ok()
             {
@@ -138,7 +140,7 @@ impl LockedFile {
                 Err(TryLockError::WouldBlock) => return Err(NoLock::Held(holder(&mut file))),
                 Err(TryLockError::Error(error)) => return Err(NoLock::Refused(error)),
             }
-            // Whoever held it before has removed the file.
+            // A previous holder may have removed the file.
             let is_there = fs::symlink_metadata(path).is_ok_and(|there| {
                 file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
             });
@@ -153,17 +155,17 @@ impl LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // While it is locked. Who has no right to it any more leaves an empty file in a folder that goes with the machine.
+        // While it is locked. Without permission an empty file remains, in a folder that a reboot clears.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Returns the folder of this user's locks, where there is one that nobody else writes to.
+/// Returns the folder of this user's locks: the first one that nobody else may write to.
 pub fn lock_folder() -> Option<PathBuf> {
     folders().into_iter().find(|folder| is_own(folder))
 }
 
-/// Returns the inode of this thread's network namespace, which is no other's on this machine for as long as it lives.
+/// Returns the inode of this thread's network namespace, unique on this machine for the namespace's lifetime.
 ///
 /// # Errors
 /// When there is no `/proc`.
@@ -171,8 +173,8 @@ pub fn network_namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Whether a process is gone, is about to be, or waits for a parent that never looks. One that has been killed closes its sockets
-/// first, and those of packets take the kernel a while.
+/// Whether a process is gone, exiting, or a zombie. A killed process first closes its sockets, and the kernel takes a
+/// while to close packet sockets.
 pub fn has_ended(process: u32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| is_of_an_ended(&stat))
 }
@@ -202,7 +204,7 @@ fn holder(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Where locks may be: root's own folder, the session's, one that only its owner may enter.
+/// Candidate folders: root's own, the session's, and one that only its owner may enter.
 fn folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     let system = user.is_root().then(|| PathBuf::from(SYSTEM_FOLDER));
@@ -212,8 +214,8 @@ fn folders() -> Vec<PathBuf> {
     system.into_iter().chain(session).chain([other]).collect()
 }
 
-/// The number that a user of this user namespace has outside, by the namespace's map: in one of their own, all users are 0. Only a
-/// name comes of it; whose the folder is, is looked up.
+/// Returns a user's ID outside this user namespace, by the namespace's map: inside, every user may be 0. It only forms
+/// a name; the folder's owner is checked separately.
 fn number_outside(map: &str, user: u32) -> u32 {
     let numbers = |line: &str| {
         let mut words = line.split_whitespace().map_while(|word| word.parse::<u32>().ok());
@@ -226,7 +228,7 @@ fn number_outside(map: &str, user: u32) -> u32 {
     map.lines().filter_map(numbers).find_map(outside).unwrap_or(user)
 }
 
-/// Whether a folder is there, or can be made, in which nobody else writes.
+/// Whether a folder exists, or can be created, that nobody else may write to.
 fn is_own(folder: &Path) -> bool {
     let _ = DirBuilder::new().mode(0o700).create(folder);
     let user = rustix::process::geteuid().as_raw();
@@ -254,7 +256,7 @@ mod tests {
         assert!(matches!(LockedFile::of(&path), Err(NoLock::Held(Some(holder))) if holder == own));
         drop(first);
         assert!(!path.exists());
-        // What a killed one left is nobody's.
+        // A killed holder's file is unlocked.
         fs::write(&path, "99999").expect("writes");
         let held = LockedFile::of(&path).expect("is free");
         let others = ["port-3-4.lock", "port-5-6.lock", "mine"].map(|name| folder.join(name));
@@ -277,7 +279,7 @@ mod tests {
             .stdout(first.file.try_clone().expect("is shared"))
             .spawn()
             .expect("cat starts");
-        // As a process that is killed: nothing of it runs, and its file stays.
+        // As after a kill: the holder runs no code, and its file remains.
         let mut killed = std::mem::ManuallyDrop::new(first);
         killed.file = File::open("/dev/null").expect("opens");
         assert!(matches!(LockedFile::of(&path), Err(NoLock::Held(_))));
@@ -330,7 +332,7 @@ mod tests {
         }
     }
 
-    /// As two users of one machine are, each root in a user namespace of its own.
+    /// Emulates two users of one machine, each root in a user namespace of its own.
     #[test]
     fn two_users_that_are_root_in_namespaces_of_their_own_have_two_folders() {
         let program = std::env::current_exe().expect("its path");
@@ -369,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Said for the test above, which runs this in another namespace.
+    /// A helper of the test above, which runs it in another namespace.
     #[test]
     fn says_its_folder() {
         if std::env::var_os("SOJOURN_SAYS_ITS_FOLDER").is_some() {

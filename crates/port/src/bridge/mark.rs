@@ -1,7 +1,7 @@
-//! The mark of an emulator at an interface: a packet socket that is bound to it under a protocol that no frame has.
+//! The mark of an emulator on an interface: a packet socket bound to it under a protocol that no frame has.
 //!
-//! It hears nothing. Who has CAP_NET_RAW in the network namespace can set one, and everybody there sees it. Decides nothing: what
-//! comes of another's mark is for who asks.
+//! It receives nothing. A process with CAP_NET_RAW in the network namespace can set one, and every process there sees
+//! it. Makes no decision: the caller decides what another's mark means.
 
 use std::fs;
 use std::io;
@@ -10,9 +10,9 @@ use crate::kernel::Socket;
 use crate::packet::{bind, open};
 use crate::{PortError, Stamps};
 
-/// No frame has it: what the kernel takes from a frame is at least 0x0600, and what it makes up (`if_ether.h`) is less than 0x0100.
+/// No frame has it: EtherTypes of frames are at least 0x0600, and the kernel's own (`if_ether.h`) are less than 0x0100.
 const PROTOCOL: u16 = 0x05F7;
-/// All packet sockets of this thread's network namespace.
+/// Lists all packet sockets of this thread's network namespace.
 const SOCKETS: &str = "/proc/thread-self/net/packet";
 
 /// A mark of this process.
@@ -21,12 +21,12 @@ pub struct Mark {
     socket: Socket,
 }
 
-/// Somebody else's mark.
+/// A mark of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Other {
-    /// Whose it is, as this user namespace has it.
+    /// The socket's user ID, in this user namespace.
     pub user: u32,
-    /// The process that holds it, where we may see that.
+    /// The PID of its holder, where it is visible.
     pub process: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ struct Line {
 }
 
 impl Mark {
-    /// Sets one; `None` without CAP_NET_RAW.
+    /// Sets a mark; `None` without CAP_NET_RAW.
     ///
     /// # Errors
     /// When the kernel refuses for another reason.
@@ -53,10 +53,10 @@ impl Mark {
         Ok(Some(Self { socket }))
     }
 
-    /// Returns a mark of an interface that is not ours.
+    /// Returns another process's mark on an interface, if there is one.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not list the sockets.
     pub fn other(index: u32, ours: Option<&Self>) -> io::Result<Option<Other>> {
         let own = ours.map(|mark| Ok::<_, io::Error>(rustix::fs::fstat(&mark.socket)?.st_ino)).transpose()?;
         let text = fs::read_to_string(SOCKETS)?;
@@ -66,7 +66,7 @@ impl Mark {
     }
 }
 
-/// Reads a line; `None` of the heading.
+/// Parses a line; `None` for the heading.
 fn line(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_, _, _, protocol, index, _, _, user, inode] = words[..] else { return None };
@@ -78,7 +78,7 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
-/// Looks for the process that holds a socket, among those whose descriptors we may see.
+/// Searches for the process that holds a socket, among those whose descriptors are visible.
 fn holder(inode: u64) -> Option<u32> {
     let wanted = format!("socket:[{inode}]");
     let numbers = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

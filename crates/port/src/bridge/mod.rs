@@ -1,12 +1,12 @@
-//! Two ports that a bridge in user space stands between: all frames of an interface in and out, whatever they carry.
+//! Two ports with a bridge in user space between them: all frames of an interface in and out, of any protocol.
 //!
-//! What [`BridgePort::receive`] shows is what a wire would carry: checksums are complete, super-frames are split, VLAN
-//! tags are where they belong. Hides how: AF_XDP (`Means::Xdp`), where frames never reach the kernel's stack, or
-//! AF_PACKET (`Means::Packet`), where the stack sees copies of them; where nobody wants to see any frame, programs in the kernel
-//! send them on. Does not know what a bridge does with frames.
+//! [`BridgePort::receive`] yields frames as on a wire: checksums are complete, super-frames are segmented, VLAN tags
+//! are in place. Hides the I/O backend: AF_XDP (`Means::Xdp`), where frames never reach the kernel's stack, or
+//! AF_PACKET (`Means::Packet`), where the stack gets copies of them; where the bridge needs to see no frame, BPF
+//! programs forward them in the kernel. Does not know what a bridge does with frames.
 //!
-//! Everything ends with the value or with the process, however it ends: programs hang on links, nothing is pinned. A
-//! [`Watch`] looks after ports while they are bridged, and tells them what becomes of them.
+//! Everything ends with the value or with the process, however it ends: programs are attached by BPF links, nothing is
+//! pinned. A [`Watch`] monitors ports while they are bridged, and reports changes to them.
 
 #[cfg(feature = "bpf")]
 mod claim;
@@ -46,17 +46,17 @@ use std::os::fd::BorrowedFd;
 
 use crate::{PortError, Received};
 
-/// Frames that came in at a port and went to the other one within the kernel, since both were opened.
+/// Frames that the kernel forwarded from one port to the other since both were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Frames that came in.
+    /// Frames received.
     pub received: u64,
-    /// Those of them that the other port began to send.
+    /// Frames that the other port started to send.
     pub sent: u64,
 }
 
 impl Passed {
-    /// Frames that the other port did not take: it was down, or they were too long for it.
+    /// Frames that the other port did not accept: it was down, or they exceeded its MTU.
     pub fn lost(&self) -> u64 {
         self.received.saturating_sub(self.sent)
     }
@@ -64,43 +64,43 @@ impl Passed {
 
 /// One side of a bridge.
 pub trait BridgePort {
-    /// Shows each frame that is there, `most` at most, oldest first, and returns how many. Never blocks; 0 while the
-    /// interface is down. A super-frame shows as several, and may so exceed `most`.
+    /// Passes the waiting frames, at most `most`, oldest first, to `each`, and returns how many. Never blocks; 0 while
+    /// the interface is down. A super-frame yields several frames, which may exceed `most`.
     ///
     /// # Errors
-    /// `TakenAway` when the interface cannot be bridged any more; else when the kernel refuses.
+    /// `TakenAway` when the interface can no longer be bridged; else when the kernel refuses.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError>;
 
-    /// Puts a copy of a frame where [`Self::flush`] sends it from. `false`: there is no room now (or the interface is
-    /// down, or the frame is longer than [`Self::longest`], which never has room).
+    /// Queues a copy of a frame for [`Self::flush`]. `false`: there is no room now (or the interface is down, or the
+    /// frame is longer than [`Self::longest`] and never fits).
     ///
     /// # Errors
     /// When the kernel refuses.
     fn put(&mut self, frame: &[u8]) -> Result<bool, PortError>;
 
-    /// Makes the kernel send what was put. Returns when it has taken all that it takes now.
+    /// Makes the kernel send the queued frames. Returns when it has accepted all that it accepts now.
     ///
     /// # Errors
-    /// `TakenAway` when the interface cannot be bridged any more; else when the kernel refuses.
+    /// `TakenAway` when the interface can no longer be bridged; else when the kernel refuses.
     fn flush(&mut self) -> Result<(), PortError>;
 
-    /// Becomes readable when a frame can be received. That an interface has vanished wakes nobody who waits for it: look by
-    /// [`Self::receive`] or [`Self::news`] now and then.
+    /// Becomes readable when a frame can be received. It does not when the interface disappears: call [`Self::receive`]
+    /// or [`Self::news`] at intervals.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Says by what means of the kernel frames move: "AF_XDP copy, native XDP".
+    /// Names the I/O backend: "AF_XDP copy, native XDP".
     fn engine(&self) -> &str;
 
-    /// Counts the frames that were lost here since the port was opened: for want of room in a ring or a buffer, or
-    /// because the far end of a veth had no room for one that was sent.
+    /// Counts the frames lost here since the port was opened: because a ring or buffer was full, or because the peer of
+    /// a veth had no room for a sent frame.
     fn local_drops(&mut self) -> u64;
 
-    /// Whether [`Self::receive`] will ever show a frame.
+    /// Whether [`Self::receive`] ever yields frames.
     fn shows_frames(&self) -> bool {
         true
     }
 
-    /// Counts the frames that came in here and that [`Self::receive`] never shows.
+    /// Counts the frames received here that [`Self::receive`] never yields.
     fn passed(&self) -> Passed {
         Passed::default()
     }
@@ -111,15 +111,15 @@ pub trait BridgePort {
     /// Returns the interface's name.
     fn name(&self) -> &str;
 
-    /// Takes what a person should know that has come up since it was opened or asked last, a sentence.
+    /// Returns the next message for the user since it was opened or last called, one sentence.
     ///
     /// # Errors
-    /// `TakenAway` when the interface cannot be bridged any more.
+    /// `TakenAway` when the interface can no longer be bridged.
     fn news(&mut self) -> Result<Option<String>, PortError> {
         Ok(None)
     }
 
-    /// Returns what a watch is to look after; none where nothing can happen to it.
+    /// Returns what a watch monitors; `None` where nothing needs it.
     #[cfg(feature = "bpf")]
     fn guard(&self) -> Option<Guard> {
         None

@@ -1,4 +1,4 @@
-//! Who else uses an interface: the host's own stack by an address or a route, a bridge, another program, the other port.
+//! Finds other users of an interface: the host's stack by an address or a route, a bridge, or the other port.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,33 +7,33 @@ use super::Means;
 use crate::PortError;
 use crate::kernel::{Interface, LinkState, Netlink};
 
-/// Addresses and routes that a refusal names.
+/// The most addresses or routes that an error names.
 const MOST_NAMED: usize = 3;
 
-/// How an interface stood when it was claimed.
+/// The state of an interface when it was claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// What the kernel says of it.
+    /// Its state as the kernel reports it.
     pub link: LinkState,
-    /// What it belongs to.
+    /// Its master.
     pub master: Option<Master>,
-    /// Its addresses, but for those that IPv6 gives every interface by itself.
+    /// Its addresses, except IPv6 link-local ones, which every interface has.
     pub addresses: BTreeSet<IpAddr>,
-    /// Prefixes that routes lead to by it.
+    /// Prefixes of the routes by it.
     pub routes: Vec<String>,
 }
 
-/// What an interface belongs to.
+/// The master of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Master {
     /// Its name.
     pub name: String,
-    /// Whether it forwards frames from one of its ports to another, as bridges do, and bonds and VRFs do not.
+    /// Whether it forwards frames between its ports: bridges do; bonds and VRFs do not.
     pub is_switch: bool,
 }
 
 impl Standing {
-    /// Asks the kernel.
+    /// Reads the state from the kernel.
     pub fn of(interface: &Interface) -> Result<Self, PortError> {
         let asked = || -> std::io::Result<Self> {
             let mut netlink = Netlink::open(false)?;
@@ -46,7 +46,7 @@ impl Standing {
         asked().map_err(|source| PortError::System { operation: "look at", object: interface.name.clone(), source })
     }
 
-    /// Refuses an interface that somebody else uses, unless it is to be taken from them.
+    /// Refuses an interface in use by others, unless it is to be taken over.
     pub fn check(&self, is_taken_over: bool, means: Means) -> Result<(), PortError> {
         let Some(uses) = self.uses().filter(|_| !is_taken_over) else { return Ok(()) };
         let name = &self.link.name;
@@ -63,7 +63,7 @@ impl Standing {
         })
     }
 
-    /// Says what it is used for; `None`: for nothing.
+    /// Describes its uses; `None` if there are none.
     pub fn uses(&self) -> Option<String> {
         let named = |all: Vec<String>| match all.len() {
             0..=MOST_NAMED => all.join(", "),
@@ -80,7 +80,7 @@ impl Standing {
     }
 }
 
-/// Refuses two interfaces that are two ends of one cable, or of which one lies on the other: each frame would come back for ever.
+/// Refuses two interfaces that are peers, or one of which is stacked on the other: each frame would loop for ever.
 pub fn check_apart(left: &LinkState, right: &LinkState) -> Result<(), PortError> {
     let lies_on = |one: &LinkState, other: &LinkState| one.lower == Some(other.index);
     let problem = match (lies_on(left, right), lies_on(right, left)) {
@@ -93,7 +93,7 @@ pub fn check_apart(left: &LinkState, right: &LinkState) -> Result<(), PortError>
     Err(PortError::Wrong { object: left.name.clone(), problem })
 }
 
-/// Asks what an interface belongs to.
+/// Reads the master of an interface.
 pub fn master(netlink: &mut Netlink, link: &LinkState) -> Option<Master> {
     let (index, kind) = link.master.as_ref()?;
     let is_switch = matches!(kind.as_str(), "bridge" | "openvswitch");
@@ -101,7 +101,7 @@ pub fn master(netlink: &mut Netlink, link: &LinkState) -> Option<Master> {
     Some(Master { name, is_switch })
 }
 
-/// Whether somebody gave it: IPv6 gives each interface a link-local one, and loses nothing where its port is bridged.
+/// Whether an address was configured: IPv6 link-local ones are automatic, and bridging the port does them no harm.
 pub fn is_somebodys(address: &IpAddr) -> bool {
     !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

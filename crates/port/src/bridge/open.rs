@@ -1,4 +1,4 @@
-//! Opens both ports of a bridge, each by the best means that its interface has.
+//! Opens both ports of a bridge, each with the best I/O backend for its interface.
 
 use sojourn_time::SteadyClock;
 
@@ -8,60 +8,61 @@ use super::{BridgePort, packet, straight, xdp};
 use crate::PortError;
 use crate::kernel::Interface;
 
-/// By which means frames are to move.
+/// The I/O backend to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Means {
-    /// AF_XDP where it carries everything that may come, else AF_PACKET, and why.
+    /// AF_XDP where it carries all possible frames, else AF_PACKET, with a message that says why.
     #[default]
     Auto,
-    /// AF_XDP or an error.
+    /// AF_XDP, or an error.
     Xdp,
     /// AF_PACKET.
     Packet,
 }
 
-/// How ports are to be opened.
+/// How to open ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// By which means.
+    /// The I/O backend.
     pub means: Means,
-    /// What the bridge wants to see of what comes in at the left port, and at the right one. The rest may go from port
-    /// to port within the kernel: over AF_XDP alone, and where the driver of the other port takes it. Where nothing is wanted of
-    /// either, all frames do, with any driver (by [`Means::Auto`], from Linux 6.6 on), and are counted.
+    /// The frames that the bridge must see, of those received at the left port and at the right one. The kernel may
+    /// forward the others: only over AF_XDP, and where the other port's driver supports it. Where the bridge needs to
+    /// see none from either port, the kernel forwards and counts all frames, with any driver (with [`Means::Auto`],
+    /// Linux 6.6 or later).
     pub wanted: [Wanted; 2],
-    /// Whether interfaces that this host itself uses are bridged all the same.
+    /// Whether to bridge interfaces that this host itself uses.
     pub take_over: bool,
-    /// The clock of the frames' times.
+    /// The clock of the frames' timestamps.
     pub clock: SteadyClock,
 }
 
-/// Which frames a bridge wants to see.
+/// The frames that a bridge must see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// Every one.
+    /// Every frame.
     #[default]
     All,
-    /// Those of these EtherTypes (behind all tags), 16 at most; none where the list is empty. Others are seen as well where
-    /// something of them was left undone.
+    /// Frames of these EtherTypes (behind all tags), 16 at most; none where the list is empty. Other frames are seen
+    /// too where checksums or segmentation are left undone.
     Ethertypes(Vec<u16>),
 }
 
 impl Wanted {
-    /// Whether no frame is to be seen.
+    /// Whether no frame must be seen.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Ethertypes(list) if list.is_empty())
     }
 }
 
-/// Both ports, and what a person should know of them, a sentence each.
+/// Both ports, and messages for the user, one sentence each.
 pub type Opened = (Box<dyn BridgePort>, Box<dyn BridgePort>, Vec<String>);
 
 /// Opens the two ports of a bridge, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// `Wrong` when there is no such interface, both are the same or the two ends of one cable, or the host itself uses one;
-/// `Unusable` when one is down, in the hands of another emulator or of another XDP program, or cannot do what is asked; `Denied`
-/// without the rights.
+/// `Wrong` when there is no such interface, both are the same or the two ends of one cable, or the host itself uses
+/// one; `Unusable` when one is down, claimed by another emulator, has another XDP program, or lacks a requested
+/// feature; `Denied` without permission.
 pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
     let mut said = Vec::new();
     let interfaces = (look_at(left, &mut said)?, look_at(right, &mut said)?);
@@ -97,7 +98,8 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
     Ok((left.boxed(), right.boxed(), said))
 }
 
-/// Lets all frames pass within the kernel, where nobody wants to see any and nothing else is asked for; else gives the claims back.
+/// Forwards all frames in the kernel where the bridge needs to see none and no backend is requested; else returns the
+/// claims.
 fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBridge; 2], Box<[Claim; 2]>> {
     let is_unseen = how.means == Means::Auto && how.wanted.iter().all(Wanted::is_nothing);
     if is_unseen && claims.iter().all(|claim| claim.check_alone().is_ok() && !claim.has_program()) {
@@ -107,7 +109,7 @@ fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBri
     }
 }
 
-/// A port whose means are still known.
+/// A port whose I/O backend is still known.
 enum Opening {
     Xdp(xdp::XdpBridge),
     Packet(packet::PacketBridge),
@@ -122,7 +124,7 @@ impl Opening {
     }
 }
 
-/// Looks at an interface, which is to be up; its carrier may come later.
+/// Reads an interface, which must be up; its carrier may come later.
 fn look_at(name: &str, said: &mut Vec<String>) -> Result<Interface, PortError> {
     Interface::usable(name).or_else(|error| {
         let interface = Interface::named(name)?;

@@ -1,6 +1,6 @@
-//! A bridge's port over AF_PACKET: every frame of an interface, of which the kernel's stack sees its own copy.
+//! A bridge's port over AF_PACKET: every frame of an interface; the kernel's stack gets its own copy.
 //!
-//! The kernel tells beside each frame what it left undone (`struct virtio_net_hdr`, the VLAN tag): it is done here.
+//! The kernel reports for each frame what it left undone (`struct virtio_net_hdr`, the VLAN tag): it is completed here.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -15,9 +15,9 @@ use crate::packet::{bind, membership, open, open_ring, sys::TransmitRing, with_t
 use crate::{PortError, Received, Stamps};
 
 const BUFFER_BYTES: usize = 64 << 20;
-/// The longest super-frame that is taken; larger ones (Linux calls them big TCP) are lost and counted.
+/// The longest super-frame that is accepted; larger ones (BIG TCP) are lost and counted.
 const LONGEST_SUPER_FRAME: usize = 66_000;
-/// How often the kernel is asked to send what is in the ring, each time all of it.
+/// How often the kernel is asked to send the whole ring.
 const PUSHES: usize = 64;
 
 /// A bridge's port over AF_PACKET.
@@ -27,16 +27,16 @@ pub struct PacketBridge {
     inbox: Inbox,
     ring: TransmitRing,
     claim: Claim,
-    /// How far the clock of the kernel's stamps is ahead of ours.
+    /// The offset of the kernel's timestamp clock from ours.
     ahead: Ahead,
     scratch: Vec<u8>,
-    /// Whether the interface was found down when frames were to be sent.
+    /// Whether the interface was down at the last attempt to send.
     is_down: bool,
     lost: u64,
 }
 
 impl PacketBridge {
-    /// Opens one, and says what of the kernel's stack is to be known.
+    /// Opens a port, and adds warnings about the kernel's stack to `said`.
     pub fn open(claim: Claim, said: &mut Vec<String>) -> Result<Self, PortError> {
         claim.check_alone()?;
         let interface = claim.interface();
@@ -52,8 +52,8 @@ impl PacketBridge {
         Ok(Self { socket, inbox, ring, claim, ahead, scratch: Vec::with_capacity(1 << 16), is_down: false, lost: 0 })
     }
 
-    /// What a failed call means for a bridge: an interface that is down shows no frames, and a frame that the kernel
-    /// cannot describe is lost.
+    /// Handles a failed call: an interface that is down yields no frames, and a frame that the kernel cannot describe
+    /// is lost.
     fn tolerate(&mut self, error: PortError) -> Result<usize, PortError> {
         match error {
             PortError::System { ref source, .. } if source.raw_os_error() == Some(libc::EINVAL) => self.lost += 1,
@@ -106,7 +106,7 @@ impl BridgePort for PacketBridge {
             return Ok(false);
         }
         if frame.len() > self.ring.longest() {
-            // The MTU was raised meanwhile.
+            // The MTU was raised since the ring was created.
             self.flush()?;
             self.lost += self.ring.withdraw() as u64;
             self.ring = make_ring(self.claim.interface())?;
@@ -114,7 +114,7 @@ impl BridgePort for PacketBridge {
         if frame.is_empty() || self.ring.put(frame, frame.len()) == 1 {
             return Ok(!frame.is_empty());
         }
-        // A super-frame alone may be more than the ring holds.
+        // A super-frame alone may produce more frames than the ring holds.
         self.flush()?;
         Ok(self.ring.put(frame, frame.len()) == 1)
     }
@@ -125,7 +125,8 @@ impl BridgePort for PacketBridge {
             let Err(error) = self.ring.push() else { break };
             self.is_down = error.raw_os_error() == Some(libc::ENETDOWN);
             if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) {
-                // Down, gone, or a frame that the device does not take: neither it nor those behind it are to leave later.
+                // Down, gone, or a frame that the device rejects: withdraw it and those behind it, so that none is sent
+                // late.
                 self.lost += self.ring.withdraw() as u64;
                 return self.claim.look();
             }
@@ -166,7 +167,7 @@ impl BridgePort for PacketBridge {
     }
 }
 
-/// Returns an arrival's stamp on the clock that nobody sets; one that cannot be right is replaced by the program's own.
+/// Converts an RX timestamp to the steady clock; replaces an implausible one by the program's own.
 fn steady(arrival: &Arrival, ahead: &Ahead, clock: &impl Clock, returned: Time) -> Stamp {
     let at = match arrival.arrived.source {
         Source::Kernel => arrival.control.software.and_then(|stamp| ahead.convert(stamp, returned)),
@@ -179,7 +180,7 @@ fn steady(arrival: &Arrival, ahead: &Ahead, clock: &impl Clock, returned: Time) 
     }
 }
 
-/// Opens a socket that hears every frame of an interface, and what was left undone of each.
+/// Opens a socket that receives every frame of an interface, each with what the kernel left undone.
 fn open_socket(interface: &Interface) -> Result<Socket, PortError> {
     let object = format!("a packet socket on {}", interface.name);
     let socket = open(&object, Some(interface), Stamps::None)?;
@@ -199,8 +200,8 @@ fn make_ring(interface: &Interface) -> Result<TransmitRing, PortError> {
     open_ring(interface).map_err(|source| PortError::System { operation: "open", object, source })
 }
 
-/// Shows a frame as it would be on the wire, or all the frames that a super-frame stands for; `message` begins with
-/// what was left undone. Returns whether it could be done.
+/// Passes a frame as on the wire, or all segments of a super-frame, to `show`; `message` begins with a description of
+/// what was left undone. Returns whether it could be completed.
 fn finish(
     message: &mut [u8],
     tag: Option<[u8; TAG_BYTES]>,
@@ -213,7 +214,7 @@ fn finish(
         return false;
     }
     if let (Some((start, offset)), None) = (undone.checksum, undone.segment) {
-        // SCTP has a CRC, of which the kernel tells as of a sum.
+        // SCTP uses a CRC, which the kernel reports like an Internet checksum.
         let _ = offload::complete(frame) || offload::finish(frame, start, offset);
     }
     let frame = with_tag(&mut message[Undone::BYTES - TAG_BYTES..], tag);
@@ -224,11 +225,11 @@ fn finish(
     true
 }
 
-/// What the kernel left undone of a frame: `struct virtio_net_hdr`.
+/// What the kernel left undone in a frame: `struct virtio_net_hdr`.
 struct Undone {
-    /// Where to sum from, and how far behind that the sum goes.
+    /// The start of the checksummed range, and the offset of the checksum field from there.
     checksum: Option<(usize, usize)>,
-    /// User data of each segment that a super-frame is to become.
+    /// The user data of each segment of a super-frame, in bytes.
     segment: Option<usize>,
 }
 

@@ -1,7 +1,7 @@
-//! Frames that go from port to port within the kernel, and whether they get there.
+//! Redirects frames from port to port in the kernel, and checks that they are sent.
 //!
-//! A driver that does not take redirected frames loses them and counts nothing: so what the program sent on is held
-//! against what the other interface says it has sent, and where that is less, all frames go by the socket again.
+//! A driver without support for redirected frames loses them uncounted. So the number that the program redirected is
+//! compared with the other interface's counter of sent frames; where that is less, all frames go by the socket again.
 
 use sojourn_time::{Clock, Nanos, SteadyClock, Time};
 
@@ -14,27 +14,27 @@ use crate::kernel::Interface;
 const MOST_WANTED: usize = 16;
 const LOOK_EVERY: Nanos = Nanos::millis(10);
 
-/// What is known of the frames that were sent straight on.
+/// The state of a port's redirection.
 #[derive(Debug)]
 pub struct Redirect {
     other: Interface,
     clock: SteadyClock,
     is_on: bool,
     looked: Time,
-    /// What the other interface had sent before.
+    /// What the other interface had sent before redirection began.
     sent_before: u64,
-    /// What had been redirected when it was looked at last: all that must have left by now.
+    /// The number redirected at the last check: all of these must have been sent by now.
     redirected: u64,
     lost: u64,
     news: Option<String>,
 }
 
-/// Whether there may be frames that nobody wants to see.
+/// Whether there may be frames that the bridge need not see.
 pub fn may_go_on(wanted: &Wanted) -> bool {
     matches!(wanted, Wanted::Ethertypes(list) if list.len() <= MOST_WANTED)
 }
 
-/// The program's constants: how many EtherTypes are wanted, and which, and zeros for the rest.
+/// Builds the program's constants: the number of wanted EtherTypes, their values, and zero padding.
 pub fn constants(wanted: &Wanted) -> Vec<u8> {
     let list = match wanted {
         Wanted::Ethertypes(list) if may_go_on(wanted) => list.as_slice(),
@@ -47,7 +47,7 @@ pub fn constants(wanted: &Wanted) -> Vec<u8> {
 }
 
 impl Redirect {
-    /// Lets the program send on.
+    /// Enables redirection in the program.
     pub fn begin(program: &Program, other: &Interface, clock: SteadyClock) -> Result<Self, PortError> {
         let zero = 0_u32.to_ne_bytes();
         program.write("other", &zero, &other.index.to_ne_bytes())?;
@@ -57,7 +57,7 @@ impl Redirect {
         Ok(Self { other, clock, is_on: true, looked, sent_before, redirected: 0, lost: 0, news: None })
     }
 
-    /// Looks now and then whether what was redirected has left, and ends it where it has not.
+    /// Checks at intervals that redirected frames were sent, and disables redirection where they were not.
     pub fn watch(&mut self, program: &Program) -> Result<(), PortError> {
         let now = self.clock.now();
         if !self.is_on || now - self.looked < LOOK_EVERY {
@@ -65,7 +65,7 @@ impl Redirect {
         }
         self.looked = now;
         let redirected = redirected(program)?;
-        // The port is looked after by its own watch.
+        // The port's own watch handles an error of the interface.
         let Ok(sent) = sent(&self.other) else { return Ok(()) };
         let sent = sent.saturating_sub(self.sent_before);
         if sent >= self.redirected {
@@ -83,12 +83,12 @@ impl Redirect {
         Ok(())
     }
 
-    /// Counts the frames that were redirected and did not leave.
+    /// Counts the frames that were redirected but not sent.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes what has come up.
+    /// Returns the next message.
     pub fn news(&mut self) -> Option<String> {
         self.news.take()
     }
@@ -98,7 +98,7 @@ fn redirected(program: &Program) -> Result<u64, PortError> {
     program.words("redirected").map(|[count]| count)
 }
 
-/// What an interface has sent, or tried to: a veth counts what its far end has no room for as dropped.
+/// The frames that an interface has sent or dropped: a veth counts those that its peer has no room for as dropped.
 fn sent(interface: &Interface) -> Result<u64, PortError> {
     interface.counters().map(|counters| counters.sent + counters.send_dropped)
 }

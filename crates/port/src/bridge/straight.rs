@@ -1,8 +1,8 @@
-//! A bridge's port where nobody wants to see a frame, of either port: programs of traffic control in the kernel send them on and
-//! count them.
+//! A bridge's port for a bridge that needs to see no frame of either port: tc programs in the kernel forward and count
+//! all frames.
 //!
-//! Works with every driver, since the kernel has made a packet of each frame: checksums, tags and super-frames go on as they came.
-//! Shows no frame, and takes none.
+//! Works with every driver, since each frame is already an skb: checksums, tags and super-frames are forwarded
+//! unchanged. Never yields a frame, and accepts none.
 
 use std::cell::Cell;
 use std::io;
@@ -19,31 +19,31 @@ use crate::bpf::{AttachedTc, Attachment, End, Program, object};
 use crate::kernel::Interface;
 use crate::{PortError, Received};
 
-/// How often it is looked whether its programs still hang there.
+/// The interval between checks that its programs are still attached.
 const LOOK_EVERY: Nanos = Nanos::millis(200);
 
-/// A port whose frames pass within the kernel.
+/// A port whose frames the kernel forwards.
 #[derive(Debug)]
 pub struct StraightBridge {
     claim: Claim,
     way: Way,
     looked: Time,
-    /// Becomes readable never.
+    /// Never becomes readable.
     nothing: OwnedFd,
 }
 
-/// The way from one interface to another: where frames come in, and where they leave.
+/// One direction of the bridge: ingress on one interface, egress on the other.
 #[derive(Debug)]
 struct Way {
     to: Interface,
-    /// What the other interface had dropped before, and since then when it was asked last.
+    /// The other interface's drops before it began, and those since then at the last reading.
     dropped_before: u64,
     dropped: Cell<u64>,
     inward: (AttachedTc, Program),
     outward: (AttachedTc, Program),
 }
 
-/// Makes both ports; `None` where this kernel cannot, as Linux before 6.6. Gives the claims back then.
+/// Creates both ports; returns the claims where this kernel cannot, as Linux before 6.6.
 pub fn open(claims: [Claim; 2]) -> Result<[StraightBridge; 2], Box<[Claim; 2]>> {
     let [left, right] = &claims;
     let ways = (Way::open(left, right), Way::open(right, left), nothing(), nothing());
@@ -65,7 +65,7 @@ impl Way {
             let program = Program::load(name, object!("straight.bpf.o"), &constants).ok()?;
             Some((program.attach_tc(interface, end).ok()?, program))
         };
-        // First where they leave: none is to come in that is not counted there.
+        // Attach the egress program first, so that no frame enters that it does not count.
         let outward = hang("passed_on", to, End::Out)?;
         let dropped_before = dropped(to)?;
         Some(Self {
@@ -77,7 +77,8 @@ impl Way {
         })
     }
 
-    /// Looks whether its programs hang where they did: the interface where one does not, as it was called last, and why.
+    /// Checks that its programs are attached; returns the present name of the interface where one is not, and the
+    /// reason.
     fn broken(&self, from: &str) -> Option<(String, String)> {
         let to = || name(&self.to).unwrap_or_else(|| self.to.name.clone());
         let inward = broken(self.inward.0.state()).map(|problem| (from.to_owned(), problem));
@@ -85,10 +86,10 @@ impl Way {
     }
 
     fn passed(&self) -> Passed {
-        // The map is ours for as long as the program is.
+        // The map exists for as long as the program.
         let count = |program: &Program| program.words("frames").map_or(0, |[count]| count);
-        // Read first: what is to leave has come in. What is dropped then is counted by the interface: it is down, or a veth's far
-        // end has no room.
+        // Read egress before ingress: a frame that was sent was also received. The interface counts what it drops: it
+        // is down, or a veth's peer has no room.
         let leaving = count(&self.outward.1);
         if let Some(all) = dropped(&self.to) {
             self.dropped.set(self.dropped.get().max(all.saturating_sub(self.dropped_before)));
@@ -97,20 +98,20 @@ impl Way {
     }
 }
 
-/// Counts what an interface was to send and dropped, by the name that it has now: a super-frame is one, and of a queueing
-/// discipline's drops it knows nothing.
+/// Counts the frames that an interface dropped instead of sending them, by its present name. A super-frame counts as
+/// one; the drops of a queueing discipline are not included.
 fn dropped(interface: &Interface) -> Option<u64> {
     let now = Interface { name: name(interface)?, ..interface.clone() };
     now.counters().ok().map(|counters| counters.send_dropped)
 }
 
-/// The name that an interface has now.
+/// The present name of an interface.
 fn name(interface: &Interface) -> Option<String> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
     index_to_name_inlined(&socket, interface.index).ok().map(|name| name.as_str().to_owned())
 }
 
-/// Why frames pass no more as they did, where the program is not what hangs there: what cannot be known is not trusted either.
+/// Describes why frames are no longer forwarded; an unknown state counts as broken.
 fn broken(state: io::Result<Attachment>) -> Option<String> {
     match state {
         Ok(Attachment::Hangs) => None,

@@ -1,8 +1,8 @@
-//! Looks after interfaces that are bridged: that they are there, what hangs on them, who else begins to use them.
+//! Monitors bridged interfaces: their existence, the programs attached to them, and other users of them.
 //!
-//! In a thread of its own, for what tells of programs waits for the kernel's lock of all interfaces (RTNL), which others hold for
-//! milliseconds. Changes of links and addresses are reported by the kernel (rtnetlink); that a program was detached or replaced is
-//! reported by nobody, so its link is looked at every [`LOOK_EVERY`].
+//! Runs in its own thread, because querying programs waits for the kernel's RTNL lock, which others may hold for
+//! milliseconds. The kernel reports changes of links and addresses (rtnetlink). Nothing reports that a program was
+//! detached or replaced, so its link is checked every [`LOOK_EVERY`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -19,25 +19,25 @@ use super::neighbours::{Standing, is_somebodys, master};
 use crate::bpf::{Attached, Attachment};
 use crate::kernel::{LinkState, Netlink, Said};
 
-/// How often programs are looked at.
+/// The interval between checks of the programs.
 pub const LOOK_EVERY: Nanos = Nanos::millis(200);
-/// A program that is detached more often than this is not wanted there.
+/// How often a detached program is attached again; after more, the port is given up.
 const MOST_RETURNS: u32 = 3;
 
-/// What a watch looks after at one port.
+/// What a watch monitors at one port.
 #[derive(Debug)]
 pub struct Guard {
     standing: Standing,
     to_port: Sender<Change>,
-    /// Its XDP program; none: it has none, and nobody else's is to come before it.
+    /// Its XDP program; `None`: it has none, and no other process's may precede it.
     program: Option<Weak<Attached>>,
     returns: u32,
-    /// When the program was seen to hang there last.
+    /// When the program was last seen attached.
     seen: Time,
     is_lost: bool,
 }
 
-/// The thread; ends with this.
+/// The thread of a watch; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<OwnedFd>,
@@ -45,11 +45,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to look after these ports, and a way round over them, in the network namespace of the calling thread; what `begin` does, the new thread does
-    /// first, and looks after nothing where that fails.
+    /// Starts monitoring these ports, and a detour over them, in the network namespace of the calling thread. The new
+    /// thread calls `begin` first, and monitors nothing if that fails.
     ///
     /// # Errors
-    /// When there can be no thread, or it could not begin.
+    /// When the thread cannot be created, or `begin` fails.
     pub fn start(
         guards: impl IntoIterator<Item = Guard>,
         detour: Option<DetourGuard>,
@@ -95,7 +95,7 @@ impl Watcher {
     fn run(&mut self, stop: &OwnedFd) {
         let now = self.clock.now();
         self.guards.iter_mut().for_each(|guard| guard.seen = now);
-        // What has changed since the ports were opened.
+        // Read what has changed since the ports were opened.
         self.ask_anew();
         let mut due = now;
         loop {
@@ -120,7 +120,7 @@ impl Watcher {
         }
     }
 
-    /// Takes what the kernel has told.
+    /// Processes the notifications of the kernel.
     fn hear(&mut self) {
         let mut all = Vec::new();
         let is_whole = self.changes.changes(|said| all.push(said)).is_ok();
@@ -133,7 +133,7 @@ impl Watcher {
         }
     }
 
-    /// Asks what may have been missed.
+    /// Reads the state again after lost notifications.
     fn ask_anew(&mut self) {
         let Self { guards, asking, .. } = self;
         for guard in guards {
@@ -152,12 +152,12 @@ impl Watcher {
 }
 
 impl Guard {
-    /// What is to be looked after at a port that stood so.
+    /// Returns a guard of a port with this state.
     pub fn new(standing: Standing, to_port: Sender<Change>) -> Self {
         Self { standing, to_port, program: None, returns: 0, seen: Time(0), is_lost: false }
     }
 
-    /// Looks after a program that hangs there, too.
+    /// Monitors an attached program as well.
     pub fn with_program(self, program: &Arc<Attached>) -> Self {
         Self { program: Some(Arc::downgrade(program)), ..self }
     }
@@ -175,7 +175,7 @@ impl Guard {
         }
     }
 
-    /// Compares the interface with what it was.
+    /// Compares the interface with its previous state.
     fn now_is(&mut self, link: LinkState, asking: &mut Netlink) {
         let was = mem::replace(&mut self.standing.link, link);
         let now = self.standing.link.clone();
@@ -234,13 +234,13 @@ impl Guard {
         self.tell(Change::News(format!("{name} has the address {address} now: {effect}")));
     }
 
-    /// Looks at the program that is to hang there, or whether somebody else's does.
+    /// Checks that the port's program is attached, or that no other process's is.
     fn look(&mut self, asking: &mut Netlink, now: Time) {
         if self.is_lost {
             return;
         }
         let Some(program) = &self.program else {
-            // A program is attached by its own link without a word over rtnetlink.
+            // Attaching a program by a BPF link sends no rtnetlink notification.
             if let Ok(link) = asking.link(self.standing.link.index) {
                 self.now_is(link, asking);
             }
@@ -260,7 +260,7 @@ impl Guard {
     }
 
     fn attach_again(&mut self, program: &Attached, asking: &mut Netlink, now: Time) {
-        // An interface that goes takes its program along, and its own end is reported first.
+        // An interface that disappears takes its program along; report the interface first.
         let link = match asking.link(self.standing.link.index) {
             Err(error) if is_gone(&error) => return self.lose(VANISHED.to_owned()),
             link => link.ok(),
@@ -294,7 +294,7 @@ impl Guard {
         }
     }
 
-    /// A port that is gone hears nothing any more.
+    /// Sends a change; fails silently if the port is gone.
     fn tell(&self, change: Change) {
         let _ = self.to_port.send(change);
     }

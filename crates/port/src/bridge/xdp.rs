@@ -1,4 +1,4 @@
-//! A bridge's port over AF_XDP: every frame of an interface, which the kernel's stack then never sees.
+//! A bridge's port over AF_XDP: every frame of an interface, none of which reaches the kernel's stack.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::packet::with_tag;
 use crate::xdp::{LONGEST_FRAME, check_queues, is_busy, open_rings, sys};
 use crate::{PortError, Received};
 
-/// `struct arrival` of `bpf/bridge.bpf.c`, before each frame.
+/// The magic number of `struct arrival` of `bpf/bridge.bpf.c`, which precedes each frame.
 const ARRIVAL_MARK: u32 = 0x534F_4A42;
-/// How often the kernel is asked to send; it sends 32 frames a call, and the ring holds 2,048.
+/// How often the kernel is asked to send; it sends 32 frames per call, and the ring holds 2,048.
 const PUSHES: usize = 128;
 
-/// A program on an interface that hands frames over, and the rings that it hands them to.
+/// An XDP program that redirects frames to the rings of a socket.
 pub struct Entrance {
-    // First: frames are to end before the socket does.
+    // First, so that it is dropped first: redirection must stop before the socket closes.
     attached: Arc<Attached>,
     program: Program,
     wanted: Wanted,
     rings: sys::Rings,
 }
 
-/// Why there is no entrance.
+/// Why an entrance cannot be opened.
 pub struct Refusal {
     pub error: PortError,
-    /// Whether another means is not to be tried: somebody else has the interface.
+    /// Whether no other backend may be tried: another process uses the interface.
     pub is_final: bool,
 }
 
@@ -43,16 +43,16 @@ pub struct XdpBridge {
     entrance: Entrance,
     claim: Claim,
     engine: String,
-    /// Whether the interface was found down when frames were to be sent.
+    /// Whether the interface was down at the last attempt to send.
     is_down: bool,
-    /// Frames for which the far end had no room.
+    /// Frames that the peer of a veth had no room for.
     refused: u64,
     redirect: Option<Redirect>,
 }
 
 impl Entrance {
-    /// Opens one where AF_XDP carries all that may come; where only [`Means::Xdp`] will do, also where tags may get
-    /// lost, which is said.
+    /// Opens it where AF_XDP carries all possible frames. With [`Means::Xdp`], opens it even where tags may get lost,
+    /// with a warning.
     pub fn open(interface: &Interface, means: Means, wanted: &Wanted, said: &mut Vec<String>) -> Result<Self, Refusal> {
         check_queues(interface).map_err(Refusal::other)?;
         check_mtu(interface).map_err(Refusal::other)?;
@@ -69,7 +69,7 @@ impl Refusal {
         Self { error, is_final: false }
     }
 
-    /// What the kernel said where somebody else's program or socket may be in the way.
+    /// Converts an error that may mean that another process's program or socket is in the way.
     fn of(error: PortError) -> Self {
         let is_final = matches!(error, PortError::Unusable { .. });
         Self { error, is_final }
@@ -89,7 +89,7 @@ impl XdpBridge {
         self.claim.interface()
     }
 
-    /// Lets frames that nobody wants to see go straight to another port, if there may be any.
+    /// Redirects the frames that the bridge need not see to another port, if there may be any.
     pub fn redirect_to(&mut self, other: &Interface) -> Result<(), PortError> {
         if redirect::may_go_on(&self.entrance.wanted) {
             self.redirect = Some(Redirect::begin(&self.entrance.program, other, self.claim.clock())?);
@@ -106,7 +106,7 @@ impl XdpBridge {
         PortError::System { operation, object: format!("AF_XDP on {}", self.claim.interface().name), source }
     }
 
-    /// Makes the kernel send; returns whether it would, and is to be asked again for the rest.
+    /// Makes the kernel send; returns whether frames are left that need another call.
     fn push(&mut self) -> Result<bool, PortError> {
         let pushed = self.entrance.rings.push();
         self.is_down = false;
@@ -120,7 +120,7 @@ impl XdpBridge {
                 self.claim.look().map(|()| false)
             }
             Some(libc::ENXIO | libc::ENODEV) => self.claim.look().map(|()| false),
-            // The kernel took a frame that its queue or the far end had no room for, and lost it.
+            // The kernel accepted a frame that its queue or the peer had no room for, and lost it.
             Some(libc::EBUSY) => {
                 self.refused += 1;
                 self.entrance.rings.hand_over();
@@ -160,7 +160,7 @@ impl BridgePort for XdpBridge {
             return Ok(false);
         }
         if self.is_down {
-            // What is put while it is down would leave when it is up again, much too late.
+            // A frame queued while the interface is down would be sent when it is up again, much too late.
             self.push()?;
             if self.is_down {
                 return Ok(false);
@@ -219,7 +219,7 @@ impl std::fmt::Debug for XdpBridge {
     }
 }
 
-/// Hangs a program on the interface that sees the tags which are kept beside frames, or else one that does not.
+/// Attaches a program that reads VLAN tags from metadata, or else one that does not.
 fn attach(
     interface: &Interface,
     means: Means,
@@ -248,7 +248,7 @@ fn attach(
     Ok((program, attached))
 }
 
-/// What frames would lose by a program that cannot ask the driver.
+/// Describes what frames lose with a program that cannot query the driver.
 fn defects(interface: &Interface, mode: Mode) -> Vec<String> {
     let mut defects = Vec::new();
     if interface.takes_tags_off() {
@@ -258,7 +258,7 @@ fn defects(interface: &Interface, mode: Mode) -> Vec<String> {
             interface.name
         ));
     }
-    // A program in the driver makes the kernel switch segmentation off at the far end; one in the general path does not.
+    // Native XDP makes the kernel disable segmentation offload at the veth peer; generic XDP does not.
     if mode == Mode::Generic && interface.driver().as_deref() == Some("veth") {
         defects.push(
             "its far end sends super-frames, which generic XDP loses; `ethtool -K PEER tso off gso off` there".into(),
@@ -267,7 +267,7 @@ fn defects(interface: &Interface, mode: Mode) -> Vec<String> {
     defects
 }
 
-/// Refuses an interface whose frames do not fit into a place of the ring.
+/// Refuses an interface whose frames exceed a UMEM chunk.
 fn check_mtu(interface: &Interface) -> Result<(), PortError> {
     let Interface { name, mtu, .. } = interface;
     let most = LONGEST_FRAME - HEADER_BYTES - TAG_BYTES;
@@ -278,7 +278,7 @@ fn check_mtu(interface: &Interface) -> Result<(), PortError> {
     Err(PortError::Unusable { object: name.clone(), problem })
 }
 
-/// Shows a frame as it would be on the wire; `bytes` begin with what the program wrote before it.
+/// Passes a frame as on the wire to `each`; `bytes` begin with the metadata that the program wrote.
 fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
     let Some((head, frame)) = bytes.split_first_chunk_mut::<{ sys::HEADROOM }>() else { return };
     let arrival = Arrival::read(head);
@@ -291,10 +291,10 @@ fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn Fn
     each(frame, Received { length: frame.len(), arrived, returned, from: None });
 }
 
-/// What the program wrote before a frame.
+/// The metadata that the program wrote before a frame.
 struct Arrival {
     tag: Option<[u8; TAG_BYTES]>,
-    /// On the kernel's `CLOCK_MONOTONIC`.
+    /// When it was received, on the kernel's `CLOCK_MONOTONIC`.
     at: Time,
 }
 

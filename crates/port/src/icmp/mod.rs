@@ -1,10 +1,10 @@
 //! ICMP and ICMPv6 echo with one peer, whose kernel answers.
 //!
-//! Uses a raw socket where that is permitted, else the unprivileged echo socket, and hides the difference: each port writes
-//! an identifier of its own into requests (the kernel does it for an echo socket), and only echo replies with that identifier
-//! come in; the IPv4 header of a raw socket is taken off. A message that does not
-//! fit the MTU is fragmented by the kernel; its TX timestamp is then that of the first fragment and its receive stamp
-//! that of the last. Does not build echo messages.
+//! Uses a raw socket where that is permitted, else the unprivileged echo (ping) socket, and hides the difference: each
+//! port has its own identifier in requests (for an echo socket the kernel writes it) and receives only echo replies
+//! with that identifier; the IPv4 header of a raw socket is removed. The kernel fragments a message that exceeds the
+//! MTU; its TX timestamp is then that of the first fragment and its RX timestamp that of the last. Does not build echo
+//! messages.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -19,48 +19,49 @@ use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamp
 
 const IPV4_HEADER_BYTES: usize = 20;
 const ECHO_HEADER_BYTES: usize = 8;
-/// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
+/// An IP packet has at most 65,535 bytes, with the header in IPv4 and without it in IPv6.
 const MAX_MESSAGE_BYTES: [usize; 2] = [65_515, 65_535];
 const ECHO_REPLY_4: u32 = 0;
 const ECHO_REPLY_6: usize = 129;
-/// `ICMP_FILTER` of `linux/icmp.h`, and `ICMPV6_FILTER` of `linux/icmpv6.h`: a bit that is set keeps a type out.
+/// `ICMP_FILTER` of `linux/icmp.h`, and `ICMPV6_FILTER` of `linux/icmpv6.h`: a set bit blocks a type.
 const FILTER: i32 = 1;
 const IDENTIFIER_AT: u32 = 4;
 
-/// Echo messages to and from one peer.
+/// Sends echo requests to one peer and receives its replies.
 #[derive(Debug)]
 pub struct IcmpPort {
     socket: Socket,
     stamps: Stamps,
     framing: Framing,
     header_bytes: usize,
-    /// Where a request gets this port's identifier; `None` where the kernel writes it.
+    /// Writes this port's identifier into a request; `None` where the kernel writes it.
     outgoing: Option<Outgoing>,
 }
 
-/// Which kind of socket the kernel is asked for.
+/// The kind of socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpSocket {
-    /// One that carries any ICMP message: needs CAP_NET_RAW.
+    /// Carries any ICMP message; needs CAP_NET_RAW.
     Raw,
-    /// One that carries echo messages only: needs a group in `net.ipv4.ping_group_range`.
+    /// Carries echo messages only; needs a group in `net.ipv4.ping_group_range`.
     Echo,
 }
 
 impl IcmpPort {
-    /// Opens a port to a peer, by an interface where one is named: raw where that is permitted, else the echo socket.
+    /// Opens a port to a peer, on the named interface if there is one: a raw socket where permitted, else the echo
+    /// socket.
     ///
     /// # Errors
-    /// `Denied` when neither is permitted, `Wrong` when there is no such interface, `Unusable` when it or the route carries
-    /// nothing.
+    /// `Denied` when neither is permitted, `Wrong` when there is no such interface, `Unusable` when it has no carrier
+    /// or there is no route.
     pub fn open(peer: IpAddr, interface: Option<&str>) -> Result<Self, PortError> {
         Self::open_with(peer, interface, Stamps::Departure, 0)
     }
 
-    /// As [`Self::open`], with these late TX timestamps and this DSCP, which Linux puts into its replies, too.
+    /// As [`Self::open`], with these late TX timestamps and this DSCP, which Linux copies into its replies.
     ///
     /// # Errors
-    /// As [`Self::open`], and `Wrong` when there is no such code point.
+    /// As [`Self::open`], and `Wrong` when the DSCP is out of range.
     pub fn open_with(peer: IpAddr, interface: Option<&str>, stamps: Stamps, dscp: u8) -> Result<Self, PortError> {
         let opened = match Self::open_so(IcmpSocket::Raw, peer, interface, stamps) {
             Err(PortError::Denied { .. }) => Self::open_so(IcmpSocket::Echo, peer, interface, stamps),
@@ -70,7 +71,7 @@ impl IcmpPort {
         Ok(opened)
     }
 
-    /// Opens a port by a socket of this kind.
+    /// Opens a port with this kind of socket.
     ///
     /// # Errors
     /// As [`Self::open`], but `Denied` when this kind is not permitted.
@@ -114,7 +115,7 @@ impl Port for IcmpPort {
         let mut header = [0_u8; IPV4_HEADER_BYTES];
         while let Some(arrival) = self.socket.receive(&mut header[..self.header_bytes], buffer)? {
             let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
-            // A message longer than the buffer was cut.
+            // A message longer than the buffer was truncated.
             let length = length.min(buffer.len());
             return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None }));
         }
@@ -149,7 +150,7 @@ impl IcmpPort {
         MAX_MESSAGE_BYTES[usize::from(self.framing == Framing::Icmp6)]
     }
 
-    /// The length of the ICMP message in `buffer`, to whose start it is moved if the IPv4 header had options.
+    /// Returns the length of the ICMP message in `buffer`; moves it to the start if the IPv4 header had options.
     fn without_header(&self, header: &[u8], arrival: &Arrival, buffer: &mut [u8]) -> Option<usize> {
         let length = arrival.length.checked_sub(self.header_bytes)?;
         if self.header_bytes == 0 {
@@ -162,7 +163,7 @@ impl IcmpPort {
     }
 }
 
-/// A request on its way out, with this port's identifier.
+/// The buffer of an outgoing request with this port's identifier.
 #[derive(Debug)]
 struct Outgoing {
     identifier: u16,
@@ -174,7 +175,7 @@ impl Outgoing {
         Self { identifier: new_identifier(), message: vec![0; usize::from(u16::MAX)].into_boxed_slice() }
     }
 
-    /// Copies a request, which is at most as long as an IP packet.
+    /// Copies a request, truncated to the size of an IP packet, and writes the identifier.
     fn prepare(&mut self, frame: &[u8], framing: Framing) -> &[u8] {
         let length = frame.len().min(self.message.len());
         let message = &mut self.message[..length];
@@ -184,7 +185,7 @@ impl Outgoing {
     }
 }
 
-/// Draws an identifier that no other port of this process has, and that those of other processes are unlikely to have.
+/// Returns an identifier that is unique among this process's ports, and random with respect to other processes.
 fn new_identifier() -> u16 {
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
         let random = RandomState::new().build_hasher().finish();
@@ -193,7 +194,7 @@ fn new_identifier() -> u16 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Writes an identifier into an echo message and keeps the checksum right; that of ICMPv6 is the kernel's affair.
+/// Writes an identifier into an echo message and updates the checksum; the kernel computes that of ICMPv6.
 fn write_identifier(message: &mut [u8], identifier: u16, framing: Framing) {
     let Some([_, _, check @ .., id0, id1, _, _]) = message.first_chunk_mut::<ECHO_HEADER_BYTES>() else { return };
     if framing == Framing::Icmp4 {
@@ -204,7 +205,7 @@ fn write_identifier(message: &mut [u8], identifier: u16, framing: Framing) {
     [*id0, *id1] = identifier.to_be_bytes();
 }
 
-/// The Internet checksum after one word has changed (RFC 1624, equation 3).
+/// Updates an Internet checksum for one changed word (RFC 1624, equation 3).
 fn changed_checksum(sum: u16, old: u16, new: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!old) + u32::from(new);
     while total > 0xFFFF {
@@ -236,12 +237,11 @@ fn open_socket(
     })
 }
 
-/// Lets only echo replies in, and of these only the ones with this identifier: the kernel looks, so that what is meant for
-/// other programs does not wake this one.
+/// Filters for echo replies with this identifier in the kernel, so that replies to other programs do not wake this one.
 fn keep_out_all_but_replies(socket: &Socket, peer: IpAddr, identifier: u16) -> std::io::Result<()> {
     if peer.is_ipv4() {
         socket.set_bytes(libc::SOL_RAW, FILTER, &(!(1_u32 << ECHO_REPLY_4)).to_ne_bytes())?;
-        // The filter sees the IPv4 header: its length goes to X first.
+        // The filter sees the IPv4 header: load its length into X.
         return socket.filter(&[
             step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0),
             step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, IDENTIFIER_AT),
@@ -261,7 +261,7 @@ fn keep_out_all_but_replies(socket: &Socket, peer: IpAddr, identifier: u16) -> s
     ])
 }
 
-/// A step of a packet filter; a comparison that fails skips `else_skip` steps.
+/// Builds a filter instruction; a failed comparison skips `else_skip` instructions.
 const fn step(code: u32, else_skip: u8, operand: u32) -> FilterStep {
     FilterStep { code: code as u16, jt: 0, jf: else_skip, k: operand }
 }

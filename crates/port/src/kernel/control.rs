@@ -1,7 +1,7 @@
-//! Control messages: what the kernel gives and takes beside a packet's bytes.
+//! Control messages (cmsg(3)): the ancillary data of a packet.
 //!
-//! Reads receive and TX timestamps, the number of a TX timestamp and the local address of a datagram; writes the local
-//! address of an answer. Pure: bytes in, values out; bytes that make no sense are passed over.
+//! Reads RX and TX timestamps, the number of a TX timestamp and the local address of a datagram; writes the source
+//! address of an answer. Pure: bytes in, values out; malformed bytes are ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use sojourn_time::Time;
 
 use crate::StampKind;
 
-/// Room for the control messages of one packet, aligned as the kernel wants it.
+/// A buffer for the control messages of one packet, aligned as the kernel requires.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct ControlBuffer(pub [u8; 256]);
@@ -23,40 +23,40 @@ impl Default for ControlBuffer {
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 
-/// What the control messages of one packet said.
+/// The contents of one packet's control messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// The kernel's stamp, on `CLOCK_REALTIME`.
+    /// The kernel's timestamp, on `CLOCK_REALTIME`.
     pub software: Option<Time>,
-    /// The network interface's stamp, on its own clock.
+    /// The network interface's timestamp, on its own clock.
     pub hardware: Option<Time>,
-    /// On the error queue: the transmission that the stamps belong to.
+    /// On the error queue: the transmission that the timestamps belong to.
     pub transmitted: Option<Transmitted>,
-    /// The address and the interface at which a datagram came in.
+    /// The destination address and the receiving interface of a datagram.
     pub local: Option<Local>,
-    /// Whether a datagram was sent to a broadcast or multicast address.
+    /// Whether the datagram was sent to a broadcast or multicast address.
     pub to_group: bool,
-    /// The TTL or hop limit of a datagram as it came in.
+    /// The TTL or hop limit of the datagram on receipt.
     pub hop_limit: Option<u8>,
-    /// The DSCP and the ECN bits of a datagram as it came in, where they were asked for.
+    /// The traffic class (DSCP and ECN bits) of the datagram on receipt, where it was requested.
     pub traffic_class: u8,
-    /// The 802.1Q tag that the kernel took off a frame: its type and its control information, as on the wire.
+    /// The 802.1Q tag that the kernel removed from a frame: TPID and TCI, as on the wire.
     pub tag: Option<[u8; 4]>,
 }
 
-/// Which transmission was stamped, and where.
+/// The transmission that a timestamp belongs to, and where the frame was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmitted {
-    /// The kernel's number of it.
+    /// The kernel's number of the transmission.
     pub number: u32,
-    /// How far it had come.
+    /// Where the frame was at that time.
     pub kind: StampKind,
 }
 
-/// An address of this host, and the interface that a datagram came in by.
+/// An address of this host, and the interface that received the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// The address that the datagram was sent to.
+    /// The destination address of the datagram.
     pub address: IpAddr,
     /// The interface's index.
     pub index: u32,
@@ -101,7 +101,7 @@ impl Control {
 }
 
 impl Local {
-    /// Writes the control message that makes an answer leave from this address; returns its length.
+    /// Writes the control message that sets an answer's source address and interface; returns its length.
     pub fn write(&self, buffer: &mut [u8; 48]) -> usize {
         let mut body = [0_u8; 20];
         let (level, kind, length) = match self.address {
@@ -120,7 +120,7 @@ impl Local {
     }
 }
 
-/// Writes the control message that marks what is sent with a traffic class; returns its length.
+/// Writes the control message that sets the traffic class of a datagram; returns its length.
 pub fn write_traffic_class(class: u8, is_ipv4: bool, buffer: &mut [u8]) -> usize {
     let (level, kind) = if is_ipv4 { (libc::SOL_IP, libc::IP_TOS) } else { (libc::SOL_IPV6, libc::IPV6_TCLASS) };
     write(level, kind, &i32::from(class).to_ne_bytes(), buffer)
@@ -135,7 +135,7 @@ fn write(level: i32, kind: i32, body: &[u8], buffer: &mut [u8]) -> usize {
     aligned(total)
 }
 
-/// Splits the first control message off: level, kind, body and what follows it.
+/// Splits off the first control message: level, type, body and the bytes after it.
 fn next(bytes: &[u8]) -> Option<(i32, i32, &[u8], &[u8])> {
     let total = usize::from_ne_bytes(array(bytes, 0)?);
     let level = i32::from_ne_bytes(array(bytes, WORD)?);
@@ -145,7 +145,7 @@ fn next(bytes: &[u8]) -> Option<(i32, i32, &[u8], &[u8])> {
     Some((level, kind, body, after))
 }
 
-/// Reads one of the three `timespec`s of `SCM_TIMESTAMPING`; zero means that there is none.
+/// Reads one of the three `timespec`s of `SCM_TIMESTAMPING`; zero means no timestamp.
 fn timespec(body: &[u8], which: usize) -> Option<Time> {
     let seconds = i64::from_ne_bytes(array(body, which * 16)?);
     let nanos = i64::from_ne_bytes(array(body, which * 16 + 8)?);
@@ -157,7 +157,7 @@ fn timespec(body: &[u8], which: usize) -> Option<Time> {
 const STAMPED_AS_IT_LEFT: u32 = 0;
 const STAMPED_AS_SCHEDULED: u32 = 1;
 
-/// Reads which transmission a `sock_extended_err` tells of; other errors (ICMP) tell of none.
+/// Reads the transmission that a `sock_extended_err` reports; other errors (ICMP) have none.
 fn transmission(body: &[u8]) -> Option<Transmitted> {
     let [origin, _, _, _] = array(body, 4)?;
     (origin == libc::SO_EE_ORIGIN_TIMESTAMPING).then_some(())?;
@@ -175,7 +175,7 @@ fn local4(body: &[u8]) -> Option<Local> {
     Some(Local { address: IpAddr::V4(Ipv4Addr::from(array::<4>(body, 4)?)), index })
 }
 
-/// Whether the address in the header is none that an answer can leave from.
+/// Whether the address in the header is one that no answer can be sent from.
 fn is_to_group4(body: &[u8]) -> bool {
     let (Some(local), Some(header)) = (array::<4>(body, 4), array::<4>(body, 8)) else { return false };
     local != header || Ipv4Addr::from(header).is_multicast()
@@ -190,7 +190,7 @@ fn local6(body: &[u8]) -> Option<Local> {
     Some(Local { address: IpAddr::V6(Ipv6Addr::from(array::<16>(body, 0)?)), index })
 }
 
-/// Reads the tag from `tpacket_auxdata`: status, three words of lengths, tag control information, tag type.
+/// Reads the tag from `tpacket_auxdata`: status, three fields of lengths, TCI, TPID.
 fn tag(body: &[u8]) -> Option<[u8; 4]> {
     let status = u32::from_ne_bytes(array(body, 0)?);
     let control = u16::from_ne_bytes(array(body, 16)?).to_be_bytes();
@@ -306,7 +306,7 @@ mod tests {
             let control = Control::parse(&buffer[..length]);
             assert_eq!((control.local, control.traffic_class), (Some(local), 46 << 2));
         }
-        // The kernel tells IPv4's in one byte.
+        // The kernel reports IPv4's traffic class in one byte.
         assert_eq!(Control::parse(&message(libc::SOL_IP, libc::IP_TOS, &[0xBA])).traffic_class, 0xBA);
     }
 

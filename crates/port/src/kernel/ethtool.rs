@@ -1,27 +1,26 @@
-//! What an interface's driver is set to, asked and set over generic netlink by the kernel's family `ethtool`.
+//! Reads and sets the driver settings of an interface, over generic netlink (the kernel's family `ethtool`).
 //!
-//! Answers for the network namespace in which the socket was opened. Attributes have the kernel's numbers here
-//! (`ETHTOOL_A_…` of linux/ethtool_netlink.h); the words that people have for them are the caller's. Foreign bytes: what is torn
-//! or not known is passed over.
+//! Uses the network namespace in which the socket was opened. Attributes have the kernel's numbers (`ETHTOOL_A_…` of
+//! linux/ethtool_netlink.h); callers give them names. Untrusted bytes: truncated and unknown attributes are ignored.
 
 use std::io;
 
 use super::netlink::{HEAD, Netlink, attribute, attributed, attributes, half, odd, text, word};
 
 const NLM_F_ACK: u16 = 4;
-/// An attribute that holds others.
+/// The flag of an attribute that contains others.
 const NESTED: u16 = 0x8000;
-/// The head of generic netlink, after that of netlink: command, version, and two bytes that say nothing.
+/// The generic netlink header, after that of netlink: command, version, two reserved bytes.
 const GENERIC_HEAD: usize = 4;
 
-/// The family that knows the numbers of all families.
+/// The family that resolves the names of all families to numbers.
 const CONTROL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
 const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 
 const FEATURES_GET: u8 = 11;
-/// The first attribute of each request.
+/// The first attribute of each request: `ETHTOOL_A_…_HEADER`.
 const HEADER: u16 = 1;
 const HEADER_DEV_NAME: u16 = 2;
 const HEADER_FLAGS: u16 = 3;
@@ -36,7 +35,7 @@ const BIT_INDEX: u16 = 1;
 const BIT_NAME: u16 = 2;
 const BIT_VALUE: u16 = 3;
 
-/// What can be asked: the command that gets it. The next number is the command that sets it.
+/// The groups of settings, each with its GET command. Its SET command is the next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// Speed and duplex: `LINKMODES`.
@@ -51,7 +50,7 @@ pub enum About {
     Energy = 23,
 }
 
-/// A value to be set, as wide as the kernel wants it.
+/// A value to set, in the attribute's width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// One byte.
@@ -60,12 +59,12 @@ pub enum Number {
     Word(u32),
 }
 
-/// The attributes of an answer.
+/// The attributes of a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Answer(Vec<u8>);
 
 impl Answer {
-    /// Returns a number of one byte or four; `None` where the driver does not have it.
+    /// Returns an attribute of one or four bytes as a number; `None` where the driver does not report it.
     pub fn number(&self, kind: u16) -> Option<u32> {
         let value = attribute(&self.0, kind)?;
         if let [byte] = value { Some(u32::from(*byte)) } else { word(value, 0) }
@@ -79,13 +78,13 @@ pub struct Feature {
     pub name: String,
     /// Whether it is on.
     pub is_on: bool,
-    /// Whether it should be on.
+    /// Whether it was requested to be on.
     pub is_wanted: bool,
     /// Whether it cannot be changed.
     pub is_fixed: bool,
 }
 
-/// An interface, and the socket by which it is asked.
+/// An interface, and a socket for ethtool requests about it.
 #[derive(Debug)]
 pub struct Ethtool {
     netlink: Netlink,
@@ -94,7 +93,7 @@ pub struct Ethtool {
 }
 
 impl Ethtool {
-    /// Finds the family. An interface that is not there is refused with the first request.
+    /// Resolves the family. The first request fails if the interface does not exist.
     ///
     /// # Errors
     /// When the kernel refuses, or has no such family: it was built without `CONFIG_ETHTOOL_NETLINK`.
@@ -115,10 +114,10 @@ impl Ethtool {
         Ok(Self { netlink, family: family.ok_or_else(odd)?, interface: interface.to_owned() })
     }
 
-    /// Asks.
+    /// Reads a group of settings.
     ///
     /// # Errors
-    /// With `EOPNOTSUPP` where the driver knows nothing of it, `ENODEV` where there is no such interface.
+    /// `EOPNOTSUPP` where the driver does not support the group, `ENODEV` where there is no such interface.
     pub fn get(&mut self, about: About) -> io::Result<Answer> {
         self.ask(about as u8).map(Answer)
     }
@@ -126,7 +125,7 @@ impl Ethtool {
     /// Sets numbers, all of them or none.
     ///
     /// # Errors
-    /// When the driver refuses, in the kernel's words.
+    /// When the driver refuses, with the kernel's message.
     pub fn set(&mut self, about: About, numbers: &[(u16, Number)]) -> io::Result<()> {
         let values = numbers.iter().flat_map(|(kind, number)| match number {
             Number::Byte(byte) => attributed(*kind, &[*byte]),
@@ -144,8 +143,8 @@ impl Ethtool {
         Ok(features(&said))
     }
 
-    /// Asks for features to be on or off; of one that is named twice, "on" counts. What cannot be changed is passed over, as is what
-    /// another one forbids.
+    /// Requests features to be on or off; for one that is named twice, "on" wins. The kernel ignores features that
+    /// cannot be changed or that another one excludes.
     ///
     /// # Errors
     /// When the kernel does not know one of them, or refuses.
@@ -181,12 +180,13 @@ fn head(command: u8) -> [u8; GENERIC_HEAD] {
     [command, 1, 0, 0]
 }
 
-/// The attributes of a message.
+/// Returns the attributes of a message.
 fn body(message: &[u8]) -> Option<&[u8]> {
     message.get(HEAD + GENERIC_HEAD..)
 }
 
-/// Reads the features of an answer: what hardware can change names them all, the other sets name those that are in them.
+/// Reads the features of a reply. The set of hardware features names every bit; the other sets name only bits that are
+/// set.
 fn features(said: &[u8]) -> Vec<Feature> {
     let set = |kind| bits(attribute(said, kind).unwrap_or_default());
     let has = |set: &[Bit], index| set.iter().any(|bit| bit.index == index);
@@ -200,7 +200,7 @@ fn features(said: &[u8]) -> Vec<Feature> {
     set(FEATURES_HW).into_iter().filter(|bit| !bit.name.is_empty()).map(feature).collect()
 }
 
-/// A bit of a set; `is_set` counts where a set names bits that are not in it.
+/// A bit of a set; `is_set` matters only in sets that also name bits that are not set.
 struct Bit {
     index: u32,
     name: String,

@@ -1,7 +1,7 @@
-//! The clock of a network interface, and its stamps on `CLOCK_TAI`.
+//! Reads a network interface's clock (PHC) and converts its timestamps to `CLOCK_TAI`.
 //!
-//! Reads `/dev/ptpN` beside the host clock now and then and carries stamps over by a straight line through the last two
-//! readings, so that a clock that nobody steers is followed too. Does not steer any clock.
+//! Reads `/dev/ptpN` and the host clock together at intervals, and extrapolates linearly from the last two readings, so
+//! that a free-running clock is followed too. Does not steer any clock.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ pub struct HardwareClock {
     read_at: Time,
 }
 
-/// By how much the host is ahead of the interface's clock, as a straight line of the interface's time.
+/// The host clock minus the interface's clock, as a linear function of the interface's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Line {
     reference: Time,
@@ -30,12 +30,12 @@ struct Line {
     per_nano: f64,
 }
 
-/// The clocks of this machine's interfaces, opened before the right to is given up.
+/// The PTP clocks of this machine, opened before privileges are dropped.
 static OPENED: OnceLock<Vec<(u32, File)>> = OnceLock::new();
-/// More interfaces with clocks of their own are left out.
+/// The number of `/dev/ptpN` that are tried.
 const MOST_CLOCKS: u32 = 64;
 
-/// Opens all `/dev/ptpN` that are there, for ports that are opened once this process is a user who may not.
+/// Opens every existing `/dev/ptpN`, for ports that are opened after privileges are dropped.
 pub fn open_clocks() {
     OPENED.get_or_init(|| (0..MOST_CLOCKS).filter_map(|number| Some((number, device(number)?))).collect());
 }
@@ -45,7 +45,7 @@ fn device(number: u32) -> Option<File> {
 }
 
 impl HardwareClock {
-    /// Opens `/dev/ptpN`; `None` when that is not permitted or it does not tell the time.
+    /// Opens `/dev/ptpN`; `None` when that is not permitted or when it cannot be read.
     pub fn open(number: u32) -> Option<Self> {
         let opened = OPENED.get().and_then(|opened| opened.iter().find(|(known, _)| *known == number));
         let device = opened.and_then(|(_, device)| device.try_clone().ok()).or_else(|| device(number))?;
@@ -54,7 +54,7 @@ impl HardwareClock {
         Some(Self { device, line, read_at: ours })
     }
 
-    /// Converts a stamp of the interface to the host's time; `now` is the host's present time.
+    /// Converts an interface's timestamp to host time; `now` is the present host time.
     pub fn convert(&mut self, stamp: Time, now: Time) -> Time {
         if now - self.read_at > READ_AGAIN_AFTER
             && let Some((theirs, ours)) = read_beside(&self.device)
@@ -67,7 +67,7 @@ impl HardwareClock {
 }
 
 impl Line {
-    /// Draws the line on through a new pair of readings.
+    /// Extrapolates from the last pair of readings and a new one.
     fn through(self, theirs: Time, ours: Time) -> Self {
         let ahead = ours - theirs;
         let span = (theirs - self.reference).0;
@@ -81,7 +81,7 @@ impl Line {
     }
 }
 
-/// Reads both clocks as nearly at once as can be: the tightest of some tries.
+/// Reads both clocks as close together as possible: the tightest of several tries.
 fn read_beside(device: &File) -> Option<(Time, Time)> {
     let try_once = || {
         let before = HostClock.now();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_runs_fast_is_followed() {
-        // The interface's clock gains 50 µs a second and is a million seconds behind.
+        // The interface's clock gains 50 µs per second and is a million seconds behind.
         let theirs = |ours: i64| Time(ours - 1_000_000_000_000_000 + ours / 20_000);
         let second = 1_000_000_000;
         let first = Line { reference: theirs(0), ahead: Time(0) - theirs(0), per_nano: 0.0 };

@@ -1,4 +1,4 @@
-//! Where the messages of one call go: room that is used again, with what the kernel says beside each.
+//! Reusable buffers for the messages of one recvmmsg(2) call, with their control messages.
 
 use sojourn_time::Time;
 
@@ -8,7 +8,7 @@ use super::sys::{self, Message, Places};
 
 const CACHE_LINE: usize = 64;
 
-/// Room for the messages of one [`Socket::receive_batch`](super::Socket::receive_batch), used again for the next.
+/// The buffers of one [`Socket::receive_batch`](super::Socket::receive_batch), reused by the next.
 #[derive(Debug)]
 pub struct Inbox {
     bytes: Vec<u8>,
@@ -23,9 +23,10 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Room for messages of at most `longest` bytes (longer ones are cut), with `headroom` bytes free before each.
+    /// Allocates buffers for messages of at most `longest` bytes (longer ones are truncated), with `headroom` free
+    /// bytes before each.
     pub fn new(longest: usize, headroom: usize) -> Self {
-        // An odd number of cache lines apart, so that messages do not all fall into the same sets of the cache.
+        // The stride is an odd number of cache lines, so that messages do not all map to the same cache sets.
         let stride = ((longest + headroom).div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
         Self {
             bytes: vec![0; stride * sys::MOST_AT_ONCE],
@@ -47,27 +48,27 @@ impl Inbox {
         &mut self.bytes[start..end]
     }
 
-    /// Whom the `nth` message of the last call came from; `None` where there were fewer.
+    /// The sender of the `nth` message of the last call; `None` beyond the last message.
     pub fn from(&self, nth: usize) -> Option<&Name> {
         self.from[..self.count].get(nth)
     }
 
-    /// How many messages the last call took.
+    /// The number of messages that the last call received.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Lets the next calls take at most so many messages each.
+    /// Limits the messages that the next calls receive.
     pub fn take_at_most(&mut self, messages: usize) {
         self.most = messages.min(sys::MOST_AT_ONCE);
     }
 
-    /// How long the `nth` message is.
+    /// The length of the `nth` message.
     pub(super) fn length(&self, nth: usize) -> usize {
         self.messages[nth].length
     }
 
-    /// What the kernel said beside the `nth` message, and how many bytes of it.
+    /// The control messages of the `nth` message, and their length in bytes.
     pub(super) fn control(&self, nth: usize) -> (&ControlBuffer, usize) {
         (&self.control[nth], self.messages[nth].control_length)
     }
@@ -77,12 +78,12 @@ impl Inbox {
         self.returned
     }
 
-    /// Notes that a call took so many messages.
+    /// Records the number of messages that a call received, and when it returned.
     pub(super) fn fill(&mut self, count: usize, returned: Time) {
         (self.count, self.returned) = (count, returned);
     }
 
-    /// Where the next messages go.
+    /// The buffers for the next call.
     pub(super) fn places(&mut self) -> Places<'_> {
         Places {
             bytes: &mut self.bytes,

@@ -1,6 +1,6 @@
-//! What the kernel says of a network interface of this namespace.
+//! Properties of a network interface in this network namespace.
 //!
-//! Asks by request on a socket, never through `/sys`, which may show another namespace.
+//! Uses ioctls on a socket, never `/sys`, which may show another namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,15 +14,15 @@ use sojourn_wire::stream::TAG_BYTES;
 use super::sys::{self, Ask};
 use crate::PortError;
 
-/// The kernel tells of a carrier some time after both ends were switched on.
+/// How long the kernel takes to report a carrier after both ends were set up.
 const CARRIER_COMES_WITHIN: Nanos = Nanos::seconds(1);
 const LOOK_AGAIN_AFTER: Nanos = Nanos::millis(5);
 
-/// Two MAC addresses, after which a tag has its place; the first half of an 802.1Q tag.
+/// The length of the two MAC addresses, which an 802.1Q tag follows; the tag's TPID.
 const ADDRESS_BYTES: usize = 12;
 const TAGGED: [u8; 2] = [0x81, 0x00];
 
-/// An interface as it was when it was looked at.
+/// The state of an interface when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
@@ -31,29 +31,29 @@ pub struct Interface {
     pub index: u32,
     /// Its MAC address.
     pub mac: MacAddress,
-    /// The longest packet that it carries, in bytes without the Ethernet header.
+    /// The MTU: the longest packet that it carries, in bytes without the Ethernet header.
     pub mtu: usize,
-    /// Whether it was switched on.
+    /// Whether it is administratively up (`IFF_UP`).
     pub up: bool,
-    /// Whether it can carry frames now: its cable or its peer is there.
+    /// Whether it has a carrier (`IFF_RUNNING`).
     pub running: bool,
 }
 
-/// What an interface has counted since it was made.
+/// The counters of an interface since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that came in.
+    /// Received frames.
     pub received: u64,
-    /// Frames that came in and were dropped.
+    /// Received frames that were dropped.
     pub receive_dropped: u64,
-    /// Frames that went out.
+    /// Sent frames.
     pub sent: u64,
-    /// Frames that were to go out and were dropped.
+    /// Frames that were dropped instead of being sent.
     pub send_dropped: u64,
 }
 
 impl Counters {
-    /// Reads the line of an interface in the text of `/proc/net/dev`.
+    /// Parses the line of an interface in `/proc/net/dev`.
     fn parse(text: &str, interface: &str) -> Option<Self> {
         let fits = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == interface);
         let (_, numbers) = text.lines().find(fits)?.split_once(':')?;
@@ -63,24 +63,24 @@ impl Counters {
         Some(Self { received: at(1)?, receive_dropped: at(3)?, sent: at(9)?, send_dropped: at(11)? })
     }
 
-    /// Returns how many frames came in and went out since `before`; `None` where a counter went back, as it does when a driver
-    /// is reset.
+    /// Returns the numbers of frames received and sent since `before`; `None` where a counter decreased, as happens
+    /// when a driver is reset.
     pub fn passed_since(&self, before: &Self) -> Option<[u64; 2]> {
         Some([self.received.checked_sub(before.received)?, self.sent.checked_sub(before.sent)?])
     }
 }
 
-/// What an interface can stamp in hardware.
+/// The hardware timestamping of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardwareStamping {
     /// The number of its clock: `/dev/ptpN`.
     pub clock: Option<u32>,
-    /// Whether it is set to stamp every frame, both ways.
+    /// Whether it is set to timestamp every frame, in both directions.
     pub switched_on: bool,
 }
 
 impl Interface {
-    /// Looks an interface up.
+    /// Reads the state of the interface.
     ///
     /// # Errors
     /// `Wrong` when there is none of that name.
@@ -103,25 +103,25 @@ impl Interface {
         })
     }
 
-    /// Whether its frames begin with an Ethernet header, as far as the kernel tells: not those of tunnels at layer 3.
+    /// Whether its frames begin with an Ethernet header, as far as the kernel reports it: not those of layer-3 tunnels.
     pub fn is_ethernet(&self) -> bool {
         let kind =
             asking_socket().and_then(|socket| sys::ask_interface(socket.as_fd(), self.name.as_bytes(), Ask::Hardware));
         kind.is_ok_and(|kind| [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&u16::from_ne_bytes(first(kind))))
     }
 
-    /// Asks, by a socket that is open, whether it is switched on and has a carrier now; `None`: the kernel does not say.
+    /// Reads, over an open socket, whether it is up and has a carrier; `None`: the kernel does not answer.
     pub fn is_running(&self, socket: BorrowedFd<'_>) -> Option<bool> {
         let flags = sys::ask_interface(socket, self.name.as_bytes(), Ask::Flags).ok()?;
         let both = libc::IFF_UP | libc::IFF_RUNNING;
         Some(i32::from(i16::from_ne_bytes(first(flags))) & both == both)
     }
 
-    /// Looks an interface up and refuses one that carries nothing. One that was switched on just now is given time to find
-    /// its carrier.
+    /// Reads the state of an interface and refuses one that cannot carry frames. An interface that was just set up gets
+    /// time to detect its carrier.
     ///
     /// # Errors
-    /// `Wrong` when there is none of that name, `Unusable` when it is down or its other end is.
+    /// `Wrong` when there is none of that name, `Unusable` when it is down or has no carrier.
     pub fn usable(name: &str) -> Result<Self, PortError> {
         let mut interface = Self::named(name)?;
         let give_up = HostClock.now() + CARRIER_COMES_WITHIN;
@@ -137,8 +137,8 @@ impl Interface {
         Err(PortError::Unusable { object: name.to_owned(), problem })
     }
 
-    /// Refuses frames of so many bytes, of which `frames` holds the first, that are too long for its MTU, which counts no
-    /// 802.1Q tag.
+    /// Refuses frames longer than its MTU allows; the MTU does not include an 802.1Q tag. `frames` begins with the
+    /// first of them, `frame_bytes` is the length of each.
     ///
     /// # Errors
     /// `Wrong`, with what would fix it.
@@ -158,10 +158,10 @@ impl Interface {
         })
     }
 
-    /// Reads what it has counted. The text is that of this thread's namespace, whatever `/sys` shows.
+    /// Reads its counters, from the network namespace of this thread, whichever one `/sys` shows.
     ///
     /// # Errors
-    /// When it is gone, or the kernel does not tell.
+    /// When the interface is gone, or when the counters are unreadable.
     pub fn counters(&self) -> Result<Counters, PortError> {
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(|source| PortError::System {
             operation: "read the counters of",
@@ -171,22 +171,22 @@ impl Interface {
         Counters::parse(&text, &self.name).ok_or_else(|| no_such(&self.name))
     }
 
-    /// Returns the name of its driver, as far as the kernel tells.
+    /// Returns the name of its driver, where the kernel reports it.
     pub fn driver(&self) -> Option<String> {
         let socket = asking_socket().ok()?;
         let name = sys::driver_name(socket.as_fd(), self.name.as_bytes()).ok()?;
         Some(String::from_utf8_lossy(name.split(|byte| *byte == 0).next()?).into_owned())
     }
 
-    /// Returns by how many queues frames come in, as far as the kernel tells.
+    /// Returns the number of its receive queues, where the kernel reports it.
     pub fn receive_queues(&self) -> Option<u32> {
         let socket = asking_socket().ok()?;
         let [_, _, _, _, _, receiving, _, _, combined] = sys::channels(socket.as_fd(), self.name.as_bytes()).ok()?;
         Some(receiving + combined)
     }
 
-    /// Whether it takes VLAN tags off frames and keeps them beside, where not everybody looks; `true` where the kernel
-    /// does not tell.
+    /// Whether it strips VLAN tags from frames into metadata, which not every reader sees; `true` where the kernel does
+    /// not report it.
     pub fn takes_tags_off(&self) -> bool {
         const RECEIVE_VLAN: u32 = 1 << 8;
         let flags = asking_socket().and_then(|socket| sys::feature_flags(socket.as_fd(), self.name.as_bytes()));
@@ -203,14 +203,14 @@ impl Interface {
             .map(|entry| entry.address)
     }
 
-    /// Returns how fast its link is, in bits a second, where its driver says so.
+    /// Returns its link speed in bits per second, where its driver reports it.
     pub fn link_bps(&self) -> Option<u64> {
         let socket = asking_socket().ok()?;
         let megabits = sys::link_speed(socket.as_fd(), self.name.as_bytes()).ok()?;
         (megabits > 0 && megabits != u32::MAX).then(|| u64::from(megabits) * 1_000_000)
     }
 
-    /// Says what it can stamp in hardware, and whether it does so now; `None` when it cannot.
+    /// Returns its hardware timestamping and whether it is on; `None` when it has none.
     pub fn hardware_stamping(&self) -> Option<HardwareStamping> {
         let needed = libc::SOF_TIMESTAMPING_TX_HARDWARE
             | libc::SOF_TIMESTAMPING_RX_HARDWARE

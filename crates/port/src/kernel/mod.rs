@@ -1,7 +1,7 @@
-//! What all backends over kernel sockets have in common.
+//! The common part of all backends over kernel sockets.
 //!
-//! [`Socket`] sends, receives, stamps and waits; [`Interface`] is what the kernel says of a network interface. The rest is
-//! the spelling of system calls (`sys`, the one place of this crate with unsafe code), names and control messages.
+//! [`Socket`] sends, receives, timestamps and waits; [`Interface`] holds the properties of a network interface. The
+//! rest is system calls (`sys`, which holds unsafe code), socket names and control messages.
 
 mod control;
 mod ethtool;
@@ -31,7 +31,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use crate::PortError;
 
-/// Tries whether the kernel gives a socket of this family, type and protocol.
+/// Tries to open a socket of this family, type and protocol.
 ///
 /// # Errors
 /// When it does not.
@@ -42,7 +42,7 @@ pub fn try_socket([family, kind, protocol]: [i32; 3]) -> std::io::Result<()> {
 /// Lists the interfaces of this network namespace.
 ///
 /// # Errors
-/// When the kernel refuses to tell, or one goes away meanwhile.
+/// When the kernel refuses, or an interface disappears meanwhile.
 pub fn interfaces() -> Result<Vec<Interface>, PortError> {
     let names = sys::interface_names().map_err(|source| PortError::System {
         operation: "list",
@@ -52,10 +52,10 @@ pub fn interfaces() -> Result<Vec<Interface>, PortError> {
     names.iter().map(|name| Interface::named(name)).collect()
 }
 
-/// How many descriptors [`wait_for_any`] looks at.
+/// The most descriptors that [`wait_for_any`] polls.
 const MOST_WAITED_FOR: usize = 8;
 
-/// Sleeps until something can be read from one of `descriptors` (8 at most, or none), a signal comes, or `longest` is over.
+/// Sleeps until one of `descriptors` (8 at most, or none) is readable, a signal arrives, or `longest` has passed.
 ///
 /// # Errors
 /// When the kernel refuses to wait.
@@ -70,7 +70,7 @@ pub fn wait_for_any<'a>(descriptors: impl Iterator<Item = BorrowedFd<'a>>, longe
     }
 }
 
-/// Sleeps until something can be read from a descriptor or `deadline` has come.
+/// Sleeps until a descriptor is readable or until `deadline`.
 pub(crate) fn wait_until_readable(descriptor: BorrowedFd<'_>, deadline: Time) -> std::io::Result<()> {
     let left = deadline - HostClock.now();
     if left <= Nanos::ZERO {
@@ -86,7 +86,7 @@ fn timespec(span: Nanos) -> Timespec {
     Timespec { tv_sec: span.0 / 1_000_000_000, tv_nsec: span.0 % 1_000_000_000 }
 }
 
-/// The error of a socket that wants CAP_NET_RAW; `other_way` is a command that does without it.
+/// The error of a socket that needs CAP_NET_RAW; `other_way` is a command that works without it.
 pub fn denied_raw(operation: &'static str, object: &str, other_way: Option<&str>) -> PortError {
     let mut fix = format!("run it as root, or {}", for_a_group(&[Right::NetRaw]));
     if let Some(other_way) = other_way {

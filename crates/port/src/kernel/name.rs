@@ -1,10 +1,10 @@
 //! Socket names: the kernel's `sockaddr` of the three families that ports use, as bytes.
 //!
-//! Hides the layouts, so that no code elsewhere needs a C structure. Knows nothing of sockets.
+//! Hides the layouts, so that no other code needs a C structure. Does not use sockets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The name of a socket: an Internet address with a port, or an interface (AF_PACKET).
+/// A socket name: an Internet address and port, or an interface (AF_PACKET).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct Name {
@@ -12,7 +12,7 @@ pub struct Name {
     length: usize,
 }
 
-/// The part of an AF_PACKET name that a receiver looks at.
+/// The part of an AF_PACKET name that a receiver needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The interface's index.
@@ -25,7 +25,7 @@ impl Name {
     /// The longest name: `sockaddr_in6`, 28 bytes.
     pub const CAPACITY: usize = 28;
 
-    /// Names an Internet address; `scope` is the interface's index for an IPv6 address of a link, else 0.
+    /// Names an Internet address; `scope` is the interface's index for a link-local IPv6 address, else 0.
     pub fn internet(address: SocketAddr, scope: u32) -> Self {
         let mut name = Self::default();
         match address.ip() {
@@ -47,7 +47,7 @@ impl Name {
         name
     }
 
-    /// Names an interface (0: all of them) and an EtherType for AF_PACKET.
+    /// Names an interface (0: all interfaces) and an EtherType for AF_PACKET.
     pub fn link(index: i32, ethertype: u16) -> Self {
         let mut name = Self::default();
         name.put(0, &family(libc::AF_PACKET));
@@ -78,17 +78,17 @@ impl Name {
         self.as_internet().map_or(0, |address| address.port())
     }
 
-    /// The bytes that the kernel is to read.
+    /// The bytes that the kernel reads.
     pub fn bytes(&self) -> &[u8] {
         &self.storage[..self.length]
     }
 
-    /// The bytes that the kernel may write; then `set_length` tells how many it wrote.
+    /// The bytes that the kernel may write; call `set_length` afterwards.
     pub fn storage(&mut self) -> &mut [u8; Self::CAPACITY] {
         &mut self.storage
     }
 
-    /// Says how many bytes of the storage the kernel wrote.
+    /// Sets how many bytes of the storage the kernel wrote.
     pub fn set_length(&mut self, length: usize) {
         self.length = length.min(Self::CAPACITY);
     }
@@ -106,7 +106,7 @@ impl Name {
     }
 }
 
-/// Whether an address means something on one link only: `fe80::/10`, and groups of the link or the interface.
+/// Whether an address is valid on one link only: `fe80::/10`, and interface-local or link-local multicast.
 fn needs_scope(ip: Ipv6Addr) -> bool {
     ip.is_unicast_link_local() || (ip.is_multicast() && ip.octets()[1] & 0x0F <= 2)
 }

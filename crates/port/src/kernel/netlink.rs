@@ -1,7 +1,7 @@
-//! What the kernel says of interfaces over rtnetlink: asked, and told when it changes.
+//! Reads the state of interfaces over rtnetlink, by request and by notification.
 //!
-//! Answers for the network namespace in which the socket was opened, whichever one `/sys` shows. Foreign bytes: what is torn or
-//! not known is passed over.
+//! Uses the network namespace in which the socket was opened, whichever one `/sys` shows. Untrusted bytes: truncated
+//! and unknown messages are ignored.
 
 use std::io;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Of a refusal: attributes follow the head of what was asked, among them the kernel's words.
+/// Flag of an error message: attributes follow the copied request header, among them the kernel's message.
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
@@ -48,67 +48,67 @@ const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
-/// `RTPROT_KERNEL`: a route that came by itself, with an address or with IPv6.
+/// `RTPROT_KERNEL`: a route that the kernel added by itself, with an address or with IPv6.
 const MADE_BY_KERNEL: u8 = 2;
 
-/// The two highest bits of an attribute's type are flags.
+/// The two highest bits of an attribute's type are flags; this masks them.
 const TYPE: u16 = 0x3fff;
-/// A message's head, and what stands between it and the attributes of a link, an address, a route.
+/// The netlink header, and the offsets of the attributes of a link, an address and a route.
 pub(super) const HEAD: usize = 16;
 const LINK: usize = HEAD + 16;
 const ADDRESS: usize = HEAD + 8;
 const ROUTE: usize = HEAD + 12;
-/// A next hop: its length, and where the index of its interface stands.
+/// A next hop: its length, and the offset of its interface's index.
 const HOP: usize = 8;
 const HOP_INDEX: usize = 4;
-/// Where the flags and the number of a request stand in a head.
+/// The offsets of the flags and of the sequence number in a header.
 const FLAGS: usize = 6;
 const NUMBER: usize = 8;
-/// Longer than what is said of one interface.
+/// The buffer's size, larger than the description of one interface.
 const ROOM: usize = 1 << 16;
-/// What may wait while nobody reads: a machine that starts a thousand interfaces at once.
+/// The receive buffer for unread notifications: enough for a machine that sets up a thousand interfaces at once.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How long an answer is waited for.
+/// The longest wait for a reply.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Groups of changes: links, and addresses of either family (`RTMGRP_…`).
+/// The multicast groups: links, and addresses of either family (`RTMGRP_…`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
-/// What the kernel says of an interface.
+/// The state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkState {
     /// Its index.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Whether it is switched on.
+    /// Whether it is administratively up.
     pub is_up: bool,
-    /// Whether it can carry frames: its other end is there.
+    /// Whether it has a carrier.
     pub is_running: bool,
     /// Its MTU.
     pub mtu: usize,
-    /// What it belongs to, and as what: "bridge", "bond"; empty where the kernel does not say.
+    /// Its master, and the kind of that: "bridge", "bond"; empty where the kernel does not report it.
     pub master: Option<(u32, String)>,
-    /// What it is: "veth"; empty for hardware.
+    /// The kind of link: "veth"; empty for hardware.
     pub kind: String,
-    /// The interface of this namespace that is its other end, or that it lies on.
+    /// The interface of this namespace that is its peer, or that it is stacked on.
     pub lower: Option<u32>,
-    /// The program that hangs on it (XDP).
+    /// The XDP program attached to it.
     pub program: Option<u32>,
 }
 
-/// What came over rtnetlink.
+/// A message of rtnetlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// So an interface is now.
+    /// The present state of an interface.
     Link(LinkState),
-    /// The interface with this index is gone: deleted, or in another namespace.
+    /// The interface with this index was deleted or moved to another namespace.
     Gone(u32),
-    /// The interface with this index has an address now, or has lost one.
+    /// The interface with this index got an address (`true`) or lost it (`false`).
     Address(u32, IpAddr, bool),
-    /// A route leads by the interfaces with these indices: to a prefix, as text.
+    /// A route by the interfaces with these indices, to a prefix as text.
     Route(Vec<u32>, String),
-    /// Something was lost on the way here: ask anew.
+    /// Notifications were lost: read the state again.
     Overrun,
 }
 
@@ -117,12 +117,12 @@ pub enum Said {
 pub struct Netlink {
     socket: OwnedFd,
     buffer: Vec<u8>,
-    /// Of the last request: what answers another one came too late.
+    /// The sequence number of the last request: replies with another number are late and ignored.
     number: u32,
 }
 
 impl Netlink {
-    /// Opens one; `is_told`: it hears of every change from now on.
+    /// Opens a socket; with `is_told`, it receives a notification of every change from now on.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -135,7 +135,7 @@ impl Netlink {
         Ok(opened)
     }
 
-    /// Opens one for families of generic netlink, whose refusals come with the kernel's words.
+    /// Opens a socket for generic netlink, whose errors include the kernel's message.
     pub(super) fn generic() -> io::Result<Self> {
         let opened = Self::of(Some(netlink::GENERIC))?;
         for option in [libc::NETLINK_CAP_ACK, libc::NETLINK_EXT_ACK] {
@@ -150,7 +150,7 @@ impl Netlink {
         Ok(Self { socket, buffer: vec![0; ROOM], number: 0 })
     }
 
-    /// Takes what has been said since; never waits.
+    /// Reads the notifications since the last call; never waits.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -168,10 +168,10 @@ impl Netlink {
         }
     }
 
-    /// Asks how an interface is.
+    /// Reads the state of an interface.
     ///
     /// # Errors
-    /// With `ENODEV` when there is none of that index, or when the kernel does not say.
+    /// `ENODEV` when there is no interface of that index, or when the kernel does not answer.
     pub fn link(&mut self, index: u32) -> io::Result<LinkState> {
         let mut body = [0; LINK - HEAD];
         body[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -189,7 +189,7 @@ impl Netlink {
     /// Lists the addresses of an interface.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not answer.
     pub fn addresses(&mut self, index: u32) -> io::Result<Vec<IpAddr>> {
         let mut addresses = Vec::new();
         self.ask(RTM_GETADDR, NLM_F_DUMP, &[0; ADDRESS - HEAD], &mut |said| match said {
@@ -199,10 +199,10 @@ impl Netlink {
         Ok(addresses)
     }
 
-    /// Lists the prefixes that routes lead to by an interface, but for those that the kernel makes by itself.
+    /// Lists the prefixes of the routes by an interface, except routes that the kernel added by itself.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not answer.
     pub fn routes(&mut self, index: u32) -> io::Result<Vec<String>> {
         let mut routes = Vec::new();
         self.ask(RTM_GETROUTE, NLM_F_DUMP, &[0; ROUTE - HEAD], &mut |said| match said {
@@ -212,14 +212,14 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Asks rtnetlink, and shows what is answered until all of it is there. To be used on a socket without notifications.
+    /// Sends an rtnetlink request and passes every reply to `each`. Only for sockets without notifications.
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8], each: &mut dyn FnMut(Said)) -> io::Result<()> {
         self.exchange(kind, flags, body, &mut |kind, message| {
             read(kind, message).map(&mut *each);
         })
     }
 
-    /// Asks, and shows each message that is answered, its kind and all its bytes.
+    /// Sends a request and passes each message of the reply to `each`: its type and all its bytes.
     pub(super) fn exchange(
         &mut self,
         kind: u16,
@@ -273,7 +273,7 @@ pub(super) fn odd() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is none")
 }
 
-/// Why the kernel refuses, in its words where it has some; `None`: it does not.
+/// The error of an error message, with the kernel's text where it has one; `None` for an acknowledgement.
 fn refusal(message: &[u8]) -> Option<io::Error> {
     const CODE: usize = 4;
     let code = word(message, HEAD).unwrap_or_default().cast_signed();
@@ -294,7 +294,7 @@ fn request((kind, flags): (u16, u16), number: u32, body: &[u8]) -> Vec<u8> {
     [&head, body].concat()
 }
 
-/// Shows each whole message: its kind, and all its bytes.
+/// Passes each complete message to `show`: its type and all its bytes.
 fn each_message(mut bytes: &[u8], mut show: impl FnMut(u16, &[u8]) -> Option<()>) {
     while let (Some(length), Some(kind)) = (word(bytes, 0), half(bytes, 4)) {
         let length = length as usize;
@@ -307,7 +307,7 @@ fn each_message(mut bytes: &[u8], mut show: impl FnMut(u16, &[u8]) -> Option<()>
 fn read(kind: u16, message: &[u8]) -> Option<Said> {
     match kind {
         RTM_NEWLINK => link(message).map(Said::Link),
-        // A bridge tells with this message, too, that a port of it is none any more; the interface itself stays.
+        // A bridge also sends this message when an interface leaves it; the interface itself stays.
         RTM_DELLINK if message.get(HEAD) == Some(&0) => Some(Said::Gone(word(message, HEAD + 4)?)),
         RTM_NEWADDR | RTM_DELADDR => {
             let attributes = message.get(ADDRESS..)?;
@@ -319,7 +319,7 @@ fn read(kind: u16, message: &[u8]) -> Option<Said> {
     }
 }
 
-/// Reads what is said of a link; a bridge says of its ports likewise (family `AF_BRIDGE`), and then not everything.
+/// Parses the state of a link. Messages of a bridge about its ports (family `AF_BRIDGE`) are incomplete and ignored.
 fn link(message: &[u8]) -> Option<LinkState> {
     if *message.get(HEAD)? != 0 {
         return None;
@@ -366,7 +366,7 @@ fn route(message: &[u8]) -> Option<Said> {
     Some(Said::Route(by, to))
 }
 
-/// The interfaces of next hops, each of which tells its own length.
+/// The interfaces of the next hops, each of which states its own length.
 fn hops(mut bytes: &[u8]) -> Vec<u32> {
     let mut found = Vec::new();
     while let (Some(length), Some(index)) = (half(bytes, 0), word(bytes, HOP_INDEX)) {
@@ -395,7 +395,7 @@ pub(super) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// Returns every whole attribute: its type and its value.
+/// Returns the type and value of every complete attribute.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(half(bytes, 0)?), half(bytes, 2)? & TYPE);
@@ -405,7 +405,7 @@ pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// Writes an attribute; the kernel refuses one that is longer than its length can say.
+/// Writes an attribute; the kernel refuses one whose length exceeds the length field.
 pub(super) fn attributed(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -514,7 +514,7 @@ mod tests {
     fn an_answer_to_another_question_is_passed_over() {
         let mut netlink = Netlink::open(false).expect("opens");
         let mut body = [0; LINK - HEAD];
-        // Asked, and not waited for: as after an answer that took too long.
+        // A request whose reply nobody awaited, as after a timeout.
         body[4..8].copy_from_slice(&2_000_000_000_u32.to_ne_bytes());
         let late = request((RTM_GETLINK, NLM_F_REQUEST), 77, &body);
         send(&netlink.socket, &late, SendFlags::empty()).expect("asks");

@@ -1,8 +1,8 @@
-//! A kernel socket that stamps what it sends and receives.
+//! A kernel socket that timestamps what it sends and receives.
 //!
-//! Hides the sources of timestamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to `CLOCK_TAI`,
-//! the numbers of TX timestamps, the error queue and errors that are only news about the peer. Does not know what a
-//! frame is. Allocates nothing after it is opened.
+//! Hides the sources of timestamps (interface, kernel, program), the conversion of the kernel's `CLOCK_REALTIME` to
+//! `CLOCK_TAI`, the numbers of TX timestamps, the error queue, and errors that only report the peer's state. Does not
+//! know the format of a frame. Allocates nothing after it is opened.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,61 +26,61 @@ const BUFFER_BYTES: i32 = 16 << 20;
 const MODEST_BUFFER_BYTES: i32 = 4 << 20;
 const STAMPS_KEPT: usize = 4096;
 const OFFSET_AGE: Nanos = Nanos::millis(100);
-/// The kernel switches its RX timestamps on in a work item of its own, some time after it was asked to.
+/// The kernel enables RX timestamps in a work item, some time after the request.
 const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
-/// A full send buffer holds the sender up for this long before it is an error.
+/// A full send buffer blocks the sender for this long before it is an error.
 const SEND_TIMEOUT_SECONDS: i64 = 1;
-/// One piece of news is taken for each try, so a few tries empty any socket of them.
+/// Each try consumes one pending error, so a few tries clear any socket.
 const TRIES: usize = 4;
 const MAX_DSCP: u8 = 63;
 
-/// A kernel socket that stamps what it sends and receives.
+/// A kernel socket that timestamps what it sends and receives.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// What it is, for error messages.
+    /// Its description for error messages.
     object: String,
     numbers: Numbers,
     sources: Sources,
     waiting: VecDeque<TxTimestamp>,
     control: ControlBuffer,
-    /// Whom the last received message came from.
+    /// The sender of the last received message.
     from: Name,
-    /// Messages that did not fit into its buffer, up to the last look.
+    /// Messages dropped because the receive buffer was full, at the last reading.
     dropped: u64,
 }
 
-/// What is asked of a new socket.
+/// The parameters of a new socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
     /// The kernel's address family, socket type and protocol.
     pub kind: [i32; 3],
-    /// What it is, for error messages: "an ICMP socket to 10.0.0.2".
+    /// Its description for error messages: "an ICMP socket to 10.0.0.2".
     pub object: &'a str,
-    /// Which stamps frames that it sends are to have; they come back by the error queue, which must then be emptied.
+    /// Which TX timestamps to request; they arrive on the error queue, which the caller must then drain.
     pub stamps: Stamps,
-    /// The interface that it will use, where that is known: then hardware timestamps are taken if they are switched on.
+    /// The interface that it will use, where known: hardware timestamps are used if they are switched on.
     pub interface: Option<&'a Interface>,
 }
 
 /// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Its bytes, over both parts of the buffer.
+    /// Its length, over both parts of the buffer.
     pub length: usize,
-    /// The best stamp.
+    /// The best RX timestamp.
     pub arrived: Stamp,
-    /// Just after the call.
+    /// The time just after the call.
     pub returned: Time,
-    /// What the kernel said beside it.
+    /// Its control messages.
     pub control: Control,
 }
 
 impl Socket {
-    /// Opens a socket with large buffers and with stamps.
+    /// Opens a socket with large buffers and with timestamps.
     ///
     /// # Errors
-    /// What `socket` and `setsockopt` refuse; the caller knows which right is missing.
+    /// The errors of `socket` and `setsockopt`; the caller knows which capability is missing.
     pub fn open(asked: Opening<'_>) -> io::Result<Self> {
         let [family, kind, protocol] = asked.kind;
         let fd = sys::socket(family, kind, protocol)?;
@@ -104,17 +104,17 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Gives its descriptor away.
+    /// Returns its descriptor and consumes the socket.
     pub fn into_descriptor(self) -> OwnedFd {
         self.fd
     }
 
-    /// Sets an option that is a number.
+    /// Sets an integer option.
     pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
         self.set_bytes(level, option, &value.to_ne_bytes())
     }
 
-    /// Asks for a receive buffer of so many bytes in place of a large one: beyond the system's limit where that is permitted.
+    /// Sets the size of the receive buffer; it may exceed the system's limit where that is permitted.
     pub fn resize_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
@@ -131,17 +131,17 @@ impl Socket {
         sys::option(self.fd.as_fd(), level, option, value)
     }
 
-    /// Lets only those packets in that the program of the classic packet filter accepts.
+    /// Attaches a classic BPF program; only packets that it accepts are received.
     pub fn filter(&self, program: &[FilterStep]) -> io::Result<()> {
         sys::attach_filter(self.fd.as_fd(), program)
     }
 
-    /// Gives it a local name.
+    /// Binds it to a local name.
     pub fn bind(&self, name: &Name) -> io::Result<()> {
         sys::bind(self.fd.as_fd(), name)
     }
 
-    /// Gives it a peer.
+    /// Connects it to a peer.
     pub fn connect(&self, name: &Name) -> io::Result<()> {
         sys::connect(self.fd.as_fd(), name)
     }
@@ -151,12 +151,12 @@ impl Socket {
         sys::local_name(self.fd.as_fd())
     }
 
-    /// Sends a frame to its peer.
+    /// Sends a frame to the connected peer.
     pub fn send(&mut self, frame: &[u8]) -> Result<Sent, PortError> {
         self.send_to(frame, None, &[])
     }
 
-    /// Sends a frame to `to`, or to its peer.
+    /// Sends a frame to `to`, or to the connected peer.
     pub fn send_to(&mut self, frame: &[u8], to: Option<&Name>, control: &[u8]) -> Result<Sent, PortError> {
         let mut tries = 0;
         loop {
@@ -174,7 +174,7 @@ impl Socket {
         }
     }
 
-    /// Takes the next message, its first bytes into `head` and the others into `body`.
+    /// Receives the next message, its first bytes into `head` and the others into `body`.
     pub fn receive(&mut self, head: &mut [u8], body: &mut [u8]) -> Result<Option<Arrival>, PortError> {
         for _ in 0..TRIES {
             match sys::receive(self.fd.as_fd(), [head, body], &mut self.from, &mut self.control, 0) {
@@ -192,11 +192,11 @@ impl Socket {
         Ok(None)
     }
 
-    /// Sends the messages of `bytes` bytes each that lie back to back in `frames` to `to`, or to its peer. Returns how many
-    /// the kernel took.
+    /// Sends the messages of `bytes` bytes each that lie back to back in `frames` to `to`, or to the connected peer.
+    /// Returns how many the kernel accepted.
     ///
     /// # Errors
-    /// When it refuses the first one for another reason than a full queue.
+    /// When it refuses the first one, unless a queue is full.
     pub fn send_batch(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
         let mut taken = 0;
         for some in frames.chunks(bytes.max(1) * sys::MOST_AT_ONCE) {
@@ -218,7 +218,7 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Takes the messages that are there into `inbox` and returns how many; [`Inbox::message`] shows them.
+    /// Receives the waiting messages into `inbox` and returns how many; [`Inbox::message`] returns each.
     pub fn receive_batch(&mut self, inbox: &mut Inbox) -> Result<usize, PortError> {
         inbox.fill(0, Time(0));
         for _ in 0..TRIES {
@@ -243,18 +243,18 @@ impl Socket {
         Arrival { length: inbox.length(nth), arrived, returned, control }
     }
 
-    /// What the kernel said beside the `nth` message of the last [`Self::receive_batch`] into this inbox.
+    /// The control messages of the `nth` message of the last [`Self::receive_batch`] into this inbox.
     pub fn arrival_control(&self, inbox: &Inbox, nth: usize) -> Control {
         let (buffer, length) = inbox.control(nth);
         parse(buffer, length)
     }
 
-    /// Whom the last message came from.
+    /// The sender of the last message.
     pub fn from(&self) -> &Name {
         &self.from
     }
 
-    /// Takes the next late TX timestamp.
+    /// Returns the next late TX timestamp.
     pub fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
         match self.waiting.pop_front() {
             Some(stamp) => Ok(Some(stamp)),
@@ -262,7 +262,7 @@ impl Socket {
         }
     }
 
-    /// Sleeps until a message is there or `deadline` has come.
+    /// Sleeps until a message can be received or until `deadline`.
     pub fn wait(&mut self, deadline: Time) -> Result<(), PortError> {
         loop {
             let left = deadline - HostClock.now();
@@ -271,10 +271,10 @@ impl Socket {
             }
             let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
             match poll(&mut polled, Some(&timespec(left))) {
-                // Time is over, though a clock that was set back meanwhile says that it is not.
+                // The timeout has passed, even if a clock that was set back meanwhile shows otherwise.
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                // A signal: the caller looks at what it means.
+                // A signal: the caller handles it.
                 Err(rustix::io::Errno::INTR) => return Ok(()),
                 Err(error) => return Err(self.refused("wait for", error.into())),
             }
@@ -282,14 +282,14 @@ impl Socket {
             if ready.contains(PollFlags::IN) {
                 return Ok(());
             }
-            // The kernel reports a full error queue until it is empty: without this the loop would spin.
+            // poll(2) reports POLLERR until the error queue is empty: without this the loop would spin.
             if ready.contains(PollFlags::ERR) && self.put_stamps_by()? == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// Counts the messages that did not fit into its buffer.
+    /// Counts the messages dropped because the receive buffer was full.
     pub fn drops(&mut self) -> u64 {
         let mut words = [0_u8; 4 * (libc::SK_MEMINFO_DROPS as usize + 1)];
         match sys::option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut words) {
@@ -302,7 +302,8 @@ impl Socket {
         self.dropped
     }
 
-    /// Keeps it to one interface: by binding it there, or by that interface's own address where binding is not permitted.
+    /// Restricts it to one interface: binds it to the device, or to the interface's address where the former is not
+    /// permitted.
     pub fn keep_to(&self, interface: &Interface, peer: IpAddr) -> Result<(), PortError> {
         let error = match self.set_bytes(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, interface.name.as_bytes()) {
             Ok(()) => return Ok(()),
@@ -314,7 +315,7 @@ impl Socket {
         self.bind(&name).map_err(|error| self.refused("bind to its interface's address", error))
     }
 
-    /// Makes an error of what the kernel said about this socket.
+    /// Converts an error of a call on this socket, with advice where the cause is known.
     pub fn refused(&self, operation: &'static str, source: io::Error) -> PortError {
         let problem = match source.raw_os_error() {
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
@@ -347,7 +348,7 @@ impl Socket {
         PortError::Wrong { object: self.object.clone(), problem }
     }
 
-    /// Sends as many messages as one call can.
+    /// Sends as many messages as one call allows.
     fn send_some(&mut self, frames: &[u8], bytes: usize, to: Option<&Name>) -> Result<usize, PortError> {
         let mut tries = 0;
         loop {
@@ -376,7 +377,7 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, self.sources.flags as i32)
     }
 
-    /// Makes the kernel count transmissions from 0 again: a refused frame may or may not have been counted.
+    /// Makes the kernel restart its numbers at 0: it may or may not have counted a refused frame.
     fn start_numbers_anew(&mut self) -> Result<(), PortError> {
         if !self.sources.transmit {
             return Ok(());
@@ -390,7 +391,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Moves the stamps of the error queue to where [`Self::tx_timestamp`] finds them; returns how many there were.
+    /// Moves timestamps from the error queue to the queue of [`Self::tx_timestamp`]; returns how many there were.
     fn put_stamps_by(&mut self) -> Result<usize, PortError> {
         let mut count = 0;
         while let Some(stamp) = self.read_error_queue()? {
@@ -438,17 +439,17 @@ impl AsFd for Socket {
     }
 }
 
-/// The numbers of transmissions: ours go on, the kernel's may start from 0 again.
+/// The numbers of transmissions: ours continue, the kernel's may restart at 0.
 ///
-/// A stamp of a frame that was still on its way out then has the kernel's number of a later frame, too. Stamps come in the
-/// order of the frames, so it is known which numbers may be meant twice: these count for neither.
+/// A late timestamp of a frame sent before a restart then has the same kernel number as a later frame. Timestamps
+/// arrive in the order of the frames, so the ambiguous numbers are known: a timestamp with such a number is discarded.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     next: u32,
     kernel_zero: u32,
-    /// The kernel's number after the last one that a stamp had.
+    /// The kernel's number after the highest one that a timestamp had.
     stamped: u32,
-    /// The kernel's numbers that may be meant twice.
+    /// The kernel's numbers that may denote two frames.
     ambiguous: Range<u32>,
 }
 
@@ -474,8 +475,8 @@ impl Numbers {
         (self.kernel_zero, self.stamped) = (self.next, 0);
     }
 
-    /// Our number of the kernel's; `None` for one that we have not given out, or that may be of a frame from before a new
-    /// start.
+    /// Converts the kernel's number to ours; `None` for one that was not issued, or that may belong to a frame from
+    /// before a restart.
     fn of_kernel(&mut self, key: u32, kind: StampKind) -> Option<u32> {
         let given_out = self.next.wrapping_sub(self.kernel_zero);
         if key >= given_out || self.ambiguous.contains(&key) {
@@ -485,7 +486,7 @@ impl Numbers {
             return Some(self.kernel_zero.wrapping_add(key));
         }
         self.stamped = self.stamped.max(key.saturating_add(1));
-        // Whatever left before this one has left.
+        // Timestamps arrive in order: no earlier frame is outstanding.
         if key >= self.ambiguous.end {
             self.ambiguous = 0..0;
         }
@@ -493,7 +494,7 @@ impl Numbers {
     }
 }
 
-/// The timestamp sources that this socket can reach, and what turns their timestamps into `CLOCK_TAI`.
+/// The timestamp sources that this socket can use, and the conversion of their timestamps to `CLOCK_TAI`.
 #[derive(Debug)]
 struct Sources {
     flags: u32,
@@ -525,7 +526,7 @@ impl Sources {
         Self { flags, transmit, clock, offset: HostClock.tai_offset(), offset_read, last_seen: offset_read }
     }
 
-    /// Takes the best stamp that there is; `now` is the program's own.
+    /// Returns the best timestamp available; `now` is the program's own.
     fn best(&mut self, control: &Control, now: Time) -> Stamp {
         self.last_seen = now;
         if let (Some(stamp), Some(clock)) = (control.hardware, &mut self.clock) {
@@ -547,12 +548,12 @@ impl Sources {
     }
 }
 
-/// Carries on a count of which the kernel tells the lowest 32 bits, which begin anew after 4,294,967,295.
+/// Extends a 32-bit counter of the kernel, which wraps, to 64 bits.
 fn grown(before: u64, now: u32) -> u64 {
     before + u64::from(now.wrapping_sub(before as u32))
 }
 
-/// Whether an error tells of the path or the peer, not of this call: an ICMP message has come for an earlier frame.
+/// Whether an error concerns the path or the peer, not this call: an ICMP message arrived for an earlier frame.
 fn is_news(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -560,12 +561,12 @@ fn is_news(error: &io::Error) -> bool {
     )
 }
 
-/// Whether what went wrong since the last call is reported by this one, which then sends nothing.
+/// Whether this call reports an error that arose since the last one, and has sent nothing.
 fn told_late(error: &io::Error) -> bool {
     is_news(error) || error.raw_os_error() == Some(libc::ENETDOWN)
 }
 
-/// Asks for large buffers: beyond the system's limit where that is permitted, else as large as it allows.
+/// Requests large buffers: beyond the system's limit where that is permitted, else as large as it allows.
 fn grow_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
     for (forced, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         let large = BUFFER_BYTES.to_ne_bytes();
@@ -580,10 +581,10 @@ fn parse(buffer: &ControlBuffer, length: usize) -> Control {
     Control::parse(buffer.0.get(..length).unwrap_or_default())
 }
 
-/// Writes a code point into what a socket sends.
+/// Sets the DSCP of the packets that a socket sends.
 ///
 /// # Errors
-/// `Wrong` when there is none of that number, else when the kernel refuses.
+/// `Wrong` when the DSCP is out of range, else when the kernel refuses.
 pub fn mark(socket: &Socket, address: IpAddr, dscp: u8) -> Result<(), PortError> {
     if dscp > MAX_DSCP {
         let problem = format!("there is no such code point; they go from 0 to {MAX_DSCP}");
@@ -625,7 +626,7 @@ mod tests {
             numbers.next();
         }
         assert_eq!([numbers.of_kernel(0, StampKind::Left), numbers.of_kernel(1, StampKind::Left)], [Some(0), Some(1)]);
-        // 2, 3 and 4 are still on their way out.
+        // 2, 3 and 4 are not timestamped yet.
         numbers.start_anew();
         for _ in 0..7 {
             numbers.next();

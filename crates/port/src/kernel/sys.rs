@@ -1,7 +1,7 @@
-//! The kernel's socket calls: bytes in, bytes out, nothing decided here.
+//! The kernel's socket calls: bytes in, bytes out, no decisions.
 //!
-//! The one place of this crate with unsafe code. It hides `msghdr`, `ifreq` and the list of `getifaddrs`; what the bytes
-//! of names, options and control messages mean is known to `name` and `control`.
+//! Holds the unsafe code of kernel sockets. Hides `msghdr`, `ifreq` and the list of `getifaddrs`; `name` and `control`
+//! know the formats of names, options and control messages.
 
 #![expect(
     unsafe_code,
@@ -20,15 +20,15 @@ use libc::{c_int, c_ulong, c_void, ifreq, iovec, mmsghdr, msghdr, socklen_t};
 use super::control::ControlBuffer;
 use super::name::Name;
 
-/// The most messages that one call sends or takes.
+/// The most messages that one call sends or receives.
 pub const MOST_AT_ONCE: usize = 64;
 
-/// What came with a received message, beside its bytes.
+/// The lengths of a received message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Message {
-    /// Bytes taken, over both parts.
+    /// Bytes received, over both parts.
     pub length: usize,
-    /// Bytes of control messages.
+    /// Bytes of its control messages.
     pub control_length: usize,
 }
 
@@ -42,7 +42,7 @@ pub struct InterfaceAddress {
 }
 
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed; a descriptor that comes back belongs to nobody else.
+    // SAFETY: no memory is passed; nothing else owns the returned descriptor.
     unsafe {
         let fd = checked(libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -76,7 +76,7 @@ pub fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &[u8])
     checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, pointer, length_of(value)) }).map(drop)
 }
 
-/// One step of a classic packet filter: code, jumps if true and if false, operand.
+/// An instruction of a classic BPF program: code, jump if true, jump if false, operand.
 pub type FilterStep = libc::sock_filter;
 
 pub fn attach_filter(fd: BorrowedFd<'_>, program: &[FilterStep]) -> io::Result<()> {
@@ -124,7 +124,7 @@ pub fn send(fd: BorrowedFd<'_>, frame: &[u8], to: Option<&Name>, control: &[u8])
     counted(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
 }
 
-/// Takes one message without blocking: its bytes into `parts`, its sender into `from`, its control messages into
+/// Receives one message without blocking: its bytes into `parts`, its sender into `from`, its control messages into
 /// `control`. `flags` is 0, or `MSG_ERRQUEUE` for the error queue.
 pub fn receive(
     fd: BorrowedFd<'_>,
@@ -148,8 +148,8 @@ pub fn receive(
     Ok(Message { length, control_length: header.msg_controllen })
 }
 
-/// Sends the messages of `bytes` bytes each that lie back to back in `frames`, [`MOST_AT_ONCE`] at most, to `to` where the
-/// socket is not connected. Returns how many were sent; an error only if it was none.
+/// Sends the messages of `bytes` bytes each that lie back to back in `frames`, [`MOST_AT_ONCE`] at most, to `to` where
+/// the socket is not connected. Returns how many were sent; fails only if none was.
 pub fn send_batch(fd: BorrowedFd<'_>, frames: &[u8], bytes: usize, to: Option<&Name>) -> io::Result<usize> {
     let to = to.map_or(&[][..], Name::bytes);
     let mut parts = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
@@ -169,24 +169,24 @@ pub fn send_batch(fd: BorrowedFd<'_>, frames: &[u8], bytes: usize, to: Option<&N
     counted(sent as isize)
 }
 
-/// Where the messages of one [`receive_batch`] go: as many as the shortest of the four has room for.
+/// The buffers of one [`receive_batch`]: it receives as many messages as the shortest of the four holds.
 #[derive(Debug)]
 pub struct Places<'a> {
-    /// Room for the messages, each `stride` bytes after the one before it.
+    /// Buffers of the messages, each `stride` bytes after the one before it.
     pub bytes: &'a mut [u8],
-    /// How long the room of one message is.
+    /// The size of one message's buffer, in bytes.
     pub stride: usize,
-    /// How much of a message's room is left free at its start.
+    /// The bytes left free at the start of each message's buffer.
     pub headroom: usize,
-    /// Room for whom they came from.
+    /// Buffers of the senders' names.
     pub from: &'a mut [Name],
-    /// Room for what the kernel says beside them.
+    /// Buffers of the control messages.
     pub control: &'a mut [ControlBuffer],
-    /// Room for their lengths.
+    /// The messages' lengths.
     pub messages: &'a mut [Message],
 }
 
-/// Takes the messages that are there, [`MOST_AT_ONCE`] at most, without blocking, and returns how many.
+/// Receives the waiting messages, [`MOST_AT_ONCE`] at most, without blocking, and returns how many.
 pub fn receive_batch(fd: BorrowedFd<'_>, places: Places<'_>) -> io::Result<usize> {
     let Places { bytes, stride, headroom, from, control, messages } = places;
     let mut parts = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; MOST_AT_ONCE];
@@ -217,7 +217,7 @@ pub fn receive_batch(fd: BorrowedFd<'_>, places: Places<'_>) -> io::Result<usize
     Ok(taken)
 }
 
-/// Which answer an interface request brings.
+/// The property that an interface request reads.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     Index,
@@ -226,7 +226,7 @@ pub enum Ask {
     Hardware,
 }
 
-/// Asks the kernel about one interface; the answer's 16 bytes are to be read as the question tells.
+/// Reads a property of an interface; the format of the 16 bytes depends on the property.
 pub fn ask_interface(fd: BorrowedFd<'_>, name: &[u8], ask: Ask) -> io::Result<[u8; 16]> {
     let request = match ask {
         Ask::Index => libc::SIOCGIFINDEX,
@@ -237,15 +237,15 @@ pub fn ask_interface(fd: BorrowedFd<'_>, name: &[u8], ask: Ask) -> io::Result<[u
     interface_request(fd, name, request as c_ulong, ptr::null_mut())
 }
 
-/// Asks for the hardware time-stamping settings now in force: flags, transmit type, receive filter.
+/// Reads the hardware timestamping settings in force: flags, transmit type, receive filter.
 pub fn hardware_stamping(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[i32; 3]> {
     let mut config = [0_i32; 3];
     interface_request(fd, name, libc::SIOCGHWTSTAMP as c_ulong, config.as_mut_ptr().cast())?;
     Ok(config)
 }
 
-/// Asks ethtool how fast an interface's link is, in Mbit/s; `u32::MAX` where it does not know. Read from the kernel's
-/// `struct ethtool_cmd`, which holds both halves of the number.
+/// Reads an interface's link speed over ethtool, in Mbit/s; `u32::MAX` where it is unknown. `struct ethtool_cmd` holds
+/// the number in two halves.
 pub fn link_speed(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
     const ETHTOOL_GSET: u32 = 0x1;
     let mut settings = [0_u32; 11];
@@ -256,8 +256,8 @@ pub fn link_speed(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
     Ok(u32::from(high) << 16 | u32::from(low))
 }
 
-/// Asks ethtool what an interface can stamp: command, capabilities, clock number, transmit types, …, as the kernel's
-/// `struct ethtool_ts_info` orders them.
+/// Reads the timestamping abilities of an interface over ethtool: command, capabilities, clock number, transmit types,
+/// …, in the order of `struct ethtool_ts_info`.
 pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 11]> {
     const ETHTOOL_GET_TS_INFO: u32 = 0x41;
     let mut info = [0_u32; 11];
@@ -266,18 +266,18 @@ pub fn stamping_abilities(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 1
     Ok(info)
 }
 
-/// Asks ethtool for the name of an interface's driver, ended by a zero.
+/// Reads the name of an interface's driver over ethtool, terminated by a zero byte.
 pub fn driver_name(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u8; 32]> {
     const ETHTOOL_GET_DRIVER_INFO: u32 = 3;
-    // `struct ethtool_drvinfo`: the command, the driver's name, and what is not looked at here.
+    // `struct ethtool_drvinfo`: the command, the driver's name, and fields that are not used here.
     let mut info = [0_u32; 49];
     info[0] = ETHTOOL_GET_DRIVER_INFO;
     interface_request(fd, name, libc::SIOCETHTOOL as c_ulong, info.as_mut_ptr().cast())?;
     Ok(std::array::from_fn(|index| info[1 + index / 4].to_ne_bytes()[index % 4]))
 }
 
-/// Asks ethtool for the queues of an interface: command, four greatest numbers, then those in use (receiving, sending, other,
-/// combined), as the kernel's `struct ethtool_channels` orders them.
+/// Reads the queues of an interface over ethtool: command, four maximum counts, then those in use (receive, transmit,
+/// other, combined), in the order of `struct ethtool_channels`.
 pub fn channels(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 9]> {
     const ETHTOOL_GET_CHANNELS: u32 = 0x3C;
     let mut channels = [0_u32; 9];
@@ -286,7 +286,7 @@ pub fn channels(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<[u32; 9]> {
     Ok(channels)
 }
 
-/// Asks ethtool for the old flags of features that an interface has switched on: `struct ethtool_value`.
+/// Reads the legacy feature flags of an interface over ethtool: `struct ethtool_value`.
 pub fn feature_flags(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
     const ETHTOOL_GET_FLAGS: u32 = 0x25;
     let mut value = [ETHTOOL_GET_FLAGS, 0];
@@ -303,8 +303,8 @@ pub fn interface_names() -> io::Result<Vec<String>> {
     }
     let mut names = Vec::new();
     let mut entry = list;
-    // SAFETY: `list` is the array that if_nameindex made, until if_freenameindex below; an entry without a name ends it, and
-    // names are C strings.
+    // SAFETY: `list` is the array that if_nameindex allocated, valid until if_freenameindex below; an entry without a
+    // name ends it, and names are C strings.
     unsafe {
         while !(*entry).if_name.is_null() {
             names.push(CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
@@ -323,8 +323,8 @@ pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
     let mut found = Vec::new();
     let mut entry = list;
     while !entry.is_null() {
-        // SAFETY: `entry` is a live node of the list that getifaddrs made, until freeifaddrs below; its name is a C string,
-        // and its address is null or as long as its family says.
+        // SAFETY: `entry` is a live node of the list that getifaddrs allocated, valid until freeifaddrs below; its name
+        // is a C string, and its address is null or as long as its family requires.
         unsafe {
             let interface = CStr::from_ptr((*entry).ifa_name).to_string_lossy().into_owned();
             if let Some(address) = ip_address((*entry).ifa_addr) {
@@ -341,12 +341,12 @@ pub fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
 /// Reads an address of `getifaddrs`.
 ///
 /// # Safety
-/// `address` must be null or point to a socket address that is as long as its family says.
+/// `address` must be null or point to a socket address as long as its family requires.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the caller vouches for the length that the family implies; read_unaligned asks for no alignment.
+    // SAFETY: the caller guarantees the length that the family implies; read_unaligned needs no alignment.
     unsafe {
         match c_int::from((*address).sa_family) {
             libc::AF_INET => {
@@ -399,6 +399,6 @@ fn counted(result: isize) -> io::Result<usize> {
 }
 
 fn length_of(bytes: &[u8]) -> socklen_t {
-    // Names and options are some bytes long; a longer one would be refused by the kernel, not cut here.
+    // Names and options are short; the kernel refuses a longer one.
     socklen_t::try_from(bytes.len()).unwrap_or(socklen_t::MAX)
 }

@@ -1,7 +1,8 @@
-//! Whole Ethernet frames over AF_PACKET: one EtherType, one interface ([`PacketPort`]) or all of them ([`PacketListener`]).
+//! Whole Ethernet frames over AF_PACKET: one EtherType, on one interface ([`PacketPort`]) or on all
+//! ([`PacketListener`]).
 //!
-//! Hides the packet socket and its options. Frames that are addressed to other stations are passed over, which a
-//! promiscuous interface would show. Does not build or read Ethernet headers.
+//! Hides the packet socket and its options. Ignores frames to other hosts' MAC addresses, which a promiscuous interface
+//! would deliver. Does not build or parse Ethernet headers.
 
 pub(crate) mod sys;
 
@@ -12,11 +13,11 @@ use sojourn_wire::ethernet::{HEADER_BYTES, PROBE_ETHERTYPE};
 use crate::kernel::{FilterStep, Inbox, Interface, Name, Opening, Socket, denied_raw};
 use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TxTimestamp};
 
-/// Two MAC addresses, after which a tag has its place.
+/// The length of the two MAC addresses, which a tag follows.
 const ADDRESS_BYTES: usize = 12;
-/// An 802.1Q tag.
+/// The length of an 802.1Q tag.
 const TAG_BYTES: usize = 4;
-/// How often the kernel is asked to send what is in a ring, before that counts as a full queue.
+/// How often the kernel is asked to send the frames of a ring before the queue counts as full.
 const PUSHES: usize = 1000;
 
 /// Frames of one EtherType on one interface.
@@ -25,30 +26,32 @@ pub struct PacketPort {
     socket: Socket,
     interface: Interface,
     options: PacketOptions,
-    /// Made when it is first needed: a sender has none.
+    /// Allocated on first use: a sender needs none.
     inbox: Option<Inbox>,
-    /// Where batches leave by: only a sender past the queueing discipline that takes no stamps has it.
+    /// The transmit ring of batches: only a sender that bypasses the queueing discipline and requests no timestamps has
+    /// one.
     ring: Option<sys::TransmitRing>,
 }
 
 /// How a packet port is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Whether frames go straight to the driver, past the queueing discipline.
+    /// Whether frames go directly to the driver, past the queueing discipline.
     pub qdisc_bypass: bool,
-    /// Which late TX timestamps are taken.
+    /// Which late TX timestamps to request.
     pub stamps: Stamps,
-    /// Whether frames with an 802.1Q tag come in too, with the tag where it was on the wire.
+    /// Whether frames with an 802.1Q tag are received too, with the tag where it was on the wire.
     pub tagged: bool,
-    /// The receive buffer to ask for, in bytes; a large one unless it is said.
+    /// The size of the receive buffer, in bytes; `None`: a large one.
     pub buffer_bytes: Option<usize>,
 }
 
 impl PacketPort {
-    /// Opens a port on an interface. With `qdisc_bypass` frames go straight to the driver, past the queueing discipline.
+    /// Opens a port on an interface. With `qdisc_bypass`, frames go directly to the driver, past the queueing
+    /// discipline.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing, `Denied` without CAP_NET_RAW.
+    /// `Wrong` when there is no such interface, `Unusable` when it has no carrier, `Denied` without CAP_NET_RAW.
     pub fn open(interface: &str, qdisc_bypass: bool) -> Result<Self, PortError> {
         Self::open_for(interface, PROBE_ETHERTYPE, PacketOptions { qdisc_bypass, ..PacketOptions::default() })
     }
@@ -71,7 +74,7 @@ impl PacketPort {
         if options.tagged {
             take_tagged(&socket, ethertype).map_err(|error| socket.refused("filter", error))?;
         }
-        // The kernel shows the tag only to those who listen to all EtherTypes.
+        // The kernel passes the tag only to sockets that receive all EtherTypes.
         let listened_to = if options.tagged { libc::ETH_P_ALL as u16 } else { ethertype };
         bind(&socket, interface.index, listened_to)?;
         let is_flood = options.qdisc_bypass && options.stamps == Stamps::None;
@@ -79,10 +82,10 @@ impl PacketPort {
         Ok(Self { socket, interface, options, inbox: None, ring })
     }
 
-    /// Lets the frames to a group (a multicast MAC address) in, for as long as the port is open.
+    /// Joins a multicast group (a MAC address) for as long as the port is open.
     ///
     /// # Errors
-    /// `Wrong` when it is no group, else when the kernel refuses.
+    /// `Wrong` when it is no group address, else when the kernel refuses.
     pub fn join(&self, group: MacAddress) -> Result<(), PortError> {
         if group.0[0] & 1 == 0 {
             let problem = "this is the address of one station, not of a group; a group's first byte is odd".to_owned();
@@ -102,7 +105,7 @@ impl PacketPort {
         self.interface.mac
     }
 
-    /// Its interface, as it was when the port was opened.
+    /// Its interface, in the state when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -159,7 +162,7 @@ impl Batch for PacketPort {
         let inbox = self.inbox.get_or_insert_with(|| Inbox::new(longest, TAG_BYTES));
         let mut count = 0;
         let mut taken = usize::MAX;
-        // Where all are for other stations, those behind them are looked at: 0 is said when nothing is there.
+        // If a whole batch is for other hosts, receive the next: 0 means that nothing is waiting.
         while count == 0 && taken > 0 {
             taken = self.socket.receive_batch(inbox)?;
             for nth in 0..taken {
@@ -195,7 +198,7 @@ impl Batch for PacketPort {
     }
 }
 
-/// Opens a transmit ring past the queueing discipline of an interface.
+/// Opens a transmit ring that bypasses the queueing discipline of an interface.
 pub(crate) fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitRing> {
     let object = "a transmit ring";
     let opening = Opening { kind: [libc::AF_PACKET, libc::SOCK_RAW, 0], object, stamps: Stamps::None, interface: None };
@@ -206,13 +209,12 @@ pub(crate) fn open_ring(interface: &Interface) -> std::io::Result<sys::TransmitR
     socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
     let place_bytes = sys::TransmitRing::place_bytes(interface.mtu + HEADER_BYTES + TAG_BYTES);
     socket.set_bytes(libc::SOL_PACKET, libc::PACKET_TX_RING, &sys::TransmitRing::request(place_bytes))?;
-    // Of no EtherType: nothing comes in.
+    // Bound to no EtherType: it receives nothing.
     socket.bind(&Name::link(signed(interface.index), 0))?;
     sys::TransmitRing::map(socket.into_descriptor(), place_bytes)
 }
 
-/// Sends frames by a ring; returns how many the kernel took. The others are taken out again: they are to leave now or not
-/// at all.
+/// Sends frames by a ring; returns how many the kernel accepted. The others are withdrawn, so that none is sent late.
 fn send_by_ring(ring: &mut sys::TransmitRing, frames: &[u8], frame_bytes: usize) -> std::io::Result<usize> {
     let whole = frames.len() / frame_bytes;
     let mut put = 0;
@@ -233,7 +235,7 @@ fn send_by_ring(ring: &mut sys::TransmitRing, frames: &[u8], frame_bytes: usize)
     }
 }
 
-/// Puts the tag back that the kernel took off a frame, before which [`TAG_BYTES`] are free.
+/// Reinserts the tag that the kernel removed from a frame; [`TAG_BYTES`] are free before the frame.
 pub(crate) fn with_tag(room: &mut [u8], tag: Option<[u8; TAG_BYTES]>) -> &[u8] {
     let Some(tag) = tag.filter(|_| room.len() >= TAG_BYTES + ADDRESS_BYTES) else {
         return room.get(TAG_BYTES..).unwrap_or_default();
@@ -243,17 +245,17 @@ pub(crate) fn with_tag(room: &mut [u8], tag: Option<[u8; TAG_BYTES]>) -> &[u8] {
     room
 }
 
-/// Frames of one EtherType on several interfaces, or on all of this network namespace, each answered by the one that it came
-/// in by. One socket, however many interfaces: looking for a request costs the same.
+/// Receives frames of one EtherType on several interfaces, or on all of this network namespace, and answers each by the
+/// interface that received it. One socket for all interfaces: polling costs the same for any number of them.
 #[derive(Debug)]
 pub struct PacketListener {
     socket: Socket,
-    /// The indices of the interfaces that it listens to; empty: all of them.
+    /// The indices of the interfaces that it receives from; empty: all.
     only: Vec<i32>,
 }
 
 impl PacketListener {
-    /// Opens a listener on these interfaces; with none named, on all that there are and will be.
+    /// Opens a listener on these interfaces; if none is named, on all present and future ones.
     ///
     /// # Errors
     /// As [`PacketPort::open`].
@@ -302,7 +304,7 @@ impl std::os::fd::AsFd for PacketListener {
     }
 }
 
-/// Opens a packet socket that hears nothing yet, so that no frame comes in before it is bound.
+/// Opens a packet socket that receives nothing yet, so that no frame arrives before it is bound.
 pub(crate) fn open(object: &str, interface: Option<&Interface>, stamps: Stamps) -> Result<Socket, PortError> {
     let kind = [libc::AF_PACKET, libc::SOCK_RAW, 0];
     let socket =
@@ -320,7 +322,7 @@ pub(crate) fn bind(socket: &Socket, index: u32, ethertype: u16) -> Result<(), Po
     socket.bind(&Name::link(signed(index), ethertype)).map_err(|error| socket.refused("bind", error))
 }
 
-/// The kernel's `packet_mreq`: what `PACKET_ADD_MEMBERSHIP` is asked with.
+/// Builds the kernel's `packet_mreq`, the argument of `PACKET_ADD_MEMBERSHIP`.
 pub fn membership(index: u32, kind: i32, group: MacAddress) -> [u8; 16] {
     let mut request = [0; 16];
     request[..4].copy_from_slice(&index.to_ne_bytes());
@@ -330,7 +332,7 @@ pub fn membership(index: u32, kind: i32, group: MacAddress) -> [u8; 16] {
     request
 }
 
-/// Puts the tag back into a frame of so many bytes at the start of `buffer`; returns how long it is then.
+/// Reinserts the tag into the frame of `length` bytes at the start of `buffer`; returns the new length.
 fn insert_tag(buffer: &mut [u8], length: usize, tag: Option<[u8; TAG_BYTES]>) -> usize {
     let Some(tag) = tag.filter(|_| length >= ADDRESS_BYTES && buffer.len() >= ADDRESS_BYTES + TAG_BYTES) else {
         return length;
@@ -341,7 +343,7 @@ fn insert_tag(buffer: &mut [u8], length: usize, tag: Option<[u8; TAG_BYTES]>) ->
     longer
 }
 
-/// Lets the frames of one EtherType in, tagged or not, and asks for the tags beside them.
+/// Filters for frames of one EtherType, tagged or not, and requests the tags as metadata.
 fn take_tagged(socket: &Socket, ethertype: u16) -> std::io::Result<()> {
     let step = |code: u32, else_skip: u8, k: u32| FilterStep { code: code as u16, jt: 0, jf: else_skip, k };
     let protocol = (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32;
@@ -354,12 +356,12 @@ fn take_tagged(socket: &Socket, ethertype: u16) -> std::io::Result<()> {
     socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
 }
 
-/// An interface's index as socket names have it.
+/// An interface's index in the type that socket names use.
 pub(crate) fn signed(index: u32) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 
-/// Takes the next frame that is for this station, and the index of the interface that it came in by.
+/// Receives the next frame to this host, and the index of the interface that received it.
 fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Result<Option<(Received, i32)>, PortError> {
     while let Some(arrival) = socket.receive(&mut [], buffer)? {
         let Some(link) = socket.from().as_link() else { continue };

@@ -1,7 +1,7 @@
-//! The transmit ring of a packet socket (`PACKET_TX_RING`, version 2): memory that is shared with the kernel.
+//! The transmit ring of a packet socket (`PACKET_TX_RING`, version 2): memory shared with the kernel.
 //!
-//! Each place holds `struct tpacket2_hdr`, `struct virtio_net_hdr` and a frame. The latter header says that the kernel is to
-//! copy the whole frame, which for short ones costs less than what it does otherwise: to lend the memory and to copy later.
+//! Each slot holds `struct tpacket2_hdr`, `struct virtio_net_hdr` and a frame. The latter header makes the kernel copy
+//! the whole frame at once; for short frames that costs less than its default, which references the pages.
 
 #![expect(unsafe_code, reason = "the ring is memory that the kernel reads and writes beside us")]
 
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const PLACES: usize = 512;
 const BLOCK_BYTES: usize = 1 << 16;
-/// Where the network header stands in a place: after `struct tpacket2_hdr`.
+/// The offset of the virtio-net header in a slot: after `struct tpacket2_hdr`.
 const HEADER_AT: usize = 32;
 const LENGTH_AT: usize = 4;
 const NETWORK_HEADER_BYTES: usize = 10;
-/// `hdr_len` of `struct virtio_net_hdr`: how much of the frame is copied at once.
+/// The offset of `hdr_len` of `struct virtio_net_hdr`: how many bytes of the frame are copied at once.
 const COPIED_AT: usize = HEADER_AT + 2;
 const FRAME_AT: usize = HEADER_AT + NETWORK_HEADER_BYTES;
 
-/// The transmit ring of a packet socket, which is bound to an interface and hears nothing.
+/// The transmit ring of a packet socket that is bound to an interface and receives nothing.
 #[derive(Debug)]
 pub struct TransmitRing {
     socket: OwnedFd,
@@ -29,16 +29,16 @@ pub struct TransmitRing {
     next: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone on our side, and is only reached through it.
+// SAFETY: on the user side this value alone owns the mapping, which is only accessed through it.
 unsafe impl Send for TransmitRing {}
 
 impl TransmitRing {
-    /// How many bytes a place takes that holds frames of at most so many.
+    /// The size of a slot, in bytes, for frames of at most `longest_frame` bytes.
     pub fn place_bytes(longest_frame: usize) -> usize {
         (FRAME_AT + longest_frame).next_power_of_two()
     }
 
-    /// The kernel's `struct tpacket_req` for such places.
+    /// The kernel's `struct tpacket_req` for slots of this size.
     pub fn request(place_bytes: usize) -> [u8; 16] {
         let block = BLOCK_BYTES.max(place_bytes);
         let blocks = (PLACES * place_bytes).div_ceil(block);
@@ -50,11 +50,11 @@ impl TransmitRing {
         bytes
     }
 
-    /// Maps the ring that a socket was asked for by [`Self::request`].
+    /// Maps the ring that [`Self::request`] set up on the socket.
     pub fn map(socket: OwnedFd, place_bytes: usize) -> io::Result<Self> {
         let length = PLACES * place_bytes;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of the socket's ring is asked for, wherever the kernel likes.
+        // SAFETY: requests a new mapping of the socket's ring, at an address of the kernel's choice.
         let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0) };
         match NonNull::new(start.cast::<u8>()) {
             Some(first) if start != libc::MAP_FAILED => Ok(Self { socket, start: first, place_bytes, next: 0 }),
@@ -62,13 +62,13 @@ impl TransmitRing {
         }
     }
 
-    /// The longest frame that a place holds.
+    /// The longest frame that a slot holds.
     pub fn longest(&self) -> usize {
         self.place_bytes - FRAME_AT
     }
 
-    /// Puts copies of the frames of `bytes` bytes each that lie back to back in `frames` into the ring, as many as there is
-    /// room for, and returns how many.
+    /// Copies the frames of `bytes` bytes each that lie back to back in `frames` into the ring, until it is full, and
+    /// returns how many it copied.
     pub fn put(&mut self, frames: &[u8], bytes: usize) -> usize {
         let mut count = 0;
         for frame in frames.chunks_exact(bytes.max(1)).take(PLACES) {
@@ -86,7 +86,7 @@ impl TransmitRing {
         count
     }
 
-    /// Makes the kernel send what is in the ring.
+    /// Makes the kernel send the frames of the ring.
     pub fn push(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let result =
@@ -94,13 +94,13 @@ impl TransmitRing {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether the frame that was put last still waits for the kernel to look at it.
+    /// Whether the kernel has not yet processed the last frame of the ring.
     pub fn is_waiting(&self) -> bool {
         self.status(self.last()).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST
     }
 
-    /// Takes the frames out again that the kernel has not looked at or did not like, and returns how many. It looks at none
-    /// but during [`Self::push`].
+    /// Withdraws the frames that the kernel has not processed or has rejected, and returns how many. The kernel
+    /// processes frames only during [`Self::push`].
     pub fn withdraw(&mut self) -> usize {
         let mut count = 0;
         let unsent = [libc::TP_STATUS_SEND_REQUEST, libc::TP_STATUS_WRONG_FORMAT];
@@ -118,16 +118,16 @@ impl TransmitRing {
 
     fn status(&self, place: usize) -> &AtomicU32 {
         let at = place % PLACES * self.place_bytes;
-        // SAFETY: the place lies within the mapping, which lives as long as this value, at a multiple of 16; the kernel
-        // reads and writes the word as a whole.
+        // SAFETY: the slot lies within the mapping, which lives as long as this value, at a multiple of 16; the kernel
+        // accesses the word as a whole.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Writes into a place, which is ours by its status.
+    /// Writes into a slot that its status assigns to user space.
     fn write(&mut self, place: usize, at: usize, bytes: &[u8]) {
         if at + bytes.len() <= self.place_bytes {
-            // SAFETY: both ends lie within the place, as was just seen, and the place within the mapping; `bytes` is no part
-            // of it.
+            // SAFETY: the check above keeps both ends within the slot, and the slot is within the mapping; `bytes` is
+            // no part of it.
             unsafe {
                 let to = self.start.as_ptr().add(place % PLACES * self.place_bytes + at);
                 ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -138,7 +138,7 @@ impl TransmitRing {
 
 impl Drop for TransmitRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` and is given back once.
+        // SAFETY: `map` created the mapping; it is unmapped once.
         unsafe { libc::munmap(self.start.as_ptr().cast(), PLACES * self.place_bytes) };
     }
 }

@@ -1,5 +1,5 @@
-//! The pcap file format, as tcpdump writes it: both byte orders, stamps in microseconds or nanoseconds. pcapng is in
-//! `ng`.
+//! The pcap file format, as tcpdump writes it: both byte orders, timestamps in microseconds or nanoseconds. For pcapng
+//! see `ng`.
 //!
 //! Source: `draft-ietf-opsawg-pcap`.
 
@@ -12,53 +12,53 @@ use super::link::ETHERNET;
 const MICROSECONDS: u32 = 0xA1B2_C3D4;
 const NANOSECONDS: u32 = 0xA1B2_3C4D;
 pub(super) const PCAPNG: u32 = 0x0A0D_0D0A;
-/// As some kernels wrote it (Alexey Kuznetzov's patch): with eight more octets for each frame.
+/// A variant that some kernels wrote (Alexey Kuznetzov's patch): eight more bytes in each record header.
 const MODIFIED: u32 = 0xA1B2_CD34;
 const MODIFIED_BYTES: usize = 8;
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 16;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// The longest frame: libpcap's own limit. A length beyond it is damage, and must not make us take so much memory.
+/// The longest frame: libpcap's own limit. A greater length is damage, and must not make the reader allocate so much.
 pub const LONGEST_FRAME_BYTES: u32 = 262_144;
 
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
-    /// It is something else.
+    /// The magic number is unknown.
     #[error("not a pcap file: it begins with {0:#010x}")]
     Magic(u32),
-    /// It is pcapng.
+    /// The file is pcapng.
     #[error("a pcapng file; write it anew with `editcap -F nsecpcap`")]
     Pcapng,
-    /// It does not hold Ethernet frames.
+    /// The file does not hold Ethernet frames.
     #[error("link type {0}; expected 1 (Ethernet)")]
     LinkType(u32),
-    /// A header says what cannot be.
+    /// A header is inconsistent.
     #[error("frame {number}: its header is damaged")]
     Damaged {
-        /// Which frame, from 1.
+        /// The frame's number, from 1.
         number: u64,
     },
-    /// A frame of a pcapng file has no stamp.
+    /// A frame of a pcapng file has no timestamp.
     #[error("frame {number} has no time: it was saved as a simple packet block")]
     Untimed {
-        /// Which frame, from 1.
+        /// The frame's number, from 1.
         number: u64,
     },
-    /// What a block says of a frame cannot be; the next block can be read.
+    /// A block's description of a frame is inconsistent; the next block is readable.
     #[error("frame {number}: what its block says of it cannot be")]
     Malformed {
-        /// Which frame, from 1.
+        /// The frame's number, from 1.
         number: u64,
     },
-    /// It ends within a header or a frame.
+    /// The file ends within a header or a frame.
     #[error("the file ends within frame {number}")]
     Truncated {
-        /// Which frame, from 1; 0 is the file's own header.
+        /// The frame's number, from 1; 0 is the file's own header.
         number: u64,
     },
-    /// The system would not read it.
+    /// The system returned a read error.
     #[error("read: {0}")]
     Read(#[from] io::Error),
 }
@@ -75,50 +75,50 @@ impl From<PcapError> for io::Error {
 /// One frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it was stamped, on the clock of the file: `CLOCK_REALTIME`.
+    /// The timestamp, on the clock of the file: `CLOCK_REALTIME`.
     pub at: Time,
-    /// How long the frame was, where the capture cut it.
+    /// The frame's length before truncation by the capture.
     pub original_bytes: u32,
-    /// Which of the section's interfaces saw it.
+    /// The index of the interface in its section.
     pub interface: u32,
-    /// Which way it went through the interface, where the capture says so.
+    /// The direction, where the capture states it.
     pub direction: Option<Direction>,
 }
 
-/// Which way a frame goes through an interface.
+/// The direction of a frame at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Into the host.
+    /// Received by the host.
     In,
-    /// Out of it.
+    /// Sent by the host.
     Out,
 }
 
-/// An interface as a capture describes it.
+/// An interface, as a capture describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name; empty where nobody says it.
+    /// Its name; empty where it is not stated.
     pub name: String,
-    /// Its link type, by the number that tcpdump.org lists.
+    /// Its link type, as numbered by tcpdump.org.
     pub link_type: u32,
-    /// How many octets of a frame are kept; 0: all.
+    /// The snapshot length: the most bytes kept of a frame; 0: all.
     pub most_bytes: u32,
-    /// How many octets of FCS each frame has.
+    /// The number of FCS bytes at the end of each frame.
     pub fcs_bytes: u32,
-    /// Units of a stamp in a second.
+    /// Timestamp units per second.
     pub per_second: u64,
-    /// Seconds to be added to a stamp.
+    /// Seconds to add to a timestamp.
     pub(super) offset: i64,
-    /// Frames that the capture says it lost here; `None`: it does not say.
+    /// Frames that the capture reports lost here; `None`: it does not report them.
     pub dropped: Option<u64>,
 }
 
-/// Reads frames, one after the other. Give it a buffered input.
+/// Reads frames in order. Give it a buffered input.
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
     is_big_endian: bool,
-    /// What one unit of a stamp's fraction is, in ns.
+    /// The unit of a timestamp's fraction, in ns.
     fraction_ns: i64,
     is_modified: bool,
     interface: [Interface; 1],
@@ -138,7 +138,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads the file's header, whatever link its frames are of.
+    /// Reads the file's header; accepts any link type.
     ///
     /// # Errors
     /// When it is not a pcap file.
@@ -157,7 +157,7 @@ impl<R: Read> Reader<R> {
             _ => return Err(PcapError::Magic(magic)),
         };
         let link = word(&header, 20, is_big_endian);
-        // One of the upper bits says that the four above it count the FCS, in pairs of octets.
+        // If this bit is set, the four highest bits hold the length of the FCS, in units of two bytes.
         let fcs_bytes = if link & 0x0400_0000 == 0 { 0 } else { (link >> 28) * 2 };
         let interface = Interface {
             name: String::new(),
@@ -172,15 +172,15 @@ impl<R: Read> Reader<R> {
         Ok(Self { input, is_big_endian, fraction_ns, is_modified, interface: [interface], number: 0 })
     }
 
-    /// Returns what the file's header says of the interface.
+    /// Returns the interface that the file's header describes.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interface
     }
 
-    /// Reads the next frame into `frame`, in place of what was there; `None` at the end of the file.
+    /// Reads the next frame into `frame`, replacing its contents; `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file is damaged or cut; what was read before stays good.
+    /// When the file is damaged or truncated; earlier frames remain valid.
     pub fn next(&mut self, frame: &mut Vec<u8>) -> Result<Option<Record>, PcapError> {
         self.number += 1;
         let number = self.number;
@@ -206,7 +206,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Writes frames, with stamps in nanoseconds.
+/// Writes frames, with timestamps in nanoseconds.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
@@ -216,7 +216,7 @@ impl<W: Write> Writer<W> {
     /// Writes the file's header.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn new(mut output: W) -> io::Result<Self> {
         for word in [NANOSECONDS, 0x0004_0002, 0, 0, LONGEST_FRAME_BYTES, ETHERNET] {
             output.write_all(&word.to_le_bytes())?;
@@ -224,10 +224,10 @@ impl<W: Write> Writer<W> {
         Ok(Self { output })
     }
 
-    /// Writes a frame that was stamped at `at` on `CLOCK_REALTIME`.
+    /// Writes a frame with the timestamp `at` on `CLOCK_REALTIME`.
     ///
     /// # Errors
-    /// When the system would not write, or the time or the length cannot be in such a file.
+    /// When the system returns a write error, or the format cannot hold the time or the length.
     pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
         let refusal = |what| io::Error::new(ErrorKind::InvalidInput, what);
         let seconds = u32::try_from(at.0.div_euclid(NANOS_PER_SECOND))
@@ -244,17 +244,17 @@ impl<W: Write> Writer<W> {
         self.output.write_all(frame)
     }
 
-    /// Writes what is held back, and returns the output.
+    /// Flushes and returns the output.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)
     }
 }
 
-/// Fills `buffer`; `false` when there was nothing at all.
+/// Fills `buffer`; `false` when the input was already at its end.
 pub(super) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {

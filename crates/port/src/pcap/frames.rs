@@ -1,4 +1,4 @@
-//! Every frame of a capture that can be read: what cannot is counted, and why it ends too early is said.
+//! Reads every readable frame of a capture; counts the others, and reports why it ends early.
 
 use std::io::BufRead;
 
@@ -8,7 +8,7 @@ use super::format::{Direction, Interface};
 use super::link::to_ethernet;
 use super::{Capture, PcapError};
 
-/// Reads the frames of a capture, whatever else is in it, as Ethernet frames.
+/// Reads the frames of a capture as Ethernet frames; skips everything else.
 #[derive(Debug)]
 pub struct Frames<R> {
     capture: Capture<R>,
@@ -17,41 +17,41 @@ pub struct Frames<R> {
     is_over: bool,
 }
 
-/// Frames that could not be read.
+/// Counts of frames that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// They had no time: simple packet blocks.
+    /// Frames without a timestamp: simple packet blocks.
     pub untimed: u64,
-    /// They were of a link whose frames are not known.
+    /// Frames of unsupported link types.
     pub of_other_links: u64,
-    /// Their blocks contradicted themselves.
+    /// Frames with inconsistent blocks.
     pub malformed: u64,
 }
 
-/// A frame that was read.
+/// The properties of a frame that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// When it was stamped, on the clock of the file: `CLOCK_REALTIME`.
+    /// The timestamp, on the clock of the file: `CLOCK_REALTIME`.
     pub at: Time,
     /// Length on the wire, without FCS.
     pub wire_bytes: u32,
-    /// Which of the section's interfaces saw it.
+    /// The index of the interface in its section.
     pub interface: u32,
-    /// Which way it went through the interface, where the capture says so.
+    /// The direction, where the capture states it.
     pub direction: Option<Direction>,
 }
 
 impl<R: BufRead> Frames<R> {
-    /// Reads the beginning of the file.
+    /// Reads the file's header.
     ///
     /// # Errors
-    /// When it is no capture.
+    /// When it is not a capture.
     pub fn new(input: R) -> Result<Self, PcapError> {
         let capture = Capture::of_any_link(input)?;
         Ok(Self { capture, skipped: Skipped::default(), end: None, is_over: false })
     }
 
-    /// Reads the next frame that can be read into `frame`, without its FCS, in place of what was there; `None` at the end.
+    /// Reads the next readable frame into `frame`, without its FCS, replacing its contents; `None` at the end.
     pub fn next(&mut self, frame: &mut Vec<u8>) -> Option<Taken> {
         while !self.is_over {
             match self.capture.next(frame) {
@@ -81,22 +81,22 @@ impl<R: BufRead> Frames<R> {
         None
     }
 
-    /// Returns the interfaces of the section that is being read.
+    /// Returns the interfaces of the current section.
     pub fn interfaces(&self) -> &[Interface] {
         self.capture.interfaces()
     }
 
-    /// Returns how many frames the capture has said so far that it lost, in all sections; `None`: it does not say.
+    /// Returns the frames that the capture has reported lost so far, in all sections; `None`: it reports none.
     pub fn dropped(&self) -> Option<u64> {
         self.capture.dropped()
     }
 
-    /// Returns how many frames were passed over.
+    /// Returns the counts of skipped frames.
     pub fn skipped(&self) -> Skipped {
         self.skipped
     }
 
-    /// Returns why nothing more could be read; `None` where the file ended as it should, or has not ended.
+    /// Returns the error that ended reading; `None` where the file ended normally, or has not ended.
     pub fn end(&self) -> Option<&PcapError> {
         self.end.as_ref()
     }
@@ -106,7 +106,7 @@ impl<R: BufRead> Frames<R> {
 mod tests {
     use super::*;
 
-    /// A block of a file of either byte order.
+    /// Builds a block in either byte order.
     fn block(is_big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
         let word = |value: u32| if is_big { value.to_be_bytes() } else { value.to_le_bytes() };
         let padded = body.len().next_multiple_of(4);
@@ -211,7 +211,7 @@ mod tests {
                 frames.interfaces().iter().map(|interface| (interface.name.as_str(), interface.dropped)).collect();
             assert_eq!(about, [("eth1", Some(10)), ("eth22", None), ("wlan", None), ("any", None)]);
             assert_eq!(frames.dropped(), Some(10));
-            // What an earlier section lost is not forgotten.
+            // Losses of earlier sections still count.
             let twice = [&file[..file.len() - 3], &section(is_big), &interface(is_big, 1, "eth1", &[]), &statistics(3)];
             assert_eq!(all(&twice.concat()).1.dropped(), Some(16));
         }

@@ -1,4 +1,4 @@
-//! Frames of other links as Ethernet frames: those that carry IP, and Linux's cooked captures.
+//! Converts frames of other link types to Ethernet frames: those that carry IP, and Linux's cooked captures.
 //!
 //! Sources: the list of link types at tcpdump.org; `draft-ietf-opsawg-pcaplinktype`.
 
@@ -17,11 +17,12 @@ const COOKED2: u32 = 276;
 const COOKED_BYTES: usize = 16;
 const COOKED2_BYTES: usize = 20;
 const ETHERNET_BYTES: usize = 14;
-/// Of a cooked header: the packet was sent by this host.
+/// Packet type of a cooked header: sent by this host.
 const OUTGOING: u16 = 4;
 
-/// Makes an Ethernet frame of a frame of another link: addresses that it had not are 0. Returns by how many octets it is longer than
-/// it was, and the direction where the link's header says it; `None`: nothing of the kind is known, or the header is cut off.
+/// Converts a frame of another link type to an Ethernet frame; missing addresses become 0. Returns the increase of its
+/// length in bytes, and the direction where the header has it; `None`: the link type or protocol is unsupported, or the
+/// header is truncated.
 pub fn to_ethernet(link_type: u32, frame: &mut Vec<u8>) -> Option<(isize, Option<Direction>)> {
     let (header, ethertype, direction) = match link_type {
         ETHERNET => return Some((0, None)),

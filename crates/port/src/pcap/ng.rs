@@ -1,6 +1,7 @@
-//! The pcapng file format, as Wireshark writes it: all byte orders and resolutions of stamps that there are.
+//! The pcapng file format, as Wireshark writes it: all byte orders and timestamp resolutions.
 //!
-//! Source: `draft-ietf-opsawg-pcapng`. Written in `ng_writer`. Sections, interfaces and packets are read; all other blocks are passed over.
+//! Source: `draft-ietf-opsawg-pcapng`. `ng_writer` writes it. Reads sections, interfaces, packets and statistics; skips
+//! all other blocks.
 
 use std::io::{BufRead, Read};
 
@@ -22,17 +23,17 @@ const OPTION_NAME: u16 = 2;
 pub(super) const OPTION_RESOLUTION: u16 = 9;
 const OPTION_FCS: u16 = 13;
 const OPTION_OFFSET: u16 = 14;
-/// An option of a packet: two of its bits say the direction.
+/// An option of a packet; its two lowest bits state the direction.
 const OPTION_FLAGS: u16 = 2;
 /// Options of statistics: frames that the interface and the system dropped.
 const OPTION_DROPPED: [u16; 2] = [5, 7];
-/// More interfaces are damage, and must not make us take so much memory.
+/// More interfaces mean damage, and must not make the reader allocate so much.
 const MOST_INTERFACES: usize = 1 << 16;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// A longer block is damage, and must not make us take so much memory.
+/// A longer block means damage, and must not make the reader allocate so much.
 const LONGEST_BLOCK_BYTES: u32 = 1 << 24;
 
-/// Frames of a capture file of either format. Give it a buffered input.
+/// Reads a capture file of either format. Give it a buffered input.
 #[derive(Debug)]
 pub enum Capture<R> {
     /// pcap.
@@ -42,10 +43,10 @@ pub enum Capture<R> {
 }
 
 impl<R: BufRead> Capture<R> {
-    /// Reads the beginning of the file.
+    /// Reads the file's header.
     ///
     /// # Errors
-    /// When it is neither, or holds no Ethernet frames.
+    /// When it has neither format, or holds no Ethernet frames.
     pub fn new(input: R) -> Result<Self, PcapError> {
         let mut capture = Self::of_any_link(input)?;
         match &mut capture {
@@ -60,10 +61,10 @@ impl<R: BufRead> Capture<R> {
         }
     }
 
-    /// Reads the beginning of the file, whatever link its frames are of.
+    /// Reads the file's header; accepts any link type.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When it has neither format.
     pub fn of_any_link(mut input: R) -> Result<Self, PcapError> {
         if input.fill_buf()?.starts_with(&PCAPNG.to_be_bytes()) {
             NgReader::new(input).map(Self::Pcapng)
@@ -72,7 +73,7 @@ impl<R: BufRead> Capture<R> {
         }
     }
 
-    /// Returns the interfaces that the section has described so far.
+    /// Returns the interfaces described so far in the current section.
     pub fn interfaces(&self) -> &[Interface] {
         match self {
             Self::Pcap(reader) => reader.interfaces(),
@@ -80,7 +81,7 @@ impl<R: BufRead> Capture<R> {
         }
     }
 
-    /// Returns how many frames the capture has said so far that it lost; `None`: it does not say.
+    /// Returns the frames that the capture has reported lost so far; `None`: it reports none.
     pub fn dropped(&self) -> Option<u64> {
         match self {
             Self::Pcap(_) => None,
@@ -88,10 +89,10 @@ impl<R: BufRead> Capture<R> {
         }
     }
 
-    /// Reads the next frame into `frame`, in place of what was there; `None` at the end of the file.
+    /// Reads the next frame into `frame`, replacing its contents; `None` at the end of the file.
     ///
     /// # Errors
-    /// When the file is damaged or cut; what was read before stays good.
+    /// When the file is damaged or truncated; earlier frames remain valid.
     pub fn next(&mut self, frame: &mut Vec<u8>) -> Result<Option<Record>, PcapError> {
         match self {
             Self::Pcap(reader) => reader.next(frame),
@@ -108,9 +109,9 @@ pub struct NgReader<R> {
     interfaces: Vec<Interface>,
     body: Vec<u8>,
     is_ethernet_alone: bool,
-    /// Frames that the interfaces of earlier sections dropped; `None`: they do not say.
+    /// Frames that the interfaces of earlier sections dropped; `None`: not reported.
     dropped_before: Option<u64>,
-    /// Frames that were read.
+    /// The number of frames read.
     number: u64,
 }
 
@@ -147,7 +148,7 @@ impl<R: Read> NgReader<R> {
                 None => return Ok(None),
                 Some(INTERFACE) => self.interface()?,
                 Some(PACKET) => return self.packet(frame, 0).map(Some),
-                // Its interface has 16 bits, and 16 more count drops.
+                // The interface has 16 bits here; the other 16 count drops.
                 Some(OLD_PACKET) => return self.packet(frame, 16).map(Some),
                 Some(SIMPLE_PACKET) => {
                     self.number += 1;
@@ -159,7 +160,7 @@ impl<R: Read> NgReader<R> {
         }
     }
 
-    /// Returns how many frames all interfaces of all sections say that they dropped; `None`: they do not say.
+    /// Returns the frames that all interfaces of all sections report dropped; `None`: not reported.
     pub fn dropped(&self) -> Option<u64> {
         let said = self.interfaces.iter().filter_map(|interface| interface.dropped);
         self.dropped_before.into_iter().chain(said).reduce(u64::saturating_add)
@@ -177,7 +178,7 @@ impl<R: Read> NgReader<R> {
         let [kind, mut length] = [0, 4].map(|at| format::word(&head, at, self.is_big_endian));
         let mut taken = 8;
         self.body.clear();
-        // The same in both byte orders.
+        // This type is the same in both byte orders.
         if kind == PCAPNG {
             let mut magic = [0; 4];
             self.input.read_exact(&mut magic).map_err(|error| cut(error, number))?;
@@ -204,7 +205,7 @@ impl<R: Read> NgReader<R> {
         Ok(Some(kind))
     }
 
-    /// Takes in the description of an interface.
+    /// Parses the description of an interface.
     fn interface(&mut self) -> Result<(), PcapError> {
         let damaged = PcapError::Damaged { number: self.number + 1 };
         let (Some(link_type), Some(most_bytes)) = (self.half(0), self.word(4)) else { return Err(damaged) };
@@ -245,7 +246,7 @@ impl<R: Read> NgReader<R> {
         Ok(())
     }
 
-    /// Takes in how many frames an interface has dropped: each such block says it of the whole time.
+    /// Parses the drops of an interface; each such block holds the total since the capture began.
     fn statistics(&mut self) {
         let Some(index) = self.word(0) else { return };
         let mut dropped = None;
@@ -265,7 +266,7 @@ impl<R: Read> NgReader<R> {
         }
     }
 
-    /// Reads the direction in the options of a packet that lie from there on.
+    /// Reads the direction from a packet's options, which begin at `at`.
     fn direction(&self, mut at: usize) -> Option<Direction> {
         while let (Some(code), Some(length)) = (self.half(at), self.half(at + 2)) {
             match (code, length) {
@@ -283,7 +284,7 @@ impl<R: Read> NgReader<R> {
         None
     }
 
-    /// Takes a frame out of a block; of its first word, the interface has all but `dropped` bits.
+    /// Parses a frame from a block; the lowest `dropped` bits of its first word are not part of the interface's index.
     fn packet(&mut self, frame: &mut Vec<u8>, dropped: u32) -> Result<Record, PcapError> {
         self.number += 1;
         let damaged = || PcapError::Malformed { number: self.number };
@@ -322,14 +323,14 @@ fn damaged_at(before: u64) -> PcapError {
     PcapError::Damaged { number: before + 1 }
 }
 
-/// Returns how many units of this resolution a second has.
+/// Returns the number of timestamp units per second.
 fn resolution(power: u8) -> Option<u64> {
     let exponent = u32::from(power & 0x7F);
     if power & 0x80 == 0 { 10_u64.checked_pow(exponent) } else { 1_u64.checked_shl(exponent).filter(|_| exponent < 64) }
 }
 
 impl Interface {
-    /// Returns the time of a stamp; `None` where it is beyond all times.
+    /// Converts a timestamp; `None` where it is out of range.
     fn time(&self, units: u64) -> Option<Time> {
         if self.per_second == 1_000_000_000 && self.offset == 0 {
             return i64::try_from(units).ok().map(Time);
@@ -396,7 +397,7 @@ mod tests {
         }
     }
 
-    /// A block of a big-endian file.
+    /// Builds a block of a big-endian file.
     fn block(kind: u32, body: &[u8]) -> Vec<u8> {
         let total = (12 + body.len().next_multiple_of(4)) as u32;
         let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
@@ -406,7 +407,7 @@ mod tests {
     #[test]
     fn another_byte_order_a_resolution_of_two_and_an_offset_are_read() {
         let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
-        // Stamps in 2⁻¹⁰ s, 100 s to be added; a name that is passed over.
+        // Timestamps in 2⁻¹⁰ s, an offset of 100 s, and a name.
         let options = [
             &[0, 2, 0, 3, b'e', b't', b'h', 0][..],
             &[0, 9, 0, 1, 0x8A, 0, 0, 0],

@@ -1,4 +1,4 @@
-//! Writes pcapng files: one section, one interface, stamps in nanoseconds, and what was dropped while it was captured.
+//! Writes pcapng files: one section, one interface, timestamps in nanoseconds, and capture statistics.
 //!
 //! Source: `draft-ietf-opsawg-pcapng`, §4.1 to §4.6.
 
@@ -26,52 +26,52 @@ const STATISTICS_ACCEPTED: u16 = 6;
 const STATISTICS_DROPPED: u16 = 7;
 const STATISTICS_DELIVERED: u16 = 8;
 
-/// A filter in the words of libpcap, in the option that names one.
+/// A filter as a libpcap expression, in the option for filters.
 const FILTER_IN_WORDS: u8 = 0;
 
-/// What a file says of where its frames were captured; an empty text is left out.
+/// A description of where the frames were captured; empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Described<'a> {
     /// The machine.
     pub machine: &'a str,
     /// Its operating system.
     pub system: &'a str,
-    /// The program that writes.
+    /// The writing program.
     pub program: &'a str,
     /// The interface.
     pub interface: &'a str,
-    /// How its timestamps were taken.
+    /// How its timestamps are taken.
     pub stamps: &'a str,
-    /// The filter, in libpcap's words.
+    /// The filter, as a libpcap expression.
     pub filter: &'a str,
-    /// The most bytes that are kept of a frame; 0: all.
+    /// The snapshot length: the most bytes kept of a frame; 0: all.
     pub snap: u32,
 }
 
-/// What a capture counted.
+/// The counters of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
-    /// When it began, on `CLOCK_REALTIME`.
+    /// The start time, on `CLOCK_REALTIME`.
     pub started: Time,
-    /// When it ended, on the same.
+    /// The end time, on `CLOCK_REALTIME`.
     pub ended: Time,
-    /// Frames that the interface counted, both ways, where that is known.
+    /// Frames that the interface counted, in both directions, where known.
     pub counted: Option<u64>,
-    /// Frames that the filter let through.
+    /// Frames that the filter accepted.
     pub accepted: u64,
-    /// Those of them that the capture dropped.
+    /// Accepted frames that the capture dropped.
     pub dropped: u64,
-    /// Those of them that were captured.
+    /// Accepted frames that were captured.
     pub captured: u64,
 }
 
-/// Writes frames into a pcapng file, with stamps in nanoseconds.
+/// Writes frames into a pcapng file, with timestamps in nanoseconds.
 #[derive(Debug)]
 pub struct NgWriter<W> {
     output: W,
-    /// A block as it grows.
+    /// The block under construction.
     block: Vec<u8>,
-    /// Whether it has options, which must then be ended.
+    /// Whether it has options, which must then be terminated.
     has_options: bool,
 }
 
@@ -79,15 +79,15 @@ impl<W: Write> NgWriter<W> {
     /// Writes the headers of the file and of its one interface.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn new(output: W) -> io::Result<Self> {
         Self::described(output, &Described::default())
     }
 
-    /// Writes the headers of the file and of its one interface, and what is said of both.
+    /// Writes the headers of the file and of its one interface, with their descriptions.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn described(output: W, said: &Described<'_>) -> io::Result<Self> {
         let mut writer = Self { output, block: Vec::with_capacity(2048), has_options: false };
         // Version 1.0, of unknown length.
@@ -106,15 +106,15 @@ impl<W: Write> NgWriter<W> {
         Ok(writer)
     }
 
-    /// Writes a frame that was stamped at `at` on `CLOCK_REALTIME`.
+    /// Writes a frame with the timestamp `at` on `CLOCK_REALTIME`.
     ///
     /// # Errors
-    /// When the system would not write, or the time or the length cannot be in such a file.
+    /// When the system returns a write error, or the format cannot hold the time or the length.
     pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
         self.write_cut(at, frame, frame.len())
     }
 
-    /// Writes what was kept of a frame of `original` bytes that was stamped at `at` on `CLOCK_REALTIME`.
+    /// Writes a truncated frame of `original` bytes with the timestamp `at` on `CLOCK_REALTIME`.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -122,7 +122,7 @@ impl<W: Write> NgWriter<W> {
         self.write_passed(at, frame, original, None)
     }
 
-    /// As [`Self::write_cut`], and says which way the frame passed.
+    /// As [`Self::write_cut`], with the frame's direction.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -151,10 +151,10 @@ impl<W: Write> NgWriter<W> {
         self.end(PACKET)
     }
 
-    /// Writes what was counted, behind all frames.
+    /// Writes the statistics; call it after the last frame.
     ///
     /// # Errors
-    /// When the system would not write, or a time cannot be in such a file.
+    /// When the system returns a write error, or the format cannot hold a time.
     pub fn write_statistics(&mut self, counted: &Statistics) -> io::Result<()> {
         let [high, low] = halves(counted.ended)?;
         self.begin(&[0, high, low]);
@@ -176,29 +176,29 @@ impl<W: Write> NgWriter<W> {
         self.end(STATISTICS)
     }
 
-    /// The output.
+    /// Returns the output.
     pub fn output(&self) -> &W {
         &self.output
     }
 
-    /// Writes what is held back.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
 
-    /// Writes what is held back, and returns the output.
+    /// Flushes and returns the output.
     ///
     /// # Errors
-    /// When the system would not write.
+    /// When the system returns a write error.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)
     }
 
-    /// Begins a block with room for its type and length, and these words.
+    /// Starts a block with space for its type and length, followed by these words.
     fn begin(&mut self, words: &[u32]) {
         self.block.clear();
         self.block.extend_from_slice(&[0; 8]);
@@ -211,7 +211,7 @@ impl<W: Write> NgWriter<W> {
         }
     }
 
-    /// Appends an option of these parts; what is longer than an option can be is cut.
+    /// Appends an option made of these parts, truncated to the longest option.
     fn option(&mut self, code: u16, parts: &[&[u8]]) {
         self.block.extend_from_slice(&code.to_le_bytes());
         let at = self.block.len();
@@ -228,7 +228,7 @@ impl<W: Write> NgWriter<W> {
         self.block.resize(self.block.len().next_multiple_of(4), 0);
     }
 
-    /// Ends the block and writes it.
+    /// Completes the block and writes it.
     fn end(&mut self, kind: u32) -> io::Result<()> {
         if std::mem::take(&mut self.has_options) {
             self.block.extend_from_slice(&u32::from(OPTION_END).to_le_bytes());

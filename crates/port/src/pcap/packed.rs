@@ -1,4 +1,4 @@
-//! Files as they are, or compressed by gzip, zstd or lz4: told by how they begin, and read as a stream.
+//! Reads files as a stream, plain or compressed by gzip, zstd or lz4, which their first bytes distinguish.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -11,7 +11,7 @@ const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Opens a file; what is compressed comes out as it was.
+/// Opens a file and decompresses it if needed.
 ///
 /// # Errors
 /// When the system refuses.
@@ -19,10 +19,10 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     unpacked(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?))
 }
 
-/// Reads an input; what is compressed comes out as it was.
+/// Reads an input and decompresses it if needed.
 ///
 /// # Errors
-/// When it cannot be read, or the beginning is damaged.
+/// When it cannot be read, or its beginning is damaged.
 pub fn unpacked<'a>(mut input: impl BufRead + Send + 'a) -> io::Result<Box<dyn BufRead + Send + 'a>> {
     let begin = input.fill_buf()?;
     let begins = |magic: &[u8]| begin.starts_with(magic);
@@ -37,17 +37,17 @@ pub fn unpacked<'a>(mut input: impl BufRead + Send + 'a) -> io::Result<Box<dyn B
     })
 }
 
-/// Frames that say nothing, which some tools write between the others: the low half octet may be any.
+/// Skippable frames, which some tools insert: the lowest four bits may have any value.
 const SKIPPED: u32 = 0x184D_2A50;
 
-/// Zstd's frames, one after the other: tools that compress on several processors make many.
+/// The concatenated frames of a zstd stream: tools that compress on several processors write many.
 struct Zstd<R: BufRead> {
     input: Option<R>,
     frame: Option<StreamingDecoder<R, FrameDecoder>>,
 }
 
 impl<R: BufRead> Zstd<R> {
-    /// Begins the next frame; `false` at the end of the input.
+    /// Starts the next frame; `false` at the end of the input.
     fn begin(&mut self) -> io::Result<bool> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
         while !input.fill_buf()?.is_empty() {

@@ -1,11 +1,11 @@
-//! What is written can be read; foreign bytes never panic.
+//! Written files can be read back; arbitrary bytes never panic.
 
 use proptest::prelude::*;
 use sojourn_time::Time;
 
 use super::*;
 
-/// Returns every frame of a file, and why it ended.
+/// Returns every frame of a file, and the error that ended it.
 fn read_all(bytes: &[u8]) -> (Vec<(Time, Vec<u8>)>, Option<PcapError>) {
     let mut frames = Vec::new();
     let mut reader = match Reader::new(bytes) {

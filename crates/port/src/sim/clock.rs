@@ -1,10 +1,10 @@
-//! The prober's clock in a simulation: simulated time, stepped once where the line asks for it.
+//! The prober's clock in a simulation: simulated time, with one optional step.
 
 use sojourn_time::{Clock, Nanos, SimulatedClock, Time};
 
 use super::ClockStep;
 
-/// What the prober reads as its clock, beside the true time.
+/// The prober's clock reading, and the true time.
 #[derive(Clone, Debug)]
 pub struct ProberClock {
     truth: SimulatedClock,
@@ -12,17 +12,17 @@ pub struct ProberClock {
 }
 
 impl ProberClock {
-    /// Returns a clock that shows the time of `truth`, but for `step`.
+    /// Returns a clock that shows the time of `truth`, apart from `step`.
     pub fn new(truth: SimulatedClock, step: Option<ClockStep>) -> Self {
         Self { truth, step }
     }
 
-    /// Returns the true time: what `CLOCK_MONOTONIC_RAW` is on a host.
+    /// Returns the true time; it corresponds to `CLOCK_MONOTONIC_RAW` of a host.
     pub fn true_time(&self) -> Time {
         self.truth.now()
     }
 
-    /// Returns what this clock shows at a true time.
+    /// Returns the reading of this clock at a true time.
     pub fn reading_at(&self, truth: Time) -> Time {
         match self.step {
             Some(step) if truth.0 >= step.at_ns => truth + Nanos(step.by_ns),
@@ -30,7 +30,7 @@ impl ProberClock {
         }
     }
 
-    /// Moves the true time on.
+    /// Advances the true time.
     pub(super) fn advance(&self, span: Nanos) {
         self.truth.advance_to(self.truth.now() + span);
     }

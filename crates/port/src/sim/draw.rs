@@ -1,4 +1,4 @@
-//! Draws what happens to each frame of a simulated line.
+//! Draws delay, loss, reordering and duplication of each frame of a simulated link.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -7,10 +7,10 @@ use sojourn_time::{Nanos, Time};
 
 use super::line::{Delay, Gamma, Line, LineError, Normal, Pareto, Stall};
 
-/// Seeds of neighbouring blocks must not resemble each other: 2⁶⁴ divided by the golden ratio.
+/// Spreads the seeds of consecutive blocks: 2⁶⁴ divided by the golden ratio.
 const SEED_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a line does to frames, with the state that it keeps.
+/// A link's random draws, with their state.
 #[derive(Debug)]
 pub(super) struct Draw {
     line: Line,
@@ -18,13 +18,13 @@ pub(super) struct Draw {
     backward: Sampler,
     random: StdRng,
     block_extra_ns: f64,
-    /// How many requests the device has seen, for `hold` and `ramp`.
+    /// The number of requests that the device has seen, for `hold` and `ramp`.
     seen: u64,
-    /// When the last frame that the stall held reaches its end, for each direction: they leave in order.
+    /// When the last frame held by the stall arrives, for each direction: held frames leave in order.
     stalled: [Time; 2],
 }
 
-/// Draws delays from the distribution that a [`Delay`] describes.
+/// Draws delays from the distribution of a [`Delay`].
 #[derive(Clone, Debug)]
 pub struct Sampler(Kind);
 
@@ -43,7 +43,7 @@ enum Direction {
 }
 
 impl Draw {
-    /// Prepares the draws of a checked line.
+    /// Prepares the draws of a validated link.
     pub(super) fn new(line: &Line) -> Result<Self, LineError> {
         Ok(Self {
             forward: Sampler::new(line.forward)?,
@@ -63,7 +63,7 @@ impl Draw {
         self.block_extra_ns = deviation * self.line.block_sd_ns;
     }
 
-    /// Returns when a request that departs now reaches the responder; `None` when it is lost.
+    /// Returns when a request that departs at `departed` reaches the responder; `None` when it is lost.
     pub(super) fn forward(&mut self, departed: Time, frame_bytes: usize) -> Option<Time> {
         let lost = self.happens(self.line.loss);
         let held_back = self.happens(self.line.reorder);
@@ -79,7 +79,7 @@ impl Draw {
         (!lost).then_some(arrived)
     }
 
-    /// Returns when a reply that departs now reaches the prober; `None` when it is lost.
+    /// Returns when a reply that departs at `departed` reaches the prober; `None` when it is lost.
     pub(super) fn backward(&mut self, departed: Time, frame_bytes: usize) -> Option<Time> {
         let lost = self.happens(self.line.loss_backward);
         let delay_ns = self.backward.sample(&mut self.random) + self.line.per_byte_ns * frame_bytes as f64;
@@ -91,7 +91,7 @@ impl Draw {
         self.happens(self.line.duplicate)
     }
 
-    /// Returns by how much the prober is late this time.
+    /// Returns the prober's lateness for this departure.
     pub(super) fn sender_late(&mut self) -> Nanos {
         let late = self.line.sender_late.filter(|late| self.happens(late.probability));
         late.map_or(Nanos::ZERO, |late| Nanos(late.by_ns))
@@ -108,9 +108,9 @@ impl Draw {
         })
     }
 
-    /// Returns when a frame that reaches the device at `entered` comes out of the line.
+    /// Returns when a frame that reaches the device at `entered` leaves the link.
     fn leave(&mut self, direction: Direction, entered: Time, delay_ns: f64) -> Time {
-        // A delay below nothing cannot be; the saturating cast takes care of the other end.
+        // A delay cannot be negative; the saturating cast limits the other end.
         let delay = Nanos(delay_ns.max(0.0).round() as i64);
         match self.line.stall {
             Some(Stall { at_ns, for_ns }) if (at_ns..at_ns + for_ns).contains(&entered.0) => {
@@ -122,7 +122,7 @@ impl Draw {
         }
     }
 
-    /// Draws only where there is something to draw, so that a line's draws do not depend on what it does not do.
+    /// Draws only for a probability above 0, so that unused features do not change the other draws.
     fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random_bool(probability.min(1.0))
     }

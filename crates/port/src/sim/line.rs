@@ -1,16 +1,16 @@
-//! What a simulated line does to frames: the parameters as users write them. Drawing from them is in `draw.rs`.
+//! The parameters of a simulated link, as users write them. `draw.rs` draws from them.
 
 use serde::{Deserialize, Serialize};
 
-/// A line with a device on it. Everything but the two delays is absent unless said.
+/// A link with a device on it. Everything but the two delays is optional.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// Delay of each frame towards the responder.
+    /// Delay of each frame to the responder.
     pub forward: Delay,
-    /// Delay of each frame back from it.
+    /// Delay of each frame back to the prober.
     pub backward: Delay,
-    /// Delay for each byte of the Ethernet frame, each way.
+    /// Delay per byte of the Ethernet frame, in each direction.
     #[serde(default)]
     pub per_byte_ns: f64,
     /// Probability that a request is lost.
@@ -19,34 +19,34 @@ pub struct Line {
     /// Probability that a reply is lost.
     #[serde(default)]
     pub loss_backward: f64,
-    /// Probability that a reply comes twice, the second 1 µs after the first.
+    /// Probability that a reply is duplicated; the duplicate arrives 1 µs after the first.
     #[serde(default)]
     pub duplicate: f64,
-    /// Probability that a request is held back by `reorder_ns`.
+    /// Probability that a request is delayed by `reorder_ns`.
     #[serde(default)]
     pub reorder: f64,
-    /// How long the held-back ones are held.
+    /// The additional delay of reordered requests.
     #[serde(default)]
     pub reorder_ns: i64,
-    /// By how much the forward delay grows in each second of simulated time.
+    /// The increase of the forward delay per second of simulated time.
     #[serde(default)]
     pub drift_ns_per_s: f64,
-    /// A device that holds each n-th request.
+    /// A device that delays each n-th request.
     #[serde(default)]
     pub hold: Option<Hold>,
-    /// A device whose delay rises again and again.
+    /// A device whose delay rises periodically.
     #[serde(default)]
     pub ramp: Option<Ramp>,
-    /// A device that stands still once: what reaches it then, either way, leaves at the end.
+    /// A device that stalls once: frames that reach it meanwhile, in either direction, leave at the end.
     #[serde(default)]
     pub stall: Option<Stall>,
-    /// Some requests take longer.
+    /// A second mode: some requests take longer.
     #[serde(default)]
     pub two_modes: Option<TwoModes>,
-    /// Standard deviation of an extra forward delay that is drawn once in each block.
+    /// Standard deviation of an additional forward delay, drawn once per block.
     #[serde(default)]
     pub block_sd_ns: f64,
-    /// How long the responder takes.
+    /// The processing time of the responder.
     #[serde(default)]
     pub responder_ns: i64,
     /// Seed of all draws of this line.
@@ -60,18 +60,18 @@ pub struct Line {
     pub sender_late: Option<SenderLate>,
 }
 
-/// How one direction delays.
+/// The delay distribution of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Delay {
-    /// The same for each frame, in ns.
+    /// Constant, in ns.
     #[serde(rename = "constant_ns")]
     Constant(i64),
-    /// Normal; draws below 0 count as 0.
+    /// Normal; negative draws count as 0.
     Normal(Normal),
     /// Gamma, shifted.
     Gamma(Gamma),
-    /// Pareto: a heavy tail. Its least value is `scale_ns`.
+    /// Pareto: heavy-tailed. Its minimum is `scale_ns`.
     Pareto(Pareto),
 }
 
@@ -93,7 +93,7 @@ pub struct Gamma {
     pub shape: f64,
     /// Scale.
     pub scale_ns: f64,
-    /// What is added to each draw.
+    /// Added to each draw.
     #[serde(default)]
     pub shift_ns: f64,
 }
@@ -102,33 +102,33 @@ pub struct Gamma {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pareto {
-    /// The least value.
+    /// The minimum.
     pub scale_ns: f64,
     /// Tail index: below 2 the variance is infinite.
     pub shape: f64,
 }
 
-/// Holds each n-th request.
+/// Delays each n-th request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
-    /// Which: 50 holds the 50th, the 100th, …, counted through all blocks of the line.
+    /// The n: 50 delays the 50th, the 100th, …, counted through all blocks of the link.
     pub every: u64,
-    /// For how long.
+    /// The additional delay.
     pub for_ns: i64,
 }
 
-/// Raises the delay of requests steadily, from 0, for a while at the beginning of each period of simulated time.
+/// Raises the delay of requests linearly from 0, during the first part of each period of simulated time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ramp {
     /// The period.
     pub every_ns: i64,
-    /// For how long of each period the delay rises; then the ramp is over.
+    /// The duration of the rise in each period; after it, nothing is added.
     pub for_ns: i64,
-    /// What is added at the end of the rise.
+    /// The additional delay at the end of the rise.
     pub to_ns: i64,
-    /// Which requests: 1 is all, 50 the 50th, the 100th, …, counted through all blocks of the line.
+    /// Which requests: 1 is all, 50 the 50th, the 100th, …, counted through all blocks of the link.
     #[serde(default = "one")]
     pub nth: u64,
 }
@@ -137,23 +137,23 @@ fn one() -> u64 {
     1
 }
 
-/// Stands still once.
+/// Stalls once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// From when, in simulated time.
+    /// The start, in simulated time.
     pub at_ns: i64,
-    /// For how long.
+    /// The duration.
     pub for_ns: i64,
 }
 
-/// Takes longer for some.
+/// Delays some requests longer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoModes {
-    /// For which share.
+    /// The share of requests.
     pub probability: f64,
-    /// By how much.
+    /// The additional delay.
     pub extra_ns: i64,
 }
 
@@ -161,23 +161,23 @@ pub struct TwoModes {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClockStep {
-    /// When, in simulated time.
+    /// The time of the step, in simulated time.
     pub at_ns: i64,
-    /// By how much; negative steps back.
+    /// The size of the step; negative steps back.
     pub by_ns: i64,
 }
 
-/// Makes the prober late for some of its departures.
+/// Makes the prober late for some departures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SenderLate {
-    /// For which share.
+    /// The share of departures.
     pub probability: f64,
-    /// By how much.
+    /// The lateness.
     pub by_ns: i64,
 }
 
-/// A line that cannot be simulated.
+/// An invalid parameter of a simulated link.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("line: {key} is {value}; expected {expected}")]
 pub struct LineError {
@@ -193,7 +193,7 @@ impl LineError {
 }
 
 impl Line {
-    /// Returns a line that delays by so much each way and does nothing else.
+    /// Returns a link with these constant delays and no other effect.
     pub fn constant(forward_ns: i64, backward_ns: i64) -> Self {
         Self {
             forward: Delay::Constant(forward_ns),
@@ -217,10 +217,10 @@ impl Line {
         }
     }
 
-    /// Checks that every value can be.
+    /// Checks that every value is in its range.
     ///
     /// # Errors
-    /// On the first that cannot, by its key.
+    /// For the first value out of range, by its key.
     pub fn check(&self) -> Result<(), LineError> {
         self.forward.check()?;
         self.backward.check()?;
@@ -281,7 +281,7 @@ impl Delay {
     }
 }
 
-/// A year: longer spans are slips of the pen, and would overflow sums.
+/// A year: a longer span is a typing error, and would overflow sums.
 const LONGEST_NS: f64 = 3.2e16;
 
 fn require_span(key: &'static str, value: f64) -> Result<(), LineError> {

@@ -1,4 +1,4 @@
-//! The simulated line is held to what its parameters say.
+//! Compares the simulated link with its parameters.
 
 use super::*;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn round_trip(sim: &mut Sim, frame: &[u8]) -> Option<(Nanos, Vec<u8>)> {
 fn delays_add_up_over_bytes_and_directions() {
     let line = Line { per_byte_ns: 2.0, responder_ns: 700, ..Line::constant(5_000, 9_000) };
     let (delay, reply) = round_trip(&mut sim(&line, Carrier::Udp4), &request(0, 100)).unwrap();
-    // 86 bytes of frame there, 146 back.
+    // The request frame has 86 bytes, the reply 146.
     assert_eq!(delay, Nanos(5_000 + 9_000 + 700 + 2 * (86 + 146)));
     let (arrival, departure) = ProbeHeader::read(&reply).unwrap().times().unwrap();
     assert_eq!(arrival, Time(5_000 + 2 * 86));
@@ -58,7 +58,7 @@ fn a_ramp_rises_again_in_each_period_for_every_nth_request() {
         })
         .map(|(delay, _)| delay.0 - 20)
         .collect();
-    // Every 1,000 ns a request: the 2nd, the 4th, … depart at 1,000, 3,000, … of a period.
+    // A request every 1,000 ns: the 2nd, the 4th, … depart at 1,000, 3,000, … ns of a period.
     assert_eq!(delays[..12], [0, 100, 0, 300, 0, 0, 0, 0, 0, 0, 0, 100]);
     assert_eq!(delays[..10], delays[10..20]);
 }

@@ -1,8 +1,8 @@
-//! UDP payloads, IPv4 and IPv6: to one peer ([`UdpPort`]), or from whoever asks ([`UdpListener`]).
+//! UDP payloads over IPv4 and IPv6: with one peer ([`UdpPort`]), or from any sender ([`UdpListener`]).
 //!
-//! Hides the socket, the binding to an interface, and that an answer must leave from the address that was asked. A payload
-//! that does not fit the MTU is fragmented by the kernel; its TX timestamp is then that of the first fragment and its
-//! receive stamp that of the last.
+//! Hides the socket, the binding to an interface, and that an answer's source address must be the request's destination
+//! address. The kernel fragments a payload that exceeds the MTU; the TX timestamp is then that of the first fragment
+//! and the RX timestamp that of the last.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,62 +11,62 @@ use sojourn_time::Time;
 use crate::kernel::{Arrival, Control, Inbox, Interface, Local, Name, Opening, Socket, mark, write_traffic_class};
 use crate::{Batch, Capabilities, Framing, Listener, Port, PortError, Received, Route, Sent, Stamps, TxTimestamp};
 
-/// An IP packet is 65,535 bytes at most; IPv4 counts its header, IPv6 does not.
+/// An IP packet has at most 65,535 bytes, with the header in IPv4 and without it in IPv6.
 const MAX_PAYLOAD_BYTES: [usize; 2] = [65_507, 65_527];
 
-/// The part of the traffic class that is not the DSCP: an answer tells of its own way.
+/// The bits of the traffic class that an answer does not copy: ECN describes each direction's own path.
 const ECN: u8 = 0b11;
 
-/// Payloads to and from one peer or group, or, opened by [`UdpPort::listen`], from whoever sends and back to them.
+/// Sends to and receives from one peer or group; with [`UdpPort::listen`], receives from any sender and answers it.
 #[derive(Debug)]
 pub struct UdpPort {
     socket: Socket,
     max_frame: usize,
     options: UdpOptions,
-    /// To whom [`Port::transmit`] sends, where the socket has no peer of its own.
+    /// The destination of [`Port::transmit`].
     to: To,
-    /// The index of the interface that it keeps to; 0: none.
+    /// The index of the interface that it is restricted to; 0: none.
     interface: u32,
-    /// Made when it is first needed: a sender has none.
+    /// Allocated on first use: a sender needs none.
     inbox: Option<Inbox>,
 }
 
 /// How a UDP port is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// The differentiated services code point of what is sent, 0 to 63 (RFC 2474).
+    /// The DSCP of sent packets, 0 to 63 (RFC 2474).
     pub dscp: u8,
-    /// Which late TX timestamps are taken.
+    /// Which late TX timestamps to request.
     pub stamps: Stamps,
-    /// The receive buffer to ask for, in bytes; a large one unless it is said.
+    /// The size of the receive buffer, in bytes; `None`: a large one.
     pub buffer_bytes: Option<usize>,
 }
 
-/// To whom a port sends.
+/// The destination of a port's packets.
 #[derive(Debug)]
 enum To {
-    /// To its peer; only the peer's payloads come in.
+    /// The connected peer; only its payloads are received.
     Peer,
-    /// To a group; answers come in from anyone.
+    /// A multicast group; answers are received from any host.
     Group(Name),
-    /// To whom the last payload came from, from the address that it came to.
+    /// The sender of the last payload; the source address is that payload's destination address.
     LastSender(Option<Asker>),
 }
 
 impl UdpPort {
-    /// Opens a port to a peer, by an interface where one is named.
+    /// Opens a port to a peer, on the named interface if there is one.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing or there is no route.
+    /// `Wrong` when there is no such interface, `Unusable` when it has no carrier or there is no route.
     pub fn open(peer: SocketAddr, interface: Option<&str>) -> Result<Self, PortError> {
         Self::open_with(peer, interface, UdpOptions::default())
     }
 
-    /// Opens a port to a peer or to a multicast group, by an interface where one is named. Only for a group it hears
-    /// answers of others than the one whom it sends to.
+    /// Opens a port to a peer or to a multicast group, on the named interface if there is one. Only with a group does
+    /// it receive answers from other addresses than its destination.
     ///
     /// # Errors
-    /// As [`Self::open`], and `Wrong` when there is no such code point.
+    /// As [`Self::open`], and `Wrong` when the DSCP is out of range.
     pub fn open_with(peer: SocketAddr, interface: Option<&str>, options: UdpOptions) -> Result<Self, PortError> {
         let interface = interface.map(Interface::usable).transpose()?;
         let object = format!("UDP {peer}");
@@ -88,7 +88,7 @@ impl UdpPort {
         Ok(Self { socket, max_frame: max_payload(peer.ip()), options, to, interface: index, inbox: None })
     }
 
-    /// Opens a port that takes payloads from whoever sends them to `address`, by an interface where one is named, and
+    /// Opens a port that receives payloads from any sender to `address`, on the named interface if there is one, and
     /// answers them.
     ///
     /// # Errors
@@ -118,20 +118,20 @@ impl UdpPort {
         })
     }
 
-    /// Its own address, with the port that the kernel chose where 0 was asked.
+    /// Its own address; its port is the one that the kernel chose where 0 was requested.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn address(&self) -> Result<SocketAddr, PortError> {
         let name = self.socket.local_name().map_err(|error| self.socket.refused("read the address of", error))?;
         name.as_internet().ok_or_else(|| self.socket.refused("read the address of", std::io::ErrorKind::Other.into()))
     }
 
-    /// Lets the payloads to a multicast group in, by its interface, for as long as the port is open; then those to groups
-    /// that other programs have joined no longer come in.
+    /// Joins a multicast group on its interface for as long as the port is open; from then on, payloads to groups that
+    /// other programs joined are no longer received.
     ///
     /// # Errors
-    /// `Wrong` when it is no group, else when the kernel refuses.
+    /// `Wrong` when it is no group address, else when the kernel refuses.
     pub fn join(&self, group: IpAddr) -> Result<(), PortError> {
         if !group.is_multicast() {
             let problem = "this is no group's address; groups are 224.0.0.0/4 and ff00::/8".to_owned();
@@ -150,7 +150,7 @@ impl UdpPort {
         self.socket.send_to(frame, Some(&asker.name), &control[..length])
     }
 
-    /// The address to which the last payload came, where that was no group's.
+    /// The destination address of the last payload, unless it is a group address.
     fn local(&self, arrival: &Arrival) -> Option<Local> {
         arrival.control.local.filter(|local| !local.address.is_multicast())
     }
@@ -246,21 +246,21 @@ impl Batch for UdpPort {
     }
 }
 
-/// Payloads from whoever asks, each answered from the address and the interface at which it came in, with its DSCP.
+/// Receives payloads from any sender; answers each from the address and interface that received it, with its DSCP.
 #[derive(Debug)]
 pub struct UdpListener {
     socket: Socket,
     address: SocketAddr,
 }
 
-/// Who asked, and where.
+/// The sender of a request, and the local address that received it.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     name: Name,
     local: Option<Local>,
 }
 
-/// Who asked, where, and how the request came.
+/// The sender of a request, the local address, and header fields of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     asker: Asker,
@@ -273,7 +273,7 @@ impl UdpListener {
     /// Listens on an address.
     ///
     /// # Errors
-    /// `Unusable` when it is in use or not of this host.
+    /// `Unusable` when the address is in use or does not belong to this host.
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let object = format!("UDP {address}");
         let socket = open(family(address.ip()), &object, None, Stamps::None)?;
@@ -287,7 +287,7 @@ impl UdpListener {
         Ok(Self { address: SocketAddr::new(address.ip(), bound.port()), socket })
     }
 
-    /// Lets the kernel tell the TTL or hop limit of each request.
+    /// Requests the TTL or hop limit of each datagram from the kernel.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -299,7 +299,7 @@ impl UdpListener {
         self.socket.set(level, option, 1).map_err(|error| self.socket.refused("ask for the hop limits of", error))
     }
 
-    /// The address that it listens on, with the port that the kernel chose where 0 was asked.
+    /// The address that it listens on; its port is the one that the kernel chose where 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -358,7 +358,7 @@ fn open(family: i32, object: &str, interface: Option<&Interface>, stamps: Stamps
     })
 }
 
-/// Binds a socket to an address where payloads come in, each with the address that it was sent to.
+/// Binds a socket to an address and requests the destination address of each datagram.
 fn listen_on(socket: &Socket, address: SocketAddr) -> Result<(), PortError> {
     let (level, option) = match address {
         SocketAddr::V4(_) => (libc::SOL_IP, libc::IP_PKTINFO),
@@ -373,7 +373,7 @@ fn listen_on(socket: &Socket, address: SocketAddr) -> Result<(), PortError> {
     socket.bind(&Name::internet(address, 0)).map_err(|error| socket.refused("listen on", error))
 }
 
-/// Lets what a socket sends to groups leave by an interface, 0 being the one that the routes tell.
+/// Sets the interface for packets to groups; 0: the one that the routes determine.
 fn send_groups_by(socket: &Socket, group: IpAddr, index: u32) -> std::io::Result<()> {
     match group {
         IpAddr::V4(group) => socket.set_bytes(libc::SOL_IP, libc::IP_MULTICAST_IF, &membership4(group, index)),
@@ -395,7 +395,7 @@ fn join(socket: &Socket, group: IpAddr, index: u32) -> std::io::Result<()> {
     }
 }
 
-/// The kernel's `ip_mreqn`: group, no address of ours, interface.
+/// Builds the kernel's `ip_mreqn`: group, no local address, interface.
 fn membership4(group: Ipv4Addr, index: u32) -> [u8; 12] {
     let mut request = [0; 12];
     request[..4].copy_from_slice(&group.octets());

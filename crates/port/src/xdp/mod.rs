@@ -1,9 +1,9 @@
-//! Whole Ethernet frames over AF_XDP: one EtherType on one interface, past the kernel's network stack.
+//! Whole Ethernet frames over AF_XDP: one EtherType on one interface, bypassing the kernel's network stack.
 //!
-//! A program on the interface hands over the frames of the EtherType, tagged or not, each with the time at which it came to
-//! the driver; all others go on to the stack. Hides the rings, the memory behind them and the program. One queue: a device
-//! that spreads frames over several is refused. There are no TX timestamps. Frames that are addressed to other stations
-//! come in, too: the program sits before the filter.
+//! An XDP program redirects the frames of the EtherType, tagged or not, to the socket, each with the time of its
+//! arrival; all other frames go on to the stack. Hides the rings, their memory and the program. One queue
+//! only: an interface that distributes frames over several is refused. There are no TX timestamps. Frames to other
+//! hosts' MAC addresses are received too: the program runs before the stack's address filter.
 
 pub(crate) mod sys;
 
@@ -18,19 +18,19 @@ use crate::bpf::{Attached, Attachment, Mode, Program, object};
 use crate::kernel::{Interface, denied_raw, wait_until_readable};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TxTimestamp};
 
-/// A page without what the kernel leaves free before a frame (256 bytes and ours) and behind it (320).
+/// A page minus the kernel's headroom (256 bytes), our headroom, and the kernel's tailroom (320 bytes).
 pub(crate) const LONGEST_FRAME: usize = 4096 - 256 - sys::HEADROOM - 320;
-/// `struct arrival` of `bpf/redirect.bpf.c`, before each frame.
+/// The magic number of `struct arrival` of `bpf/redirect.bpf.c`, which precedes each frame.
 const ARRIVAL_MARK: u64 = 0x534F_4A41_5252_4956;
-/// How often the kernel is asked to send what it did not send at once, before that counts as a full queue.
+/// How often the kernel is asked to send the remaining frames before the queue counts as full.
 const PUSHES: usize = 4096;
-/// For how long a queue may be busy that nobody has any more, and how long to sleep before asking again.
+/// How long a closed socket's queue may stay busy, and the interval between attempts to open it.
 const QUEUE_PATIENCE: Nanos = Nanos::seconds(1);
 const QUEUE_NAP: Nanos = Nanos::millis(10);
 
-/// Frames of one EtherType on one interface, past the kernel's network stack.
+/// Frames of one EtherType on one interface, bypassing the kernel's network stack.
 pub struct XdpPort {
-    // First: frames are to end before the socket does.
+    // First, so that it is dropped first: redirection must stop before the socket closes.
     attached: Attached,
     _program: Program,
     rings: sys::Rings,
@@ -40,11 +40,11 @@ pub struct XdpPort {
 }
 
 impl XdpPort {
-    /// Opens a port on an interface for the frames of one EtherType: by zero-copy and in the driver where that can be.
+    /// Opens a port on an interface for the frames of one EtherType: zero-copy and native XDP where possible.
     ///
     /// # Errors
-    /// `Wrong` when there is no such interface, `Unusable` when it carries nothing, has several queues or another program
-    /// already, `Denied` without the right to run programs in the kernel.
+    /// `Wrong` when there is no such interface, `Unusable` when it has no carrier, several queues or another XDP
+    /// program, `Denied` without permission to load BPF programs.
     pub fn open(interface: &str, ethertype: u16) -> Result<Self, PortError> {
         let interface = Interface::usable(interface)?;
         check_queues(&interface)?;
@@ -63,12 +63,12 @@ impl XdpPort {
         self.interface.mac
     }
 
-    /// Its interface, as it was when the port was opened.
+    /// Its interface, in the state when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// How its program hangs on the interface.
+    /// The attach mode of its program.
     pub fn mode(&self) -> Mode {
         self.attached.mode
     }
@@ -86,7 +86,7 @@ impl XdpPort {
         self.interface.check_length(frames, frame_bytes)
     }
 
-    /// Makes the kernel send what is in the ring: it sends some frames a call.
+    /// Makes the kernel send the frames of the ring; one call sends only some of them.
     fn push(&mut self) -> Result<(), PortError> {
         for _ in 0..PUSHES {
             match self.rings.push() {
@@ -98,7 +98,7 @@ impl XdpPort {
         Ok(())
     }
 
-    /// Shows the frames that are there, or one of them.
+    /// Passes the waiting frames to `each`, or only one of them.
     fn take(&mut self, is_single: bool, each: &mut dyn FnMut(&[u8], Option<Time>)) -> Result<usize, PortError> {
         let most = if is_single { 1 } else { sys::MOST_AT_ONCE };
         let taken = self.rings.receive(most, &mut |bytes| {
@@ -148,7 +148,7 @@ impl Port for XdpPort {
         Capabilities { framing: Framing::Ethernet, max_frame: self.max_frame(), tx_timestamps: false }
     }
 
-    /// Frames for which there was no room in the rings.
+    /// Frames that were dropped because a ring was full.
     fn local_drops(&mut self) -> u64 {
         self.rings.drops()
     }
@@ -200,7 +200,7 @@ impl std::fmt::Debug for XdpPort {
     }
 }
 
-/// Opens the rings: zero-copy where the driver can, else with a copy.
+/// Opens the rings: zero-copy where the driver supports it, else in copy mode.
 pub(crate) fn open_rings(interface: &Interface, mode: Mode) -> Result<sys::Rings, PortError> {
     let opened = once_free(&HostClock, || match mode {
         Mode::Native => sys::Rings::open(interface.index, true).or_else(|_| sys::Rings::open(interface.index, false)),
@@ -219,8 +219,8 @@ pub(crate) fn open_rings(interface: &Interface, mode: Mode) -> Result<sys::Rings
     })
 }
 
-/// Opens what needs a queue, and waits for one that is busy: the kernel takes it from a closed socket in a worker, some time
-/// after the program that had it has ended (`xp_put_pool`).
+/// Calls `open` until its queue is not busy: the kernel releases a closed socket's queue in a worker, some time after
+/// its process has ended (`xp_put_pool`).
 fn once_free<T>(clock: &impl Clock, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let give_up = clock.now() + QUEUE_PATIENCE;
     loop {
@@ -233,7 +233,7 @@ fn once_free<T>(clock: &impl Clock, mut open: impl FnMut() -> io::Result<T>) -> 
     }
 }
 
-/// Refuses an interface whose frames may come in by a queue without a socket.
+/// Refuses an interface that may receive frames on queues without a socket.
 pub(crate) fn check_queues(interface: &Interface) -> Result<(), PortError> {
     let Interface { name, .. } = interface;
     match interface.receive_queues() {
@@ -248,7 +248,7 @@ pub(crate) fn check_queues(interface: &Interface) -> Result<(), PortError> {
     }
 }
 
-/// The time that the program wrote before a frame, if it did.
+/// The time that the XDP program wrote before a frame, if it did.
 fn arrival_time(bytes: [u8; sys::HEADROOM]) -> Option<Time> {
     let [mark, at]: [u64; 2] = [0, 8].map(|from| u64::from_ne_bytes(std::array::from_fn(|index| bytes[from + index])));
     (mark == ARRIVAL_MARK).then_some(Time(at.cast_signed()))
@@ -261,7 +261,7 @@ fn stamp(arrived: Option<Time>, returned: Time) -> Stamp {
     }
 }
 
-/// Whether the kernel has sent what it could for now.
+/// Whether the kernel has sent all that it can for now.
 pub(crate) fn is_busy(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR))
 }

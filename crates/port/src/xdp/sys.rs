@@ -1,7 +1,7 @@
-//! An AF_XDP socket: its rings, and the memory behind them.
+//! An AF_XDP socket: its rings, and the memory (UMEM) behind them.
 //!
-//! The crate `xdp` leaves to its user that a packet is gone before the memory that it lies in. Here packets stay inside:
-//! bytes are copied in, and shown for the time of a call.
+//! The crate `xdp` requires its user to drop each packet before the memory that it lies in. This module keeps packets
+//! inside: it copies sent bytes, and lends received bytes for the time of a call.
 
 #![expect(unsafe_code, reason = "packets of the crate `xdp` must not outlive their memory, for which its user vouches")]
 
@@ -16,9 +16,9 @@ use xdp::socket::{SocketError, XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Umem, WakableRings};
 
-/// How many frames are moved at once, at most.
+/// The most frames that one call moves.
 pub const MOST_AT_ONCE: usize = 64;
-/// How many bytes before a received frame are its own: what the program on the interface wrote there.
+/// The bytes before a received frame in which the XDP program writes its metadata.
 pub const HEADROOM: usize = 16;
 const RECEIVE_CHUNKS: u32 = 8192;
 const TRANSMIT_CHUNKS: u32 = 2048;
@@ -30,11 +30,11 @@ pub struct Rings {
     received: Received,
     outgoing: HeapSlab,
     is_zero_copy: bool,
-    // Last: fields are dropped in their order, and the memory is to outlive all that points into it.
+    // Last: fields are dropped in order, and the memory must outlive everything that points into it.
     memory: Umem,
 }
 
-// SAFETY: all pointers inside point to mappings that this value alone owns and reaches.
+// SAFETY: all pointers inside point to mappings that this value alone owns and accesses.
 unsafe impl Send for Rings {}
 
 impl Rings {
@@ -69,17 +69,17 @@ impl Rings {
         Ok(opened)
     }
 
-    /// Whether the driver works on the memory itself.
+    /// Whether the driver uses the memory directly.
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
-    /// Shows the frames that are there, `most` or [`MOST_AT_ONCE`] at most, each with the [`HEADROOM`] bytes before it, and
-    /// returns how many. What is written into them is gone when they have been shown.
+    /// Passes the waiting frames to `each`, at most `most` or [`MOST_AT_ONCE`], each with the [`HEADROOM`] bytes before
+    /// it, and returns how many. Changes to them are discarded when `each` returns.
     pub fn receive(&mut self, most: usize, each: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         let Some(ring) = &mut self.rings.rx_ring else { return Ok(0) };
         self.received.most = most.min(MOST_AT_ONCE);
-        // SAFETY: the packets are given back to their memory below, before this returns.
+        // SAFETY: the packets are returned to their memory below, before this returns.
         let count = unsafe { ring.recv(&self.memory, &mut self.received) };
         while let Some(mut packet) = self.received.pop_back() {
             show(&mut packet, each);
@@ -91,7 +91,7 @@ impl Rings {
         Ok(count)
     }
 
-    /// Puts a copy of a frame where [`Self::hand_over`] takes it from, and says whether there was room.
+    /// Queues a copy of a frame for [`Self::hand_over`]; returns whether there was room.
     pub fn put_one(&mut self, frame: &[u8]) -> io::Result<bool> {
         if self.outgoing.available() == 0 && self.hand_over() > 0 {
             return Ok(false);
@@ -99,7 +99,8 @@ impl Rings {
         if self.memory.allocatable() == 0 {
             self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
         }
-        // SAFETY: the packet goes into the ring by `hand_over`, or stays in this value until it is dropped, memory last.
+        // SAFETY: `hand_over` puts the packet into the ring, or it stays in this value until it is dropped, memory
+        // last.
         let Some(mut packet) = (unsafe { self.memory.alloc() }) else { return Ok(false) };
         if let Err(error) = packet.append(frame) {
             self.memory.free_packet(packet);
@@ -109,29 +110,29 @@ impl Rings {
         Ok(true)
     }
 
-    /// Puts the frames of [`Self::put_one`] into the ring, and returns how many found no room there.
+    /// Moves the frames of [`Self::put_one`] into the ring, and returns how many did not fit.
     pub fn hand_over(&mut self) -> usize {
         self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
         if let Some(ring) = &mut self.rings.tx_ring {
-            // SAFETY: all packets are of the memory that the socket was made with, which outlives it. Without a call to the
-            // kernel nothing can fail.
+            // SAFETY: all packets belong to the socket's memory, which outlives it. Nothing can fail without a system
+            // call.
             let _ = unsafe { ring.send(&mut self.outgoing, false) };
         }
         self.outgoing.len()
     }
 
-    /// Puts copies of the frames of `bytes` bytes each that lie back to back in `frames` into the ring, [`MOST_AT_ONCE`] at
-    /// most, and returns how many there was room for.
+    /// Copies the frames of `bytes` bytes each that lie back to back in `frames` into the ring, [`MOST_AT_ONCE`] at
+    /// most, and returns how many fitted.
     pub fn put(&mut self, frames: &[u8], bytes: usize) -> io::Result<usize> {
         self.rings.completion_ring.dequeue(&mut self.memory, TRANSMIT_CHUNKS as usize);
         let Some(ring) = &mut self.rings.tx_ring else { return Ok(0) };
         for frame in frames.chunks_exact(bytes.max(1)).take(MOST_AT_ONCE) {
-            // SAFETY: the packet goes into the ring or back to its memory below, before this returns.
+            // SAFETY: the packet goes into the ring or returns to its memory below, before this returns.
             let Some(mut packet) = (unsafe { self.memory.alloc() }) else { break };
             packet.append(frame).map_err(io::Error::other)?;
             self.outgoing.push_front(packet);
         }
-        // SAFETY: all packets are of the memory that the socket was made with.
+        // SAFETY: all packets belong to the socket's memory.
         let count = unsafe { ring.send(&mut self.outgoing, false)? };
         while let Some(packet) = self.outgoing.pop_back() {
             self.memory.free_packet(packet);
@@ -139,32 +140,32 @@ impl Rings {
         Ok(count)
     }
 
-    /// Makes the kernel send what is in the ring, as much of it as it does in one call; "again" when there is more.
+    /// Makes the kernel send the frames of the ring, as many as one call sends; `EAGAIN` when more are left.
     pub fn push(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let result = unsafe { libc::sendto(self.socket.raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Counts the frames for which there was no room.
+    /// Counts the frames that were dropped because a ring was full.
     pub fn drops(&self) -> u64 {
         self.socket.statistics().map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
     }
 
-    /// The descriptor of the socket, to wait for.
+    /// The descriptor of the socket, for poll(2).
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the socket stays open for as long as this is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.socket.raw_fd()) }
     }
 
-    /// Gives memory to the kernel for so many frames that are to come.
+    /// Gives the kernel buffers for this many future frames.
     fn fill(&mut self, count: usize) -> io::Result<()> {
-        // SAFETY: the memory is the one that the socket was made with.
+        // SAFETY: the memory is the one that the socket was created with.
         unsafe { self.rings.fill_ring.enqueue(&mut self.memory, count, self.is_zero_copy) }.map(drop)
     }
 }
 
-/// Packets that were received, as many at once as are asked for.
+/// Received packets, up to the number requested.
 struct Received {
     packets: VecDeque<Packet>,
     most: usize,
@@ -196,12 +197,13 @@ impl Slab for Received {
     }
 }
 
-/// Shows a packet with the bytes before it, and wipes these: the next frame there may come without any.
+/// Passes a packet with the bytes before it to `each`, and zeroes those bytes: the next frame there may have no
+/// metadata.
 fn show(packet: &mut Packet, each: &mut dyn FnMut(&mut [u8])) {
     if packet.adjust_head(-(HEADROOM as i32)).is_ok() {
         each(packet);
         packet.clear();
-        // It has room for what it held.
+        // Cannot fail: the packet has room for what it held.
         let _ = packet.append(&[0; HEADROOM]);
     }
 }

@@ -1,4 +1,4 @@
-//! Two cables for a bridge: `left` and `right` here, `west` and `east` in other namespaces.
+//! Builds two cables for a bridge: `left` and `right` here, `west` and `east` in other namespaces.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -15,14 +15,14 @@ use super::namespace::{at, ip, run};
 /// Addresses of west and east.
 pub const FOUR: [&str; 2] = ["10.77.2.1", "10.77.2.2"];
 pub const SIX: [&str; 2] = ["fd77:2::1", "fd77:2::2"];
-/// After which a test is given up.
+/// The timeout of a test.
 pub const ENOUGH: Nanos = Nanos::seconds(60);
 
-/// Both ways in which the kernel moves frames, and what they call themselves.
+/// Both I/O backends, and their names.
 pub const MEANS: [(Means, &str); 2] =
     [(Means::Auto, "AF_XDP copy, native XDP"), (Means::Packet, "AF_PACKET recvmmsg, TX_RING, qdisc bypassed")];
 
-/// Two cables from `left` and `right` here to `west` and `east` elsewhere, without the kernel's own chatter.
+/// Builds two cables from `left` and `right` here to `west` and `east` elsewhere, without frames of the kernel's own.
 pub fn cables(west: &str, east: &str) {
     ip("link set dev lo up");
     quiet("");
@@ -39,7 +39,7 @@ pub fn cables(west: &str, east: &str) {
     }
 }
 
-/// Keeps the kernel from sending frames of its own.
+/// Prevents the kernel from sending frames of its own.
 pub fn quiet(prefix: &str) {
     for which in ["all", "default"] {
         let setting = format!("net.ipv6.conf.{which}.disable_ipv6=1");
@@ -53,7 +53,7 @@ pub fn pause(span: Nanos) {
     HostClock.wait_until(HostClock.now() + span, Nanos::ZERO);
 }
 
-/// A bridge without an emulator, and who looks after its ports.
+/// A bridge without an emulator, and the watch of its ports.
 pub struct Bridge {
     pub watch: Watch,
     pub left: Box<dyn BridgePort>,
@@ -74,7 +74,7 @@ impl Bridge {
         Self { watch, left, right, said, longest_seen: 0 }
     }
 
-    /// Bridges until something has come up, or a port cannot be bridged any more: what.
+    /// Bridges until there is a message, or a port can no longer be bridged, and returns which.
     pub fn until_news(&mut self) -> Result<String, PortError> {
         let give_up = HostClock.now() + ENOUGH;
         loop {
@@ -88,7 +88,7 @@ impl Bridge {
         }
     }
 
-    /// Bridges until `done`, which must come.
+    /// Bridges until `done` returns true; fails after a timeout.
     pub fn run_until(&mut self, mut done: impl FnMut() -> bool) {
         let give_up = HostClock.now() + ENOUGH;
         while !done() {
@@ -97,7 +97,7 @@ impl Bridge {
         }
     }
 
-    /// Bridges what is there.
+    /// Bridges the waiting frames.
     pub fn turn(&mut self) {
         for is_back in [false, true] {
             let (from, to) =
@@ -113,7 +113,7 @@ impl Bridge {
     }
 }
 
-/// Two hosts at the ends of the cables, with addresses.
+/// Builds two hosts with addresses at the ends of the cables.
 pub fn hosts() {
     cables("west", "east");
     for (number, host) in [(1, "west"), (2, "east")] {
@@ -133,7 +133,7 @@ pub fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Sends so many bytes by TCP from west to east over the bridge; they are to arrive unchanged.
+/// Sends `bytes` bytes by TCP from west to east over the bridge; they must arrive unchanged.
 pub fn tcp(bridge: &mut Bridge, addresses: [&str; 2], bytes: usize) {
     let east: SocketAddr = (addresses[1].parse::<IpAddr>().expect("an address"), 7777).into();
     let listener = at("east", || TcpListener::bind(east)).expect("listens");
@@ -148,7 +148,7 @@ pub fn tcp(bridge: &mut Bridge, addresses: [&str; 2], bytes: usize) {
     assert!(reader.join().expect("ends") == pattern(bytes), "{bytes} bytes to {east}");
 }
 
-/// Sends datagrams of such lengths; they are to arrive.
+/// Sends datagrams of these lengths; they must arrive.
 pub fn udp(bridge: &mut Bridge, addresses: [&str; 2], lengths: &[usize]) {
     let [west, east] = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), 7778));
     let to = at("east", || UdpSocket::bind(east)).expect("binds");

@@ -1,9 +1,8 @@
-"""Does to programs that a process has attached what other tools may do: takes them away, or puts others in their place.
+"""Detach or replace BPF programs that a process has attached, as other tools may do.
 
 links.py PROCESS detach|replace xdp|tcx-in|tcx-out|cgroup PLACE
 
-A place is an interface's index or a cgroup's number. Of what hangs on a cgroup, programs on the way of packets are
-replaced.
+PLACE is an interface's index or a cgroup's ID. On a cgroup, only programs that process packets are replaced.
 """
 
 import ctypes
@@ -17,9 +16,9 @@ NUMBER = {"x86_64": 321, "aarch64": 280}[platform.machine()]
 PROG_LOAD, INFO, LINK_UPDATE, FD_BY_ID, DETACH = 5, 15, 29, 30, 34
 CGROUP, XDP, TCX = 3, 6, 11
 INGRESS, EGRESS, XDP_HOOK, TCX_INGRESS, TCX_EGRESS = 0, 1, 37, 46, 47
-# Of a program of each hook: its type, and the verdict that lets everything pass.
+# For each hook: the program's type, and the verdict that passes everything.
 PASSING = {INGRESS: (8, 1), EGRESS: (8, 1), XDP_HOOK: (6, 2), TCX_INGRESS: (3, 0), TCX_EGRESS: (3, 0)}
-# Links of each kind that may be asked for, by the hooks that they may hang on; of a cgroup, any.
+# For each kind of link on the command line: the link type and its hooks; for a cgroup, any.
 KINDS = {
     "xdp": (XDP, [XDP_HOOK]),
     "tcx-in": (TCX, [TCX_INGRESS]),
@@ -37,7 +36,7 @@ def bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
 
 
 def links(process: int):
-    """Each link that a process holds: its kind, its place, which of the place's hooks it hangs on, a descriptor."""
+    """Yield each link that a process holds: its type, its place, its hook there, and a descriptor."""
     for told in pathlib.Path(f"/proc/{process}/fdinfo").iterdir():
         found = re.search(r"^link_id:\s+(\d+)$", told.read_text(), re.MULTILINE)
         if not found:
@@ -53,13 +52,13 @@ def links(process: int):
 
 
 def passing(hook: int) -> int:
-    """A program that lets every frame pass to the host, or every packet."""
+    """Load a program that passes every frame or packet, and return its descriptor."""
     kind, verdict = PASSING[hook]
     code = struct.pack("<BBhi", 0xB7, 0, 0, verdict) + struct.pack("<BBhi", 0x95, 0, 0, 0)
     where, licence, log = (ctypes.create_string_buffer(text) for text in (code, b"GPL", b"\0" * 4096))
     addresses = [ctypes.addressof(buffer) for buffer in (where, licence, log)]
     attributes = struct.pack("IIQQIIQ", kind, 2, addresses[0], addresses[1], 1, 4096, addresses[2])
-    # expected_attach_type lies behind what is zero here.
+    # expected_attach_type follows fields that are zero here.
     attributes = attributes.ljust(68, b"\0") + struct.pack("I", hook)
     program, _ = bpf(PROG_LOAD, attributes)
     assert program >= 0, ctypes.get_errno()

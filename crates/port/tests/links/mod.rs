@@ -1,16 +1,16 @@
-//! Does to programs that hang somewhere what other tools may do.
+//! Detaches and replaces attached programs, as other tools may do.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::process::Command;
 
-/// Takes away what a process has attached to a place, "xdp", "tcx-in", "tcx-out" or "cgroup", by the number of the interface or of
-/// the cgroup.
+/// Detaches what a process has attached to a hook, "xdp", "tcx-in", "tcx-out" or "cgroup"; `place` is the index of the
+/// interface or the ID of the cgroup.
 pub fn detach(process: u32, kind: &str, place: u64) {
     does(process, "detach", kind, place);
 }
 
-/// Puts a program that passes everything in the place of what a process has attached.
+/// Replaces what a process has attached by a program that passes everything.
 pub fn replace(process: u32, kind: &str, place: u64) {
     does(process, "replace", kind, place);
 }

@@ -1,7 +1,8 @@
-//! Two network namespaces with a veth link, for one test, gone with it.
+//! Two network namespaces with a veth link, for the duration of one test.
 //!
-//! The test starts itself again under `unshare` (as root, or in a user namespace), with its names of namespaces in a private
-//! mount namespace. Where the kernel permits neither, it is skipped and says why; with `CI` set that is a failure.
+//! The test starts itself again under `unshare` (as root, or in a user namespace), with its names of namespaces in a
+//! private mount namespace. Where the kernel permits neither, it is skipped with a message; with `CI` set that is a
+//! failure.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -20,7 +21,7 @@ pub const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
 const INSIDE: &str = "SOJOURN_TEST_INSIDE_NAMESPACE";
 const PRIVATE_NAMES: &str = "mount -t tmpfs none /run && exec \"$@\"";
 
-/// Runs `test` in a namespace of its own, in the near end of a link; `name` is the test function's.
+/// Runs `test` in a namespace of its own, at the near end of a link; `name` is the test function's.
 pub fn within(name: &str, test: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();
@@ -66,7 +67,7 @@ pub fn link() {
     }
 }
 
-/// Runs `test` as [`within`] does, where programs in the kernel are permitted: a user namespace does not grant them.
+/// Runs `test` as [`within`] does, where BPF programs are permitted: a user namespace does not permit them.
 pub fn within_permitted(name: &str, test: fn()) {
     if std::env::var_os("CI").is_none() && !rustix::process::geteuid().is_root() {
         eprintln!("skipped: programs in the kernel need root");
@@ -90,7 +91,7 @@ pub fn at<T>(namespace: &str, open: impl FnOnce() -> T) -> T {
     opened
 }
 
-/// Holds what the caller has until the process is killed.
+/// Keeps the caller's resources until the process is killed.
 pub fn hold() -> ! {
     println!("held");
     loop {
@@ -98,8 +99,8 @@ pub fn hold() -> ! {
     }
 }
 
-/// Starts the test `name` again in this namespace, where it holds a program as the variable `holds` tells it, kills it once
-/// the program is there, and waits until that is gone.
+/// Starts the test `name` again in this namespace with the variable `holds` set, so that it attaches a program; kills
+/// it once the program is attached, and waits until the program is gone.
 pub fn goes_when_killed(name: &str, holds: &str, is_there: impl Fn() -> bool) {
     let program = std::env::current_exe().expect("this test's program");
     let mut holder = Command::new(program);
@@ -131,7 +132,7 @@ pub fn stream_frame(kind: Kind, flow: u16, seq: u64, tag: Option<Tag>) -> Vec<u8
     frame
 }
 
-/// Gives the kernel time for what is still on its way: others may keep it busy.
+/// Gives the kernel time to deliver outstanding frames, even on a busy host.
 pub fn wait_for_delivery() {
     HostClock.wait_until(HostClock.now() + Nanos::millis(300), Nanos::ZERO);
 }
@@ -141,7 +142,7 @@ pub fn ip(command: &str) {
     ip_says(command);
 }
 
-/// Runs an `ip` command and returns what it says.
+/// Runs an `ip` command and returns its output.
 pub fn ip_says(command: &str) -> String {
     run("ip", command)
 }
@@ -151,7 +152,7 @@ pub fn tc(command: &str) {
     run("tc", command);
 }
 
-/// Runs a command and returns what it says.
+/// Runs a command and returns its output.
 pub fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split_whitespace()).output().expect("the program starts");
     assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Requests of each framing, and how to read their replies.
+//! Builds requests of each framing, and parses their replies.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -11,14 +11,14 @@ pub const NEAR: MacAddress = MacAddress([2, 0x77, 0, 0, 1, 1]);
 /// The MAC address of the far end.
 pub const FAR: MacAddress = MacAddress([2, 0x77, 0, 0, 1, 2]);
 
-/// How to build requests and read replies.
+/// Functions that build requests and parse replies, and the lengths to test.
 pub struct Frames {
     pub request: fn(u16, usize) -> Vec<u8>,
     pub sequence: fn(&[u8]) -> Option<u16>,
     pub lengths: [usize; 3],
 }
 
-/// ICMP over IPv4: a ping's 64 bytes, one that fills an Ethernet frame, one that is fragmented.
+/// ICMP over IPv4: the 64 bytes of ping, a message that fills an Ethernet frame, one that is fragmented.
 pub const ICMP4: Frames = Frames {
     request: |sequence, length| echo(Version::V4, sequence, length),
     sequence: |frame| echoed(Version::V4, frame),
@@ -35,7 +35,7 @@ pub const ICMP6: Frames = Frames {
 /// UDP payloads.
 pub const UDP: Frames = Frames { request: probe, sequence: probed, lengths: [40, 1452, 1480] };
 
-/// Whole Ethernet frames, the last one as long as the usual MTU permits.
+/// Whole Ethernet frames, the last one of the longest length at the usual MTU.
 pub const ETHERNET: Frames = Frames {
     request: |sequence, length| {
         let header = Header { destination: FAR, source: NEAR, ethertype: PROBE_ETHERTYPE };

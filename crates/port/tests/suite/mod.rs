@@ -1,5 +1,5 @@
-//! The one suite that every backend passes: what the [`Batch`] trait and its [`Port`] promise, held against an answering far
-//! end.
+//! The suite that every backend passes: tests what the [`Batch`] trait and its [`Port`] promise, against an answering
+//! far end.
 
 pub mod frames;
 
@@ -10,19 +10,19 @@ const ANSWER_WITHIN: Nanos = Nanos::seconds(10);
 const ROUNDS: u16 = 50;
 const BURST: u16 = 200;
 
-/// A port, a far end that answers, and how to build and read frames.
+/// A port, an answering far end, and functions that build and parse frames.
 pub struct Bench<P> {
     pub port: P,
     pub clock: Box<dyn Clock>,
-    /// Builds the request with this sequence number that is so many bytes long in the port's framing.
+    /// Builds the request with this sequence number and this length in the port's framing.
     pub request: fn(u16, usize) -> Vec<u8>,
-    /// Reads the sequence number of a reply.
+    /// Parses the sequence number of a reply.
     pub sequence: fn(&[u8]) -> Option<u16>,
-    /// Answers what has reached the far end, where the kernel does not.
+    /// Answers the requests that have reached the far end, where the kernel does not.
     pub answer: Box<dyn FnMut()>,
-    /// Lengths of requests to try, shortest first.
+    /// Lengths of requests to test, shortest first.
     pub lengths: [usize; 3],
-    /// What stamps are expected to come from.
+    /// The expected timestamp source.
     pub source: Source,
 }
 
@@ -111,7 +111,7 @@ fn waiting_does_not_spin_on_stamps<P: Batch>(bench: &mut Bench<P>) {
     bench.reply();
     let returns = bench.returns_until(Nanos::millis(20));
     assert!(returns < 10, "a stamp that waits to be read woke the waiter {returns} times");
-    // Waiting loses no stamp.
+    // Waiting loses no timestamp.
     bench.left(sent);
 }
 
@@ -132,13 +132,14 @@ impl<P: Batch> Bench<P> {
         self.port.transmit(&frame).expect("transmits")
     }
 
-    /// Sends a request and takes its stamp.
+    /// Sends a request and returns its timestamp.
     pub fn exchange_stamp(&mut self, sequence: u16, length: usize) -> (Sent, Time) {
         let sent = self.send(sequence, length);
         (sent, self.left(sent))
     }
 
-    /// Takes the next stamp, which must be of this transmission; without stamps, it left when it was sent.
+    /// Returns the next TX timestamp, which must belong to this transmission; without TX timestamps, the time of the
+    /// call.
     fn left(&mut self, sent: Sent) -> Time {
         if !self.port.capabilities().tx_timestamps {
             assert_eq!(self.port.tx_timestamp().expect("reads stamps"), None);
@@ -155,7 +156,7 @@ impl<P: Batch> Bench<P> {
         }
     }
 
-    /// Takes the next reply.
+    /// Receives the next reply.
     pub fn reply(&mut self) -> (Received, Vec<u8>) {
         let mut buffer = vec![0; 65_536];
         let received = self.take(&mut buffer);
@@ -163,7 +164,7 @@ impl<P: Batch> Bench<P> {
         (received, buffer)
     }
 
-    /// Takes the next replies, as many as are there.
+    /// Receives all waiting replies.
     fn replies(&mut self) -> Vec<(Received, Vec<u8>)> {
         let deadline = self.clock.now() + ANSWER_WITHIN;
         let mut taken = Vec::new();
@@ -192,7 +193,7 @@ impl<P: Batch> Bench<P> {
         }
     }
 
-    /// Waits for so long, and counts how often the port had to be asked.
+    /// Waits for `span`, and counts how often waiting returned.
     fn returns_until(&mut self, span: Nanos) -> u32 {
         let deadline = self.clock.now() + span;
         let mut returns = 0;

@@ -1,23 +1,23 @@
-//! The one suite that every pair of bridge ports passes, over a simulated cable and over the kernel's.
+//! The suite that every pair of bridge ports passes, over a simulated cable and over the kernel's.
 
 use sojourn_port::bridge::BridgePort;
 use sojourn_port::kernel::wait_for_any;
 use sojourn_time::{Nanos, Source};
 
-/// Two ports and the two stations at their far ends.
+/// Two ports and the two hosts at their far ends.
 pub trait Twin {
     /// The ports, left and right.
     fn ports(&mut self) -> [&mut dyn BridgePort; 2];
-    /// Sends a frame from the station at this side.
+    /// Sends a frame from the host at this side.
     fn send(&mut self, side: usize, frame: &[u8]);
-    /// Takes the frames that have reached the station at this side.
+    /// Receives the frames that have reached the host at this side.
     fn take(&mut self, side: usize) -> Vec<Vec<u8>>;
-    /// What stamps come from.
+    /// The timestamp source.
     fn source(&self) -> Source;
     /// Gives frames time to arrive.
     fn wait_for_frames(&mut self);
 
-    /// Bridges all that is there, both ways, until nothing more comes; returns how many frames.
+    /// Bridges waiting frames in both directions until no more arrive; returns their number.
     fn bridge(&mut self) -> usize {
         let mut total = 0;
         loop {
@@ -33,7 +33,7 @@ pub trait Twin {
     }
 }
 
-/// Moves what is there from one port to the other.
+/// Moves the waiting frames from one port to the other.
 pub fn carry(from: &mut dyn BridgePort, to: &mut dyn BridgePort) -> usize {
     let mut refused = 0;
     let count =
@@ -58,7 +58,7 @@ pub fn run(twin: &mut dyn Twin) {
     }
 }
 
-/// A frame of so many bytes with a number in it where there is room.
+/// Builds a frame of this length, filled with a number.
 pub fn frame(head: &[u8], bytes: usize, number: u8) -> Vec<u8> {
     let mut frame = head.to_vec();
     frame.resize(bytes.max(head.len()), number);
@@ -83,7 +83,7 @@ fn every_frame_passes_as_it_is(twin: &mut dyn Twin) {
         UNICAST.to_vec(),
         to([0xFF; 6], &[0x88, 0xB5]),
         to([1, 0, 0x5E, 1, 2, 3], &[0x88, 0xB5]),
-        // Spanning tree: IEEE 802.2 with a length for its type.
+        // Spanning tree: IEEE 802.2, with a length in place of the EtherType.
         to([1, 0x80, 0xC2, 0, 0, 0], &[0, 38, 0x42, 0x42, 3]),
         to([2, 0, 0, 0, 0, 2], &[0x81, 0, 0x60, 10, 0x88, 0xB5]),
         to([2, 0, 0, 0, 0, 2], &[0x88, 0xA8, 0, 20, 0x81, 0, 0, 10, 0x88, 0xB5]),

@@ -1,4 +1,4 @@
-//! The loop against a port that behaves badly, in time that passes with each call.
+//! Runs the driver over a misbehaving port, in simulated time that advances with each call.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,18 +12,18 @@ use sojourn_wire::icmp::{Echo, Version};
 use super::*;
 use crate::{Kind, Shape, Simulated, To};
 
-/// More calls than any of these tests should need.
+/// The most calls that any of these tests should need.
 const PATIENCE: u32 = 3_000_000;
 
-/// Time that passes with each call to the port, and how much of it was slept.
+/// A clock that advances with each call to the port, and records how much of that was sleep.
 #[derive(Clone, Default)]
 struct Busy {
     time: SimulatedClock,
     slept: Rc<Cell<Nanos>>,
-    /// The longest that went by without sleep.
+    /// The longest period without sleep.
     longest_busy: Rc<Cell<Nanos>>,
     woke: Rc<Cell<Time>>,
-    /// From when on the clock that is read is an hour behind.
+    /// From when on the clock's reading is an hour behind.
     set_back_at: Option<Time>,
 }
 
@@ -67,16 +67,16 @@ impl Clock for Busy {
     }
 }
 
-/// A peer that echoes at once, and what else comes in.
+/// A peer that echoes at once, and sends other frames too.
 #[derive(Default)]
 struct Unruly {
     clock: Busy,
     inbox: VecDeque<Vec<u8>>,
     sent: u32,
     calls: u32,
-    /// Whether each reply comes again and again without end.
+    /// Whether each reply is repeated without end.
     loops: bool,
-    /// From which probe on nobody listens.
+    /// The first probe for which no socket listens.
     refuses_from: u32,
     pending_refusal: bool,
 }
@@ -160,7 +160,7 @@ fn a_burst_of_frames_makes_no_probe_late() {
     let mut port = Unruly { loops: true, ..unruly() };
     let (rows, counts) = measure(&request(20, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert!(counts.duplicated > 1_000, "{counts:?}");
-    // One turn: its frames at 2 µs each, and what it costs to look at the clock.
+    // One iteration: its frames at 2 µs each, plus the cost of reading the clock.
     let latest = rows.iter().map(Probe::pacing_error).max().unwrap();
     assert!(latest < Nanos::micros(25), "{latest:?}");
 }
@@ -178,7 +178,7 @@ fn a_peer_that_stops_listening_loses_probes_and_not_those_before() {
     let (rows, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
     assert!(rows[..6].iter().all(|row| row.replies == 1));
-    // Nobody has listened at all: that is reported at once.
+    // If no socket ever listened, the error is reported at once.
     let mut port = Unruly { refuses_from: 0, ..unruly() };
     let refused = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default());
     assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");
@@ -193,7 +193,7 @@ fn a_clock_that_is_set_back_ends_the_block() {
     assert_eq!((counts.sent, counts.received, counts.lost), (6, 6, 0));
 }
 
-/// The kernel stops a real-time thread that is busy for more than 950 ms of a second.
+/// The kernel throttles a real-time thread that is busy for more than 950 ms of a second.
 #[test]
 fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
     for (interval, wait, schedule, count) in [
@@ -217,7 +217,7 @@ fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
 
 #[test]
 fn what_came_while_the_thread_was_kept_away_is_not_lost() {
-    /// A clock that stands still for the program: half a second goes by between two looks at it, once.
+    /// A clock that advances by half a second once, between two readings.
     struct Away(SimulatedClock, Cell<u32>);
     impl Clock for Away {
         fn now(&self) -> Time {

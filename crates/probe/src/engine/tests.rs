@@ -1,4 +1,5 @@
-//! Engine and driver over simulated lines: truth in, reported number out, and every probe in exactly one counter.
+//! Runs engine and driver over simulated links: compares reported numbers with the truth, and every probe is in exactly
+//! one count.
 
 use std::sync::atomic::AtomicBool;
 
@@ -50,7 +51,7 @@ fn a_constant_line_is_measured_exactly() {
     let line = Line { per_byte_ns: 0.5, responder_ns: 1_000, ..Line::constant(5_000, 9_000) };
     let (rows, counts) = measure(&request(line, Schedule::Regular, 100));
     assert_eq!(counts, Counts { sent: 100, received: 100, ..Counts::default() });
-    // 56 bytes of payload are a frame of 102.
+    // A payload of 56 bytes makes a frame of 102.
     assert!(rtts(&rows).iter().all(|rtt| *rtt == 5_000 + 9_000 + 1_000 + 102), "{:?}", rtts(&rows));
     assert!(rows.iter().all(|row| row.pacing_error() == Nanos::ZERO && row.rtt() == row.rtt_user()));
     assert!(rows.iter().all(|row| row.departure.source == Source::Simulated));
@@ -102,7 +103,8 @@ fn held_back_probes_arrive_reordered() {
     let line = Line { reorder: 0.1, reorder_ns: 1_500_000, ..Line::constant(1_000, 1_000) };
     let (rows, counts) = measure(&request(line, Schedule::Regular, 1_000));
     let held = rows.iter().filter(|row| row.rtt().unwrap() > Nanos::millis(1));
-    // Held by one and a half intervals: it comes after the next probe's reply, unless that one is held too. The last has no next.
+    // Delayed by one and a half intervals: overtaken by the next reply, unless that is delayed too. The last has no
+    // next one.
     let overtaken = held.filter(|row| {
         let next = rows.get(row.seq as usize + 1);
         next.is_some_and(|next| next.rtt().unwrap() < Nanos::millis(1))

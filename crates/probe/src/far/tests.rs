@@ -1,4 +1,4 @@
-//! Sender and reflector against each other over a path of known delays and losses, in simulated time.
+//! Runs sender and reflector over a path of known delays and losses, in simulated time.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ struct Outcome {
     probes: Vec<Probe>,
     counts: Counts,
     far: Option<FarEnd>,
-    /// What was lost there and back.
+    /// The true losses, forward and backward.
     truth: [u64; 2],
     refused: u64,
 }
@@ -52,7 +52,7 @@ fn clock(format: Format) -> ClockState {
     ClockState::new(Scale { format, tai_offset_s: 37 }, true, Nanos::micros(70))
 }
 
-/// Runs `count` probes, a millisecond apart. `tamper` may change what comes back.
+/// Runs `count` probes, a millisecond apart. `tamper` may change the replies.
 fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u32, &mut Vec<u8>)) -> Outcome {
     let to = To::Udp(Udp { peer: "10.0.0.2:862".parse().expect("a peer"), dev: None, dscp: None });
     let shape = Shape::regular(count, Nanos::millis(1), Nanos::millis(100));
@@ -152,13 +152,13 @@ fn a_reply_that_does_not_repeat_what_was_sent_is_unexpected() {
         let outcome = run(&path, &open(), 10, 1, |seq, reply| reply[at] ^= u8::from(seq == 4) * 8);
         assert_eq!((outcome.counts.received, outcome.counts.unexpected), (9, 1), "{at}");
     }
-    // A reflector of RFC 8762 alone sends zeros for the identifier.
+    // A reflector of RFC 8762 without RFC 8972 sends zeros for the identifier.
     let outcome = run(&path, &open(), 10, 1, |_, reply| reply[14..16].fill(0));
     assert_eq!((outcome.counts.received, outcome.counts.unexpected), (10, 0));
 }
 
 proptest! {
-    /// A stateful reflector's numbers say exactly what was lost where, but for what came after the last answer.
+    /// A stateful reflector's numbers reveal the exact loss in each direction, except after the last answered probe.
     #[test]
     fn losses_are_put_to_their_direction(there in 0.0..0.9_f64, back in 0.0..0.9_f64, seed: u64) {
         let path = Path { there: Nanos(10_000), back: Nanos(20_000), lost_there: there, lost_back: back };

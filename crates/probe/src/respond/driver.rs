@@ -1,4 +1,4 @@
-//! The responder's loop over its sockets.
+//! Runs responders over their sockets.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,9 +9,9 @@ use sojourn_time::{Clock, Wait};
 
 use super::engine::{Asked, Reply};
 
-/// Room for any frame that a socket can hand over, or that a reply can be.
+/// Holds any frame that a socket can deliver, and any reply.
 const FRAME_BYTES: usize = 1 << 16;
-/// How many looks at empty sockets, and how many replies, go by before it is asked whether to end.
+/// The number of polls of empty sockets, or of replies, between two checks whether to end.
 const LOOKS_BETWEEN: u32 = 1_000;
 
 /// A socket with its responder and its buffers.
@@ -23,23 +23,23 @@ pub struct Endpoint<L, R> {
     refused: u64,
 }
 
-/// An endpoint of any kind.
+/// An endpoint of any kind of socket and responder.
 pub trait Serve: AsFd {
-    /// Answers the next request, if one is there; tells whether one was.
+    /// Answers the next request, if there is one; returns whether there was.
     ///
     /// # Errors
-    /// When the kernel refuses to receive. A reply that it refuses to send is counted.
+    /// When the kernel refuses to receive. A reply that it refuses to send is only counted.
     fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError>;
 
     /// Counts the replies that the kernel refused to send.
     fn refused(&self) -> u64;
 
-    /// Counts the requests that our own socket dropped.
+    /// Counts the requests that the tester's own socket dropped.
     fn local_drops(&mut self) -> u64;
 }
 
-/// Answers requests at all `endpoints` until `ended`, which is asked about a thousand times a second and at each error of
-/// `wakers`: descriptors that end a sleep when something can be read from them.
+/// Answers requests at all `endpoints` until `ended` returns true. It is called about a thousand times per second and
+/// at each error of `wakers`: descriptors that end a sleep when they become readable.
 ///
 /// # Errors
 /// When the kernel refuses to receive or to wait.
@@ -74,7 +74,7 @@ pub fn serve(
 }
 
 impl<L: Listener, R: Reply> Endpoint<L, R> {
-    /// Returns an endpoint that answers by that responder.
+    /// Returns an endpoint that answers with this responder.
     pub fn new(listener: L, responder: R) -> Self {
         let frame = || vec![0; FRAME_BYTES].into_boxed_slice();
         Self { listener, responder, request: frame(), reply: frame(), refused: 0 }
@@ -96,7 +96,7 @@ impl<L: Listener, R: Reply> Serve for Endpoint<L, R> {
         if let Some(length) = self.responder.reply(&asked, &mut self.reply)
             && self.listener.answer(&peer, &self.reply[..length]).is_err()
         {
-            // One peer that cannot be reached, or a reply beyond the MTU, must not end the service of the others.
+            // An unreachable peer, or a reply beyond the MTU, must not stop the service for others.
             self.refused += 1;
         }
         Ok(true)

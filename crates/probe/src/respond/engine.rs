@@ -1,4 +1,4 @@
-//! A request in, its reply out. Reads no clock and sends nothing.
+//! Builds the reply to a request. Reads no clock itself and sends nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,28 +13,28 @@ use sojourn_wire::{Key, MacAddress, PeerAddress, ProbeHeader};
 use super::sessions::{Place, Sessions};
 use sojourn_port::guard::{Case, Guard, Lengths, Refusal};
 
-/// What came in.
+/// A received frame.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// What the request's frame consists of.
     pub framing: Framing,
-    /// How a datagram came.
+    /// The addresses of a datagram.
     pub route: Option<Route>,
     /// The frame.
     pub request: &'a [u8],
-    /// When it came.
+    /// Its RX timestamp.
     pub arrived: Time,
-    /// Reads the clock: for the judgement, and again once that is made, because a reply says when it leaves.
+    /// Reads the clock: for the decision, and again after it, because a reply states its departure time.
     pub now: &'a dyn Fn() -> Time,
 }
 
-/// What makes replies.
+/// Builds replies.
 pub trait Reply {
-    /// Writes the reply into `reply` and returns its length, `None` where none is due.
+    /// Writes the reply into `reply` and returns its length; `None` where there is no reply.
     fn reply(&mut self, asked: &Asked<'_>, reply: &mut [u8]) -> Option<usize>;
 }
 
-/// Answers our own probes.
+/// Answers this tool's own probes.
 #[derive(Clone, Debug)]
 pub struct Responder {
     clock: u32,
@@ -44,19 +44,19 @@ pub struct Responder {
     sessions: Rc<RefCell<Sessions<u64>>>,
 }
 
-/// A clock that is not the host's: for testing what estimates clocks.
+/// A simulated clock in place of the host's, to test estimators of clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pretence {
-    /// When it begins, on the host's clock.
+    /// When it starts, on the host's clock.
     pub since: Time,
-    /// By how much it is ahead then.
+    /// Its offset from the host's clock at the start.
     pub offset: Nanos,
-    /// By how many millionths it runs faster.
+    /// Its rate relative to the host's clock, in ppm.
     pub skew_ppm: f64,
 }
 
 impl Pretence {
-    /// Returns what the simulated clock shows at a time of the host's.
+    /// Returns the reading of the simulated clock at a host time.
     pub fn shown(&self, host: Time) -> Time {
         let gained = (host - self.since).0 as f64 * self.skew_ppm * 1e-6;
         host + self.offset + Nanos(gained.round() as i64)
@@ -64,13 +64,13 @@ impl Pretence {
 }
 
 impl Responder {
-    /// Makes replies that say that their times are on that clock, which is that of `pretence` where there is one, to whom
-    /// `guard` admits; with a key, to what is authenticated alone, and once.
+    /// Creates a responder whose replies identify their clock by `clock`; the times are those of `pretence` where there
+    /// is one. `guard` decides which requests are answered; with a key, only authentic ones are, and each only once.
     pub fn new(clock: u32, pretence: Option<Pretence>, guard: Rc<RefCell<Guard>>, key: Option<Arc<Key>>) -> Self {
         Self { clock, pretence, guard, key, sessions: Rc::default() }
     }
 
-    /// Returns the header of a request, how long the request is, and how long its reply will be.
+    /// Returns the header of a request, and the lengths of the request and of its reply.
     fn accept(&self, payload: &[u8]) -> Result<(ProbeHeader, Lengths), Refusal> {
         let header = ProbeHeader::read(payload).ok_or(Refusal::Unexpected)?;
         let asked = usize::from(header.asked_bytes().ok_or(Refusal::Unexpected)?);
@@ -85,7 +85,7 @@ impl Responder {
         Ok((header, lengths(asked)))
     }
 
-    /// Remembers an accepted request, where each is answered once. Returns its header.
+    /// Records an accepted request, if each may be answered only once. Returns its header.
     fn take(&self, header: ProbeHeader, case: &Case) -> Result<ProbeHeader, Refusal> {
         if self.key.is_some() {
             let place = Place { seq: header.seq, stamp: None, now: case.now, peer: case.identity() };
@@ -131,15 +131,15 @@ impl Reply for Responder {
     }
 }
 
-/// Who sent a frame that is none of ours.
+/// The sender of a frame that is not a probe.
 const NOBODY: MacAddress = MacAddress([2, 0, 0, 0, 0, 0]);
 
 fn is_group(header: Header) -> bool {
     header.destination.0[0] & 1 == 1
 }
 
-/// Writes the Ethernet header of the reply to a frame with such a header; returns how long it is, and where the user data that are
-/// asked for go.
+/// Writes the Ethernet header of the reply to a frame with the header `ethernet`; returns its length, and the space for
+/// the requested user data.
 fn room<'a>(ethernet: Option<Header>, asked: &ProbeHeader, reply: &'a mut [u8]) -> Option<(usize, &'a mut [u8])> {
     let length = usize::from(asked.asked_bytes()?).max(HEADER_BYTES);
     let Some(header) = ethernet else { return Some((0, reply.get_mut(..length)?)) };
@@ -149,7 +149,7 @@ fn room<'a>(ethernet: Option<Header>, asked: &ProbeHeader, reply: &'a mut [u8]) 
     Some((bytes.len(), body.get_mut(..length)?))
 }
 
-/// The header and the user data of a frame of ours.
+/// Returns header and user data of a probe frame.
 fn ours(request: &[u8]) -> Option<(Header, &[u8])> {
     Header::split(request).filter(|(header, _)| header.ethertype == PROBE_ETHERTYPE)
 }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((guard.answered(), counts), (2, [1, 2, 1]));
     }
 
-    /// A reply says that it leaves when all that can be done before is done.
+    /// A reply's departure time is read after all other work.
     #[test]
     fn the_clock_is_read_again_after_the_judgement() {
         let key = Arc::new(Key::new(&[7; 16]).expect("long enough"));
@@ -327,7 +327,7 @@ mod tests {
             }
         }
 
-        /// Frames whose check is right, whatever they ask for.
+        /// Frames with a valid CRC, whatever length they request.
         #[test]
         fn no_answer_is_longer_than_its_request(
             length in 0..300_usize, asks: u16, session: u64, seq: u32, ethernet: bool, destination: [u8; 6], source: [u8; 6],

@@ -1,7 +1,7 @@
-//! The answering side: what a probe's request gets back.
+//! The responder: builds the replies to probes.
 //!
-//! [`Responder`] is pure: a request and times in, a reply out, to those whom [`Guard`] admits. [`serve`] is its loop over [`sojourn_port::Listener`]s. Neither
-//! answers ICMP echo: there the peer's kernel does.
+//! [`Responder`] is pure: a request and times in, a reply out, for the peers that [`Guard`] admits. [`serve`] runs it
+//! over [`sojourn_port::Listener`]s. Neither answers ICMP echo: there the peer's kernel does.
 
 mod driver;
 mod engine;

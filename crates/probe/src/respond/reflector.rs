@@ -1,4 +1,4 @@
-//! A STAMP session-reflector (RFC 8762 §4.3), stateless or stateful. Reads no clock and sends nothing.
+//! A STAMP session-reflector (RFC 8762 §4.3), stateless or stateful. Reads no clock itself and sends nothing.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -13,12 +13,12 @@ use super::engine::{Asked, Reply};
 use super::sessions::{Place, Sessions};
 use sojourn_port::guard::{Case, Guard, Lengths, Refusal};
 
-/// What this host knows of its own clock.
+/// The state of this host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockState {
-    /// TAI minus UTC, and the format that times are written in.
+    /// TAI minus UTC, and the timestamp format.
     pub scale: Scale,
-    /// How far it may be wrong.
+    /// The error estimate of the clock.
     pub error: ErrorEstimate,
 }
 
@@ -28,13 +28,13 @@ impl Default for ClockState {
     }
 }
 
-/// How a reflector numbers its packets.
+/// How a reflector chooses its sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Numbering {
-    /// As the sender did: it keeps no state.
+    /// The sender's sequence number: the reflector keeps no state.
     #[default]
     Stateless,
-    /// By how many came before in the session: the sender can distinguish loss there from loss back.
+    /// The count of earlier packets of the session: the sender can distinguish loss by direction.
     Stateful,
 }
 
@@ -58,11 +58,12 @@ pub struct Reflector {
     sessions: Rc<RefCell<Sessions<SessionId>>>,
 }
 
-/// Sender, our address, and the session's identifier (RFC 8972 §3).
+/// The sender's address, the local address, and the session identifier (RFC 8972 §3).
 type SessionId = (SocketAddr, Option<IpAddr>, u16);
 
 impl Reflector {
-    /// Reflects what `guard` admits; with a key, what is authenticated alone, and once. The clock's state may be changed meanwhile.
+    /// Creates a reflector of the packets that `guard` admits; with a key, only of authentic ones, each once. `clock`
+    /// may be updated meanwhile.
     pub fn new(
         numbering: Numbering,
         key: Option<Arc<Key>>,
@@ -72,7 +73,7 @@ impl Reflector {
         Self { numbering, key, clock, guard, sessions: Rc::default() }
     }
 
-    /// The packet's number in the reflector's own count, where it is to be answered.
+    /// Returns the sequence number of the reflected packet, if it is to be answered.
     fn number(&self, session: SessionId, sent: &Sent, case: &Case) -> Result<u32, Refusal> {
         if self.numbering == Numbering::Stateless && self.key.is_none() {
             return Ok(sent.seq);
@@ -113,7 +114,7 @@ impl Reply for Reflector {
             ssid: sender.ssid,
             receive: scale.write(asked.arrived),
             sender,
-            // RFC 8762 §4.3.1: 255 where the header's is not known.
+            // RFC 8762 §4.3.1: 255 where the received TTL is unknown.
             ttl: route.hop_limit.unwrap_or(u8::MAX),
         };
         reflected.write(payload, key);
@@ -122,12 +123,12 @@ impl Reply for Reflector {
 }
 
 impl ClockState {
-    /// Returns the state of a clock that writes times in that format.
+    /// Returns the state of a clock with this scale and maximum error.
     pub fn new(scale: Scale, is_synchronised: bool, error: sojourn_time::Nanos) -> Self {
         Self { scale, error: ErrorEstimate::new(scale.format, is_synchronised, error) }
     }
 
-    /// Returns the format of its times.
+    /// Returns its timestamp format.
     pub const fn format(&self) -> Format {
         self.scale.format
     }
@@ -226,8 +227,8 @@ mod tests {
         }
     }
 
-    /// Whoever forges one packet from the address of a reflector to another must not set off an exchange without end, however their
-    /// clocks differ.
+    /// A packet forged from one reflector's address to another must not start an endless exchange, however their clocks
+    /// differ.
     #[test]
     fn no_reflector_answers_the_answer_of_another() {
         for (key, bytes) in [(None, 44), (None, 1_000), (Some(key()), 112)] {

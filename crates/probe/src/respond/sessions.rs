@@ -1,5 +1,5 @@
-//! What a far end remembers of sessions: how many packets of each came, and which. Bounded, for each peer and for all; nothing is
-//! evicted while it is used.
+//! The session table of a responder: how many packets of each session arrived, and which. Limited in size, per peer and
+//! in total; a session in use is never evicted.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,23 +8,23 @@ use sojourn_time::{Nanos, Time};
 
 use sojourn_port::guard::Refusal;
 
-/// The most sessions that are remembered.
+/// The most sessions in the table.
 pub const MOST_SESSIONS: usize = 4_096;
-/// The most of one peer's: who forges nobody's address cannot fill the table.
+/// The most sessions of one peer: a peer that cannot forge addresses cannot fill the table.
 pub const MOST_OF_A_PEER: usize = MOST_SESSIONS / 16;
-/// After which an unused session makes room for a new one, where there is none left.
+/// The idle time after which a session may be evicted when the table is full.
 const IDLE: Nanos = Nanos::seconds(60);
 /// The same for a session of one packet.
 const IDLE_AFTER_ONE: Nanos = Nanos::seconds(1);
 const PURGE_EVERY: Nanos = Nanos::seconds(1);
-/// How far a sender's clock may be from ours for its times to be believed.
+/// The largest difference between a sender's clock and ours at which its times are used.
 const NEAR: Nanos = Nanos::seconds(60);
 
-/// How far behind the highest number a packet may come: in words of 64.
+/// The reordering window: how far behind the highest number a packet may be, in words of 64.
 const WINDOW_WORDS: usize = 16;
 const WINDOW: u32 = WINDOW_WORDS as u32 * 64;
 
-/// Sessions by what identifies them.
+/// Sessions by their identifier.
 #[derive(Clone, Debug)]
 pub struct Sessions<K> {
     known: HashMap<K, Session>,
@@ -36,33 +36,33 @@ pub struct Sessions<K> {
 struct Session {
     peer: u128,
     used: Time,
-    /// How many came, and so the number of the next.
+    /// The number of packets so far, which is the number of the next.
     came: u32,
     highest: u32,
-    /// The sender's time in the first packet, and the latest.
+    /// The sender's time in the first packet, and the latest one.
     begun: Option<Time>,
     newest: Option<Time>,
-    /// Whether there was an earlier session of that name.
+    /// Whether an earlier session had the same identifier.
     is_anew: bool,
-    /// Bit n of all: whether the number n below the highest came.
+    /// Bit n of all words: whether the number n below the highest was received.
     seen: [u64; WINDOW_WORDS],
 }
 
-/// A packet's place in its session.
+/// The data of a packet that its session needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The number that its sender gave it.
+    /// The sender's sequence number.
     pub seq: u32,
-    /// When it left by the sender's own clock, where it says so.
+    /// The sender's departure timestamp, where the packet has one.
     pub stamp: Option<Time>,
-    /// When it came.
+    /// When it was received.
     pub now: Time,
-    /// Who sent it: sessions of a peer are bounded.
+    /// Its sender: the sessions of a peer are limited.
     pub peer: u128,
 }
 
 impl Place {
-    /// Whether the sender's clock shows about our time.
+    /// Whether the sender's clock is close to ours.
     fn is_near(&self) -> bool {
         self.stamp.is_some_and(|stamp| stamp.0.abs_diff(self.now.0) < NEAR.0.unsigned_abs())
     }
@@ -75,11 +75,11 @@ impl<K> Default for Sessions<K> {
 }
 
 impl<K: Eq + Hash> Sessions<K> {
-    /// Notes a packet, and returns how many came before it in its session. Numbers that begin again at a later time of the sender's
-    /// begin the session anew. With `once`, a number is taken once.
+    /// Records a packet, and returns the number of earlier ones in its session. Sequence numbers that restart at a
+    /// later time of the sender restart the session. With `once`, each number is accepted once.
     ///
     /// # Errors
-    /// When the number was taken before, or is so old that nobody knows; when there are too many sessions.
+    /// When the number was accepted before, or is older than the window; when there are too many sessions.
     pub fn take(&mut self, session: K, place: Place, once: bool) -> Result<u32, Refusal> {
         if let Some(known) = self.known.get_mut(&session) {
             return known.take(place, once);
@@ -100,9 +100,9 @@ impl<K: Eq + Hash> Sessions<K> {
         self.known.len() < MOST_SESSIONS && of_peer < MOST_OF_A_PEER
     }
 
-    /// Evicts what makes room, once a second at most.
+    /// Evicts idle sessions, at most once per second.
     fn purge(&mut self, now: Time) {
-        // A clock that was set back must not put the purge off.
+        // A clock that was set back must not postpone the purge.
         if now < self.next_purge && self.next_purge <= now + PURGE_EVERY {
             return;
         }
@@ -122,7 +122,7 @@ impl Session {
         Self { peer, used: now, came: 1, highest: seq, begun: stamp, newest: stamp, is_anew: false, seen }
     }
 
-    /// Whether it is to be kept, though there is no room. A clock that was set back keeps nothing.
+    /// Whether to keep it although the table is full. After the clock was set back, a session of the future is not kept.
     fn is_used(&self, now: Time) -> bool {
         let idle = if self.came == 1 { IDLE_AFTER_ONE } else { IDLE };
         self.used <= now && now < self.used + idle
@@ -130,15 +130,15 @@ impl Session {
 
     fn take(&mut self, place: Place, once: bool) -> Result<u32, Refusal> {
         let Place { seq, stamp, now, .. } = place;
-        // Within a session later packets have higher numbers. Of a sender whose clock is far from ours that is believed only
-        // where the number has gone far back.
+        // Within a session, later packets have higher numbers. If the sender's clock is far from ours, a restart is
+        // only assumed where the number went far back.
         let is_far_back = seq < self.highest && self.highest - seq >= WINDOW.min(self.highest);
         if seq <= self.highest && stamp > self.newest && (is_far_back || place.is_near()) {
             *self = Self { peer: self.peer, is_anew: true, ..Self::begin(place) };
             return Ok(0);
         }
-        // Of an earlier session with the same name, whose numbers this one has not had yet; but for a sender whose clock was
-        // set back to ours meanwhile.
+        // A packet of an earlier session with the same identifier, whose numbers are new to this one. Exception: a
+        // sender whose clock was set to ours meanwhile.
         let is_old = stamp < self.begun && (self.is_anew || !place.is_near());
         if once && (is_old || !self.note(seq)) {
             return Err(Refusal::Replayed);
@@ -146,7 +146,7 @@ impl Session {
         if !once {
             self.note(seq);
         }
-        // Never down, though the sender's clock may be set back: what came before stays old.
+        // Never decreased, even if the sender's clock is set back: earlier packets stay old.
         self.newest = self.newest.max(stamp);
         self.used = now;
         let before = self.came;
@@ -154,7 +154,7 @@ impl Session {
         Ok(before)
     }
 
-    /// Marks a number; returns whether it was new.
+    /// Marks a number as received; returns whether it was new.
     fn note(&mut self, seq: u32) -> bool {
         if seq > self.highest {
             self.shift(seq - self.highest);
@@ -197,7 +197,7 @@ mod tests {
         Place { seq, stamp: Some(now), now, peer: 1 }
     }
 
-    /// Of a sender whose clock is so far ahead of ours.
+    /// The place of a packet whose sender's clock is ahead by `by`.
     fn ahead(place: Place, by: Nanos) -> Place {
         Place { stamp: place.stamp.map(|stamp| stamp + by), ..place }
     }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_sender_whose_clock_is_set_is_no_replay() {
-        // It was ahead, by more or less than the session is old, and is set right.
+        // Its clock was ahead, by more or less than the session's age, and is corrected.
         for ahead_by in [Nanos::millis(200), Nanos::seconds(3_600)] {
             let mut sessions = Sessions::default();
             for seq in 0..500 {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// A number is taken once, whatever the order; one within the window is never refused the first time.
+        /// A number is accepted once, in any order; one within the window is never refused the first time.
         #[test]
         fn a_number_is_taken_once(steps in prop::collection::vec((0..3_000_u32, any::<bool>()), 1..400)) {
             let mut sessions = Sessions::default();

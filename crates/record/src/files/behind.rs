@@ -1,7 +1,7 @@
-//! Files that a second thread writes, batch by batch in their order: who makes columns does not wait while others are compressed.
+//! Write files in a second thread, batch by batch in order, so that making columns does not wait for compression.
 //!
-//! The thread begins with the first batch that is large, so that what is small needs none. Memory is bounded by the batches that
-//! wait ([`WAITING`]). What goes wrong is said at a later call, once, and at the end at the latest.
+//! The thread starts with the first large batch, so small files need none. Memory is bounded by the batches that wait
+//! ([`WAITING`]). An error is returned once, by a later call, at the latest at the end.
 
 use std::mem;
 use std::panic::resume_unwind;
@@ -11,10 +11,11 @@ use std::thread::{Builder, JoinHandle};
 use super::{Batch, Files, RecordError, Shape};
 use crate::table::{Row, Rows, Unfit};
 
-/// How many batches wait for the second thread: tables of a log come in turn, and one that is small is not to wait for a large one.
+/// The maximum number of waiting batches: tables of a log are written in turn, and a small one should not wait for a
+/// large one.
 const WAITING: usize = 3;
 
-/// Files, and who writes them.
+/// Files with their writer.
 pub(super) struct Behind {
     shapes: Vec<Shape>,
     writer: Writer,
@@ -25,11 +26,11 @@ enum Writer {
     Here(Files),
     /// Another one.
     There(Other),
-    /// Nobody: a thread could not be had back.
+    /// No writer: the thread's files are lost.
     Nobody,
 }
 
-/// The second thread, which gives the files back when nothing more comes, or when it failed.
+/// The second thread. It returns the files when no more batches follow, or after a failure.
 struct Other {
     to: SyncSender<Batch>,
     thread: JoinHandle<(Files, Result<(), RecordError>)>,
@@ -40,7 +41,7 @@ impl Behind {
         Self { shapes: files.shapes(), writer: Writer::Here(files) }
     }
 
-    /// Returns the batch of rows that were pushed.
+    /// Return the batch of rows that were pushed.
     ///
     /// # Errors
     /// When a value does not fit its column.
@@ -49,10 +50,10 @@ impl Behind {
         self.shapes[at].take(at, rows, pushed)
     }
 
-    /// Writes a batch now.
+    /// Write a batch, in order.
     ///
     /// # Errors
-    /// When it, or one before it, cannot be written; what was written before stays readable.
+    /// When this batch or an earlier one cannot be written; what was written before stays readable.
     pub(super) fn write(&mut self, batch: Batch) -> Result<(), RecordError> {
         match &mut self.writer {
             Writer::Here(files) => files.write(&[batch]),
@@ -61,10 +62,10 @@ impl Behind {
         }
     }
 
-    /// Writes a large batch, later.
+    /// Write a large batch in the second thread.
     ///
     /// # Errors
-    /// When one before it could not be written; what was written before stays readable.
+    /// When an earlier batch could not be written; what was written before stays readable.
     pub(super) fn write_later(&mut self, batch: Batch) -> Result<(), RecordError> {
         match mem::replace(&mut self.writer, Writer::Nobody) {
             Writer::Here(files) if !files.is_broken => self.writer = start(files),
@@ -73,10 +74,10 @@ impl Behind {
         self.write(batch)
     }
 
-    /// Ends the files, as [`Files::finish`].
+    /// End the files, as [`Files::finish`].
     ///
     /// # Errors
-    /// When it, or a write before, fails.
+    /// When ending them or an earlier write fails.
     pub(super) fn finish(&mut self) -> Result<(), RecordError> {
         let written = self.come_back();
         match &mut self.writer {
@@ -85,12 +86,12 @@ impl Behind {
         }
     }
 
-    /// Whether nothing more can be written.
+    /// Return whether nothing more can be written.
     pub(super) fn is_broken(&self) -> bool {
         matches!(&self.writer, Writer::Here(files) if files.is_broken)
     }
 
-    /// The files, where this thread has them.
+    /// Return the files, if this thread owns them.
     #[cfg(test)]
     pub(super) fn here(&mut self) -> Option<&mut Files> {
         match &mut self.writer {
@@ -102,12 +103,12 @@ impl Behind {
     fn hand_over(&mut self, batch: Batch) -> Result<(), RecordError> {
         match &self.writer {
             Writer::There(other) if other.to.send(batch).is_ok() => Ok(()),
-            // It takes no more: it failed.
+            // The thread has failed and receives no more.
             _ => self.come_back().and(Err(RecordError::Broken)),
         }
     }
 
-    /// Waits until all is written, and takes the files back.
+    /// Wait until everything is written, and take the files back.
     fn come_back(&mut self) -> Result<(), RecordError> {
         match mem::replace(&mut self.writer, Writer::Nobody) {
             Writer::There(other) => {
@@ -124,7 +125,7 @@ impl Behind {
     }
 }
 
-/// Whoever gives the files up may remove them next: nobody writes them any more.
+/// On drop, wait until nobody writes the files, because the caller may remove them next.
 impl Drop for Behind {
     fn drop(&mut self) {
         if let Writer::There(other) = mem::replace(&mut self.writer, Writer::Nobody) {
@@ -134,10 +135,10 @@ impl Drop for Behind {
     }
 }
 
-/// Starts a thread that writes; where there can be none, it is done here.
+/// Start the writing thread; if that fails, this thread writes.
 fn start(files: Files) -> Writer {
     let (to, batches) = sync_channel::<Batch>(WAITING);
-    // The files go to the thread once it is there, so that they are not lost with one that is not.
+    // The files are passed only to a running thread, so that a failed start does not lose them.
     let (give, given) = sync_channel::<Files>(1);
     let write = move || {
         let mut files = given.recv().expect("files are given to a thread that has started");
@@ -146,7 +147,7 @@ fn start(files: Files) -> Writer {
     };
     match Builder::new().name("records".to_owned()).spawn(write) {
         Ok(thread) => {
-            // It has room for one, and is there.
+            // The channel has room for one, and the thread exists, so this succeeds.
             let _ = give.send(files);
             Writer::There(Other { to, thread })
         }

@@ -1,4 +1,4 @@
-//! The files that each instrument writes.
+//! The files of each instrument.
 
 use std::path::Path;
 use std::slice;
@@ -11,19 +11,19 @@ use crate::tables::probes::{Block, Probe};
 use crate::tables::streams::{Arrival, Bin, ClockLine, Exchange, Send, Stream, StreamBlock};
 use crate::tables::tcp_readings::Reading;
 
-/// A folder of records of probes: `probes-KKK.arrow` and `blocks-KKK.arrow`.
+/// The folder of a prober's records: `probes-KKK.arrow` and `blocks-KKK.arrow`.
 pub struct RunFolder(pub(super) Files);
 
 impl RunFolder {
-    /// Creates the two files of a part in `folder`, and the folder where it is missing.
+    /// Create the two files of a part in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made.
+    /// When a file exists already or cannot be created.
     pub fn create(folder: &Path, part: u16, origin: &Origin) -> Result<Self, RecordError> {
         Self::create_so(folder, &format!("{part:03}"), origin)
     }
 
-    /// Creates `probes-<who>-KKK.arrow` and `blocks-<who>-KKK.arrow`, as several probers at once need them.
+    /// Create `probes-<who>-KKK.arrow` and `blocks-<who>-KKK.arrow`, for several probers that run at once.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -36,34 +36,34 @@ impl RunFolder {
         Files::create(folder, &tables, ending, (origin, None)).map(Self)
     }
 
-    /// Writes one block and its probes.
+    /// Write one block and its probes.
     ///
     /// # Errors
-    /// When it cannot; nothing of this block is then kept.
+    /// When writing fails; then nothing of this block is kept.
     pub fn write(&mut self, block: &Block, probes: &[Probe]) -> Result<(), RecordError> {
         let probes = self.0.batch(probes, &block.block)?;
         let block = self.0.batch(slice::from_ref(block), &())?;
         self.0.write(&[probes, block])
     }
 
-    /// Ends the records.
+    /// End the records.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.0.finish()
     }
 }
 
-/// A folder of the records of streams as one end sees them: `<table>-<who>-<part>.arrow`, one for each end and process, so that
-/// several write into one folder at once.
+/// The folder of the stream records of one end: `<table>-<who>-<part>.arrow`, separate for each end and process, so
+/// that several can write to one folder.
 pub struct StreamFolder(pub(super) Files);
 
 impl StreamFolder {
-    /// Creates the files of a part, written by `who`, in `folder`, and the folder where it is missing.
+    /// Create the files of a part, written by `who`, in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made.
+    /// When a file exists already or cannot be created.
     pub fn create(folder: &Path, who: &str, part: u16, origin: &Origin) -> Result<Self, RecordError> {
         let tables = [
             Table::of::<Send>(),
@@ -76,10 +76,10 @@ impl StreamFolder {
         Files::create(folder, &tables, &format!("{who}-{part:03}"), (origin, None)).map(Self)
     }
 
-    /// Writes all rows of a block, or none.
+    /// Write all rows of a block, or none.
     ///
     /// # Errors
-    /// When it cannot; nothing of this block is then kept.
+    /// When writing fails; then nothing of this block is kept.
     pub fn write(&mut self, block: &StreamBlock) -> Result<(), RecordError> {
         let mut batches = Vec::new();
         let number = block.block;
@@ -99,10 +99,10 @@ impl StreamFolder {
         Ok(())
     }
 
-    /// Ends the records.
+    /// End the records.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.0.finish()
     }
@@ -115,11 +115,11 @@ pub struct PacketFile {
 }
 
 impl PacketFile {
-    /// Creates the file of a part, written by `who`, in `folder`, and the folder where it is missing. Rows name `pipes` by
-    /// their place.
+    /// Create the file of a part, written by `who`, in `folder`; create the folder if it is missing. Rows refer to
+    /// `pipes` by index.
     ///
     /// # Errors
-    /// When the file is already there or cannot be made.
+    /// When the file exists already or cannot be created.
     pub fn create(
         folder: &Path,
         (who, part): (&str, u16),
@@ -130,34 +130,34 @@ impl PacketFile {
         Ok(Self { files, pipes })
     }
 
-    /// Writes all these rows, or none.
+    /// Write all these rows, or none.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable.
+    /// When writing fails; what was written before stays readable.
     pub fn write(&mut self, rows: &[Packet]) -> Result<(), RecordError> {
         let batch = self.files.batch(rows, &self.pipes)?;
         self.files.write(&[batch])
     }
 
-    /// Returns how long the file is.
+    /// Return the size of the file.
     pub fn length(&self) -> u64 {
         self.files.length()
     }
 
-    /// Lets the file be no longer than this: rows that would make it so are refused, and end it.
+    /// Set the size limit: rows that would exceed it are refused, and end the file.
     pub fn limit_to(&mut self, bytes: u64) {
         self.files.limit_to(bytes);
     }
 
-    /// Ends the log.
+    /// End the log.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.files.finish()
     }
 
-    /// Makes what was written outlive a loss of power, also where no more could be written.
+    /// Flush what was written to the disk, even if nothing more could be written.
     ///
     /// # Errors
     /// When the file system refuses.
@@ -166,31 +166,31 @@ impl PacketFile {
     }
 }
 
-/// What one process read of its sockets: `tcp_readings-<who>-<part>.arrow`.
+/// The TCP_INFO readings of one process: `tcp_readings-<who>-<part>.arrow`.
 pub struct ReadingFile(Files);
 
 impl ReadingFile {
-    /// Creates the file of a part, written by `who`, in `folder`, and the folder where it is missing.
+    /// Create the file of a part, written by `who`, in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When the file is already there or cannot be made.
+    /// When the file exists already or cannot be created.
     pub fn create(folder: &Path, who: &str, part: u16, origin: &Origin) -> Result<Self, RecordError> {
         Files::create(folder, &[Table::of::<Reading>()], &format!("{who}-{part:03}"), (origin, None)).map(Self)
     }
 
-    /// Writes all readings of a block, or none.
+    /// Write all readings of a block, or none.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable.
+    /// When writing fails; what was written before stays readable.
     pub fn write(&mut self, block: u32, rows: &[Reading]) -> Result<(), RecordError> {
         let batch = self.0.batch(rows, &block)?;
         self.0.write(&[batch])
     }
 
-    /// Ends the file.
+    /// End the file.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.0.finish()
     }

@@ -1,4 +1,4 @@
-//! The files of taps and of what was matched between them.
+//! The files of taps, and of the matches between them.
 
 use std::path::Path;
 use std::slice;
@@ -9,20 +9,20 @@ use super::{Files, Origin, RecordError};
 use crate::schema::Table;
 use crate::tables::taps::{Crossing, TapCounts, Tapped, Unmatched};
 
-/// What a tap is, as the metadata of its file says.
+/// The description of a tap in its file's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TapAbout {
-    /// Its name.
+    /// The tap's name.
     pub tap: String,
     /// The interface.
     pub interface: String,
     /// The host.
     pub host: String,
-    /// The key of its digests: bridge, router, nat, vlan, tunnel.
+    /// The part of a packet that its digests cover, by kind of device: bridge, router, nat, vlan, tunnel.
     pub key: String,
-    /// How many octets of a frame's content its digests are of; `None`: all.
+    /// The maximum number of octets of a frame's content that the digests cover; `None`: all.
     pub most: Option<u32>,
-    /// Which clock its times are on: taps that have the same number, other than 0, share one clock.
+    /// The clock of the timestamps: taps with the same number, other than 0, share one clock.
     pub clock_id: u64,
 }
 
@@ -42,7 +42,7 @@ impl TapAbout {
         texts.chain([(Self::CLOCK, format!("{:x}", self.clock_id))]).collect()
     }
 
-    /// Reads it from a file's metadata; what is missing or cannot be read is empty.
+    /// Read the description from a file's metadata; what is missing or invalid is empty.
     pub(crate) fn of<'a>(metadata: impl Fn(&str) -> Option<&'a String>) -> Self {
         let text = |name: &str| metadata(name).cloned().unwrap_or_default();
         Self {
@@ -56,14 +56,14 @@ impl TapAbout {
     }
 }
 
-/// What one tap saw: `taps-<who>-<part>.arrow`, and when it is closed `tap_counts-<who>-<part>.arrow`.
+/// The packets of one tap: `taps-<who>-<part>.arrow`, and after its end `tap_counts-<who>-<part>.arrow`.
 pub struct TapFolder(Files);
 
 impl TapFolder {
-    /// Creates the files of a part, given by its digits and written by `who`, in `folder`, and the folder where it is missing.
+    /// Create the files of a part (its digits), written by `who`, in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made.
+    /// When a file exists already or cannot be created.
     pub fn create(
         folder: &Path,
         (who, part): (&str, &str),
@@ -75,24 +75,24 @@ impl TapFolder {
         Files::create(folder, &tables, &format!("{who}-{part}"), (&origin, None)).map(Self)
     }
 
-    /// Writes all these rows, or none.
+    /// Write all these rows, or none.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable.
+    /// When writing fails; what was written before stays readable.
     pub fn write(&mut self, rows: &[Tapped]) -> Result<(), RecordError> {
         let batch = self.0.batch(rows, &())?;
         self.0.write(&[batch])
     }
 
-    /// Returns how long the files are together.
+    /// Return the total size of the files.
     pub fn length(&self) -> u64 {
         self.0.length()
     }
 
-    /// Writes what the tap counted, and ends the files.
+    /// Write the tap's counters, and end the files.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self, counts: &TapCounts) -> Result<(), RecordError> {
         let batch = self.0.batch(slice::from_ref(counts), &())?;
         self.0.write(&[batch])?;
@@ -100,24 +100,24 @@ impl TapFolder {
     }
 }
 
-/// What was matched between taps: `crossings-<who>-<part>.arrow` and `unmatched-<who>-<part>.arrow`.
+/// The matches between taps: `crossings-<who>-<part>.arrow` and `unmatched-<who>-<part>.arrow`.
 pub struct CrossingFolder(Files);
 
 impl CrossingFolder {
-    /// Creates the files of a part, written by `who`, in `folder`, and the folder where it is missing.
+    /// Create the files of a part, written by `who`, in `folder`; create the folder if it is missing.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made.
+    /// When a file exists already or cannot be created.
     pub fn create(folder: &Path, (who, part): (&str, u16), origin: &Origin) -> Result<Self, RecordError> {
         let tables = [Table::of::<Crossing>(), Table::of::<Unmatched>()];
         let compression = Some(CompressionType::LZ4_FRAME);
         Files::create(folder, &tables, &format!("{who}-{part:03}"), (origin, compression)).map(Self)
     }
 
-    /// Writes all these rows, or none.
+    /// Write all these rows, or none.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable.
+    /// When writing fails; what was written before stays readable.
     pub fn write(&mut self, crossings: &[Crossing], unmatched: &[Unmatched]) -> Result<(), RecordError> {
         let mut batches = Vec::new();
         if !crossings.is_empty() {
@@ -129,10 +129,10 @@ impl CrossingFolder {
         self.0.write(&batches)
     }
 
-    /// Ends the files.
+    /// End the files.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         self.0.finish()
     }

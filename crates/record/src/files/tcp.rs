@@ -12,17 +12,17 @@ use crate::schema::Table;
 use crate::table::{Filling, Row, Rows};
 use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
 
-/// How many rows a batch has at most.
+/// The maximum number of rows in a batch.
 pub(super) const BATCH: usize = 65_536;
 
-/// How the columns are compressed: most of them hardly change from row to row.
+/// The compression of columns, most of which hardly change from row to row.
 const COMPRESSION: CompressionType = CompressionType::LZ4_FRAME;
 
 const TABLES: [Table; 5] =
     [Table::of::<Sample>(), Table::of::<Private>(), Table::of::<Flow>(), Table::of::<Account>(), Table::of::<Gap>()];
 
-/// A folder of the records of TCP's state: `<table>-<who>-<part>.arrow`. Batches of a long log are compressed and written in a
-/// second thread.
+/// The folder of the records of TCP's state: `<table>-<who>-<part>.arrow`. Batches of a long log are compressed and
+/// written in a second thread.
 pub struct TcpFolder {
     pub(super) files: Behind,
     samples: Rows<Sample>,
@@ -30,11 +30,11 @@ pub struct TcpFolder {
 }
 
 impl TcpFolder {
-    /// Creates the files of a part, written by `who`, in `folder`, and the folder where it is missing. Columns of samples
-    /// that are named in `absent` are null: the kernel has no such field.
+    /// Create the files of a part, written by `who`, in `folder`; create the folder if it is missing. The columns of
+    /// samples named in `absent` are null, because the log has no such field.
     ///
     /// # Errors
-    /// When a file is already there or cannot be made; then no file of ours is left.
+    /// When a file exists already or cannot be created; then no created file remains.
     pub fn create(
         folder: &Path,
         (who, part): (&str, u16),
@@ -45,17 +45,18 @@ impl TcpFolder {
         Ok(Self { files: Behind::new(files), samples: Rows::new(absent), privates: Rows::new(&HashSet::new()) })
     }
 
-    /// Removes the files of a part, as far as they are there: they were broken off, and can be made again.
+    /// Remove the existing files of a part: they are incomplete and can be made again.
     pub fn remove(folder: &Path, (who, part): (&str, u16)) {
         for table in TABLES {
             let _ = fs::remove_file(path_of(folder, &table, &suffix(who, part)));
         }
     }
 
-    /// Adds samples, whose columns `fill` makes of them as [`Sample`] declares them; whole batches are written.
+    /// Add samples, which `fill` converts into the columns that [`Sample`] declares; full batches are written.
     ///
     /// # Errors
-    /// When it cannot; what was written before stays readable, as after each of the following. It may be said at a later call.
+    /// When writing fails; what was written before stays readable. Here and below, the error may be returned by a later
+    /// call.
     pub fn samples<S>(&mut self, mut samples: &[S], fill: impl Fn(&[S], &mut Filling<'_>)) -> Result<(), RecordError> {
         while !samples.is_empty() {
             let (now, later) = samples.split_at(samples.len().min(BATCH - self.samples.len()));
@@ -69,10 +70,10 @@ impl TcpFolder {
         Ok(())
     }
 
-    /// Adds fields of private states; whole batches are written.
+    /// Add fields of private states; full batches are written.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn privates(&mut self, mut rows: &[Private]) -> Result<(), RecordError> {
         while !rows.is_empty() {
             let (now, later) = rows.split_at(rows.len().min(BATCH - self.privates.len()));
@@ -86,34 +87,34 @@ impl TcpFolder {
         Ok(())
     }
 
-    /// Writes flows.
+    /// Write flows.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn flows(&mut self, rows: &[Flow]) -> Result<(), RecordError> {
         self.write(rows)
     }
 
-    /// Writes the account.
+    /// Write the packet accounting.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn account(&mut self, rows: &[Account]) -> Result<(), RecordError> {
         self.write(rows)
     }
 
-    /// Writes gaps.
+    /// Write gaps.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn gaps(&mut self, rows: &[Gap]) -> Result<(), RecordError> {
         self.write(rows)
     }
 
-    /// Ends the records.
+    /// End the records.
     ///
     /// # Errors
-    /// When it cannot; what was written stays readable.
+    /// When writing fails; what was written stays readable.
     pub fn finish(&mut self) -> Result<(), RecordError> {
         if self.files.is_broken() {
             return Ok(());
@@ -140,7 +141,7 @@ impl TcpFolder {
     }
 }
 
-/// What the names of a part's files end with, before their kind.
+/// Return the ending of a part's file names, without the extension.
 fn suffix(who: &str, part: u16) -> String {
     format!("{who}-{part:03}")
 }

@@ -1,4 +1,4 @@
-//! What was written can be read, and a full disk leaves what was written before.
+//! Written records can be read, and a full disk leaves the earlier ones.
 
 use std::collections::HashSet;
 use std::fs;
@@ -71,7 +71,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A file that refuses what is written stands for a full disk.
+/// Make writes to a file fail, as on a full disk.
 fn refuse(file: &mut TableFile) {
     file.file = File::open(&file.shape.path).unwrap();
 }
@@ -246,7 +246,7 @@ fn samples_can_be_read_and_what_is_missing_is_null() {
     let batches = read(&folder.join("tcp_samples-a-003.arrow"));
     assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [tcp::BATCH, 5]);
     let column = |name: &str| batches[0].column_by_name(name).unwrap().clone();
-    // A column that must not be null is not, whoever says that it is absent.
+    // A column that is not nullable has values even if it is listed as absent.
     assert_eq!(column("flow").as_primitive::<Int32Type>().value(1), 1);
     assert_eq!(column("received_ce").null_count(), tcp::BATCH);
     assert_eq!(column("limited_by").null_count(), tcp::BATCH);
@@ -326,7 +326,7 @@ fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
     whole.samples(&rows, fill).unwrap();
     whole.finish().unwrap();
     let length = fs::metadata(folder.join("tcp_samples-whole-000.arrow")).unwrap().len();
-    // So much holds one batch, and no second one.
+    // The limit has room for one batch, and not for a second.
     let mut sink = create("a");
     sink.files.here().unwrap().limit_to(length);
     let outcomes = [(); 3].map(|()| sink.samples(&rows, fill));
@@ -334,7 +334,7 @@ fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
     let ended = sink.finish();
     let said = outcomes.into_iter().chain([ended]).find_map(Result::err);
     assert!(matches!(said, Some(RecordError::Limit(_))), "{said:?}");
-    // It is said once, and nothing is written behind what could not be.
+    // The error is returned once, and nothing is written after the failed batch.
     assert!(matches!(sink.samples(&rows, fill), Err(RecordError::Broken)));
     sink.finish().unwrap();
     assert_eq!(read(&folder.join("tcp_samples-a-000.arrow")).len(), 1);

@@ -1,4 +1,4 @@
-//! Reads what a tap saw.
+//! Read the records of a tap.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -15,51 +15,51 @@ use crate::TapAbout;
 use crate::schema::SIMULATED;
 use crate::tables::taps::{TAP_DIRECTIONS, TapCounts, Tapped};
 
-/// Rows of a tap's file, batch by batch.
+/// Reads the rows of a tap's file, batch by batch.
 pub struct TapReader {
     path: PathBuf,
     stream: StreamReader<BufReader<File>>,
     version: u32,
     about: TapAbout,
     is_simulated: bool,
-    /// What was read and not given yet.
+    /// The batch of which some rows have not been returned yet.
     batch: Option<Batch>,
     counts: Option<StreamReader<BufReader<File>>>,
 }
 
-/// The files of a tap, open and not looked into: whoever gives up rights before that has what it needs.
+/// The files of a tap, opened but not read, so that privileges can be dropped before their content is parsed.
 #[derive(Debug)]
 pub struct TapFiles {
     path: PathBuf,
     taps: File,
-    /// What it counted, where that is beside it.
+    /// The file of its counters, if it exists.
     counts: Option<File>,
 }
 
 impl TapFiles {
-    /// Opens them.
+    /// Open the files.
     ///
     /// # Errors
-    /// When the file of the tap cannot be.
+    /// When the tap's file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let counts = counts_of(path).and_then(|path| File::open(path).ok());
         Ok(Self { path: path.to_owned(), taps: file(path)?, counts })
     }
 
-    /// Begins to read them.
+    /// Start reading the files.
     ///
     /// # Errors
-    /// When they are none of a tap.
+    /// When they are not the files of a tap.
     pub fn read(self) -> Result<TapReader, ReadError> {
         TapReader::of(self)
     }
 }
 
 impl TapReader {
-    /// Opens the file of a tap.
+    /// Open the file of a tap.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the file is not one of a tap.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         TapFiles::open(path)?.read()
     }
@@ -74,8 +74,8 @@ impl TapReader {
         Ok(Self { path, stream, version, about, is_simulated, batch: None, counts })
     }
 
-    /// Returns how many packets the tap lost, as the file of its counts beside this one says when it is first asked; `None` where
-    /// that is missing, of a tap that was not closed, or damaged.
+    /// Return how many packets the tap lost, from the file of its counters; only the first call reads it. `None` if the
+    /// file is missing or damaged, or the tap was not closed.
     pub fn dropped(&mut self) -> Option<u64> {
         let mut counts = self.counts.take()?;
         let batch = guarded(|| counts.next().transpose()).ok()??;
@@ -86,20 +86,20 @@ impl TapReader {
             .try_fold(0, |sum: u64, dropped| sum.checked_add(dropped?))
     }
 
-    /// Returns what the tap is.
+    /// Return the description of the tap.
     pub fn about(&self) -> &TapAbout {
         &self.about
     }
 
-    /// Whether its times are simulated.
+    /// Return whether timestamps are simulated.
     pub fn is_simulated(&self) -> bool {
         self.is_simulated
     }
 
-    /// Gives the next rows to `each`, as many as `most`; `false` at the end.
+    /// Call `each` for the next rows, at most `most`; return `false` at the end.
     ///
     /// # Errors
-    /// When the file is damaged or cut; the rows before stay good.
+    /// When the file is damaged or cut; earlier rows remain valid.
     pub fn next(&mut self, most: usize, mut each: impl FnMut(&Tapped)) -> Result<bool, ReadError> {
         let Self { batch, stream, path, version, .. } = self;
         let foreign = |problem| ReadError::Foreign { path: path.clone(), problem };
@@ -116,7 +116,7 @@ impl TapReader {
             match rows.row(row) {
                 Ok(tapped) => each(&tapped),
                 Err(problem) => {
-                    rows.at = rows.rows; // nothing of this batch is given twice
+                    rows.at = rows.rows; // no row of this batch is returned twice
                     return Err(foreign(problem));
                 }
             }
@@ -125,16 +125,16 @@ impl TapReader {
     }
 }
 
-/// Returns where the counts of a tap's file are, by its name.
+/// Return the path of the counters that belong to a tap's file.
 fn counts_of(path: &Path) -> Option<PathBuf> {
     let rest = path.file_name()?.to_str()?.strip_prefix("taps-")?;
     Some(path.with_file_name(format!("tap_counts-{rest}")))
 }
 
-/// The rows of a batch, which become [`Tapped`] one by one.
+/// The rows of a batch, converted to [`Tapped`] one by one.
 struct Batch {
     rows: usize,
-    /// How many were read.
+    /// The number of rows read.
     at: usize,
     times: PrimitiveArray<Int64Type>,
     digests: PrimitiveArray<Int64Type>,
@@ -143,7 +143,7 @@ struct Batch {
     of_source: Vec<Source>,
     directions: PrimitiveArray<Int8Type>,
     of_direction: Vec<Option<&'static str>>,
-    /// Whether it is a fragment, a super-packet, truncated; `None` where no row is, as in most batches.
+    /// The flags fragment, super-packet and truncated; `None` if no row has the flag, as in most batches.
     flags: [Option<BooleanArray>; 3],
 }
 
@@ -172,7 +172,7 @@ impl Batch {
     fn row(&self, row: usize) -> Result<Tapped, String> {
         let source = key(&self.sources, row).and_then(|key| self.of_source.get(key).copied());
         let length = self.lengths.value(row);
-        // No `map` over the three: it is a call for each row.
+        // Not a `map` over the three, which would cost a call per row.
         let is = |place: usize| self.flags[place].as_ref().is_some_and(|flags| flags.value(row));
         let (is_fragment, is_super_packet, is_truncated) = (is(0), is(1), is(2));
         Ok(Tapped {
@@ -196,7 +196,7 @@ fn key(keys: &PrimitiveArray<Int8Type>, row: usize) -> Option<usize> {
 }
 
 impl Names<'_> {
-    /// Reads every name of the dictionary once.
+    /// Convert every name of the dictionary once.
     fn each<T>(&self, read: impl Fn(&Self, &str) -> Result<T, String>) -> Result<Vec<T>, String> {
         (0..self.names.len()).map(|place| read(self, self.names.value(place))).collect()
     }

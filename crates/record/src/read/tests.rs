@@ -1,4 +1,4 @@
-//! A log that was written is read again as it was, and whatever else is read panics never.
+//! A written log is read back unchanged, and reading any other input never panics.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Tables that the orchestrator writes: independent captures, and slices of traffic with and without a log of TCP's state.
-//! It alone knows when it switched what.
+//! Tables that the orchestrator writes: independent captures, and slices of traffic with and without a log of TCP's
+//! state. Only the orchestrator knows when it switched the log.
 
 use crate::schema::TAI;
 use crate::table::written_by_python;

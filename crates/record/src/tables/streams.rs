@@ -1,4 +1,4 @@
-//! Streams: what left, what arrived, what each run of a flow amounted to, and the clocks between.
+//! Streams: frames sent and received, the results of each flow, and the clock exchanges between the hosts.
 
 use std::borrow::Cow;
 

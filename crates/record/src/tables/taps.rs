@@ -1,4 +1,4 @@
-//! What taps see, and what becomes of it between two of them.
+//! The packets of taps, and their matches between two taps.
 
 use sojourn_time::{Nanos, Source, Stamp, Time};
 

@@ -1,4 +1,4 @@
-//! TCP's own state: a sample a row, the flows, the account of what was not logged, and its gaps.
+//! TCP's own state: one sample per row, the flows, the packet accounting, and the gaps.
 
 use std::sync::Arc;
 
@@ -260,7 +260,7 @@ impl Sample {
     /// Returns the values by the names of their columns, those that are missing left out.
     pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let mut rows = Rows::new(&std::collections::HashSet::new());
-        // A value without room in its column is left as 0: it is only shown.
+        // A value that does not fit its column stays 0: it is only displayed.
         let _ = rows.push(std::slice::from_ref(self), &());
         rows.json(0)
     }

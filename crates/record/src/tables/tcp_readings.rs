@@ -1,4 +1,4 @@
-//! What an application read of its sockets: the kernel's TCP_INFO, for a log of TCP's state to be held against.
+//! The TCP_INFO readings of an application's sockets, with which the log of TCP's state is compared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Every column of every table carries the value of its own field, and no other's: each row has a value in each column that no
-//! other column of its table has. A declaration in which two are swapped fails here.
+//! Every column of every table carries the value of its own field: each row has a unique value in each column, so a
+//! declaration in which two are swapped fails here.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ use crate::files::{Files, Origin};
 use crate::schema::{TABLES, Table};
 use crate::table::{Row, Rows, Unfit};
 
-/// Writes a row to a file and reads it again: its values by the names of their columns.
+/// Write a row to a file and read it back; return its values by column name.
 fn columns<R: Row>(row: R, context: &R::Context) -> Value {
-    // Tests run side by side, and several write one table.
+    // Tests run in parallel, and several write one table.
     static FOLDERS: AtomicU32 = AtomicU32::new(0);
     let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("sojourn-columns-{}-{number}", std::process::id()));
@@ -42,7 +42,7 @@ fn columns<R: Row>(row: R, context: &R::Context) -> Value {
     columns.map(|(field, column)| (field.name().clone(), first(column))).collect()
 }
 
-/// The value in the first row of a column.
+/// Return the value in the first row of a column.
 fn first(column: &dyn Array) -> Value {
     if column.is_null(0) {
         return Value::Null;
@@ -652,7 +652,7 @@ fn tcp_readings() {
     assert_eq!(columns(row, &7), serde_json::from_str::<Value>(expected).unwrap());
 }
 
-/// Columns that can only be true or false: each alone is true.
+/// Boolean columns: each is true alone.
 #[test]
 fn truth_values() {
     let told = |columns: Value| -> Vec<String> {
@@ -808,7 +808,7 @@ fn what_is_missing_is_null() {
     assert!(!Sample::default().to_json().contains_key("packet"));
 }
 
-/// A count that has no room in its column is an error, not the largest that has.
+/// A count that does not fit its column is an error, and is not clamped.
 #[test]
 fn no_count_is_clamped() {
     let push = |probe: Probe| Rows::new(&HashSet::new()).push(&[probe], &0);
@@ -823,10 +823,10 @@ fn no_count_is_clamped() {
     assert_eq!(push(Account { disposition: 15, ..row }), unfit("disposition", 15));
 }
 
-/// Tables that the orchestrator writes.
+/// The tables that the orchestrator writes.
 const OF_THE_ORCHESTRATOR: [&str; 4] = ["captures", "tcp_slices", "tcp_costs", "tcp_captures"];
 
-/// Each has a test here that is called like it.
+/// Each other table has a test here of the same name.
 #[test]
 fn every_table_that_we_write_is_tested_here() {
     let tests = include_str!("tests.rs");

@@ -9,7 +9,7 @@ const KEY: SessionKey = SessionKey(0x9E37_79B9_7F4A_7C15);
 const FLOWS: [u16; 3] = [1, 40_000, 7];
 const PAYLOAD_BYTES: usize = 64;
 
-/// What the path does to a packet of some flow.
+/// What the path does to a packet.
 #[derive(Clone, Copy, Debug)]
 enum Disposition {
     Arrive,
@@ -53,7 +53,7 @@ fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {
     }
 }
 
-/// Offers what arrives of the packets with these dispositions, and says what the account has to be.
+/// Delivers the packets according to their dispositions, and returns the expected counts.
 fn deliver(accounting: &mut Accounting, dispositions: &[(usize, Disposition)]) -> ([u64; 3], [ReceivedCounts; 3], u64) {
     let mut sent = [0; 3];
     let mut truth = [ReceivedCounts::default(); 3];
@@ -218,7 +218,7 @@ fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
     assert_eq!((came, outcome.ports[0].unexpected.packets), (vec![255, 299], 1));
 }
 
-/// What arrives and what its sender says of it contradict each other: no count goes below zero, and it is reported.
+/// Arrivals contradict the sender's report: no count is negative, and the excess is reported.
 #[test]
 fn more_packets_than_were_sent_are_an_excess_and_never_a_loss() {
     let arriving = |seqs: &[u64], sent| {
@@ -246,7 +246,7 @@ fn a_frame_of_another_key_is_in_no_flow() {
         }
     }
     let outcome = accounting.finish(&[SentCount { flow: 1, port: None, sent: 0, next: None }], &[]);
-    // Damaged ones that are near to the key count as damaged ones of its streams, which a guess never is.
+    // Damaged frames whose key is close to ours count as damaged frames of its streams; a guessed key is never close.
     let counted = outcome.flows.iter().map(|flow| flow.counts.duplicated + flow.counts.corrupted).sum::<u64>();
     assert_eq!((counted, outcome.rows.len(), outcome.flows[0].counts.first), (3, 0, 0));
     let unexpected = outcome.ports[0].unexpected;

@@ -1,4 +1,4 @@
-//! Tells a receiver that a stream is over.
+//! Sends the end of a stream to a receiver.
 
 use sojourn_port::{Batch, PortError};
 use sojourn_time::{Clock, Nanos, Watch};
@@ -9,26 +9,26 @@ use super::transmit;
 use crate::frame::split;
 use crate::{Auth, End, Head};
 
-/// How often it is sent while nobody acknowledges it.
+/// How often the end is sent while nobody acknowledges it.
 const TRIES: u32 = 5;
 
-/// Which stream is over.
+/// A stream that is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
-    /// What its frames begin with.
+    /// The header of its frames.
     pub head: Head,
-    /// Its key.
+    /// Its session key.
     pub key: SessionKey,
-    /// Its flow.
+    /// Its flow number.
     pub flow: u16,
-    /// What receivers know of us beforehand.
+    /// The key shared with receivers, if any.
     pub auth: &'a Auth,
 }
 
-/// Tells a receiver that a stream is over, five times at most, until it says that it knows. Returns whether it did.
+/// Sends the end of a stream to a receiver, up to five times, until it is acknowledged. Returns whether it was.
 ///
 /// # Errors
-/// When the port refuses.
+/// If the port fails.
 pub fn conclude(
     port: &mut dyn Batch,
     clock: &dyn Clock,
@@ -68,7 +68,7 @@ fn frame(head: Head, header: StreamHeader, text: &[u8], auth: &Auth) -> Vec<u8> 
     frame
 }
 
-/// Waits so long for the answer.
+/// Waits up to `patience` for the acknowledgement.
 fn is_acknowledged(
     port: &mut dyn Batch,
     clock: &dyn Clock,

@@ -1,4 +1,4 @@
-//! Tells receivers the key of a stream before it begins, where they do not have it otherwise.
+//! Sends the key of a stream to receivers that do not have it, before the stream begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,50 +11,50 @@ use super::transmit;
 use crate::frame::split;
 use crate::{Auth, Head};
 
-/// How often it is greeted while nobody replies.
+/// Interval of greetings while nobody replies.
 const AGAIN: Nanos = Nanos::millis(100);
 
-/// How long to listen for more receivers of a group, after each that accepted.
+/// How long to listen for more receivers of a group, after each one that accepted.
 const GROUP_PATIENCE: Nanos = Nanos::millis(300);
 
-/// More receivers than these are not asked to count.
+/// Maximum number of receivers of a group.
 const MOST_RECEIVERS: usize = 256;
 
-/// Which stream is to begin.
+/// A stream that is to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Greeting<'a> {
-    /// What its frames begin with.
+    /// The header of its frames.
     pub head: Head,
-    /// Its key.
+    /// Its session key.
     pub key: SessionKey,
-    /// Its flow.
+    /// Its flow number.
     pub flow: u16,
-    /// What receivers know of us beforehand.
+    /// The key shared with receivers, if any.
     pub auth: &'a Auth,
-    /// Whether it goes to a group, of which several receivers may reply.
+    /// Whether it is sent to a group, of which several receivers may reply.
     pub is_group: bool,
 }
 
-/// What receivers said to it.
+/// The receivers' replies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Greeted {
-    /// The cookies of those that count the stream.
+    /// The cookies of the receivers that count the stream.
     accepted: Vec<u64>,
-    /// Why one does not: [`GreetingWord::Taken`], [`GreetingWord::NoSuchFlow`] or [`GreetingWord::Keyed`].
+    /// Why a receiver refused: [`GreetingWord::Taken`], [`GreetingWord::NoSuchFlow`] or [`GreetingWord::Keyed`].
     pub refusal: Option<GreetingWord>,
 }
 
 impl Greeted {
-    /// Returns how many receivers count the stream.
+    /// Returns the number of receivers that count the stream.
     pub const fn receivers(&self) -> usize {
         self.accepted.len()
     }
 }
 
-/// Greets until a receiver accepts or refuses, of a group until no more do, for so long at most and until `stop` is set.
+/// Greets until a receiver accepts or refuses (for a group: until no more do), at most for `patience`, and until `stop` is set.
 ///
 /// # Errors
-/// When the port refuses.
+/// If the port fails.
 pub fn greet(
     port: &mut dyn Batch,
     clock: &dyn Clock,
@@ -65,7 +65,7 @@ pub fn greet(
     let start = clock.now();
     let (mut deadline, mut next, mut watch) = (start + patience, start, Watch::new(start));
     let mut greeted = Greeted::default();
-    // What was sent back since it was last greeted: each receiver of a group hears what the others are sent, and replies to it.
+    // Cookies returned since the last greeting: each receiver of a group gets those of the others too, and replies to them.
     let mut sent_back: Vec<u64> = Vec::new();
     loop {
         let now = clock.now();
@@ -95,7 +95,7 @@ pub fn greet(
     }
 }
 
-/// Greets the receiver with this cookie.
+/// Sends a greeting with this cookie.
 fn say(port: &mut dyn Batch, greeting: Greeting<'_>, cookie: u64, now: Time) -> Result<(), PortError> {
     let Greeting { head, key, flow, auth, .. } = greeting;
     let mut frame = vec![0; head.bytes() + head.greeting_payload_bytes() + auth.bytes()];
@@ -112,7 +112,7 @@ fn say(port: &mut dyn Batch, greeting: Greeting<'_>, cookie: u64, now: Time) -> 
     }
 }
 
-/// Takes the replies that are there, and returns the cookies that are to be sent back.
+/// Reads the replies that wait, and returns the cookies to be sent back.
 fn listen(port: &mut dyn Batch, greeting: Greeting<'_>, greeted: &mut Greeted) -> Result<Vec<u64>, PortError> {
     let framing = port.capabilities().framing;
     let mut cookies = Vec::new();
@@ -153,10 +153,10 @@ mod tests {
     const KEY: SessionKey = SessionKey(7);
     const FLOW: u16 = 1;
     const FRAME_BYTES: usize = 200;
-    /// Of each kind of reply, in each wait.
+    /// Number of replies in each wait.
     const MANY: u64 = 10_000;
 
-    /// A network that replies to whatever is sent, as ever more receivers.
+    /// A network that answers anything sent with replies of ever more receivers.
     #[derive(Clone, Debug, Default)]
     struct Crowd {
         now: Rc<Cell<Time>>,

@@ -10,33 +10,33 @@ use sojourn_wire::SessionKey;
 
 use crate::Receiver;
 
-/// How many looks at ports go by before it is asked whether to end.
+/// Number of polls of the ports between calls of the observer.
 const LOOKS_BETWEEN: u32 = 200;
 
-/// With more ports than can be waited for at once, or such without descriptor.
+/// Sleep if there are more ports than can be waited for, or ports without a descriptor.
 const SHORT_SLEEP: Nanos = Nanos::micros(500);
 
-/// As many descriptors as can be waited for at once.
+/// Maximum number of descriptors to wait for.
 const MOST_WAITED_FOR: usize = 8;
 
-/// More than sockets hold.
+/// More frames than sockets hold.
 const ALL_FRAMES: usize = 1 << 18;
 
-/// Frames that come closer together than this on average are dense: they are taken in every [`NAP`]. To wake a sleeper for each
-/// takes the processor that delivers it about a microsecond, to look for each at once nearly as long: the two processors then
-/// take the same lines of memory from each other. Either is a third of what a frame takes from its sender to its receiver.
+/// If frames arrive at shorter intervals on average, they are dense: they are then read every [`NAP`]. Waking a sleeper
+/// for each frame costs the CPU that delivers it about a microsecond, and polling costs nearly as much, because the two
+/// CPUs compete for the same cache lines. Either is a third of the cost of a frame from its sender to its receiver.
 const DENSE: Nanos = Nanos::micros(20);
 const NAP: Nanos = Nanos::micros(20);
 
-/// Whoever waits for the end of a reception.
+/// Decides when a reception is over.
 pub trait Observer {
     /// Returns whether it is over.
     fn is_over(&mut self, receiver: &Receiver) -> bool;
 
-    /// Learns the key of a flow whose sender has greeted, before the sender hears that its frames are counted.
+    /// Learns the key of a flow whose sender has greeted, before the sender gets the reply that its frames are counted.
     ///
     /// # Errors
-    /// When what counts them cannot take it.
+    /// If the component that counts the frames cannot take the key.
     fn greeted(&mut self, _flow: u16, _key: SessionKey) -> Result<(), PortError> {
         Ok(())
     }
@@ -48,11 +48,11 @@ impl<F: FnMut(&Receiver) -> bool> Observer for F {
     }
 }
 
-/// Takes in what arrives at all `ports` until `observer` says that it is over, which is asked many times a second and at each
-/// event of `wakers`: descriptors that end a sleep when something can be read from them.
+/// Receives frames at all `ports` until `observer` says that it is over. The observer is called many times a second and
+/// when one of `wakers` is readable: descriptors that end a sleep.
 ///
 /// # Errors
-/// When the kernel refuses to receive or to wait, or the observer fails.
+/// If the kernel refuses to receive or to wait, or the observer fails.
 pub fn receive(
     receiver: &mut Receiver,
     ports: &mut [&mut dyn Batch],
@@ -88,21 +88,21 @@ pub fn receive(
     }
 }
 
-/// What a receiver does after a look.
+/// What a receiver does after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// Look again.
+    /// Poll again.
     None,
-    /// Sleep for [`NAP`], whatever comes.
+    /// Sleep for [`NAP`], regardless of arrivals.
     Nap,
-    /// Sleep until something comes.
+    /// Sleep until a frame arrives.
     Sleep,
 }
 
-/// How closely frames come.
+/// Estimates whether frames are dense.
 #[derive(Debug)]
 struct Density {
-    /// Whether answers are to leave at once.
+    /// Whether answers must leave at once.
     answers: bool,
     /// When frames were last found.
     found: Option<Time>,
@@ -113,8 +113,8 @@ impl Density {
         Self { answers, found: None }
     }
 
-    /// Notes how many frames a look found, and says what to do next.
-    /// Frames that are `stamped_here` arrived, as far as anybody knows, when they were found: no nap may make that later.
+    /// Returns what to do after a poll that found `taken` frames.
+    /// Frames that are `stamped_here` have the time of the poll as RX timestamp: a nap would falsify it.
     fn rest(&mut self, taken: usize, stamped_here: bool, clock: &dyn Clock) -> Rest {
         match taken {
             0 => return Rest::Sleep,
@@ -124,7 +124,7 @@ impl Density {
         }
         let now = clock.now();
         let before = self.found.replace(now);
-        // A clock that was set back tells nothing.
+        // If the clock was set back, the interval is unknown.
         let is_dense = |span: Nanos| (0..DENSE.0 * taken as i64).contains(&span.0);
         if before.is_some_and(|before| is_dense(now - before)) { Rest::Nap } else { Rest::None }
     }
@@ -133,18 +133,18 @@ impl Density {
 fn sleep(ports: &[&mut dyn Batch], wakers: &[BorrowedFd<'_>]) -> Result<(), PortError> {
     let descriptors = || ports.iter().filter_map(|port| port.descriptor());
     let all = descriptors().count() == ports.len() && ports.len() + wakers.len() <= MOST_WAITED_FOR;
-    // Wakers first: they are few, and those behind the eighth are not looked at.
+    // Wakers first: there are few of them, and descriptors beyond the eighth are ignored.
     wait_for_any(wakers.iter().copied().chain(descriptors()), if all { LONGEST_SLEEP } else { SHORT_SLEEP })
 }
 
-/// Answers to the frames of one look, which leave after it.
+/// Answers to the frames of one poll, sent after it.
 struct Replies {
     room: Vec<u8>,
     each: usize,
-    /// Of each: to which frame of the look, and how long it is.
+    /// For each answer: the index of its frame in the poll, and its length.
     kept: Vec<(usize, usize)>,
     follow_up: Vec<u8>,
-    /// Whether this program stamped frames of the last look, for want of a better stamp.
+    /// Whether a frame of the last poll has a timestamp of this program, for lack of a better one.
     stamped_here: bool,
 }
 
@@ -159,7 +159,7 @@ impl Replies {
         }
     }
 
-    /// Takes what has come while this thread was kept from looking: it is not lost.
+    /// Receives what arrived while this thread did not run: it is not lost.
     fn drain(
         &mut self,
         receiver: &mut Receiver,
@@ -175,7 +175,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Takes the stamps that came later: frames that carry their addresses can still be followed up.
+    /// Reads TX timestamps that came later: follow-ups can still be sent in frames that carry their addresses.
     fn take_stamps(&mut self, receiver: &mut Receiver, ports: &mut [&mut dyn Batch]) {
         for (index, port) in ports.iter_mut().enumerate() {
             let is_addressed = port.capabilities().framing == Framing::Ethernet;
@@ -202,7 +202,7 @@ impl Replies {
         Ok(taken)
     }
 
-    /// Takes what has come to a port, and answers what is to be answered.
+    /// Receives what waits at a port, and sends the answers.
     fn take(
         &mut self,
         receiver: &mut Receiver,
@@ -227,10 +227,10 @@ impl Replies {
         for (place, (nth, length)) in self.kept.iter().enumerate() {
             let reply = &mut self.room[place * self.each..][..*length];
             receiver.stamp(index, reply, clock.now());
-            // A peer that cannot be reached must not end the service of the others.
+            // An unreachable peer must not end the service of the others.
             let Ok(sent) = port.answer(*nth, reply) else { continue };
             receiver.answered(index, reply, sent);
-            // Most drivers have stamped the frame when the call returns.
+            // Most drivers have stamped the frame by the time the call returns.
             while let Some(length) = next_follow_up(receiver, index, port, &mut self.follow_up) {
                 let _: Result<_, PortError> = port.answer(*nth, &self.follow_up[..length]);
             }
@@ -242,12 +242,12 @@ impl Replies {
     }
 }
 
-/// Takes late stamps up to one that makes a follow-up; `None` when there are no more.
+/// Reads TX timestamps until one of them makes a follow-up; `None` if there are no more.
 fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, room: &mut [u8]) -> Option<usize> {
     if !port.capabilities().tx_timestamps {
         return None;
     }
-    // What the kernel refuses here is a stamp that is missing.
+    // An error here only means that a timestamp is missing.
     while let Ok(Some(stamp)) = port.tx_timestamp() {
         let length = receiver.on_stamp(index, &stamp, room);
         if length.is_some() {
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// What a receiver does after looks that come so long after one another and find so many frames.
+    /// Returns the decisions after polls, given as time since the previous one and number of frames found.
     fn rests(density: &mut Density, stamped_here: bool, looks: &[(i64, usize)]) -> Vec<Rest> {
         let clock = SimulatedClock::default();
         let look = |(after_us, taken): &(i64, usize)| {
@@ -275,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_receiver_of_dense_frames_naps_and_is_not_woken_for_each() {
-        // 400,000 frames a second: it is woken for the first, and by no other until they end. After as many as one look takes it
-        // looks on.
+        // 400,000 frames per second: it is woken for the first one, and by no other until they end. After a poll that
+        // found the maximum it polls again.
         let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (2, 1), (70, 0)];
         let expected = [Rest::None, Rest::Nap, Rest::Nap, Rest::Nap, Rest::None, Rest::None, Rest::Nap, Rest::Sleep];
         assert_eq!(rests(&mut Density::new(false), false, &looks), expected);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_receiver_of_fewer_frames_is_woken_for_each() {
-        // 40,000 a second.
+        // 40,000 frames per second.
         let looks = [(25, 1), (1, 0), (24, 1), (1, 0), (24, 1), (1, 0), (50, 2), (1, 0)];
         assert!(rests(&mut Density::new(false), false, &looks).iter().all(|rest| *rest != Rest::Nap));
     }

@@ -1,8 +1,8 @@
 //! The sender's loop over its ports.
 //!
-//! It sleeps until shortly before a departure, then looks for what has come in, and spins on the clock alone for the
-//! last few microseconds ([`Pacer`]). Deadlines are absolute: a late departure makes no other one late. It allocates nothing
-//! between the first packet and the last.
+//! It sleeps until shortly before a departure, then polls for received frames, and spins on the clock alone for the
+//! last few microseconds ([`Pacer`]). Deadlines are absolute: a late departure does not delay later ones. It allocates
+//! nothing between the first packet and the last.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,43 +19,43 @@ use crate::sender::Step;
 use crate::sync::Syncer;
 use crate::{Auth, Exchange, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
 
-/// How long before a departure the driver looks at nothing but the clock: as long as one look for frames may take. At
-/// high rates there is not so much time: then it is a quarter of the mean interval, and not less than the least.
+/// How long before a departure the driver reads only the clock: the duration of one poll. At high rates it is a quarter
+/// of the mean interval, but not less than the minimum.
 const QUIET: Nanos = Nanos::micros(10);
 const LEAST_QUIET: Nanos = Nanos::micros(2);
 
-/// How long an exchange of synchronisation may hold the sender up.
+/// Maximum time that a time exchange may occupy the sender.
 const SYNC_ROOM: Nanos = Nanos::micros(40);
 
-/// How long to wait for the answer to a synchronisation before the stream and after it.
+/// How long to wait for the answer to a time request before and after the stream.
 const SYNC_PATIENCE: Nanos = Nanos::millis(20);
 
-/// When the first packet leaves at the earliest, after the driver has begun: there is time to sleep before it.
+/// Upper limit of the wake-up time that is reserved between the driver's start and the first packet.
 const LEAD: Nanos = Nanos::micros(100);
 
-/// How long to sleep at a stretch where frames may come in by any of several ports.
+/// Length of a sleep if frames may arrive at any of several ports.
 const SHORT_NAP: Nanos = Nanos::micros(200);
 
-/// How many late stamps to take before it is asked whether a packet is due, and how long one takes.
+/// How many TX timestamps to read before the next check for due packets, and how long one takes.
 const STAMPS_AT_ONCE: usize = 8;
 const STAMP_COST: Nanos = Nanos::micros(2);
 
-/// How many packets that are due at once may leave before anything else is looked at.
+/// How many packets that are due may be sent before anything else is done.
 const LEAVING_AT_ONCE: usize = 32;
 
-/// How long to wait at the end for late stamps.
+/// How long to wait at the end for TX timestamps.
 const STAMP_PATIENCE: Nanos = Nanos::millis(20);
 
 /// How long to wait at the end for answers, at most.
 const ANSWER_PATIENCE: Nanos = Nanos::millis(500);
 
-/// More than a socket holds.
+/// More frames than a socket holds.
 const ALL_FRAMES: usize = 1 << 12;
 
 /// Sends the streams of a request. Ends early, cleanly, once `stop` is set.
 ///
 /// # Errors
-/// When the request cannot be carried out over these ports, or a port refuses for another reason than a full queue.
+/// If the request cannot be carried out over these ports, or a port fails for another reason than a full queue.
 pub fn send(
     request: &SendRequest,
     ports: &mut [&mut dyn Batch],
@@ -81,11 +81,11 @@ pub fn send(
     Ok(driver.finish(started))
 }
 
-/// Exchanges times with the receivers of a request, before or after streams that something else than [`send`] sends. Returns also
-/// what replies had another key.
+/// Exchanges times with the receivers of a request, before or after streams that are not sent by [`send`]. Also returns
+/// the counts of replies with another key.
 ///
 /// # Errors
-/// When a port refuses for another reason than a full queue.
+/// If a port fails for another reason than a full queue.
 pub fn exchange(
     request: &SendRequest,
     ports: &mut [&mut dyn Batch],
@@ -95,7 +95,7 @@ pub fn exchange(
     stop: &AtomicBool,
 ) -> Result<(Vec<Exchange>, Unexpected), PortError> {
     let capabilities: Vec<_> = ports.iter().map(|port| port.capabilities()).collect();
-    // No room is taken for the streams themselves.
+    // Rows need no memory here.
     let request = SendRequest { keep: Keep::Histograms, ..request.clone() };
     let mut driver = Driver::new(&request, ports, capabilities, clock, pace);
     driver.drain()?;
@@ -113,7 +113,7 @@ struct Driver<'a, 'p> {
     unexpected: Unexpected,
     ports: &'a mut [&'p mut dyn Batch],
     capabilities: Vec<Capabilities>,
-    /// What each port had dropped before.
+    /// Local drops of each port before the block.
     dropped: Vec<u64>,
     clock: &'a dyn Clock,
     pacer: Pacer,
@@ -194,12 +194,12 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Sends some packets of a flood. What a full queue does not take is tried again the next time.
+    /// Sends some packets of a maximum-rate stream. Packets that a full queue refuses are retried the next time.
     fn flood(&mut self, place: usize, now: Time) -> Result<(), PortError> {
         let index = self.sender.port(place);
         let port = &mut *self.ports[index];
         if self.capabilities[index].tx_timestamps {
-            // Late stamps are known by the number of their transmission, which a batch does not tell.
+            // TX timestamps are matched by transmission number, which a batch does not report.
             return match transmit(port, self.sender.frame(place, now, now)) {
                 Ok(sent) => {
                     self.sender.departed(place, now, sent);
@@ -218,7 +218,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Takes the frames and the late stamps that are there, so many stamps at most.
+    /// Reads waiting frames and TX timestamps, at most `most` timestamps per port.
     fn collect(&mut self, most: usize) -> Result<usize, PortError> {
         let mut taken = 0;
         let listens = self.sync.is_some() || self.answers.is_some();
@@ -250,7 +250,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(taken)
     }
 
-    /// Uses the time until shortly before a departure: for synchronisation when it is due, else for sleep.
+    /// Uses the time until shortly before a departure for a time exchange if one is due, otherwise for sleep.
     fn idle(&mut self, at: Time) -> Result<(), PortError> {
         let now = self.clock.now();
         if at - now > SYNC_ROOM && self.sync.as_ref().is_some_and(|sync| sync.is_due(now)) {
@@ -259,11 +259,11 @@ impl<'a, 'p> Driver<'a, 'p> {
         self.pacer.sleep(now, at - self.pacer.wake).map_or(Ok(()), |until| self.sleep(until))
     }
 
-    /// Sleeps until then, or until something comes in.
+    /// Sleeps until a time, or until a frame arrives.
     fn sleep(&mut self, until: Time) -> Result<(), PortError> {
         let listens = self.sync.as_ref().is_some_and(Syncer::is_waiting) || self.answers.is_some();
         match &mut *self.ports {
-            // A port where nobody takes in what comes would end each sleep at once.
+            // If nothing reads a port's frames, waiting for it would end at once.
             [port] if listens => port.wait(until)?,
             _ => {
                 let until = if listens { until.min(self.clock.now() + SHORT_NAP) } else { until };
@@ -273,7 +273,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Sends a request for a receiver's time.
+    /// Sends a time request.
     fn ask(&mut self) -> Result<(), PortError> {
         let Some(sync) = &mut self.sync else { return Ok(()) };
         let now = self.clock.now();
@@ -286,7 +286,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Carries out the exchanges before the stream or after it.
+    /// Performs the exchanges before or after the stream.
     fn synchronise(&mut self, request: &SendRequest, phase: Phase, stop: &AtomicBool) -> Result<(), PortError> {
         let (Some(asked), Some(sync)) = (&request.sync, &mut self.sync) else { return Ok(()) };
         sync.enter(phase);
@@ -308,7 +308,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         Ok(())
     }
 
-    /// Takes what comes in, until then at most and as long as something is awaited.
+    /// Receives until a time, as long as something is awaited.
     fn hear(&mut self, until: Time, awaits: impl Fn(&Self) -> bool) -> Result<(), PortError> {
         loop {
             let taken = self.collect(STAMPS_AT_ONCE)?;
@@ -322,7 +322,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         }
     }
 
-    /// Waits for what belongs to packets that have left.
+    /// Waits for answers and TX timestamps of packets that have left.
     fn linger(&mut self, request: &SendRequest) -> Result<(), PortError> {
         let now = self.clock.now();
         if let Some(late_after) = request.answers_late_after {
@@ -331,7 +331,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         self.hear(now + STAMP_PATIENCE, |driver| driver.sender.awaits_stamps())
     }
 
-    /// Takes away what came before: it belongs to no packet of this block.
+    /// Discards what arrived earlier: it belongs to no packet of this block.
     fn drain(&mut self) -> Result<(), PortError> {
         for port in &mut *self.ports {
             for _ in 0..ALL_FRAMES {
@@ -358,7 +358,7 @@ impl<'a, 'p> Driver<'a, 'p> {
     }
 }
 
-/// What hears frames that come in while sending.
+/// Processes frames that arrive while sending.
 struct Ears<'a> {
     sync: Option<&'a mut Syncer>,
     answers: Option<&'a mut Accounting>,
@@ -374,7 +374,7 @@ impl Ears<'_> {
             return;
         };
         match header.kind {
-            // What receivers with another key send, and what others make up.
+            // Messages of receivers with another key, and forged ones.
             Kind::Answer | Kind::SyncReply | Kind::SyncFollowUp | Kind::EndAck | Kind::GreetingReply
                 if header.key != self.key =>
             {
@@ -396,14 +396,14 @@ impl Ears<'_> {
     }
 }
 
-/// Returns how long before a departure to look at nothing but the clock.
+/// Returns how long before a departure to read only the clock.
 fn quiet(request: &SendRequest) -> Nanos {
     Nanos(interval(request).0 / 4).clamp(LEAST_QUIET, QUIET)
 }
 
-/// Returns the mean interval between departures, all streams together; without a rate, no end of it.
+/// Returns the mean interval between departures of all streams together; without a rate, the maximum.
 fn interval(request: &SendRequest) -> Nanos {
     let rate_pps: f64 = request.flows.iter().map(|flow| flow.schedule.mean_pps()).sum();
-    // The cast takes care of the infinite one.
+    // The cast saturates an infinite value.
     Nanos((1e9 / rate_pps) as i64)
 }

@@ -1,4 +1,4 @@
-//! How the sender uses its processor, over a port that takes every frame and a clock that notes who sleeps.
+//! Tests of the sender's CPU use, over a port that accepts every frame and a clock that records sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use sojourn_wire::SessionKey;
 use super::send;
 use crate::{Auth, FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
 
-/// A look at the clock, the way into a sleep and out of it, and a frame take so long.
+/// Durations of reading the clock, of entering and leaving a sleep, and of sending a frame.
 const LOOK: Nanos = Nanos(500);
 const AROUND_SLEEP: Nanos = Nanos::micros(8);
 const FRAME: Nanos = Nanos::micros(5);
@@ -19,7 +19,7 @@ const FRAME: Nanos = Nanos::micros(5);
 #[derive(Clone, Debug, Default)]
 struct Processor {
     now: Rc<Cell<Time>>,
-    /// From when to when it was given back.
+    /// Intervals in which the CPU was given up.
     slept: Rc<RefCell<Vec<(Time, Time)>>>,
 }
 
@@ -29,7 +29,7 @@ impl Processor {
         self.now.get()
     }
 
-    /// How much of this span it was free.
+    /// Returns for how long of a span the CPU was given up.
     fn slept_within(&self, from: Time, to: Time) -> Nanos {
         let slept = self.slept.borrow();
         slept.iter().fold(Nanos::ZERO, |sum, (start, end)| sum + ((*end).min(to) - (*start).max(from)).max(Nanos::ZERO))
@@ -91,7 +91,7 @@ impl Batch for Processor {
     }
 }
 
-/// The kernel's throttle leaves a real-time thread 950 ms of each second, and then takes the processor for 50 ms.
+/// The kernel's real-time throttling lets a real-time thread run for 950 ms of each second, and then stops it for 50 ms.
 #[test]
 fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
     let paced = |rate_pps: f64| Schedule::new(Pattern::Regular, rate_pps, (rate_pps * 1.2) as u64, 1);

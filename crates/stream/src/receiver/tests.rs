@@ -1,4 +1,4 @@
-//! What the receiver answers to whom, and that no bytes make it panic.
+//! Tests of the receiver's answers; arbitrary bytes do not make it panic.
 
 use proptest::prelude::*;
 use sojourn_port::StampKind;
@@ -10,7 +10,7 @@ use super::*;
 use crate::{Keep, Unexpected};
 
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
-/// User data of a frame.
+/// Payload of a frame.
 const USER_BYTES: usize = 200;
 const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
 const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -76,7 +76,7 @@ fn a_synchronisation_is_answered_with_arrival_and_departure() {
     assert_eq!((outcome.ports[0].frames, outcome.ports[0].control, outcome.ports[0].unexpected.total()), (1, 1, 0));
 }
 
-/// A request that can use a follow-up, with so much user data.
+/// Makes a time request that can use a follow-up, with `payload_bytes` bytes of payload.
 fn asking(payload_bytes: usize) -> Vec<u8> {
     let mut request = frame(Kind::SyncRequest, 12, "");
     let at = request.len() - USER_BYTES;
@@ -179,7 +179,8 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
     assert_eq!((outcome.flows[0].counts.lost, outcome.flows[1].counts.lost), (7, 0));
 }
 
-/// Frames that the kernel made have numbers though our own machine refused them. An end of an earlier version does not say so.
+/// Frames that the kernel generated have sequence numbers even if our own machine refused them. Ends of earlier
+/// versions do not report that.
 #[test]
 fn numbers_of_refused_packets_are_no_packets_too_many() {
     for (next, excess) in [(",\"next\":10", 0), ("", 1)] {
@@ -208,7 +209,7 @@ fn an_end_of_another_receiver_of_the_group_is_left_to_it() {
     assert_eq!(receiver.end(1).map(|end| end.sent), Some(77));
 }
 
-/// A frame with another header, whose check is right.
+/// Makes a frame with a modified header and a valid checksum.
 fn forged(kind: Kind, text: &str, forge: impl Fn(&mut StreamHeader)) -> Vec<u8> {
     let mut forged = frame(kind, 0, text);
     let at = forged.len() - USER_BYTES;
@@ -221,7 +222,7 @@ fn forged(kind: Kind, text: &str, forge: impl Fn(&mut StreamHeader)) -> Vec<u8> 
 const END_OF: fn(u64, &str) -> String = |sent, clock| format!("{{\"sent\":{sent},\"clock\":{clock}}}");
 const SHARED: &str = r#"{"shared":true,"reference_ns":0,"offset_ns":0,"skew_ppb":0,"bound_ns":0,"error95_ns":0}"#;
 
-/// The attack: packets, claims of one clock and ends of whom nobody asked. Nothing of it is believed.
+/// An attack with packets, claims of a shared clock and ends from unknown senders: all are refused.
 #[test]
 fn what_strangers_say_ends_no_stream_and_changes_no_count() {
     let mut receiver = receiver(Framing::Ethernet, None);
@@ -247,7 +248,7 @@ fn what_strangers_say_ends_no_stream_and_changes_no_count() {
         assert_eq!(receiver.on_frame(0, frame, &received(2), &mut reply), None, "nobody is replied to");
     }
     assert_eq!((receiver.end(1), receiver.end(99), receiver.progress().0), (None, None, 3));
-    // The stream's own end, twice; and one of the key that cannot be.
+    // The stream's own end, twice, and impossible ones with the right key.
     for text in [END_OF(u64::MAX, "null"), END_OF(3, "null"), END_OF(3, "null"), END_OF(1, "null"), "{}".to_owned()] {
         receiver.on_frame(0, &forged(Kind::End, &text, mine), &received(3), &mut reply);
     }
@@ -291,7 +292,7 @@ fn ends_that_cannot_be_are_not_believed() {
 
 const COOKIE: u64 = 0x00C0_FFEE;
 
-/// What a receiver replies to a greeting with this cookie, flow and key.
+/// Returns the receiver's reply to a greeting with this cookie, flow and key.
 fn greet(receiver: &mut Receiver, cookie: u64, flow: u16, key: SessionKey) -> Option<GreetingTail> {
     let mut greeting = forged(Kind::Greeting, "", |header| (header.flow, header.key) = (flow, key));
     let at = greeting.len() - USER_BYTES;
@@ -314,7 +315,7 @@ fn the_first_sender_that_hears_the_receiver_has_the_flow() {
     let data = |key| forged(Kind::Data, "", move |header| header.key = key);
     let (first, second) = (KEY, SessionKey(7));
     receiver.on_frame(0, &data(first), &received(1), &mut reply);
-    // A greeting that was recorded once, or one whose sender never hears us, has no cookie or a wrong one.
+    // A replayed greeting, or one whose sender does not receive our replies, has no cookie or a wrong one.
     assert_eq!(greet(&mut receiver, 0, 1, second), said(GreetingWord::Again));
     assert_eq!(greet(&mut receiver, COOKIE ^ 1, 1, second), said(GreetingWord::Again));
     assert_eq!((receiver.greeted(), receiver.progress().0), (None, 0));
@@ -344,7 +345,7 @@ fn shared(secret: &[u8]) -> Auth {
     Auth::from(Some(Key::new(secret).unwrap()))
 }
 
-/// With a shared key a sender that does not know it is not believed, though it knows the session key and the cookie.
+/// With a shared key, a sender that does not know it is refused, even if it knows the session key and the cookie.
 #[test]
 fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
     let (ours, theirs) = (shared(b"0123456789abcdef"), shared(b"0123456789abcdeF"));
@@ -407,7 +408,7 @@ fn who_greets_without_our_key_hears_that_we_have_one_and_begins_nothing() {
     assert_eq!((receiver.greeted(), receiver.sender(1)), (None, None));
     let outcome = receiver.finish(&[][..], &[]);
     assert_eq!((outcome.ports[0].unexpected.greetings, outcome.ports[0].control), (1, 0));
-    // Who is not allowed hears nothing.
+    // A peer that is not allowed gets no reply.
     let allowed = vec!["02:00:00:00:00:03".parse().unwrap()];
     let request = request(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
     assert_eq!(greet(&mut Receiver::new(&ReceiveRequest { allowed, ..request }), COOKIE, 1, KEY), None);
@@ -431,10 +432,10 @@ fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
             receiver.on_frame(0, frame, &received, &mut [0; 200]).is_some()
         };
         assert!(hears(&greeting, 0, 1));
-        // For a tenth of a second, a frame each 200 ns: 500,000 of them.
+        // For a tenth of a second, a frame every 200 ns: 500,000 frames.
         let answered = (0..500_000).filter(|nth| hears(frame, nth % peers, 1_000_000_000 + nth * 200)).count();
         let rate = if peers == 1 { PEER_RATE } else { RATE } as usize;
-        // A burst of a tenth of a second, and what comes meanwhile.
+        // A burst of a tenth of a second, and what accumulates meanwhile.
         assert!((rate / 5 - 5..=rate / 5 + 5).contains(&answered), "{peers}: {answered}");
         assert!(hears(&greeting, 7, 3_000_000_000), "later, others are answered");
         let port = &receiver.finish(&[][..], &[]).ports[0];
@@ -443,7 +444,7 @@ fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
     }
 }
 
-/// Whoever floods us with greetings may name the address of a peer that has our key.
+/// A flood of greetings may have the spoofed address of a peer that has our key.
 #[test]
 fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
     let senders = Senders::Greeting { cookie: COOKIE };
@@ -460,7 +461,7 @@ fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
         let received = Received { from, returned: Time(at), ..received(at) };
         receiver.on_frame(0, frame, &received, &mut [0; 200]).is_some()
     };
-    // As many as are answered of all peers together, and as many again.
+    // Far more greetings than any of the limits allows.
     let answered = (0..200_000).filter(|nth| hears(&stranger, 1_000_000_000 + nth)).count();
     let burst = STRANGER_RATE as usize / 10;
     assert!((burst..=burst + 2).contains(&answered), "{answered}");
@@ -468,7 +469,7 @@ fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
     assert!(!hears(&stranger, 1_000_200_001) && hears(&stranger, 3_000_000_000));
 }
 
-/// Who hears our replies has an address, and that is all: a stranger's own will do. The ones that are allowed are others.
+/// A cookie proves only an address, which may be a stranger's own. It must also be allowed.
 #[test]
 fn who_is_not_allowed_begins_no_stream_with_any_cookie() {
     let senders = Senders::Greeting { cookie: COOKIE };
@@ -517,7 +518,7 @@ fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
 }
 
 proptest! {
-    /// Frames whose check is right, as random bytes never have it: of any kind, key, flow and content, cut anywhere.
+    /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated anywhere.
     #[test]
     fn frames_of_any_content_are_in_one_count_and_end_no_stream_of_another_key(
         frames in prop::collection::vec(

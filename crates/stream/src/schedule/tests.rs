@@ -1,4 +1,4 @@
-//! Departures are as their pattern says, and schedules that cannot be are refused.
+//! Departures follow their pattern, and invalid schedules are refused.
 
 use proptest::prelude::*;
 use sojourn_time::Nanos;
@@ -21,7 +21,7 @@ proptest! {
         let all = offsets(Pattern::Regular, rate_pps, count);
         let truth = (count - 1) as f64 * 1e9 / rate_pps;
         let last = *all.last().unwrap() as f64;
-        // Half a nanosecond of rounding, and what a float of that size can tell.
+        // Half a nanosecond of rounding, and the precision of a float of that size.
         prop_assert!((last - truth).abs() <= 0.5 + truth * 1e-15, "{last} {truth}");
         let gap = 1e9 / rate_pps;
         prop_assert!(all.windows(2).all(|pair| ((pair[1] - pair[0]) as f64 - gap).abs() <= 1.0 + gap * 1e-12));

@@ -1,4 +1,4 @@
-//! What the sender learns from late stamps, and what it tells where some are missing.
+//! Tests of what the sender learns from TX timestamps, and of its report if some are missing.
 
 use sojourn_port::Framing;
 use sojourn_wire::StreamHeader;
@@ -10,7 +10,7 @@ use crate::{Auth, Head, Schedule};
 fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
     let mut lead = Lead::default();
     for number in 0..1_000 {
-        // Every fifth packet was kept from leaving for long.
+        // Every fifth packet was delayed for long.
         let late = if number % 5 == 0 { Nanos::millis(1) } else { Nanos::ZERO };
         lead.learn(Nanos(1_200) - lead.0 + late);
     }
@@ -68,7 +68,7 @@ fn the_rate_is_that_of_all_packets_though_some_stamps_are_missing() {
     for number in 0..1_000_u32 {
         let at = Time(i64::from(number) * 100_000);
         sender.departed(0, at, Sent { number, called: at });
-        // Some in the middle, and the last ones.
+        // Some TX timestamps in the middle and the last ones are missing.
         if number < 950 && number % 20 > 0 {
             let left = Stamp { at: at + Nanos(500), source: Source::Kernel };
             sender.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left });

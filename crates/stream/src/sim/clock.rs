@@ -1,25 +1,25 @@
-//! A clock that does not keep true time.
+//! A clock with offset, skew, drift and steps.
 
 use super::Skewed;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 const PPM: f64 = 1e-6;
 
-/// For so long a clock drifts; then its skew stays as it is, so that no clock ever runs backwards.
+/// A clock drifts for this long; then its skew is constant, so that no clock runs backwards.
 const DRIFTS_S: f64 = 86_400.0;
 
-/// How often a reading is corrected by its error when a time is looked for: each makes it a hundredth at most, but of clocks
-/// that have drifted far.
+/// How often a reading is corrected by its error when the time of a reading is searched: each correction reduces the
+/// error to a hundredth or less, except for clocks that have drifted far.
 const CORRECTIONS: usize = 6;
 
 impl Skewed {
-    /// Returns what this clock shows at a true time since the start.
+    /// Returns the reading of this clock at a true time since the start.
     pub fn reading(&self, truth_ns: i64) -> i64 {
         let step = self.step.filter(|step| truth_ns >= step.at_ns).map_or(0, |step| step.by_ns);
         self.unstepped(truth_ns).saturating_add(step)
     }
 
-    /// Returns the first true time, from `truth_ns` on, at which this clock shows `reading_ns` or more.
+    /// Returns the first true time, from `truth_ns` on, at which this clock reads `reading_ns` or more.
     pub fn first_at(&self, truth_ns: i64, reading_ns: i64) -> i64 {
         let Some(step) = self.step.filter(|step| truth_ns < step.at_ns) else {
             let by_ns = self.step.map_or(0, |step| step.by_ns);
@@ -44,7 +44,7 @@ impl Skewed {
         truth_ns.saturating_add(self.offset_ns).saturating_add((gained_s * NANOS_PER_SECOND).round() as i64)
     }
 
-    /// Returns the first true time at which the clock, without its step, shows `reading_ns` or more.
+    /// Returns the first true time at which the clock, without its step, reads `reading_ns` or more.
     fn invert(&self, reading_ns: i64) -> i64 {
         let mut near_ns = reading_ns.saturating_sub(self.offset_ns);
         for _ in 0..CORRECTIONS {
@@ -113,7 +113,7 @@ mod tests {
             let clock = Skewed { skew_ppm, temperature, ..Skewed::default() };
             let period_ns = (period_s * 1e9) as i64;
             let gained = |truth: i64| (clock.reading(truth) - truth) as f64;
-            // A whole swing comes back; at its half the skew was the amplitude's 2/π on average.
+            // After a whole period the swing is zero; over half a period the mean skew was 2/π of the amplitude.
             prop_assert!((gained(period_ns) - skew_ppm * period_s * 1e3).abs() < 2.0);
             let half = skew_ppm / 2.0 + amplitude_ppm / std::f64::consts::PI;
             prop_assert!((gained(period_ns / 2) - half * period_s * 1e3).abs() < 2.0);

@@ -1,4 +1,4 @@
-//! Draws what happens to each frame of a simulated path.
+//! Random draws for each frame of a simulated path.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,21 @@ use sojourn_time::Nanos;
 use super::path::LONGEST_NS;
 use super::{GilbertElliott, Path, PathError, Serialiser};
 
-/// Seeds of neighbouring blocks must not resemble each other: 2⁶⁴ divided by the golden ratio.
+/// Separates the seeds of neighbouring blocks: 2⁶⁴ divided by the golden ratio.
 const SEED_STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// How long after a frame its duplicate comes.
+/// How long after a frame its duplicate arrives.
 const DUPLICATE_AFTER_NS: i64 = 1_000;
 
-/// What would arrive later than 30 years after the start is lost: times that are farther apart have no difference.
+/// A frame that would arrive later than 30 years after the start is lost, so that differences of times do not overflow.
 const LATEST_NS: i64 = 1_000_000_000_000_000_000;
 
-/// Returns when something that is delayed by so much arrives: after a year at most, whatever was drawn.
+/// Returns the arrival time after a delay, which is limited to a year.
 fn after(now_ns: i64, delay_ns: f64) -> i64 {
     now_ns.saturating_add(delay_ns.clamp(0.0, LONGEST_NS).round() as i64)
 }
 
-/// What a path does to frames, with the state that it keeps.
+/// The impairments of a path, with their state.
 #[derive(Debug)]
 pub struct Draw {
     path: Path,
@@ -35,16 +35,16 @@ pub struct Draw {
     chain: Option<Chain>,
 }
 
-/// What becomes of a frame that is on its way.
+/// The disposition of a frame on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disposition {
-    /// When it arrives, in true time.
+    /// Arrival, in true time.
     pub at_ns: i64,
-    /// When it arrives a second time.
+    /// Arrival of the duplicate.
     pub again_at_ns: Option<i64>,
-    /// Which of its bytes is damaged, as a share of its length in 2⁻³².
+    /// The damaged byte, as a share of the frame's length in units of 2⁻³².
     pub damaged: Option<u32>,
-    /// Whether the receiver's socket has no room for it.
+    /// Whether the receiver's socket drops it.
     pub is_dropped: bool,
 }
 
@@ -64,8 +64,7 @@ impl Draw {
         })
     }
 
-    /// Returns when a frame that leaves the sender at `now_ns` is through the serialiser; `None` when its queue is
-    /// full.
+    /// Returns when a frame that leaves the sender at `now_ns` has passed the serialiser; `None`: its queue is full.
     pub fn serialise(&mut self, now_ns: i64, frame_bytes: usize) -> Option<i64> {
         let through_ns = match &mut self.queue {
             Some(queue) => queue.pass(now_ns, frame_bytes),
@@ -74,8 +73,8 @@ impl Draw {
         through_ns.filter(|through_ns| *through_ns <= LATEST_NS)
     }
 
-    /// Returns what becomes of a frame on its further way; `None` when it is lost. What carries no packet of a stream
-    /// is neither damaged nor dropped.
+    /// Returns the disposition of a frame after the serialiser; `None`: it is lost. A frame that is not a packet of a
+    /// stream is neither damaged nor dropped.
     pub fn forward(&mut self, now_ns: i64, frame_bytes: usize, is_packet: bool) -> Option<Disposition> {
         let lost_in_burst = self.chain.as_mut().is_some_and(|chain| chain.loses(&mut self.random));
         let lost = self.happens(self.path.loss) || lost_in_burst;
@@ -95,29 +94,29 @@ impl Draw {
         (!lost && at_ns <= LATEST_NS).then_some(disposition)
     }
 
-    /// Returns when a frame that leaves the receiver at `now_ns` is back at the sender.
+    /// Returns when a frame that leaves the receiver at `now_ns` arrives at the sender.
     pub fn backward(&mut self, now_ns: i64, frame_bytes: usize) -> i64 {
         let delay_ns = self.backward.sample(&mut self.random) + self.path.per_byte_ns * frame_bytes as f64;
         after(now_ns, delay_ns)
     }
 
-    /// Returns by how much the sender is late this time.
+    /// Returns how late the sender is this time.
     pub fn sender_late(&mut self) -> Nanos {
         let late = self.path.sender_late.filter(|late| self.happens(late.probability));
         late.map_or(Nanos::ZERO, |late| Nanos(late.by_ns))
     }
 
-    /// Draws only where there is something to draw, so that a path's draws do not depend on what it does not do.
+    /// Draws only if the probability is not zero, so that the draws of a path do not depend on impairments it lacks.
     fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.random.random_bool(probability.min(1.0))
     }
 }
 
-/// A line that serves one frame after the other, and the queue before it.
+/// A server that serialises one frame after the other, and the queue in front of it.
 #[derive(Debug)]
 struct Queue {
     serialiser: Serialiser,
-    /// When each of the frames that are in it will be through. Not rounded: the rate is kept over any number of them.
+    /// When each frame in it will have been served. Not rounded, so that the rate is exact over any number of frames.
     through_ns: VecDeque<f64>,
 }
 
@@ -143,7 +142,7 @@ impl Queue {
 }
 
 impl Serialiser {
-    /// Returns how long a frame is in service.
+    /// Returns the service time of a frame.
     pub fn service_ns(&self, frame_bytes: usize) -> f64 {
         let by_bits = self.rate_bps.map(|rate| frame_bytes as f64 * 8e9 / rate);
         let by_frames = self.rate_pps.map(|rate| 1e9 / rate);
@@ -151,7 +150,7 @@ impl Serialiser {
     }
 }
 
-/// The chain of two states that loses frames in bursts.
+/// The two-state chain of bursty losses.
 #[derive(Debug)]
 struct Chain {
     chain: GilbertElliott,
@@ -159,7 +158,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Begins in a state as it is after a long time.
+    /// Starts in the stationary distribution.
     fn new(chain: GilbertElliott, random: &mut StdRng) -> Self {
         Self { chain, is_bad: random.random_bool(chain.share_bad()) }
     }
@@ -174,12 +173,12 @@ impl Chain {
 }
 
 impl GilbertElliott {
-    /// Returns the share of frames that meet the bad state.
+    /// Returns the share of frames in the bad state.
     pub fn share_bad(&self) -> f64 {
         if self.p + self.r > 0.0 { self.p / (self.p + self.r) } else { 0.0 }
     }
 
-    /// Returns the share of frames that are lost.
+    /// Returns the loss ratio.
     pub fn loss(&self) -> f64 {
         let bad = self.share_bad();
         bad * (1.0 - self.h) + (1.0 - bad) * (1.0 - self.k)

@@ -1,4 +1,4 @@
-//! The path itself: what is under way, in true time, and the near end as a port and a clock.
+//! The path itself: frames in transit, in true time, and the near end as a port and a clock.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -15,10 +15,10 @@ use super::{Path, PathError, Skewed};
 use crate::frame::split;
 use crate::{ReceiveOutcome, Receiver, SentCount};
 
-/// The longest frame that goes through.
+/// The longest frame that the path carries.
 pub const MAX_FRAME_BYTES: usize = 65_549;
 
-/// The FCS, which no frame here has and each on a wire does.
+/// The FCS, which frames have on a wire but not here.
 const FCS_BYTES: usize = 4;
 const LEAST_FRAME_BYTES: usize = 64;
 
@@ -34,15 +34,15 @@ pub struct Line {
     receiver: Option<Receiver>,
     reply: Vec<u8>,
     events: BinaryHeap<Reverse<Event>>,
-    /// Orders events at the same time, in the order in which they were put there.
+    /// Orders events at the same time by insertion.
     order: u64,
-    /// What has come back to each near port.
+    /// Frames that have returned to each near port.
     inboxes: Vec<VecDeque<(i64, Vec<u8>)>>,
-    /// What the socket of each far port had no room for.
+    /// Drops by the socket of each far port.
     dropped: Vec<u64>,
 }
 
-/// A frame that arrives somewhere. Ordered by time, then by when it was put there.
+/// The arrival of a frame. Ordered by time, then by insertion.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     at_ns: i64,
@@ -59,7 +59,7 @@ enum End {
 }
 
 impl Line {
-    /// Lays a path, with a receiver of so many ports at its end and so many ports to send by.
+    /// Creates a path with a receiver of `far_ports` ports at its end, and `near_ports` ports to send from.
     pub fn new(
         path: &Path,
         block: u32,
@@ -83,7 +83,7 @@ impl Line {
         })
     }
 
-    /// Lets everything arrive that is under way, and accounts for it.
+    /// Delivers everything in transit, and finishes the receiver's counts.
     pub fn finish(&mut self, sent: &[SentCount]) -> ReceiveOutcome {
         while let Some(Reverse(event)) = self.events.pop() {
             self.truth_ns = self.truth_ns.max(event.at_ns);
@@ -92,12 +92,12 @@ impl Line {
         self.receiver.take().map(|receiver| receiver.finish(sent, &self.dropped)).unwrap_or_default()
     }
 
-    /// Returns what the sender's clock shows.
+    /// Returns the reading of the sender's clock.
     fn now(&self) -> Time {
         Time(self.sender_clock.reading(self.truth_ns))
     }
 
-    /// Lets true time pass, and arrive what arrives meanwhile.
+    /// Advances true time, and delivers the frames that arrive meanwhile.
     fn advance_to(&mut self, truth_ns: i64) {
         while self.events.peek().is_some_and(|Reverse(next)| next.at_ns <= truth_ns) {
             let Some(Reverse(event)) = self.events.pop() else { break };
@@ -107,20 +107,20 @@ impl Line {
         self.truth_ns = self.truth_ns.max(truth_ns);
     }
 
-    /// Lets time pass until the sender's clock shows `reading`.
+    /// Advances time until the sender's clock reads `reading`.
     fn wait_until(&mut self, reading: Time) {
         self.advance_to(self.end_of_wait(reading));
     }
 
-    /// When a wait until the sender's clock shows `reading` is over. As a kernel waits: for a span, so that a clock that is
-    /// set back meanwhile does not prolong it.
+    /// Returns when a wait for a reading of the sender's clock ends. As in a kernel, the wait is for a span, so that a
+    /// clock that is set back meanwhile does not prolong it.
     fn end_of_wait(&self, reading: Time) -> i64 {
         let span = (reading - self.now()).0.max(0);
         let span_end = self.truth_ns.saturating_add(span).saturating_add(span / 100);
         self.sender_clock.first_at(self.truth_ns, reading.0).min(span_end)
     }
 
-    /// Lets time pass until the sender's clock shows `reading`, or something has come back to a near port.
+    /// Advances time until the sender's clock reads `reading`, or a frame has returned to a near port.
     fn wait_for(&mut self, port: usize, reading: Time) {
         let until = self.end_of_wait(reading);
         while self.inboxes[port].is_empty() && self.events.peek().is_some_and(|Reverse(next)| next.at_ns <= until) {
@@ -132,7 +132,7 @@ impl Line {
         }
     }
 
-    /// Puts a frame on its way.
+    /// Sends a frame into the path.
     fn depart(&mut self, near: usize, framing: Framing, frame: &[u8]) -> Time {
         let late = self.draw.sender_late();
         self.advance_to(self.truth_ns.saturating_add(late.0));
@@ -159,7 +159,7 @@ impl Line {
         }
         let mut arriving = frame.to_vec();
         if let Some(place) = disposition.damaged {
-            // Of the user data; the addresses of a frame that is damaged there take it elsewhere.
+            // Only payload is damaged: a frame with a damaged address would go elsewhere.
             let head = split(Framing::Ethernet, frame).map_or(0, |(head, _)| head.bytes());
             let at = head + ((u64::from(place) * (frame.len() - head) as u64) >> 32) as usize;
             arriving[at] ^= 0x10;
@@ -188,7 +188,7 @@ impl Line {
             let mut reply = self.reply[..length].to_vec();
             receiver.stamp(port, &mut reply, now);
             let back_ns = self.draw.backward(at_ns, reply.len().max(LEAST_FRAME_BYTES));
-            // A reply leaves as it is called for, and what follows it up comes with it.
+            // A reply leaves at the time of its call, and its follow-up arrives with it.
             receiver.answered(port, &reply, Sent { number: 0, called: now });
             let stamp = TxTimestamp { number: 0, left: arrived, kind: StampKind::Left };
             let follow_up =
@@ -201,7 +201,7 @@ impl Line {
     }
 }
 
-/// Returns how long a frame is on a wire, with its FCS.
+/// Returns the length of a frame on a wire, with FCS.
 fn wire_bytes(framing: Framing, frame: &[u8]) -> usize {
     match framing {
         Framing::Udp => Carrier::Udp4.frame_bytes(frame.len()),
@@ -220,7 +220,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// Returns a port that carries frames of this framing.
+    /// Returns a port with a framing.
     pub const fn new(line: Rc<RefCell<Line>>, index: usize, framing: Framing) -> Self {
         Self { line, index, framing, stamps: VecDeque::new(), sent: 0 }
     }
@@ -276,7 +276,7 @@ pub struct NearClock {
 }
 
 impl NearClock {
-    /// Returns the clock that the near end of a path reads.
+    /// Returns the clock of the sender's end.
     pub const fn new(line: Rc<RefCell<Line>>) -> Self {
         Self { line }
     }

@@ -1,36 +1,36 @@
-//! What a simulated path does to frames: the parameters as users write them.
+//! The parameters of a simulated path, as users write them.
 
 use serde::{Deserialize, Serialize};
 use sojourn_port::sim::{ClockStep, Delay, LineError, SenderLate};
 
-/// A one-way path, with the way back that synchronisation takes. All but the delay is absent unless said.
+/// A one-way path, with a way back for time exchanges. Everything but the delay is absent by default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Path {
-    /// Delay of each frame on its way.
+    /// The delay of each frame.
     pub delay: Delay,
-    /// Delay on the way back; absent: as `delay`.
+    /// The delay on the way back; default: `delay`.
     #[serde(default)]
     pub delay_backward: Option<Delay>,
-    /// Delay for each byte of the Ethernet frame.
+    /// Additional delay for each byte of the Ethernet frame.
     #[serde(default)]
     pub per_byte_ns: f64,
-    /// A place that frames pass one after the other.
+    /// A serialiser with a queue.
     #[serde(default)]
     pub serialiser: Option<Serialiser>,
-    /// Probability that a frame is lost, each for itself.
+    /// Probability that a frame is lost, independent of others.
     #[serde(default)]
     pub loss: f64,
-    /// Losses that come in bursts.
+    /// Losses in bursts.
     #[serde(default)]
     pub bursty_loss: Option<GilbertElliott>,
-    /// Probability that a frame comes twice.
+    /// Probability that a frame is duplicated.
     #[serde(default)]
     pub duplicate: f64,
-    /// Probability that a frame is held back by `reorder_ns`.
+    /// Probability that a frame has an additional delay of `reorder_ns`.
     #[serde(default)]
     pub reorder: f64,
-    /// How long the held-back ones are held.
+    /// The additional delay of frames selected by `reorder`.
     #[serde(default)]
     pub reorder_ns: i64,
     /// Probability that a byte of a frame is damaged.
@@ -39,13 +39,13 @@ pub struct Path {
     /// Probability that the receiver's own socket drops a frame.
     #[serde(default)]
     pub own_drop: f64,
-    /// Both ends' clocks against true time.
+    /// The clocks of both ends.
     #[serde(default)]
     pub clocks: Clocks,
-    /// How long the sender takes for each frame: what a flood is bounded by.
+    /// The sender's time per frame, which limits the maximum rate.
     #[serde(default = "send_ns")]
     pub send_ns: i64,
-    /// A sender that is sometimes late.
+    /// Occasional lateness of the sender.
     #[serde(default)]
     pub sender_late: Option<SenderLate>,
     /// Seed of all draws.
@@ -57,32 +57,32 @@ const fn send_ns() -> i64 {
     500
 }
 
-/// A place that frames pass one after the other: a queue and a line.
+/// A serialiser: a queue, and a link that sends one frame after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Serialiser {
-    /// Its rate in bits of the Ethernet frame, with FCS, a second; or
+    /// Rate in bits per second, of Ethernet frames with FCS. Either this or `rate_pps` must be given.
     #[serde(default)]
     pub rate_bps: Option<f64>,
-    /// its rate in frames a second.
+    /// Rate in frames per second.
     #[serde(default)]
     pub rate_pps: Option<f64>,
-    /// How many frames wait at most; one that comes then is lost. The one in service does not count.
+    /// Queue limit in frames; a frame that finds it reached is lost. The frame in service does not count.
     pub queue_frames: usize,
 }
 
-/// Losses in bursts, by a chain of two states (Gilbert and Elliott).
+/// Bursty losses by a two-state chain (Gilbert and Elliott).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GilbertElliott {
-    /// Probability of going from good to bad, for each frame.
+    /// Probability of a transition from good to bad, for each frame.
     pub p: f64,
-    /// Probability of going from bad to good.
+    /// Probability of a transition from bad to good.
     pub r: f64,
-    /// Probability that a frame passes in the bad state.
+    /// Delivery probability in the bad state.
     #[serde(default)]
     pub h: f64,
-    /// Probability that a frame passes in the good state.
+    /// Delivery probability in the good state.
     #[serde(default = "one")]
     pub k: f64,
 }
@@ -95,77 +95,77 @@ const fn one() -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clocks {
-    /// The sender's.
+    /// The sender's clock.
     #[serde(default)]
     pub sender: Skewed,
-    /// The receiver's.
+    /// The receiver's clock.
     #[serde(default)]
     pub receiver: Skewed,
-    /// Whether both ends read one clock, the sender's, as two programs on one host do.
+    /// Whether both ends read the same clock, the sender's, as two programs on one host do.
     #[serde(default)]
     pub shared: bool,
 }
 
-/// A clock that does not keep true time.
+/// A clock that deviates from true time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Skewed {
-    /// By how much it is ahead at the start.
+    /// Offset: how far it is ahead at the start.
     #[serde(default)]
     pub offset_ns: i64,
-    /// By how much it gains, in parts in a million.
+    /// Skew, in ppm.
     #[serde(default)]
     pub skew_ppm: f64,
-    /// By how much that grows in each second.
+    /// Drift: the change of the skew, in ppm per second.
     #[serde(default)]
     pub drift_ppm_per_s: f64,
-    /// A skew that swings, as with the temperature.
+    /// A sinusoidal skew, as caused by temperature.
     #[serde(default)]
     pub temperature: Option<Sinusoid>,
-    /// A step.
+    /// A step of the clock.
     #[serde(default)]
     pub step: Option<ClockStep>,
 }
 
-/// A swing.
+/// A sinusoid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sinusoid {
-    /// By how much the skew swings to each side.
+    /// Amplitude of the skew.
     pub amplitude_ppm: f64,
-    /// How long it takes to come back.
+    /// Period.
     pub period_s: f64,
 }
 
 /// A path that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PathError {
-    /// A parameter that is out of its range.
+    /// A parameter is out of its range.
     #[error("path: {key} is {value}; expected {expected}")]
     Key {
-        /// Which.
+        /// The parameter.
         key: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
-        /// What it may be.
+        /// The permitted values.
         expected: &'static str,
     },
-    /// A delay that cannot be drawn.
+    /// A delay cannot be drawn.
     #[error("path: {0}")]
     Delay(LineError),
 }
 
-/// A year: longer spans are slips of the pen, and would overflow sums.
+/// A year: longer spans are probably typing errors, and sums would overflow.
 pub const LONGEST_NS: f64 = 3.2e16;
 
-/// Clocks that are off by more are not clocks.
+/// Maximum skew of a clock.
 const MOST_PPM: f64 = 10_000.0;
 
-/// Drift beyond it makes a clock run backwards within a day ([`super::clock`] lets none drift for longer).
+/// Maximum drift: beyond it a clock would run backwards within a day ([`super::clock`] limits drift to that time).
 const MOST_PPM_PER_S: f64 = 10.0;
 
 impl Path {
-    /// Returns a path that delays by so much and does nothing else.
+    /// Returns a path with a constant delay and no impairments.
     pub fn constant(delay_ns: i64) -> Self {
         Self {
             delay: Delay::Constant(delay_ns),
@@ -186,10 +186,10 @@ impl Path {
         }
     }
 
-    /// Checks that every value can be.
+    /// Checks that every value is valid.
     ///
     /// # Errors
-    /// On the first that cannot, by its key.
+    /// On the first invalid value, with its key.
     pub fn check(&self) -> Result<(), PathError> {
         let chain = self.bursty_loss.unwrap_or(GilbertElliott { p: 0.0, r: 0.0, h: 0.0, k: 1.0 });
         for (key, value) in [

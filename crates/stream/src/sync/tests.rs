@@ -1,4 +1,4 @@
-//! The sender that asks other clocks: which replies count, whose they are, and when one is missed.
+//! Tests of the sender's time exchanges: which replies count, whose they are, and when one is missing.
 
 use crate::{FlowRequest, Keep, Pattern, Schedule, SyncRequest};
 
@@ -28,7 +28,7 @@ fn ask(sync: &mut Syncer, at: i64) {
     sync.asked(Sent { number: at as u32, called: Time(at) });
 }
 
-/// What a replier sends of an exchange: it had the request at `at - 20`, and says of its reply that it left at `left`.
+/// Makes a replier's message of an exchange: the request arrived at `at - 20`, and its reply departed at `left`.
 fn told_by(kind: Kind, number: u64, clock: u64, (at, left): (i64, i64)) -> (StreamHeader, Vec<u8>) {
     let mut payload = vec![0; sojourn_wire::stream::SYNC_BYTES];
     let (intended, sent) = (Time(at - 20), Time(left));
@@ -38,7 +38,7 @@ fn told_by(kind: Kind, number: u64, clock: u64, (at, left): (i64, i64)) -> (Stre
     (header, payload)
 }
 
-/// Clocks from this one on promise follow-ups.
+/// Clocks with this id or a higher one promise follow-ups.
 const FOLLOWS_UP: u64 = 10;
 
 fn follow_up(sync: &mut Syncer, number: u64, clock: u64, times: (i64, i64)) {
@@ -46,7 +46,7 @@ fn follow_up(sync: &mut Syncer, number: u64, clock: u64, times: (i64, i64)) {
     sync.on_follow_up(&header, &payload);
 }
 
-/// A reply of a clock, called for 10 ns before it is there.
+/// Delivers the reply of a clock, which was sent 10 ns before its arrival.
 fn reply(sync: &mut Syncer, number: u64, clock: u64, at: i64) {
     let (header, payload) = told_by(Kind::SyncReply, number, clock, (at, at - 10));
     let arrived = Stamp { at: Time(at), source: Source::Kernel };
@@ -66,7 +66,7 @@ fn each_receiver_of_a_group_is_told_by_its_clock_and_its_first_reply() {
     assert!(!sync.is_waiting());
     ask(&mut sync, 1_000);
     reply(&mut sync, 1, 9, 1_100);
-    // Late, of the first request, and one that its clock gave already.
+    // Late: replies to the first request from another clock and from one that has replied; and one without a request.
     reply(&mut sync, 0, 9, 1_200);
     reply(&mut sync, 0, 8, 1_300);
     reply(&mut sync, 4, 8, 1_400);
@@ -78,7 +78,7 @@ fn stamp(sync: &mut Syncer, number: u32, at: i64) -> bool {
     sync.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left })
 }
 
-/// t1 and t3 of each exchange.
+/// Returns t1 and t3 of each exchange.
 fn departures(sync: Syncer) -> Vec<(Stamp, Stamp)> {
     sync.finish().iter().map(|one| (one.t1, one.t3)).collect()
 }
@@ -124,8 +124,7 @@ fn without_one_of_the_two_both_departures_are_of_the_programs() {
 fn follow_ups_that_cannot_be_are_passed_over() {
     let mut sync = syncer(true);
     ask(&mut sync, 100);
-    // Before its reply; of no exchange; of another clock; of another arrival; before the call; too late; then a true one,
-    // and a second.
+    // Before its reply; without an exchange; of another clock; of another arrival; before the call; too late; then a valid one, and a second.
     follow_up(&mut sync, 0, 10, (200, 195));
     reply(&mut sync, 0, 10, 200);
     stamp(&mut sync, 100, 120);

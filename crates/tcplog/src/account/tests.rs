@@ -1,9 +1,9 @@
-//! The law holds for whatever packets there were, and any miscount is found.
+//! The accounting adds up for any packets, and any miscount is detected.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Packets of any flow (none: without one), any direction, segments, disposition.
+/// Flow of a packet (`None`: without one), direction, segments, disposition.
 type Seen = (Option<u64>, usize, u64, usize);
 
 fn packet() -> impl Strategy<Value = Seen> {
@@ -89,7 +89,7 @@ fn what_is_left_out_of_flows_that_are_told_elsewhere_is_in_their_sum() {
         (account.gone[0].of(Disposition::Broken).packets, account.all[0].of(Disposition::Broken).packets),
         (1, 2)
     );
-    // A packet more than it had.
+    // One packet more than the flow had.
     left_out = LeftOut::default();
     left_out.note(1, 0, 1);
     account.leave_out(Disposition::Forgotten, &left_out);
@@ -111,8 +111,8 @@ fn dispositions_are_told_apart_and_lie_in_the_order_of_the_kernel() {
 }
 
 proptest! {
-    /// The law holds for whatever packets there were, and any single count that is one off is found, also in a flow that is recorded
-    /// elsewhere.
+    /// The accounting adds up for any packets, and any single counter that is off by one is detected, also of a flow
+    /// that is recorded elsewhere.
     #[test]
     fn the_law_holds_and_any_miscount_is_found(
         packets in prop::collection::vec(packet(), 1..200),

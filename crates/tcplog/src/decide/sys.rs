@@ -1,4 +1,4 @@
-//! The calls of `bpf/decide.c`: pure functions.
+//! Calls of the pure functions in `bpf/decide.c`.
 
 #![expect(unsafe_code, reason = "they are C, so that the programs in the kernel can run them too")]
 
@@ -31,11 +31,11 @@ pub fn is_full(position: u64, read: u64, slots: u32) -> bool {
 }
 
 pub fn ports_match(ports: &[u16; PORTS], count: u32, local: u16, remote: u16) -> bool {
-    // SAFETY: the function reads no more than `PORTS` numbers, which are there.
+    // SAFETY: the function reads at most `PORTS` numbers, and the array has that many.
     unsafe { sojourn_ports_match(ports.as_ptr(), count, local, remote) != 0 }
 }
 
 pub fn digest(watched: &Watched, changes: u64) -> u64 {
-    // SAFETY: the structure is laid out as C's, lives, and is only read.
+    // SAFETY: the structure has C's layout, is valid during the call, and is only read.
     unsafe { sojourn_digest(watched, changes) }
 }

@@ -1,4 +1,4 @@
-//! What was written is read; what is foreign is refused; nothing panics.
+//! Written records are read back, invalid ones are refused, and nothing panics.
 
 use proptest::prelude::*;
 

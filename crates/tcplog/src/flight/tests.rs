@@ -1,10 +1,10 @@
-//! Every record goes out once, is kept, or is counted as forgotten.
+//! Every record is written once, is kept, or is counted as discarded.
 
 use super::*;
 use crate::layout::State;
 use proptest::prelude::*;
 
-/// A sample or, if `of` is said, a private state of that sample.
+/// A sample or, if `of` is given, a private state of that sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Made {
     cpu: u32,
@@ -52,7 +52,7 @@ fn packet(number: u64) -> Made {
     Made { cookie: 1, number, segments: 2, ..Made::default() }
 }
 
-/// The numbers that come out.
+/// Return the numbers of the records written.
 fn fly(flight: &mut Flight, made: &[Made]) -> Vec<u64> {
     let mut out = Vec::new();
     for made in made {
@@ -69,7 +69,7 @@ fn waiting_for(on: Triggers) -> Flight {
     Flight::new(FlightOptions { on, ..FlightOptions::keeping(Keep::Samples(4)) })
 }
 
-/// Returns how often there was a trigger of a kind.
+/// Return the number of triggers of a kind.
 fn fired(flight: &Flight, name: &str) -> u64 {
     flight.triggers()[NAMES.iter().position(|known| *known == name).unwrap()]
 }
@@ -118,7 +118,7 @@ fn each_kind_of_trigger_is_asked_for_alone() {
     }
 }
 
-/// Takes a sample for each RTT or window; returns where a trigger of this name was shown.
+/// Take a sample for each RTT or window; return the indices at which a trigger of this name was detected.
 fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made, T)) -> Vec<usize> {
     let mut flight = waiting_for(on);
     let mut places = Vec::new();
@@ -135,7 +135,7 @@ fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made
     places
 }
 
-/// Each sample: its time, the state, how often the segment that waits was sent again, and the total of timeouts.
+/// For each sample: its time, the state, the timeouts of the oldest segment, and the total of timeouts.
 #[test]
 fn a_timeout_is_a_trigger_once_whatever_the_state_is_and_in_whatever_order_samples_come() {
     let on = Triggers { rto: true, ..Triggers::default() };
@@ -159,14 +159,14 @@ fn a_threshold_is_a_trigger_once_for_each_time_that_it_is_crossed() {
     let rtts_us = [0, 5_000, 20_000, 20_001, 30_000, 90_000, 20_000, 20_001, 7_000];
     let rtt = Triggers { rtt_above: above, ..Triggers::default() };
     assert_eq!(crossings("rtt", rtt, &rtts_us, |made, us| made.srtt_us8 = us * 8), [3, 7]);
-    // An eighth of a microsecond is enough.
+    // An eighth of a microsecond is sufficient.
     assert_eq!(crossings("rtt", rtt, &[160_000, 160_001], |made, us| made.srtt_us8 = us), [1]);
     let last = Triggers { rtt_last_above: above, ..Triggers::default() };
     assert_eq!(crossings("rtt-last", last, &rtts_us, |made, us| made.rtt_last_us = us), [3, 7]);
     assert!(crossings("rtt", rtt, &rtts_us, |made, us| made.rtt_last_us = us).is_empty());
     let cwnd = Triggers { cwnd_below: Some(10), ..Triggers::default() };
     assert_eq!(crossings("cwnd", cwnd, &[10, 40, 9, 1, 2, 9, 10, 10, 9, 30], |made, cwnd| made.cwnd = cwnd), [2, 8]);
-    // What a flow's first sample shows was so before; it is crossed when it was left.
+    // A flow's first sample is no crossing; the threshold must be left first.
     assert_eq!(crossings("cwnd", cwnd, &[2, 3, 12, 3], |made, cwnd| made.cwnd = cwnd), [3]);
     assert_eq!(crossings("rtt", rtt, &[30_000, 40_000, 10_000, 30_000], |made, us| made.srtt_us8 = us * 8), [3]);
 }
@@ -272,8 +272,8 @@ fn any_made() -> impl Strategy<Value = Made> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order, with flows that end and people who ask: every record goes out once, is kept, or
-    /// is counted as forgotten; its bytes unchanged, packets by flow and direction.
+    /// For any records in any order, with flows that end and requests to dump: every record is written once, is kept,
+    /// or is counted as discarded. Its bytes are unchanged, and packets are counted by flow and direction.
     #[test]
     fn every_record_goes_out_or_is_counted(
         made in prop::collection::vec((any_made(), 0_u8..30), 0..400),

@@ -1,9 +1,8 @@
-//! What a flight recorder waits for: events, and values that cross a threshold. Tells of each sample of a flow which of them it is
-//! the first to show.
+//! Detect the triggers of a flight recorder in a flow's samples: events, and values that cross a threshold.
 //!
-//! A threshold is crossed once: by the first sample beyond it after one that was not. What a flow's first sample shows was there
-//! before us and is no trigger. Samples of several CPUs may come a little out of their order in time: a value of before the
-//! latest sample crosses nothing.
+//! A threshold is crossed once: by the first sample beyond it after one that was not. A flow's first sample only sets
+//! the initial state and is no trigger. Samples of several CPUs may arrive slightly out of order: a sample older than
+//! the latest one crosses no threshold.
 
 use std::mem::offset_of;
 
@@ -12,31 +11,31 @@ use sojourn_time::Nanos;
 use super::{u16_at, u32_at, u64_at};
 use crate::layout::{Sample, State, point};
 
-/// How many kinds of trigger there are.
+/// The number of kinds of trigger.
 pub const KINDS: usize = 6;
 
-/// Their names, in the order of [`Triggers`].
+/// The names of the kinds, in the order of [`Triggers`].
 pub const NAMES: [&str; KINDS] = ["rto", "reset", "loss", "rtt", "rtt-last", "cwnd"];
 
-/// What makes a flow's samples go out.
+/// The triggers that are enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Triggers {
     /// A retransmission timeout.
     pub rto: bool,
-    /// A reset, ours or the peer's.
+    /// A reset, sent or received.
     pub reset: bool,
-    /// A segment sent again.
+    /// A retransmitted segment.
     pub loss: bool,
-    /// The smoothed RTT becomes larger than this.
+    /// The smoothed RTT rises above this.
     pub rtt_above: Option<Nanos>,
-    /// The RTT measured last becomes larger than this.
+    /// The latest RTT sample rises above this.
     pub rtt_last_above: Option<Nanos>,
-    /// The congestion window becomes smaller than so many segments.
+    /// The congestion window falls below this many segments.
     pub cwnd_below: Option<u32>,
 }
 
 impl Triggers {
-    /// Every event, and no threshold.
+    /// All events, and no threshold.
     pub const EVENTS: Self =
         Self { rto: true, reset: true, loss: true, rtt_above: None, rtt_last_above: None, cwnd_below: None };
 }
@@ -47,18 +46,18 @@ pub(super) struct Watch {
     highest: Option<Shown>,
 }
 
-/// Counters at their highest, and the rest as the latest sample has it.
+/// The highest counters so far, and the other values of the latest sample.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     total_rto: u16,
     total_retrans: u32,
-    /// Timeouts of the segment that waits, for kernels without the total.
+    /// Timeouts of the oldest unacknowledged segment, for kernels without `total_rto`.
     retransmits: u8,
     beyond: Beyond,
     time_ns: u64,
 }
 
-/// Which thresholds a sample is beyond.
+/// The thresholds that a sample is beyond.
 #[derive(Clone, Copy, Debug)]
 struct Beyond {
     rtt: bool,
@@ -67,15 +66,15 @@ struct Beyond {
 }
 
 impl Watch {
-    /// Returns which kinds of trigger this sample shows that were not there before.
+    /// Return the kinds of trigger that this sample shows for the first time.
     pub(super) fn look(&mut self, event: &[u8], on: &Triggers) -> [bool; KINDS] {
         let at = event[offset_of!(Sample, point)];
         let now = Shown::of(event, on);
         let before = self.highest.unwrap_or(now);
         self.highest = Some(before.raised(now));
         let is_later = now.time_ns >= before.time_ns;
-        // By counters alone: the state (TCP_CA_Loss) changes before them, and also where no timer expired (a smaller path MTU, a
-        // window that shrank to nothing).
+        // Only counters show a timeout: the state (TCP_CA_Loss) changes before them, and also without a timer (a
+        // smaller path MTU, a receive window that shrank to zero).
         let is_rto = now.total_rto > before.total_rto || is_later && now.retransmits > before.retransmits;
         [
             on.rto && is_rto,
@@ -111,7 +110,7 @@ impl Shown {
 }
 
 impl Beyond {
-    /// An RTT of 0 is none yet, and above nothing.
+    /// An RTT of 0 means no sample yet; it exceeds no threshold.
     fn of(event: &[u8], on: &Triggers) -> Self {
         let field = |at: usize| i64::from(u32_at(event, offset_of!(Sample, state) + at));
         let srtt_ns_8 = field(offset_of!(State, srtt_us8)) * 1_000;

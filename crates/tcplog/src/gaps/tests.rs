@@ -1,4 +1,4 @@
-//! Gaps are exactly the numbers that were lost.
+//! The gaps are exactly the lost numbers.
 
 use super::*;
 use proptest::prelude::*;
@@ -69,8 +69,8 @@ fn a_later_block_begins_where_it_begins() {
 }
 
 proptest! {
-    /// Whatever is lost, however the rest is disordered within bounds and cut into batches: the gaps are exactly the
-    /// numbers that were lost, in maximal rows, each with its neighbours' times.
+    /// For any losses, any bounded reordering and any division into batches: the gaps are exactly the lost numbers, in
+    /// maximal rows, with the times of their neighbours.
     #[test]
     fn gaps_are_exactly_what_was_lost(
         kept in prop::collection::vec(prop::bool::weighted(0.7), 0..400),

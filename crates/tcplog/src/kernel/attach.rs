@@ -1,4 +1,4 @@
-//! Hangs programs on a cgroup and on tracepoints, and takes them away: links, so the kernel does it too when we are gone.
+//! Attach programs to a cgroup and to tracepoints by links, which the kernel detaches when this process exits.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,10 +11,10 @@ use super::sys::attached;
 use super::{KernelError, Mode};
 use crate::layout::point;
 
-/// Others may hang there too: `BPF_F_ALLOW_MULTI`.
+/// `BPF_F_ALLOW_MULTI`: other programs may be attached there too.
 const MULTI: u32 = 2;
 
-/// Programs on the way of packets, by mode; then what they need besides.
+/// The programs of each mode.
 const OURS: [&str; 5] = ["made", "state_set", "destroyed", "packet_in", "packet_out"];
 const EMPTY: [&str; 2] = ["empty_in", "empty_out"];
 const PLACEBO: [&str; 2] = ["placebo_in", "placebo_out"];
@@ -28,7 +28,7 @@ const BY_POINT: [(u8, &str); 5] = [
     (point::RESET_IN, "reset_received"),
 ];
 
-/// What hangs on a cgroup, by libbpf's name of the place, bpftool's, and the kernel's number.
+/// The attach points of a cgroup: libbpf's section name, bpftool's name, and the kernel's attach type.
 const PLACES: [(&str, &str, u32); 4] = [
     ("cgroup_skb/ingress", "ingress", libbpf_sys::BPF_CGROUP_INET_INGRESS),
     ("cgroup_skb/egress", "egress", libbpf_sys::BPF_CGROUP_INET_EGRESS),
@@ -36,7 +36,7 @@ const PLACES: [(&str, &str, u32); 4] = [
     ("sockops", "sock_ops", libbpf_sys::BPF_CGROUP_SOCK_OPS),
 ];
 
-/// A cgroup of version 2.
+/// A cgroup v2 directory.
 #[derive(Debug)]
 pub struct Cgroup {
     file: File,
@@ -44,10 +44,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Opens a cgroup; `None`: the root.
+    /// Open a cgroup; `None`: the root.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not a cgroup v2.
     pub fn open(path: Option<&Path>) -> Result<Self, KernelError> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -61,7 +61,7 @@ impl Cgroup {
         Ok(Self { file, path })
     }
 
-    /// Returns where it is.
+    /// Return its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,7 +70,7 @@ impl Cgroup {
         !self.path.join("cgroup.procs").exists()
     }
 
-    /// Finds a program, here or above, that tolerates no other at this place.
+    /// Find a program on this cgroup or an ancestor that permits no other at this attach point.
     fn occupant(&self, place: u32) -> Option<(PathBuf, u32)> {
         self.path.ancestors().find_map(|path| {
             let (flags, programs) = attached(File::open(path).ok()?.as_fd(), place).ok()?;
@@ -80,11 +80,11 @@ impl Cgroup {
     }
 }
 
-/// Finds the root of the cgroups of version 2 from the table of mounts; where it is hidden, from that of a process above us:
-/// `ip netns exec` puts a new /sys over what is mounted below the old one.
+/// Find the cgroup v2 root in the mount table; where it is hidden, in that of an ancestor process. `ip netns exec`
+/// mounts a new /sys over the old one and all mounts below it.
 ///
 /// # Errors
-/// When they are not mounted.
+/// When cgroup v2 is not mounted.
 pub fn cgroup_root() -> Result<PathBuf, KernelError> {
     let mounts = |process: u32| std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let own = std::process::id();
@@ -99,19 +99,19 @@ pub fn cgroup_root() -> Result<PathBuf, KernelError> {
     })
 }
 
-/// Returns the parent of a process: none of the first.
+/// Return the parent of a process; `None` for the first one.
 fn parent(process: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
     (parent != 0).then_some(parent)
 }
 
-/// Returns where something of another process's file system is for us.
+/// Return the path through which a file of another process's mount namespace is accessible here.
 fn as_seen_by(process: u32, path: &Path) -> PathBuf {
     Path::new("/proc").join(process.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A line: number, parent, device, root, place, options, optional fields, "-", kind, source, options.
+/// The format of a line: ID, parent, device, root, mount point, options, optional fields, "-", type, source, options.
 fn find_root(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -120,7 +120,7 @@ fn find_root(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// Spaces and the like are written as `\040`.
+/// Decode escapes such as `\040` for a space.
 fn unescaped(place: &str) -> String {
     let mut parts = place.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -139,12 +139,12 @@ fn unescaped(place: &str) -> String {
     plain
 }
 
-/// Programs that hang somewhere, and the kernel's numbers of them.
+/// The attached programs with their IDs.
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<(&'static str, u32, Link)>);
 
 impl Links {
-    /// Makes what hangs what the mode and the points want.
+    /// Attach the programs that the mode and the points require, and detach all others.
     pub fn hang(&mut self, object: &Object, cgroup: &Cgroup, mode: Mode, points: u32) -> Result<(), KernelError> {
         let wanted = wanted(mode, points);
         self.0.retain(|(name, ..)| wanted.contains(name));
@@ -159,7 +159,7 @@ impl Links {
         Ok(())
     }
 
-    /// Takes all away, packets' programs first.
+    /// Detach all, packet programs first.
     pub fn clear(&mut self) {
         while self.0.pop().is_some() {}
     }
@@ -168,10 +168,10 @@ impl Links {
         self.0.iter().map(|(name, ..)| *name).collect()
     }
 
-    /// Says which of them hangs no longer where it was put, and why; the kernel tells nobody by itself.
+    /// Return which program was detached by somebody else, and why; the kernel sends no notification.
     pub fn taken_away(&self, cgroup: &Cgroup) -> Option<String> {
         self.0.iter().find_map(|(name, number, link)| {
-            // What the kernel does not say is not taken for a loss.
+            // A missing answer of the kernel does not count as detached.
             let info = link.info().ok()?;
             match info.info {
                 LinkTypeInfo::Cgroup(at) if at.cgroup_id == 0 && cgroup.is_gone() => {
@@ -201,7 +201,7 @@ fn wanted(mode: Mode, points: u32) -> Vec<&'static str> {
     }
 }
 
-/// Hangs one program where its section says; `None` where this kernel has no such tracepoint.
+/// Attach one program as its section requires; `None` where this kernel lacks the tracepoint.
 fn hang(object: &Object, cgroup: &Cgroup, name: &'static str) -> Result<Option<Link>, KernelError> {
     let program = object.progs_mut().find(|program| program.name() == name);
     let program = program.ok_or(KernelError::Damaged(name))?;

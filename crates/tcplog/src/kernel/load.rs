@@ -1,4 +1,4 @@
-//! Loads the object, and asks it what this kernel has.
+//! Load the object, and find what this kernel supports.
 
 use std::io;
 use std::os::linux::fs::MetadataExt;
@@ -14,17 +14,17 @@ use super::sys;
 use crate::fields::FIELDS;
 use crate::{FieldSet, PREFIXES};
 
-/// Where the kernel tells its types.
+/// The kernel's type information.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// What loading needs, with the name that `capabilities(7)` has for it.
+/// The capabilities that loading needs, with their names in `capabilities(7)`.
 const RIGHTS: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
 ];
 
-/// Programs at tracepoints that a kernel may lack: then their samples are not to be had.
+/// Programs at tracepoints that a kernel may lack: their samples are unavailable then.
 const OPTIONAL: [(&str, &str); 4] = [
     ("retransmitted", "tcp_retransmit_skb"),
     ("recovery_set", "tcp_cong_state_set"),
@@ -32,7 +32,7 @@ const OPTIONAL: [(&str, &str); 4] = [
     ("reset_received", "tcp_receive_reset"),
 ];
 
-/// Bytes at a multiple of 8, as libelf wants them.
+/// Bytes aligned to 8, as libelf requires.
 #[repr(C, align(8))]
 struct Aligned<const N: usize>([u8; N]);
 
@@ -45,15 +45,14 @@ macro_rules! object {
     }};
 }
 
-/// The programs as most kernels can have them, and as every one can.
+/// The programs for most kernels, and the fallback for all.
 pub(super) const OBJECTS: [fn() -> &'static [u8]; 2] =
     [|| object!("tcplog.bpf.o"), || object!("tcplog_fallback.bpf.o")];
 
-/// What libbpf wrote last, for our errors.
+/// libbpf's latest messages, for errors.
 static MESSAGES: Mutex<String> = Mutex::new(String::new());
 
-/// What programs are loaded with: how many flows are to fit in the table, how many records in each CPU's ring, and what is read of a
-/// control block.
+/// The sizes of the flow table and of each CPU's ring, and the fields of the control block to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub flows: u32,
@@ -61,7 +60,7 @@ pub(super) struct Asked {
     pub fields: FieldSet,
 }
 
-/// Loads all programs that this kernel can have, as asked; says why the fallback was loaded, if so.
+/// Load all programs that this kernel supports. Where the fallback was loaded, also return the reason.
 pub(super) fn load(asked: Asked, types: Option<&Path>) -> Result<(Object, Option<String>), KernelError> {
     check_rights()?;
     let types = types.unwrap_or(Path::new(TYPES));
@@ -76,7 +75,7 @@ pub(super) fn load(asked: Asked, types: Option<&Path>) -> Result<(Object, Option
     loaded
 }
 
-/// Loads the first object that the kernel takes, and says why it did not take the one before.
+/// Load the first object that the kernel accepts; also return why it refused the one before.
 fn load_first(
     objects: &[&[u8]],
     types: &Path,
@@ -108,7 +107,7 @@ fn load_object(object: &[u8], types: &Path, known: &Btf<'_>, asked: Asked) -> Re
     open.load()
 }
 
-/// Opens an object without loading it.
+/// Open an object without loading it.
 pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs::Error> {
     let mut builder = ObjectBuilder::default();
     builder.name("tcplog")?;
@@ -118,7 +117,7 @@ pub(super) fn open(object: &[u8], types: &Path) -> Result<OpenObject, libbpf_rs:
     builder.open_memory(object)
 }
 
-/// Sizes what is sized by what was asked.
+/// Set the sizes of maps and the read-only variables from the request.
 fn prepare(open: &mut OpenObject, asked: Asked) -> Result<(), libbpf_rs::Error> {
     let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(1);
     for mut map in open.maps_mut() {
@@ -138,12 +137,12 @@ fn prepare(open: &mut OpenObject, asked: Asked) -> Result<(), libbpf_rs::Error> 
     Ok(())
 }
 
-/// `struct numbering` of `bpf/maps.h`: the namespace that our numbers of processes are of.
+/// `struct numbering` of `bpf/maps.h`: this process's PID namespace.
 fn numbering() -> [u8; 24] {
     const FIRST: u64 = 0xEFFF_FFFC; // PROC_PID_INIT_INO
     let seen = std::fs::metadata("/proc/self/ns/pid").map(|own| (own.st_dev(), own.st_ino()));
     let (device, inode) = seen.unwrap_or((0, FIRST));
-    // User space has the minor number in two parts, the kernel in one; the major number of what has no device is 0.
+    // User space splits the minor number in two parts, the kernel does not; a pseudo file system's major number is 0.
     let device = device & 0xff | device >> 12 & 0xf_ff00;
     let is_first = inode == FIRST;
     let can_ask = !is_first && sys::can_ask_for_processes();
@@ -155,7 +154,7 @@ fn numbering() -> [u8; 24] {
     bytes
 }
 
-/// Takes out what libbpf has written so far.
+/// Take libbpf's messages so far.
 fn take_messages() -> String {
     MESSAGES.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default()
 }
@@ -175,10 +174,10 @@ fn read_types(path: &Path) -> Result<Btf<'static>, KernelError> {
     Btf::from_path(path).map_err(|error| missing(io::Error::other(error.to_string())))
 }
 
-/// Where the kernel says how far it is locked down.
+/// The file that reports the kernel's lockdown mode.
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// Makes one sentence of what libbpf and the verifier say, of which the verifier's last words matter.
+/// Summarise the messages of libbpf and the verifier in one sentence; the verifier's last lines matter.
 fn refused(error: &libbpf_rs::Error) -> KernelError {
     let said = take_messages();
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
@@ -192,12 +191,12 @@ fn refused(error: &libbpf_rs::Error) -> KernelError {
     }
 }
 
-/// Whether the kernel says that it keeps its memory to itself: "none integrity [confidentiality]".
+/// Whether lockdown is at confidentiality: "none integrity [confidentiality]".
 fn is_confidential(lockdown: &str) -> bool {
     lockdown.contains("[confidentiality]")
 }
 
-/// Finds the verifier's complaint: the line before it sums up.
+/// Find the verifier's error: the last line before its statistics.
 fn complaint(said: &str) -> Option<String> {
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let end = lines.iter().position(|line| line.starts_with("processed ")).unwrap_or(lines.len());
@@ -206,7 +205,7 @@ fn complaint(said: &str) -> Option<String> {
     Some(program.map_or_else(|| (*last).to_owned(), |program| format!("{last} ({program})")))
 }
 
-/// What the program `find_facts` finds out.
+/// The result of the program `find_facts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub offset_ns: u64,
@@ -224,7 +223,7 @@ impl Facts {
         value.as_deref().and_then(Self::read).ok_or(KernelError::Damaged("facts"))
     }
 
-    /// As `struct facts` of `bpf/presence.h` has them.
+    /// Decode `struct facts` of `bpf/presence.h`.
     fn read(value: &[u8]) -> Option<Self> {
         let (offset, rest) = value.split_first_chunk()?;
         let (has_tai, rest) = rest.split_first_chunk()?;
@@ -233,7 +232,7 @@ impl Facts {
     }
 }
 
-/// Finds a map of the object, by the end of its name.
+/// Find a map of the object by the end of its name.
 pub(super) fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, KernelError> {
     let ends = |map: &Map<'_>| map.name().to_string_lossy().ends_with(name);
     object.maps().find(ends).ok_or(KernelError::Damaged(name))
@@ -262,7 +261,7 @@ mod tests {
 
     type Layout = (usize, Vec<(String, usize)>);
 
-    /// The size of a structure in a compiled object, and its members with where each begins.
+    /// Return the size of a structure in a compiled object, and its members with their offsets.
     fn compiled(types: &Btf<'_>, name: &str) -> Layout {
         let found = types.type_by_name::<Struct<'_>>(name).unwrap_or_else(|| panic!("{name} is in the object"));
         let members = found.iter().map(|member| match member.attr {
@@ -278,7 +277,7 @@ mod tests {
         (size_of::<R>(), R::FIELDS.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect())
     }
 
-    /// `struct state` of a list of fields that was changed.
+    /// Return the layout of `struct state` for a modified list of fields.
     fn state_of(name: &str, change: impl Fn(&str) -> String) -> Layout {
         let folder = format!("{OUT}/{name}");
         std::fs::create_dir_all(&folder).expect("the build folder can be written");
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!(named, expected);
     }
 
-    /// Whether programs may be loaded here; CI must allow it.
+    /// Return whether programs may be loaded here; in CI they must be.
     fn permitted() -> bool {
         let rights = check_rights();
         if let Err(why) = &rights {
@@ -379,7 +378,7 @@ mod tests {
         if !permitted() {
             return;
         }
-        // More than any machine has, whichever number of processors it is for.
+        // More memory than any machine has, for any number of CPUs.
         let asked = Asked { slots: 1 << 31, ..small() };
         assert!(matches!(load(asked, None), Err(KernelError::Memory { flows: 1, .. })));
     }

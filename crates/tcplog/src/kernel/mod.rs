@@ -1,7 +1,7 @@
-//! The programs in the kernel: loaded from the object that the build compiled from `bpf/`, hung on a cgroup and on tracepoints
-//! by links that end with this process, however it ends.
+//! The programs in the kernel: loaded from the object that the build compiled from `bpf/`, and attached to a cgroup and
+//! to tracepoints by links that end with this process, however it ends.
 //!
-//! Hides libbpf. Nothing is pinned, so nothing stays. Knows nothing of what becomes of the samples.
+//! This module hides libbpf. Nothing is pinned, so nothing stays behind. It does not process the samples.
 
 mod attach;
 mod load;
@@ -27,18 +27,18 @@ use load::{Asked, Facts};
 use rings::Rings;
 use table::{Table, completed_totals};
 
-/// What does not change while the programs are loaded.
+/// Options that are fixed while the programs are loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelOptions {
-    /// The cgroup that the programs hang on; all below it is seen. None: the root, found from the table of mounts.
+    /// The cgroup to attach to; the programs see all of its descendants. `None`: the root, found in the mount table.
     pub attach: Option<PathBuf>,
-    /// How many flows there may be at once.
+    /// The maximum number of flows at once.
     pub flows: u32,
-    /// How much room the ring of each CPU takes at most, in bytes ([`slots`]).
+    /// The maximum size of each CPU's ring in bytes ([`slots`]).
     pub ring_bytes: usize,
-    /// Where the kernel's type information is, where it is not in `/sys/kernel/btf/vmlinux`.
+    /// The kernel's type information, if not in `/sys/kernel/btf/vmlinux`.
     pub btf: Option<PathBuf>,
-    /// What is read of a control block.
+    /// The fields of the control block to read.
     pub fields: FieldSet,
 }
 
@@ -48,20 +48,20 @@ impl Default for KernelOptions {
     }
 }
 
-/// What hangs on the cgroup.
+/// The programs that are attached to the cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Our programs; they log as requested.
+    /// The logging programs, enabled.
     #[default]
     On,
-    /// Our programs, which return at once.
+    /// The logging programs, disabled: they return at once.
     Disabled,
-    /// Nothing.
+    /// No programs.
     Off,
-    /// Programs that return at once and could do nothing else.
+    /// The null programs, which return at once and contain nothing else.
     Empty,
-    /// Programs that burn time, as much as [`Options::burn`] says, and do nothing else.
+    /// The placebo: programs that run a busy loop of [`Options::burn`] turns and do nothing else.
     Placebo,
 }
 
@@ -70,30 +70,30 @@ pub enum Mode {
 pub struct SampleClock {
     /// `TAI` or, before Linux 6.1, `MONOTONIC`.
     pub name: &'static str,
-    /// What to add to `CLOCK_MONOTONIC` to have it: 0 where it is that.
+    /// The offset from `CLOCK_MONOTONIC` to this clock; 0 if it is that clock.
     pub minus_monotonic_ns: i64,
 }
 
-/// What a program has cost since it was loaded, in the stretches in which the kernel measured.
+/// The cost of a program since it was loaded, during the periods in which the kernel measured it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// The program's name.
     pub name: String,
-    /// How often it ran.
+    /// The number of runs.
     pub runs: u64,
-    /// How long, all runs together; the measuring itself is in it, so take off what the empty program shows.
+    /// The time of all runs; it includes the cost of measuring, so subtract what the null program shows.
     pub run_ns: u64,
-    /// How often the kernel left it out, because it had interrupted itself; counted always.
+    /// How often the kernel skipped it because it was running on that CPU already; always counted.
     pub missed: u64,
 }
 
-/// Our programs in the kernel, loaded; gone with this.
+/// The loaded programs; dropping it unloads them.
 #[derive(Debug)]
 pub struct Kernel {
-    // Before what they hang on.
+    // Dropped before the cgroup that they are attached to.
     links: Links,
     object: Object,
-    /// Why the fast path was not loaded.
+    /// Why the kernel refused the fast path.
     refusal: Option<String>,
     cgroup: Cgroup,
     rings: Rings,
@@ -108,10 +108,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Loads the programs; they hang nowhere yet ([`Self::set_mode`]), and nothing is asked.
+    /// Load the programs. They are not attached yet ([`Self::set_mode`]), and logging is not enabled.
     ///
     /// # Errors
-    /// When this machine cannot: no rights, no type information, no cgroup2, or a kernel that is too old.
+    /// When this machine does not support them: missing capabilities, type information or cgroup2, or a kernel that is
+    /// too old.
     pub fn open(options: &KernelOptions) -> Result<Self, KernelError> {
         let cgroup = Cgroup::open(options.attach.as_deref())?;
         let room = options.flows.max(1);
@@ -138,10 +139,10 @@ impl Kernel {
         })
     }
 
-    /// Says what hangs on the cgroup from now on. Flows end when our programs go: what they counted stays.
+    /// Change the attached programs. All flows end when the logging programs are detached; their counters remain.
     ///
     /// # Errors
-    /// When the kernel refuses; then nothing hangs there.
+    /// When the kernel refuses; no program is attached then.
     pub fn set_mode(&mut self, mode: Mode) -> Result<(), KernelError> {
         let was = self.mode;
         if was.is_ours() && !mode.is_ours() || was != mode && !was.is_ours() {
@@ -162,33 +163,33 @@ impl Kernel {
         hung
     }
 
-    /// Returns what hangs on the cgroup.
+    /// Return the mode.
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Returns the cgroup that the programs hang on.
+    /// Return the cgroup that the programs are attached to.
     pub fn cgroup(&self) -> &Path {
         self.cgroup.path()
     }
 
-    /// Returns why the kernel has refused the fast path, where it has: then the fallback runs, which looks at each field before
-    /// it reads it, and costs more.
+    /// Return why the kernel refused the fast path, if it did. Then the fallback runs, which tests for each field
+    /// before reading it and costs more.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// Returns the names of the programs that hang somewhere now.
+    /// Return the names of the attached programs.
     pub fn programs(&self) -> Vec<&'static str> {
         self.links.names()
     }
 
-    /// Says what was taken away from where it hung: by whoever removed the cgroup, detached a program or replaced it.
+    /// Return which program was detached by somebody else: the cgroup was removed, or the program detached or replaced.
     pub fn taken_away(&self) -> Option<String> {
         self.links.taken_away(&self.cgroup)
     }
 
-    /// Returns the columns of a sample's state that its log has, and those that it lacks.
+    /// Return the columns of a sample's state: those present in its log, and those absent.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -196,7 +197,7 @@ impl Kernel {
         Ok(self.fields.columns(&self.facts()?.present))
     }
 
-    /// Returns the clock of the samples, and where it is now.
+    /// Return the clock of the samples, with its current offset.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -206,7 +207,8 @@ impl Kernel {
         Ok(SampleClock { name, minus_monotonic_ns: facts.offset_ns.cast_signed() })
     }
 
-    /// Has the kernel measure what programs cost, or no more; all programs of the host, so it costs a little by itself.
+    /// Start or stop the kernel's measurement of program run times. It covers all programs of the host and has a small
+    /// cost.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -216,7 +218,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Returns what each program has cost so far.
+    /// Return the cost of each program so far.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -224,7 +226,7 @@ impl Kernel {
         let failed = |error| KernelError::io("measure", "the cost of programs", error);
         self.object
             .progs()
-            // What this kernel has no tracepoint for was not loaded.
+            // A program whose tracepoint this kernel lacks was not loaded.
             .filter(|program| program.autoload())
             .map(|program| {
                 let name = program.name().to_string_lossy().into_owned();
@@ -234,8 +236,8 @@ impl Kernel {
             .collect()
     }
 
-    /// Changes what is asked: the other half of the control block is written and then becomes what is read, and no program
-    /// that read the old runs any more when this returns.
+    /// Change the options: write the half of `control` that is not in use, then switch to it. When this returns, no
+    /// program that uses the old options is running.
     fn put(&mut self) -> Result<(), KernelError> {
         self.asked.generation += 1;
         self.asked.enabled = u32::from(self.asked_enabled != 0 && self.mode == Mode::On);
@@ -260,7 +262,7 @@ impl Kernel {
         Facts::find(&self.object)
     }
 
-    /// How many slots have been handed out.
+    /// Return how many slots have been assigned at least once.
     fn used(&self) -> Result<u32, KernelError> {
         let failed = |error: libbpf_rs::Error| KernelError::system("read", "the number of flows", &error);
         let value =
@@ -269,7 +271,7 @@ impl Kernel {
         Ok(u32::from_ne_bytes(bytes).min(self.room))
     }
 
-    /// Puts other prefixes in the place of those that are there.
+    /// Replace the prefixes.
     fn set_prefixes(&self, prefixes: &[Prefix]) -> Result<(), KernelError> {
         let failed = |error: libbpf_rs::Error| KernelError::system("change", "the prefixes", &error);
         for name in ["prefixes4", "prefixes6"] {
@@ -323,12 +325,13 @@ impl Source for Kernel {
         self.table.show_ended(self.used().unwrap_or(self.room), show);
     }
 
-    /// Wait some milliseconds after the flow's end, or for [`Source::ask`], so that no packet of it is under way.
+    /// Call it some milliseconds after the flow's end, or after [`Source::ask`], so that no program still processes its
+    /// packets.
     fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         Ok(self.table.release(&self.object, slot)?)
     }
 
-    /// An entry for each CPU, and one more with the dispositions of all flows.
+    /// Return an entry for each CPU, and one more with the dispositions of all flows.
     fn totals(&self) -> Result<Vec<Totals>, SourceError> {
         let mut totals = self.totals_of_cpus()?;
         totals.push(self.table.sums(self.used()?));
@@ -347,7 +350,7 @@ impl Prefix {
         if self.address.is_ipv4() { "prefixes4" } else { "prefixes6" }
     }
 
-    /// As a trie of the kernel wants it: the length, then the address.
+    /// Encode the key of the kernel's trie: the length, then the address.
     fn key(&self) -> Vec<u8> {
         let mut key = u32::from(self.length).to_ne_bytes().to_vec();
         match self.address {
@@ -358,80 +361,80 @@ impl Prefix {
     }
 }
 
-/// Why the programs cannot be had.
+/// Why the programs cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// A right is missing.
+    /// A capability is missing.
     #[error(
         "load programs into the kernel: {missing} {is} missing: run it as root (sudo); a user namespace does not grant it",
         missing = .0.join(" and "),
         is = if .0.len() == 1 { "is" } else { "are" }
     )]
     Denied(Vec<&'static str>),
-    /// The kernel does not tell its types.
+    /// The kernel provides no type information.
     #[error(
         "this kernel tells nothing of its types ({0}: {1}): boot one built with CONFIG_DEBUG_INFO_BTF, or name a file with \
          its BTF"
     )]
     NoTypes(PathBuf, io::Error),
-    /// There is no cgroup of the second version.
+    /// The path is not a cgroup v2.
     #[error("{0} is not a cgroup of version 2: {1}; `mount -t cgroup2 none /sys/fs/cgroup/unified` makes their root")]
     NoCgroup(PathBuf, String),
-    /// A program hangs there that tolerates no other.
+    /// An attached program permits no other.
     #[error(
         "attach to {path}: program {program} hangs on {at} and tolerates no other; `bpftool cgroup detach {at} {place} id \
          {program}` takes it away, or attach to a cgroup beside it"
     )]
     Occupied {
-        /// Where we wanted to be.
+        /// The cgroup to attach to.
         path: PathBuf,
-        /// Where the other is.
+        /// The cgroup of the other program.
         at: PathBuf,
-        /// Its place there.
+        /// Its attach point.
         place: &'static str,
-        /// Its number.
+        /// Its ID.
         program: u32,
     },
-    /// There is no memory.
+    /// Not enough memory.
     #[error(
         "the kernel has no memory for {flows} flows and {slots} records of each CPU: a smaller --flows or --ring needs less"
     )]
     Memory {
-        /// How many flows were to fit.
+        /// The requested size of the flow table.
         flows: u32,
-        /// How many records were to fit in each CPU's ring.
+        /// The requested number of records in each CPU's ring.
         slots: u32,
     },
-    /// The kernel did not take a program.
+    /// The kernel refused a program.
     #[error("this kernel ({release}) refuses a program of ours; Linux 5.15 and later should not: {why}")]
     Refused {
-        /// The kernel.
+        /// The kernel release.
         release: String,
-        /// What it says.
+        /// Its message.
         why: String,
     },
-    /// The kernel lets no program read its memory.
+    /// Lockdown forbids programs to read kernel memory.
     #[error(
         "this kernel ({release}) is locked down (confidentiality): no program may read TCP's state; boot it with \
          lockdown=integrity, or without (it says: {why})"
     )]
     LockedDown {
-        /// The kernel.
+        /// The kernel release.
         release: String,
-        /// What it says.
+        /// Its message.
         why: String,
     },
-    /// Our own object lacks something.
+    /// The compiled object lacks something.
     #[error("the compiled programs have no `{0}`: build them again")]
     Damaged(&'static str),
-    /// The system refused.
+    /// A system call failed.
     #[error("{operation} {object}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// Its object.
         object: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

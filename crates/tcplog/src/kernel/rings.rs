@@ -1,8 +1,9 @@
-//! The rings, one for each CPU, that the programs write and we read: slots in mapped memory, each big enough for any record.
+//! The rings, one for each CPU, which the programs write and user space reads: slots in mapped memory, each large
+//! enough for any record.
 //!
-//! They are ours and not the kernel's (`BPF_MAP_TYPE_RINGBUF`), whose two calls for a record cost as much as all else that is
-//! done for it (decision 0024). Nobody is woken when a record comes: whoever reads looks often enough, or the ring is full and
-//! the programs count it.
+//! They replace the kernel's `BPF_MAP_TYPE_RINGBUF`, whose two calls per record cost as much as the rest of the work
+//! for it (decision 0024). No reader is woken: it must poll often enough, or the ring fills up and the programs count
+//! the lost records.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -13,20 +14,20 @@ use super::ring::{Mapped, Reader};
 use super::sys::{Mapping, page};
 use crate::layout::{PrivateState, SLOT_BYTES as SLOT, Sample, kind};
 
-/// `struct reader`: on a cache line of its own.
+/// The size of `struct reader`: one cache line.
 pub(super) const READER: usize = 64;
 
-/// All of them.
+/// All rings.
 #[derive(Debug)]
 pub(super) struct Rings {
     /// One for each CPU.
     readers: Vec<Reader<Mapped>>,
-    /// What is set within `fence`.
+    /// The map that is set within `fence`.
     inner: MapHandle,
 }
 
 impl Rings {
-    /// Maps the rings of an object that was loaded with so many slots for each CPU.
+    /// Map the rings of an object that was loaded with `slots` slots for each CPU.
     pub fn open(object: &Object, slots: u32) -> Result<Self, KernelError> {
         let cpus = cpus()? as usize;
         let mapped = |name: &'static str, bytes: usize| {
@@ -44,7 +45,7 @@ impl Rings {
         Ok(Self { readers: Mapped::all(memory, read, cpus, slots), inner })
     }
 
-    /// Waits until no program runs any more that began before: the kernel does so when a map within a map is set.
+    /// Wait until all programs that are running now have finished: the kernel waits so when a map within a map is set.
     pub fn wait_grace_period(&self, object: &Object) -> Result<(), KernelError> {
         let fence = object.maps().find(|map| map.name() == "fence").ok_or(KernelError::Damaged("fence"))?;
         fence
@@ -52,7 +53,7 @@ impl Rings {
             .map_err(|error| KernelError::system("wait for", "programs that run", &error))
     }
 
-    /// Hands on what waits in each.
+    /// Pass on the waiting records of each ring.
     pub fn drain(&mut self, take: &mut dyn FnMut(u32, &[u8])) -> u64 {
         let of_one = |(cpu, reader): (u32, &mut Reader<Mapped>)| {
             reader.drain(&mut |slot| {
@@ -65,7 +66,7 @@ impl Rings {
     }
 }
 
-/// How many CPUs there may ever be.
+/// Return the number of possible CPUs.
 pub(super) fn cpus() -> Result<u32, KernelError> {
     libbpf_rs::num_possible_cpus()
         .map_err(|error| KernelError::system("count", "the CPUs", &error))

@@ -1,7 +1,7 @@
-//! The table of flows, which the programs write and we read as it is, and what flows that are gone have counted.
+//! The flow table, which the programs write and user space reads in place, and the counters of released flows.
 //!
-//! Each number is whole, but those of a flow that is in use need not be of one moment: a packet may be in one count already and
-//! not yet in the other. What the programs leave to us is filled in here.
+//! Each number is consistent, but those of a flow in use may be of different moments: a packet may be in one counter
+//! and not yet in another. Counts that the programs leave to user space are completed here.
 
 use std::os::fd::AsFd;
 
@@ -25,12 +25,12 @@ const ENDED: usize = std::mem::offset_of!(Flow, ended_ns);
 const IN: usize = 0;
 const OUT: usize = 1;
 
-/// The flows.
+/// The flow table.
 #[derive(Debug)]
 pub(super) struct Table {
     memory: Mapping,
     room: u32,
-    /// What flows whose slots were given back have counted.
+    /// The sum of the counters of released flows.
     gone: Totals,
 }
 
@@ -43,7 +43,7 @@ impl Table {
         Ok(Self { memory, room, gone: Totals::take(&mut [].as_slice()) })
     }
 
-    /// Shows every flow of the first `used` slots.
+    /// Call `show` for every flow in the first `used` slots.
     pub fn show(&self, used: u32, show: &mut dyn FnMut(u32, &Flow)) {
         for slot in 0..used.min(self.room) {
             let at = at(slot);
@@ -54,7 +54,7 @@ impl Table {
         }
     }
 
-    /// The same of those that have ended; of the others only a number is read.
+    /// Call `show` for flows that have ended; of the others, only one number is read.
     pub fn show_ended(&self, used: u32, show: &mut dyn FnMut(u32, &Flow)) {
         for slot in (0..used.min(self.room)).filter(|slot| self.memory.load(at(*slot) + ENDED) != 0) {
             let at = at(slot);
@@ -64,13 +64,13 @@ impl Table {
         }
     }
 
-    /// Takes a slot back, so that it can be used again: the next generation of it is another flow.
+    /// Free a slot for reuse: its next generation is another flow.
     pub fn release(&mut self, object: &Object, slot: u32) -> Result<Option<Flow>, KernelError> {
         let at = at(slot);
         if slot >= self.room || self.memory.load(at + COOKIE) == 0 {
             return Ok(None);
         }
-        // Packets that come from now on are late, and counted so; those before are in what is read next.
+        // From here on its packets are counted as late; earlier ones are in the counters read next.
         let generation = self.memory.load(at + GENERATION);
         self.memory.store(at + GENERATION, generation + 1);
         let last = Flow { generation, ..self.flow(at) };
@@ -84,7 +84,7 @@ impl Table {
         Ok(Some(last))
     }
 
-    /// Takes from every verdict the generation of options under which it was reached: it holds until the flow's next packet.
+    /// Clear the options generation in every verdict, so that the flow's next packet passes the filters again.
     pub fn reevaluate(&self, used: u32) {
         for at in (0..used.min(self.room)).map(at) {
             let verdict = self.memory.load(at + VERDICT);
@@ -94,12 +94,12 @@ impl Table {
         }
     }
 
-    /// Ends every flow, when the programs that would have noticed are gone.
+    /// End every flow, after the programs that detect its end have been detached.
     pub fn end_all(&self, used: u32) {
         for slot in 0..used.min(self.room) {
             let at = at(slot);
             if self.memory.load(at + COOKIE) != 0 && self.memory.load(at + ENDED) == 0 {
-                // Not before it began: the clock of packets that are not logged is late by a little.
+                // Not before the flow began: the coarse clock of packets that are not logged is slightly late.
                 let last = LAST.iter().chain([&FIRST]).map(|last| self.memory.load(at + last)).max();
                 self.memory.store(at + ENDED, last.unwrap_or_default().max(1));
                 self.memory.store(at + GENERATION, self.memory.load(at + GENERATION) + 1);
@@ -107,7 +107,7 @@ impl Table {
         }
     }
 
-    /// What all flows, those that are gone too, have counted.
+    /// Return the sum of the counters of all flows, including released ones.
     pub fn sums(&self, used: u32) -> Totals {
         let mut sums = self.gone;
         self.show(used, &mut |_, flow| add(&mut sums, flow));
@@ -132,7 +132,7 @@ fn add(sums: &mut Totals, flow: &Flow) {
     }
 }
 
-/// Fills in what the programs leave out: of segments they count only those behind the first of each packet.
+/// Complete the segment counts: the programs count only the segments after the first of each packet.
 fn completed(mut flow: Flow) -> Flow {
     for counts in &mut flow.directions {
         counts.segments += counts.seen;
@@ -143,7 +143,7 @@ fn completed(mut flow: Flow) -> Flow {
     flow
 }
 
-/// The same for the counters of a CPU.
+/// Complete the counters of a CPU likewise.
 pub(super) fn completed_totals(mut totals: Totals) -> Totals {
     for way in [IN, OUT] {
         totals.segments[way] += totals.seen[way];

@@ -1,58 +1,58 @@
-//! A reader of the kernel's type information (Documentation/bpf/btf.rst), as far as structures of numbers need it.
+//! Parse the kernel's type information (Documentation/bpf/btf.rst), as far as structures of numbers need it.
 //!
-//! It takes any bytes and never panics: what leads out of them, or round in circles, is left out. Numbers are those of this
-//! machine's byte order, bit fields those of a little-endian one.
+//! Any input is accepted without a panic: references that leave the bytes or form a cycle are ignored. Numbers are in
+//! this machine's byte order; bit fields are read as little-endian.
 
 use std::sync::Arc;
 
 const MAGIC: u16 = 0xeb9f;
 
-/// How many members one structure may come to.
+/// The maximum number of members of a structure, with nested ones.
 const MOST_MEMBERS: usize = 512;
-/// How deep structures may lie in each other.
+/// The maximum depth of nested structures.
 const MOST_DEPTH: usize = 16;
-/// Of a longer array, so many elements are read.
+/// The maximum number of elements that are read of an array.
 const MOST_ELEMENTS: u32 = 16;
 
-/// Types of the kernel, or of a module, which builds on the kernel's.
+/// The types of the kernel, or of a module, which extend the kernel's.
 #[derive(Debug)]
 pub struct Btf {
     bytes: Vec<u8>,
-    /// Where each type of our own starts.
+    /// The offset of each type, without those of the base.
     types: Vec<usize>,
     strings: std::ops::Range<usize>,
     base: Option<Arc<Self>>,
 }
 
-/// Why bytes are no type information.
+/// Why bytes are not type information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
-    /// No magic number, another byte order, another version.
+    /// Wrong magic number, byte order or version.
     #[error("read BTF: no type information that this machine can read")]
     Foreign,
-    /// A part leads out of the bytes.
+    /// A part extends beyond the bytes.
     #[error("read BTF: cut short")]
     Short,
-    /// A type of a kind that nobody knows, so that the next one cannot be found.
+    /// A type of unknown kind, after which the next type cannot be found.
     #[error("read BTF: unknown kind of type {0}")]
     Kind(u32),
 }
 
-/// A number in a structure, however deep.
+/// A number in a structure, at any depth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Dotted, with indices.
+    /// Dotted path, with indices.
     pub name: String,
-    /// From the structure's start.
+    /// The offset from the structure's start.
     pub bit_offset: u32,
-    /// 1 to 64.
+    /// The width, 1 to 64.
     pub bits: u32,
-    /// Whether its highest bit is its sign.
+    /// Whether the number is signed.
     pub is_signed: bool,
 }
 
 impl Member {
-    /// Reads it; none where the bytes end before it.
+    /// Read the value; `None` where the bytes are too short.
     #[must_use]
     pub fn value(&self, bytes: &[u8]) -> Option<i64> {
         if !(1..=64).contains(&self.bits) {
@@ -61,7 +61,7 @@ impl Member {
         let first = usize::try_from(self.bit_offset / 8).ok()?;
         let shift = self.bit_offset % 8;
         let length = usize::try_from((shift + self.bits).div_ceil(8)).ok()?;
-        // A whole number is in the machine's order; a bit field never needs more than nine bytes.
+        // Whole numbers are in the machine's byte order; a bit field spans at most nine bytes.
         let mut wide = [0; 16];
         wide[..length].copy_from_slice(bytes.get(first..first.checked_add(length)?)?);
         if cfg!(target_endian = "big") {
@@ -74,14 +74,14 @@ impl Member {
     }
 }
 
-/// One type, as it lies in the bytes.
+/// One type in the bytes.
 #[derive(Clone, Copy)]
 struct Type<'a> {
     btf: &'a Btf,
     at: usize,
     name: u32,
     info: u32,
-    /// A size, or another type.
+    /// A size, or the number of another type.
     size: u32,
 }
 
@@ -98,10 +98,10 @@ const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
 impl Btf {
-    /// Finds the types in these bytes; a module's with the kernel's as their base.
+    /// Parse type information; that of a module needs the kernel's as its base.
     ///
     /// # Errors
-    /// Where they cannot be followed.
+    /// When it cannot be parsed.
     pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>) -> Result<Self, BtfError> {
         let head: &[u8; 4] = bytes.first_chunk().ok_or(BtfError::Short)?;
         if u16::from_ne_bytes([head[0], head[1]]) != MAGIC || head[2] != 1 {
@@ -121,8 +121,8 @@ impl Btf {
         Ok(Self { bytes, types, strings, base })
     }
 
-    /// The numbers in a structure of this name, of which there may be several: the first that is not empty, nor longer than
-    /// this.
+    /// Return the numbers in a structure of this name. Of several such structures, take the first that is not empty and
+    /// not larger than `most_bytes`.
     #[must_use]
     pub fn members(&self, name: &str, most_bytes: usize) -> Option<Vec<Member>> {
         let structures = self.types.iter().filter_map(|&at| self.at(at)).filter(|kind| kind.kind() == STRUCT);
@@ -135,12 +135,12 @@ impl Btf {
         })
     }
 
-    /// How many types there are up to the last of our own; number 0 is `void`.
+    /// Return the number of types, including the base's and `void`, which is number 0.
     fn end(&self) -> usize {
         self.first() + self.types.len()
     }
 
-    /// The number of the first type of our own.
+    /// The number of the first type after the base's.
     fn first(&self) -> usize {
         self.base.as_ref().map_or(1, |base| base.end())
     }
@@ -158,7 +158,7 @@ impl Btf {
         Some(Type { btf: self, at, name: word(at)?, info: word(at + 4)?, size: word(at + 8)? })
     }
 
-    /// Strings of a module go on where the kernel's end.
+    /// A module's strings continue after the kernel's.
     fn string(&self, offset: u32) -> Option<&[u8]> {
         let offset = usize::try_from(offset).ok()?;
         let before = self.base.as_ref().map_or(0, |base| base.strings_end());
@@ -172,7 +172,7 @@ impl Btf {
         self.strings.len() + self.base.as_ref().map_or(0, |base| base.strings_end())
     }
 
-    /// What a type is behind its other names and qualifiers.
+    /// Resolve typedefs and qualifiers.
     fn plain(&self, number: u32) -> Option<Type<'_>> {
         let mut number = number;
         for _ in 0..MOST_DEPTH {
@@ -199,7 +199,7 @@ impl<'a> Type<'a> {
         u32_at(&self.btf.bytes, self.at + 12 + at * 4)
     }
 
-    /// Each member's name, type, bit offset and width as a bit field (0: none).
+    /// Iterate over the members: name, type, bit offset, and width of a bit field (0: not a bit field).
     fn members(self) -> impl Iterator<Item = (&'a [u8], u32, u32, u32)> {
         (0..(self.info & 0xffff) as usize).map_while(move |member| {
             let (name, kind) = (self.extra(member * 3)?, self.extra(member * 3 + 1)?);
@@ -210,7 +210,7 @@ impl<'a> Type<'a> {
     }
 }
 
-/// Collects the numbers of a structure.
+/// The state while the numbers of a structure are collected.
 struct Walk {
     members: Vec<Member>,
     most_bits: u32,
@@ -240,7 +240,7 @@ impl Walk {
         match kind.kind() {
             INT => {
                 let Some(encoding) = kind.extra(0) else { return };
-                // Before bit fields had their own place, they were numbers of so many bits.
+                // An older encoding of bit fields: integers of that many bits.
                 let (bits, shift) = (encoding & 0xff, encoding >> 16 & 0xff);
                 let bits = if field_bits == 0 && (shift != 0 || bits < whole_bits && bits % 8 != 0) {
                     bits
@@ -252,7 +252,7 @@ impl Walk {
             ENUM | ENUM64 => self.push(name, offset, wanted(whole_bits), kind.flag()),
             STRUCT | UNION => self.structure(kind, &name, offset, depth + 1),
             ARRAY => self.array(btf, kind, &name, offset, depth),
-            // Pointers say nothing to a reader, and floating-point numbers there are none.
+            // Pointers are of no use to a reader; floating-point numbers do not occur.
             _ => {}
         }
     }
@@ -277,7 +277,7 @@ impl Walk {
     }
 }
 
-/// How many bytes a type takes.
+/// Return the size of a type in bytes.
 fn size_of_type(btf: &Btf, number: u32, depth: usize) -> Option<u32> {
     let kind = btf.plain(number).filter(|_| depth < MOST_DEPTH)?;
     match kind.kind() {
@@ -287,7 +287,7 @@ fn size_of_type(btf: &Btf, number: u32, depth: usize) -> Option<u32> {
     }
 }
 
-/// Where each type starts.
+/// Return the offset of each type.
 fn starts(bytes: &[u8], part: std::ops::Range<usize>) -> Result<Vec<usize>, BtfError> {
     let mut starts = Vec::new();
     let mut at = part.start;
@@ -300,17 +300,17 @@ fn starts(bytes: &[u8], part: std::ops::Range<usize>) -> Result<Vec<usize>, BtfE
     if at == part.end { Ok(starts) } else { Err(BtfError::Short) }
 }
 
-/// What lies behind a type of this kind, by include/uapi/linux/btf.h.
+/// Return the number of bytes that follow a type of this kind (include/uapi/linux/btf.h).
 fn extra_bytes(kind: u32, members: usize) -> Result<usize, BtfError> {
     match kind {
-        // Pointer, forward, typedef, volatile, const, restrict, function, float, type tag.
+        // Pointer, forward declaration, typedef, volatile, const, restrict, function, float, type tag.
         2 | 7 | 8 | 9 | 10 | 11 | 12 | 16 | 18 => Ok(0),
-        // Number, variable, declaration tag.
+        // Integer, variable, declaration tag.
         1 | 14 | 17 => Ok(4),
         ARRAY => Ok(12),
-        // Structure, union, section, enumeration of 64 bits.
+        // Structure, union, data section, 64-bit enumeration.
         4 | 5 | 15 | 19 => Ok(12 * members),
-        // Enumeration, function's prototype.
+        // Enumeration, function prototype.
         6 | 13 => Ok(8 * members),
         _ => Err(BtfError::Kind(kind)),
     }

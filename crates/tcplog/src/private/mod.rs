@@ -1,9 +1,8 @@
-//! What the private state of a congestion control says: names from the kernel's own type information (BTF), values from the
-//! bytes that the programs copied.
+//! Decode the private state of a congestion control: field names come from the kernel's type information (BTF), values
+//! from the bytes that the programs copied.
 //!
-//! So an algorithm that nobody here has heard of is decoded too, if its structure is called as is usual; of any other, the
-//! words are given as they are. Decoding is pure; only [`PrivateNames::of_kernel`] and what it finds later reads files, under
-//! `/sys/kernel/btf`.
+//! This also decodes algorithms unknown to Sojourn, if their structures have a usual name; otherwise the raw words are
+//! returned. Decoding is pure; only [`PrivateNames::of_kernel`] and later look-ups read files, under `/sys/kernel/btf`.
 
 pub mod btf;
 
@@ -14,13 +13,13 @@ use std::sync::Arc;
 use crate::layout::PRIVATE_BYTES;
 use btf::{Btf, Member};
 
-/// Where the kernel shows its type information.
+/// The folder of the kernel's type information.
 const FOLDER: &str = "/sys/kernel/btf";
 
 /// Congestion controls without private state.
 const STATELESS: [&str; 2] = ["reno", "scalable"];
 
-/// Structures that are not called like their algorithm.
+/// Structures whose name differs from their algorithm's.
 const CALLED: [(&str, &str); 6] = [
     ("cubic", "bictcp"),
     ("bic", "bictcp"),
@@ -30,16 +29,16 @@ const CALLED: [(&str, &str); 6] = [
     ("dctcp_reno", "dctcp"),
 ];
 
-/// Knows the structures of congestion controls' private states.
+/// The known structures of private states.
 #[derive(Debug, Default)]
 pub struct PrivateNames {
     kernel: Option<Arc<Btf>>,
-    /// Where modules' type information lies.
+    /// The folder of the modules' type information.
     folder: Option<PathBuf>,
     layouts: HashMap<String, Layout>,
 }
 
-/// How an algorithm's private state is read.
+/// The way in which an algorithm's private state is decoded.
 #[derive(Clone, Debug)]
 enum Layout {
     Stateless,
@@ -48,26 +47,26 @@ enum Layout {
 }
 
 impl PrivateNames {
-    /// Reads the running kernel's type information; without it, there are words only.
+    /// Read the running kernel's type information; without it, only raw words are available.
     #[must_use]
     pub fn of_kernel() -> Self {
         Self::of_folder(Path::new(FOLDER))
     }
 
-    /// The same of a folder with a file `vmlinux` and a file for each module.
+    /// Read type information from a folder with a file `vmlinux` and a file for each module.
     #[must_use]
     pub fn of_folder(folder: &Path) -> Self {
         let kernel = std::fs::read(folder.join("vmlinux")).ok().and_then(|bytes| Btf::parse(bytes, None).ok());
         Self { kernel: kernel.map(Arc::new), folder: Some(folder.to_owned()), layouts: HashMap::new() }
     }
 
-    /// Whether the fields of this algorithm are known by name.
+    /// Return whether the fields of this algorithm are known by name.
     pub fn knows(&mut self, algorithm: &str) -> bool {
         matches!(self.layout(algorithm), Layout::Named(_))
     }
 
-    /// Hands on each field's name and value, in the kernel's own unit. The algorithm's name ends at its first zero. Unsigned
-    /// numbers above 2^63 come out negative; pointers are left out.
+    /// Call `take` with each field's name and value, in the kernel's unit. The algorithm's name ends at its first zero.
+    /// Unsigned numbers of 2^63 and more become negative; pointers are omitted.
     pub fn decode(&mut self, algorithm: &[u8], bytes: &[u8; PRIVATE_BYTES], take: &mut dyn FnMut(&str, i64)) {
         let name = algorithm.split(|&byte| byte == 0).next().unwrap_or_default();
         match self.layout(&String::from_utf8_lossy(name)) {
@@ -91,7 +90,7 @@ impl PrivateNames {
         self.layouts.get(algorithm).unwrap_or(&Layout::Words)
     }
 
-    /// The algorithm's own module first: a structure of the same name may be another's elsewhere.
+    /// Search the algorithm's own module first: elsewhere, a structure of the same name may be another one.
     fn find(&self, algorithm: &str) -> Layout {
         if algorithm.is_empty() || STATELESS.contains(&algorithm) {
             return Layout::Stateless;
@@ -104,7 +103,7 @@ impl PrivateNames {
     }
 
     fn module(&self, name: &str) -> Option<Btf> {
-        // An algorithm's name is foreign: it may hold a slash.
+        // The algorithm's name is untrusted: it may contain a slash.
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let path = self.folder.as_ref().filter(|_| is_plain)?.join(name);
         Btf::parse(std::fs::read(path).ok()?, self.kernel.clone()).ok()
@@ -117,12 +116,12 @@ impl PrivateNames {
     }
 }
 
-/// What the structure may be called.
+/// Return the possible names of the structure.
 fn candidates(algorithm: &str) -> Vec<String> {
     let plain = algorithm.replace('-', "_");
     let called = CALLED.iter().filter(|(name, _)| *name == algorithm).map(|(_, called)| (*called).to_owned());
     let mut names: Vec<String> = called.collect();
-    // bbr3's is still called bbr.
+    // bbr3's structure is still called bbr.
     for stem in [plain.as_str(), plain.trim_end_matches(|last: char| last.is_ascii_digit())] {
         let usual = [stem.to_owned(), format!("tcp_{stem}"), format!("{stem}tcp"), format!("{stem}_tcp")];
         names.extend(usual);
@@ -131,7 +130,7 @@ fn candidates(algorithm: &str) -> Vec<String> {
     names
 }
 
-/// The members of the first structure that is called so and fits.
+/// Return the members of the first structure with one of these names that fits.
 fn members(btf: &Btf, candidates: &[String]) -> Option<Vec<Member>> {
     candidates.iter().find_map(|name| btf.members(name, PRIVATE_BYTES))
 }

@@ -1,9 +1,9 @@
-//! Names and values against type information made here, the running kernel's, and bytes that are no type information.
+//! Compare names and values with type information made here and with the running kernel's; invalid bytes do no harm.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Writes type information as a compiler does.
+/// Write type information as a compiler does.
 #[derive(Default)]
 struct Writer {
     types: Vec<u8>,
@@ -18,7 +18,7 @@ impl Writer {
         Self { strings: vec![0], first: 1, ..Self::default() }
     }
 
-    /// A module's, which goes on where another ends.
+    /// Continue as a module after its base.
     fn after(base: &Self) -> Self {
         let first_string = base.strings.len() as u32;
         Self { first: base.first + base.count, first_string, strings: Vec::new(), ..Self::default() }
@@ -64,7 +64,7 @@ impl Writer {
     }
 }
 
-/// A structure with all that one may hold.
+/// A structure with all kinds of members.
 fn made_up() -> Writer {
     let mut btf = Writer::new();
     let u32_ = btf.number("unsigned int", 4, false);
@@ -95,7 +95,7 @@ fn made_up() -> Writer {
     btf
 }
 
-/// Uses this type information and reads no files.
+/// Use this type information, without reading files.
 fn of_btf(btf: Btf) -> PrivateNames {
     PrivateNames { kernel: Some(Arc::new(btf)), ..PrivateNames::default() }
 }
@@ -220,7 +220,7 @@ fn bit_fields_are_read_where_the_compiler_put_them() {
     }
 }
 
-/// Reads all that can be read of these bytes.
+/// Read everything that can be read from these bytes.
 fn read_all(bytes: Vec<u8>) {
     if let Ok(btf) = Btf::parse(bytes, None) {
         let mut names = of_btf(btf);
@@ -231,7 +231,7 @@ fn read_all(bytes: Vec<u8>) {
 }
 
 proptest! {
-    /// Foreign bytes do no harm.
+    /// Arbitrary bytes do no harm.
     #[test]
     fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut begun = made_up().bytes()[..4].to_vec();
@@ -240,7 +240,7 @@ proptest! {
         read_all(begun);
     }
 
-    /// Nor does type information that was tampered with.
+    /// Modified type information does no harm.
     #[test]
     fn mutated_type_information_is_taken(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
@@ -256,7 +256,7 @@ proptest! {
         read_all(bytes);
     }
 
-    /// A field reads as the bits that it is, wherever it lies.
+    /// A field has the value of its bits at any offset.
     #[test]
     fn a_field_is_its_bits(value in any::<u64>(), bit_offset in 0_u32..700, bits in 1_u32..=64, is_signed in any::<bool>()) {
         let kept = value & (u64::MAX >> (64 - bits));
@@ -274,7 +274,7 @@ proptest! {
     }
 }
 
-/// The running kernel's bytes, with a few of the structures that matter changed.
+/// The running kernel's type information, with some relevant structures modified.
 #[test]
 fn the_kernels_own_bytes_may_be_mutated() {
     let Ok(bytes) = std::fs::read(Path::new(FOLDER).join("vmlinux")) else { return };
@@ -286,7 +286,7 @@ fn the_kernels_own_bytes_may_be_mutated() {
             seed ^= seed >> 7;
             seed ^= seed << 17;
             let at = 24 + (seed % (mutated.len() as u64 - 24)) as usize;
-            // Only low bytes, so that the walk over the types goes far.
+            // Only low bits, so that most types can still be followed.
             mutated[at] ^= if round % 2 == 0 { 1 } else { (seed >> 32) as u8 };
         }
         read_all(mutated);

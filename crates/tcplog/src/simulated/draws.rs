@@ -1,16 +1,16 @@
-//! Random numbers of a simulation: SplitMix64, the same for ever from the same seed.
+//! Random numbers of a simulation: SplitMix64, reproducible from a seed.
 
-/// A row of draws.
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
 pub struct Draws(u64);
 
 impl Draws {
-    /// The row of this seed.
+    /// Seed the generator.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, of all there are.
+    /// Return a number from the full range.
     pub const fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
@@ -19,12 +19,12 @@ impl Draws {
         number ^ number >> 31
     }
 
-    /// A number below another one, which is not 0.
+    /// Return a number below `bound`, which must not be 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.any() % bound
     }
 
-    /// True in so many of 1000 cases.
+    /// Return true with a probability of `permille` / 1000.
     pub const fn happens(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }

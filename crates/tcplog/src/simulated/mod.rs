@@ -1,8 +1,8 @@
-//! A twin of the kernel: a [`Source`] over simulated connections whose every packet's disposition is known.
+//! A simulated kernel: a [`Source`] over simulated connections in which the disposition of every packet is known.
 //!
-//! Programs run on several CPUs, interrupt each other, and stand still between any two steps while user space reads: which of
-//! them comes next is drawn from a seed. Time is virtual. Rings are bounded and the table of flows has its slots, as in the
-//! kernel; what is decided about a packet is decided by the kernel's own lines of C.
+//! Programs run on several CPUs, interrupt each other, and pause between any two steps while user space reads. A seeded
+//! generator chooses which one continues. Time is virtual. Rings are bounded and the flow table has slots, as in the
+//! kernel; the decisions about packets use the kernel programs' C code.
 
 mod draws;
 mod programs;
@@ -18,23 +18,23 @@ use tcp::{Connection, Happening, Packet};
 
 pub use programs::{Met, NOTHING_ASKED};
 
-/// How deep programs interrupt each other.
+/// The maximum nesting of programs on one CPU.
 const DEEPEST: usize = 3;
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: u32,
-    /// How much room each CPU's ring takes at most.
+    /// The maximum size of each CPU's ring in bytes.
     pub ring_bytes: usize,
-    /// How many flows the table holds.
+    /// The size of the flow table.
     pub slots: u32,
-    /// Segments of 1000 that the path loses.
+    /// Segments of 1000 that are lost on the path.
     pub losses_permille: u64,
-    /// Packets of 1000 that have no flow, or headers that cannot be followed.
+    /// Packets of 1000 that have no flow or no parsable headers.
     pub strange_permille: u64,
-    /// All that happens follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -44,19 +44,19 @@ impl Default for Setup {
     }
 }
 
-/// The simulated kernel, and the connections that it sees.
+/// The simulated kernel and its connections.
 #[derive(Debug)]
 pub struct Simulated {
     setup: Setup,
     kernel: Kernel,
     connections: Vec<Socketed>,
-    /// The next socket's.
+    /// The next socket's cookie.
     cookie: u64,
     now_ns: u64,
     draws: Draws,
 }
 
-/// A connection, with its socket's cookie and what it does next.
+/// A connection, its socket's cookie and its next event.
 #[derive(Debug)]
 struct Socketed {
     cookie: u64,
@@ -66,7 +66,7 @@ struct Socketed {
 }
 
 impl Simulated {
-    /// Without any connection, and with nothing asked.
+    /// Create a simulation without connections, and with logging disabled.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Simulated {
         }
     }
 
-    /// Opens a connection that will carry so many bytes.
+    /// Open a connection that will carry `bytes` bytes.
     pub fn connect(&mut self, bytes: u64) {
         let cookie = self.cookie;
         self.cookie += 1;
@@ -88,7 +88,7 @@ impl Simulated {
         self.connections.push(Socketed { cookie, connection, next, is_closed: false });
     }
 
-    /// Lets one thing happen somewhere; false: nothing is left to happen.
+    /// Advance the simulation by one step; return false where nothing is left to do.
     pub fn step(&mut self) -> bool {
         self.now_ns += 1 + self.draws.below(20_000);
         let cpu = self.draws.below(self.setup.cpus.into()) as usize;
@@ -101,7 +101,7 @@ impl Simulated {
         !self.connections.is_empty() || self.is_running()
     }
 
-    /// Lets every program that runs come to its end; nothing new happens.
+    /// Run all started programs to their end, without new events.
     pub fn rest(&mut self) {
         while self.is_running() {
             for cpu in 0..self.setup.cpus as usize {
@@ -111,18 +111,18 @@ impl Simulated {
         }
     }
 
-    /// Lets all happen that is left to happen.
+    /// Run until nothing is left to do.
     pub fn run(&mut self) {
         while self.step() {}
     }
 
-    /// What became of every packet that was seen, in the order in which it was decided.
+    /// Return the true disposition of every packet seen, in the order of the decisions.
     #[must_use]
     pub fn truth(&self) -> &[Met] {
         &self.kernel.truth
     }
 
-    /// The virtual time.
+    /// Return the virtual time.
     #[must_use]
     pub const fn now_ns(&self) -> u64 {
         self.now_ns
@@ -132,14 +132,14 @@ impl Simulated {
         (0..self.setup.cpus as usize).any(|cpu| self.kernel.depth(cpu) > 0)
     }
 
-    /// Starts the program that some connection's next happening runs.
+    /// Start the program for the next event of a random connection.
     fn start(&mut self, cpu: usize) {
         let at = self.draws.below(self.connections.len() as u64) as usize;
         let chosen = &mut self.connections[at];
         let cookie = chosen.cookie;
         let is_last = matches!(chosen.next, Some(Happening::Destroyed(_)));
         if (is_last || chosen.is_closed) && self.kernel.is_busy(cookie) {
-            // A socket goes away when nobody holds it any more.
+            // A socket is destroyed only after its last user is done.
             return;
         }
         let Some(happening) = std::mem::replace(&mut chosen.next, chosen.connection.next()) else {
@@ -156,7 +156,7 @@ impl Simulated {
         self.kernel.start(cpu, cause);
     }
 
-    /// A packet of this connection; or, in between, one that has no flow.
+    /// Create a packet of this connection or, sometimes, one without a flow.
     fn packet(&mut self, cookie: u64, is_closed: bool, packet: Packet) -> Cause {
         let is_strange = self.draws.happens(self.setup.strange_permille);
         let own = |is_parsed| Socket::Connection { cookie, is_parsed, is_closed };

@@ -1,7 +1,7 @@
-//! The programs of the kernel, in the steps between which they can be interrupted, and the tables that they share.
+//! The kernel programs as sequences of steps between which they can be interrupted, and the tables that they share.
 //!
-//! They take their steps in the order of `bpf/`, and decide by the same lines of C. A CPU runs the program that came last
-//! first, as an interrupt does.
+//! The steps are those of `bpf/`, and decisions use the same C code. As with interrupts, a CPU runs the program that
+//! started last.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,66 +18,66 @@ use crate::layout::{
 use crate::source::{Prefix, SourceError};
 
 const NO_PACKET: u64 = u64::MAX;
-/// What belongs to a packet.
+/// The socket of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
-    /// A connection's, with this cookie; its headers can be followed or not.
+    /// A connection with this cookie.
     Connection {
-        /// The kernel's name of it.
+        /// The socket cookie.
         cookie: u64,
-        /// Whether the headers can be followed.
+        /// Whether the headers can be parsed.
         is_parsed: bool,
-        /// It is there no more.
+        /// Whether the socket is closed.
         is_closed: bool,
     },
-    /// None.
+    /// No socket.
     None,
-    /// A listener's, a request's or a TIME_WAIT's.
+    /// A listener, a request or TIME_WAIT.
     NoState,
-    /// The kernel's own.
+    /// The kernel's control socket.
     Control,
 }
 
-/// What became of a packet: the truth.
+/// The true disposition of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Met {
-    /// The CPU that it passed.
+    /// The CPU.
     pub cpu: u32,
-    /// Its flow's; 0: it had none.
+    /// The cookie of its flow; 0: none.
     pub cookie: u64,
-    /// In or out.
+    /// 0 ingress, 1 egress.
     pub way: u8,
-    /// Segments in it.
+    /// The number of segments.
     pub segments: u16,
     /// Its number in its direction of the flow.
     pub packet: u64,
     /// The number of its first segment.
     pub segment: u64,
-    /// As in [`disposition`].
+    /// The number of a [`disposition`].
     pub disposition: usize,
-    /// Which options it met: how often they had been asked before.
+    /// The generation of the options in use.
     pub generation: u64,
 }
 
-/// What runs a program.
+/// The cause of a program's run.
 #[derive(Clone, Copy, Debug)]
 pub enum Cause {
     /// A packet passes.
     Packet(Socket, Packet),
-    /// A point after the fact, of the socket with this cookie.
+    /// An event of the socket with this cookie.
     Event {
-        /// The socket's.
+        /// The socket cookie.
         cookie: u64,
-        /// Which.
+        /// The number of the [`point`].
         point: u8,
         /// Old and new state.
         detail: u16,
-        /// At that moment.
+        /// The state at that moment.
         state: State,
     },
 }
 
-/// What is asked, all of it at once.
+/// A consistent set of options.
 #[derive(Debug)]
 struct Asked {
     options: Options,
@@ -120,21 +120,21 @@ struct Cpu {
     running: Vec<Program>,
 }
 
-/// Tables, rings, and the programs that run.
+/// The tables, the rings, and the running programs.
 #[derive(Debug)]
 pub struct Kernel {
     asked: Arc<Asked>,
     cpus: Vec<Cpu>,
     flows: Vec<Flow>,
     free: VecDeque<u32>,
-    /// Where each socket's flow is: generation and slot.
+    /// The flow of each socket: generation and slot.
     places: HashMap<u64, (u64, u32)>,
-    /// What became of every packet that was seen.
+    /// The true disposition of every packet seen.
     pub truth: Vec<Met>,
 }
 
 impl Kernel {
-    /// Nothing is asked, so nothing is counted.
+    /// Start with logging disabled.
     pub fn new(cpus: u32, ring_bytes: usize, flows: u32) -> Self {
         let cpu = |_| Cpu { totals: nothing(), ring: Ring::new(slots(ring_bytes)), running: Vec::new() };
         Self {
@@ -147,7 +147,7 @@ impl Kernel {
         }
     }
 
-    /// Starts a program on a CPU, above those that run there.
+    /// Start a program on a CPU, interrupting those that run there.
     pub fn start(&mut self, cpu: usize, cause: Cause) {
         let asked = Arc::clone(&self.asked);
         let program = Program {
@@ -166,17 +166,17 @@ impl Kernel {
         self.cpus[cpu].running.push(program);
     }
 
-    /// How many programs run on a CPU, one interrupting the other.
+    /// Return how many programs are nested on a CPU.
     pub fn depth(&self, cpu: usize) -> usize {
         self.cpus[cpu].running.len()
     }
 
-    /// Whether a program runs that belongs to this socket.
+    /// Return whether a program of this socket is running.
     pub fn is_busy(&self, socket: u64) -> bool {
         self.cpus.iter().flat_map(|cpu| &cpu.running).any(|program| program.cookie() == Some(socket))
     }
 
-    /// Takes the next step of the program that came last to this CPU.
+    /// Run one step of the program that started last on this CPU.
     pub fn advance(&mut self, cpu: usize, now_ns: u64) {
         let Some(mut program) = self.cpus[cpu].running.pop() else { return };
         program.step = match program.step {
@@ -197,19 +197,19 @@ impl Kernel {
         }
     }
 
-    /// Replaces what is asked; programs that run go on with what they began with.
+    /// Replace the options; running programs keep those that they started with.
     pub fn ask(&mut self, options: &Options, prefixes: &[Prefix]) {
         let generation = self.asked.options.generation + 1;
         let options = Options { generation, prefixes: u32::from(!prefixes.is_empty()), ..*options };
         self.asked = Arc::new(Asked { options, prefixes: prefixes.to_vec() });
     }
 
-    /// Takes the oldest record of a CPU's ring.
+    /// Take the oldest record of a CPU's ring.
     pub fn take(&mut self, cpu: usize) -> Option<Vec<u8>> {
         self.cpus[cpu].ring.take()
     }
 
-    /// Shows the flows. One whose programs still run has not ended for user space.
+    /// Call `show` for every flow; one whose programs still run is shown as not ended.
     pub fn show(&self, show: &mut dyn FnMut(u32, &Flow)) {
         for (slot, flow) in (0..).zip(&self.flows).filter(|(_, flow)| flow.cookie != 0) {
             let ended_ns = if self.is_busy(flow.cookie) { 0 } else { flow.ended_ns };
@@ -217,10 +217,10 @@ impl Kernel {
         }
     }
 
-    /// Gives a slot back.
+    /// Free a slot.
     ///
     /// # Errors
-    /// Where its flow has not ended.
+    /// When its flow has not ended.
     pub fn release(&mut self, slot: u32) -> Result<Option<Flow>, SourceError> {
         let refused = || SourceError::System {
             operation: "release",
@@ -237,7 +237,7 @@ impl Kernel {
         Ok(Some(last))
     }
 
-    /// What each CPU counted.
+    /// Return the counters of each CPU.
     pub fn totals(&self) -> Vec<Totals> {
         self.cpus.iter().map(|cpu| cpu.totals).collect()
     }
@@ -271,7 +271,7 @@ impl Kernel {
         let (packet, is_closed) = match &program.cause {
             Cause::Packet(Socket::Connection { is_closed, .. }, packet) => (packet, *is_closed),
             _ => {
-                // An event makes no flow.
+                // An event creates no flow.
                 let wanted = live.filter(|(_, slot)| self.flows[*slot as usize].verdict & 1 != 0);
                 program.slot = wanted.map_or(0, |(_, slot)| slot);
                 program.now_ns = now_ns;
@@ -321,7 +321,7 @@ impl Kernel {
         if !is_parsed {
             return Step::Count(disposition::UNPARSED);
         }
-        // The turn is taken at once, as the kernel's programs do: two of them may be at this flow.
+        // Updated at once, as in the kernel: two programs may be at this step for the same flow.
         let mut changes = flow.changes;
         if options.changes != 0 {
             changes = decide::digest(&watched(&packet.state), options.changes);
@@ -339,7 +339,7 @@ impl Kernel {
         Step::Reserve
     }
 
-    /// A turn whose packet was not logged: the next one has it.
+    /// Undo the update where the packet was not logged, so that the next one is logged instead.
     fn give_back(&mut self, program: &Program) {
         let flow = &mut self.flows[program.slot as usize];
         if flow.logged_ns == program.now_ns {
@@ -434,7 +434,7 @@ impl Kernel {
         if disposition == disposition::LOGGED { Step::Submit } else { Step::Done }
     }
 
-    /// A socket that went away: its flow has ended, whether anybody wanted to know or not.
+    /// End the flow of a destroyed socket, whether or not the event is logged.
     fn end_of(&mut self, program: &Program, now_ns: u64) {
         let Cause::Event { point: point::DESTROY, cookie, .. } = program.cause else { return };
         let place = self.places.get(&cookie);
@@ -505,12 +505,12 @@ fn bytes_of(record: &impl Raw) -> Vec<u8> {
     bytes
 }
 
-/// All of it zero.
+/// Return a value with all bytes 0.
 pub fn nothing<R: Raw>() -> R {
     R::take(&mut [].as_slice())
 }
 
-/// The fields whose changes can be asked for, in their order.
+/// The fields that can be watched for changes, in order.
 fn watched(state: &State) -> Watched {
     Watched {
         fields: [
@@ -529,7 +529,7 @@ fn watched(state: &State) -> Watched {
     }
 }
 
-/// Nothing: disabled. With `enabled` it asks for every packet of every flow, both ways.
+/// Options with logging disabled; with `enabled` set, every packet of every flow is logged in both directions.
 pub const NOTHING_ASKED: Options = Options {
     generation: 0,
     enabled: 0,

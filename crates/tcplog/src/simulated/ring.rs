@@ -1,5 +1,5 @@
-//! A ring of one CPU as the programs have it: slots are taken in order, records appear in that order, and one that is still being
-//! made holds back those behind it.
+//! The ring of one CPU as the programs see it: slots are taken in order, records become readable in that order, and an
+//! unfinished record delays those after it.
 
 use std::collections::VecDeque;
 
@@ -11,17 +11,17 @@ pub struct Ring {
     slots: u32,
     /// The position of the first of `records`.
     read: u64,
-    /// None: still being made.
+    /// `None`: not finished yet.
     records: VecDeque<Option<Vec<u8>>>,
 }
 
 impl Ring {
-    /// A ring of so many slots.
+    /// Create a ring of `slots` slots.
     pub fn new(slots: u32) -> Self {
         Self { slots, read: 0, records: VecDeque::new() }
     }
 
-    /// Takes the next slot: its position; none: the ring is full.
+    /// Take the next slot and return its position; `None`: the ring is full.
     pub fn reserve(&mut self) -> Option<u64> {
         let position = self.read + self.records.len() as u64;
         if decide::is_full(position, self.read, self.slots) {
@@ -31,7 +31,7 @@ impl Ring {
         Some(position)
     }
 
-    /// Hands a slot over, with a record in it.
+    /// Publish a record in its slot.
     pub fn submit(&mut self, position: u64, event: Vec<u8>) {
         let at = usize::try_from(position - self.read).unwrap_or(usize::MAX);
         if let Some(record) = self.records.get_mut(at) {
@@ -39,7 +39,7 @@ impl Ring {
         }
     }
 
-    /// Takes the oldest record, if it is ready.
+    /// Take the oldest record, if it is finished.
     pub fn take(&mut self) -> Option<Vec<u8>> {
         let event = self.records.front_mut()?.take()?;
         self.records.pop_front();

@@ -1,7 +1,7 @@
-//! One end of a connection: a small Reno, with a path that loses what its seed says.
+//! One end of a connection: a minimal Reno over a path with random losses.
 //!
-//! It opens, sends (or receives) so many bytes, closes or is reset. What happens next is asked for one thing at a time: a
-//! packet that passes the programs, with the state before TCP has dealt with it, or an event after the fact.
+//! It opens, sends or receives a number of bytes, and is closed or reset. The simulation asks for one event at a time:
+//! a packet that passes the programs, with the state before TCP processes it, or an event after TCP has acted.
 
 use std::collections::VecDeque;
 
@@ -9,11 +9,11 @@ use super::draws::Draws;
 use super::programs::nothing;
 use crate::layout::{State, flag, point};
 
-/// User data in a segment.
+/// User data per segment, in bytes.
 pub const MSS: u32 = 1448;
-/// IP and TCP headers of one packet.
+/// IP and TCP headers of a packet, in bytes.
 const HEADERS: u32 = 52;
-/// How many segments the kernel puts together at most.
+/// The maximum number of segments in a packet (GSO, GRO).
 const MOST_SEGMENTS: u64 = 45;
 const INFINITE: u32 = 0x7fff_ffff;
 
@@ -31,35 +31,35 @@ const OPEN: u8 = 0;
 const RECOVERY: u8 = 3;
 const LOSS: u8 = 4;
 
-/// A packet on its way past the programs.
+/// A packet that passes the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// [`point::IN`] or [`point::OUT`].
     pub way: u8,
-    /// Segments in it.
+    /// The number of segments.
     pub segments: u16,
-    /// TCP's header.
+    /// Of the TCP header.
     pub seq: u32,
-    /// TCP's header.
+    /// Of the TCP header.
     pub ack: u32,
-    /// TCP's header.
+    /// Of the TCP header.
     pub flags: u16,
-    /// User data.
+    /// The size of the user data.
     pub payload_bytes: u32,
-    /// All of it.
+    /// The size of the packet.
     pub packet_bytes: u32,
-    /// Before TCP has dealt with it.
+    /// The state before TCP processes the packet.
     pub state: State,
 }
 
-/// What happens next.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Happening {
     /// A packet passes.
     Packet(Packet),
-    /// A point after the fact, with its detail, and the state then.
+    /// An event after TCP has acted: its point, its detail, and the state then.
     Event(u8, u16, State),
-    /// The socket goes away.
+    /// The socket is destroyed.
     Destroyed(State),
 }
 
@@ -68,15 +68,15 @@ pub enum Happening {
 pub struct Connection {
     state: State,
     is_sender: bool,
-    /// User data still to be sent.
+    /// Bytes of user data still to be sent.
     left: u64,
-    /// Segments on their way: sequence number, and whether it gets lost.
+    /// Segments in flight: sequence number, and whether it will be lost.
     flight: VecDeque<(u32, bool)>,
     losses_permille: u64,
     ends_in_reset: bool,
     rtt_us: u32,
     phase: Phase,
-    /// What has to happen before anything else.
+    /// Events that precede all others.
     due: VecDeque<Happening>,
     draws: Draws,
 }
@@ -90,7 +90,7 @@ enum Phase {
 }
 
 impl Connection {
-    /// A connection that will carry so many bytes; a sender's end, or a receiver's.
+    /// Create the sender's or the receiver's end of a connection that will carry `bytes` bytes.
     pub fn new(bytes: u64, losses_permille: u64, seed: u64) -> Self {
         let mut draws = Draws::new(seed);
         let start = draws.any() as u32;
@@ -128,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// The next thing that happens; none: it is over.
+    /// Return the next event; `None`: the connection is over.
     pub fn next(&mut self) -> Option<Happening> {
         loop {
             if let Some(happening) = self.due.pop_front() {
@@ -190,7 +190,7 @@ impl Connection {
         self.state.bytes_sent += u64::from(payload);
     }
 
-    /// One acknowledgement of up to two segments (RFC 5681).
+    /// Receive an acknowledgement of up to two segments (RFC 5681).
     fn take_acknowledgement(&mut self) {
         self.hear(ACK, 1, 0);
         let most = 1 + self.draws.below(2) as usize;
@@ -214,7 +214,7 @@ impl Connection {
         self.state.retransmits = 0;
     }
 
-    /// Slow start, and congestion avoidance by counting.
+    /// Grow the window: slow start, or congestion avoidance by counting.
     fn grow(&mut self, acked: u32) {
         let state = &mut self.state;
         if state.snd_cwnd < state.snd_ssthresh {
@@ -238,7 +238,7 @@ impl Connection {
         self.after(point::RTT, 0);
     }
 
-    /// The oldest segment was lost: three that came behind it tell, or else the timer.
+    /// Detect the loss of the oldest segment, by three segments received after it or by timeout.
     fn recover(&mut self) {
         let behind = self.flight.iter().skip(1).filter(|(_, is_lost)| !is_lost).count();
         self.state.prior_cwnd = self.state.snd_cwnd;
@@ -261,14 +261,14 @@ impl Connection {
         let nxt = std::mem::replace(&mut self.state.snd_nxt, self.state.snd_una);
         self.out(ACK, 1, MSS);
         self.state.snd_nxt = nxt;
-        // It may be lost again.
+        // The retransmission may be lost again.
         let is_lost = self.draws.happens(self.losses_permille);
         if let Some(first) = self.flight.front_mut() {
             first.1 = is_lost;
         }
     }
 
-    /// The other role: data comes, and we acknowledge it.
+    /// Receive data, and acknowledge it.
     fn receive(&mut self) {
         let segments = self.left.div_ceil(u64::from(MSS)).min(1 + self.draws.below(MOST_SEGMENTS));
         let payload = self.left.min(segments * u64::from(MSS)) as u32;
@@ -294,7 +294,7 @@ impl Connection {
         }
         self.change_state(CLOSE);
         self.due.push_back(Happening::Destroyed(self.state));
-        // What is still on its way comes to a socket that is gone.
+        // A packet in flight may arrive at the destroyed socket.
         if self.draws.happens(300) {
             self.hear(ACK, 1, 0);
         }

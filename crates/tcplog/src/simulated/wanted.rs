@@ -1,4 +1,4 @@
-//! Flows as the programs name them, and which of them are wanted.
+//! Create the flows of the simulation, and apply the filters to them.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::decide;
 use crate::layout::{Flow, Options};
 use crate::source::Prefix;
 
-/// Whether a flow passes all filters.
+/// Return whether a flow passes all filters.
 pub fn is_wanted(options: &Options, prefixes: &[Prefix], flow: &Flow) -> bool {
     let ports = &options.port[..(options.ports as usize).min(options.port.len())];
     let is_in =
@@ -34,7 +34,8 @@ fn is_in_prefix(prefix: &Prefix, family: u16, address: &[u8; 16]) -> bool {
 const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 
-/// A flow's identity follows from its cookie: 192.0.2.1 or 2001:db8::1 to 198.51.100.1 or 2001:db8:1::1, port 5201 or 443.
+/// Create a flow whose identity follows from its cookie: 192.0.2.1 or 2001:db8::1 to 198.51.100.1 or 2001:db8:1::1,
+/// port 5201 or 443.
 pub fn new_flow(cookie: u64) -> Flow {
     let is_ipv4 = !cookie.is_multiple_of(3);
     let mut flow = Flow {

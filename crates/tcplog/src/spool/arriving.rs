@@ -1,5 +1,5 @@
-//! A log that comes from another host: each frame is looked at before it is kept. Foreign bytes: nothing panics, and memory is
-//! bounded by the longest frame.
+//! Receive a log from another host; every frame is checked before it is stored. Input is untrusted: nothing panics, and
+//! memory is bounded by the longest frame.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,24 +10,24 @@ use super::pack::Unpacker;
 use super::read::part;
 use super::{MAGIC, NAME, SpoolError, VERSION, begin, create, failure};
 
-/// No header is longer, and no frame: the longest are the ends of logs, which list their flows.
+/// The maximum length of headers and frames; the longest are ends of logs, which list their flows.
 const LONGEST: usize = 8 << 20;
 
-/// Why nothing more of a log can be received.
+/// Why receiving a log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
-    /// What comes is no log of ours.
+    /// The data is not a log of tcplog.
     #[error("expected a log of tcplog, of version {VERSION} and of this kind of machine: {0}")]
     Foreign(&'static str),
-    /// It ends without its end.
+    /// The log ended before its last frame.
     #[error("the log has no end: the connection was closed after {0} whole frames")]
     Cut(u64),
     /// The connection failed.
     #[error("the connection failed after {frames} whole frames: {source}")]
     Connection {
-        /// How many came.
+        /// The number of frames received.
         frames: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -45,10 +45,10 @@ pub struct Arriving<R> {
 }
 
 impl<R: Read> Arriving<R> {
-    /// Reads what a log begins with.
+    /// Read the header of a log.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the data is not a log.
     pub fn begin(mut from: R) -> Result<Self, ArrivalError> {
         let mut fixed = [0; 16];
         fill(&mut from, &mut fixed, 0)?;
@@ -78,30 +78,30 @@ impl<R: Read> Arriving<R> {
         })
     }
 
-    /// The JSON that the log was begun with.
+    /// Return the JSON header.
     pub fn header(&self) -> &str {
         &self.header
     }
 
-    /// How the sender says that it ended, as JSON.
+    /// Return the sender's result, as JSON.
     pub fn footer(&self) -> &[u8] {
         &self.footer
     }
 
-    /// How many records have come.
+    /// Return the number of records received.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Whether its end has come.
+    /// Return whether the last frame has been received.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Returns the next frame for a spool, whole and good; `None` behind the last.
+    /// Return the next frame for a spool, complete and checked; `None` after the last one.
     ///
     /// # Errors
-    /// When none can be had.
+    /// When no valid frame can be received.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, ArrivalError> {
         loop {
             if self.is_whole {
@@ -155,12 +155,12 @@ impl<R: Read> Arriving<R> {
     }
 }
 
-/// Fills the bytes.
+/// Fill the bytes.
 fn fill(from: &mut impl Read, bytes: &mut [u8], frames: u64) -> Result<(), ArrivalError> {
     from.read_exact(bytes).map_err(|source| ended(source, frames))
 }
 
-/// Appends so many bytes as they come: a length alone takes no memory.
+/// Append `length` bytes as they arrive, so that a false length allocates no memory.
 fn take(from: &mut impl Read, to: &mut Vec<u8>, length: usize, frames: u64) -> Result<(), ArrivalError> {
     let read = from.take(length as u64).read_to_end(to).map_err(|source| ended(source, frames))?;
     if read < length { Err(ArrivalError::Cut(frames)) } else { Ok(()) }
@@ -173,7 +173,7 @@ fn ended(source: io::Error, frames: u64) -> ArrivalError {
     }
 }
 
-/// The spool of a log that is being received, which nobody else makes records of.
+/// The locked spool of a log that is being received.
 pub struct Arrived {
     path: PathBuf,
     file: File,
@@ -182,10 +182,10 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// Makes it, of so many bytes at most.
+    /// Create it, with a size limit.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn create(folder: &Path, header: &str, limit: u64) -> Result<Self, SpoolError> {
         let path = folder.join(NAME);
         let (file, _) = create(&path)?;
@@ -196,10 +196,10 @@ impl Arrived {
         Ok(arrived)
     }
 
-    /// Appends a frame, whole or not at all.
+    /// Append a frame, completely or not at all.
     ///
     /// # Errors
-    /// When it cannot, or would make it too long.
+    /// When writing fails, or the limit would be exceeded.
     pub fn put(&mut self, frame: &[u8]) -> Result<(), SpoolError> {
         if self.length + frame.len() as u64 > self.limit {
             return Err(SpoolError::Limit(self.path.clone()));
@@ -212,10 +212,10 @@ impl Arrived {
         Ok(())
     }
 
-    /// Puts it on the disk, and lets others make records of it.
+    /// Write it to the disk, and unlock it for conversion.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When writing fails.
     pub fn close(self) -> Result<(), SpoolError> {
         let synced = self.file.sync_all().map_err(|source| failure("write", &self.path, source));
         let _ = self.file.unlock();
@@ -223,24 +223,24 @@ impl Arrived {
     }
 }
 
-/// So many bytes say whether a log begins.
+/// The number of bytes that identify a log.
 pub const BEGINNING: usize = 12;
 
-/// Whether what comes begins as a log of this version and kind of machine does.
+/// Return whether these bytes begin a log of this version and byte order.
 pub fn begins_a_log(bytes: &[u8; BEGINNING]) -> bool {
     bytes[..8] == MAGIC && bytes[8..] == VERSION.to_ne_bytes()
 }
 
-/// What a receiver says first, and at the end.
+/// The magic numbers of a receiver's greeting and receipt.
 const READY: [u8; 8] = *b"SJTCPRCV";
 const KEPT: [u8; 8] = *b"SJTCPEND";
 
-/// How long what a receiver says first is.
+/// The length of a receiver's greeting.
 pub const GREETING: usize = 24;
-/// How long its receipt is.
+/// The length of a receiver's receipt.
 pub const RECEIPT: usize = 16;
 
-/// Returns what a receiver says first: on which running kernel it is, and the cookie of its socket there.
+/// Return a receiver's greeting: its boot ID (hashed), and the cookie of its socket.
 pub fn greeting(boot: &str, cookie: u64) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
     bytes[..8].copy_from_slice(&READY);
@@ -250,10 +250,10 @@ pub fn greeting(boot: &str, cookie: u64) -> [u8; GREETING] {
     bytes
 }
 
-/// Reads what a receiver says first: the cookie of its socket, where it is on this running kernel.
+/// Decode a receiver's greeting: return the cookie of its socket, if it runs on this kernel and boot.
 ///
 /// # Errors
-/// When it is no receiver of ours.
+/// When the peer is not a receiver of tcplog.
 pub fn greeted(bytes: &[u8; GREETING], boot: &str) -> Result<Option<u64>, ArrivalError> {
     if bytes[..8] != READY {
         return Err(ArrivalError::Foreign("what listens there receives none"));
@@ -261,13 +261,13 @@ pub fn greeted(bytes: &[u8; GREETING], boot: &str) -> Result<Option<u64>, Arriva
     if bytes[8..12] != VERSION.to_ne_bytes() {
         return Err(ArrivalError::Foreign("what listens there receives others"));
     }
-    // A kernel that does not say which run of it this is has no socket in common with another.
+    // Without a boot ID it is unknown whether both are on the same host.
     let is_here = !boot.is_empty() && bytes[12..16] == crc32fast::hash(boot.as_bytes()).to_ne_bytes();
     let cookie = bytes[16..].first_chunk().map(|cookie| u64::from_ne_bytes(*cookie));
     Ok(cookie.filter(|cookie| is_here && *cookie != 0))
 }
 
-/// Returns what a receiver says when all is on its disk: how many records that is.
+/// Return the receipt after all records are on the receiver's disk, with their number.
 pub fn receipt(records: u64) -> [u8; RECEIPT] {
     let mut bytes = [0; RECEIPT];
     bytes[..8].copy_from_slice(&KEPT);
@@ -275,7 +275,7 @@ pub fn receipt(records: u64) -> [u8; RECEIPT] {
     bytes
 }
 
-/// Reads it; `None`: it is none.
+/// Decode a receipt; `None` where it is not one.
 pub fn kept(bytes: &[u8; RECEIPT]) -> Option<u64> {
     let records = bytes[8..].first_chunk().map(|records| u64::from_ne_bytes(*records));
     records.filter(|_| bytes[..8] == KEPT)

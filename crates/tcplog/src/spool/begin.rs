@@ -1,7 +1,8 @@
-//! A spool goes on in another file, which begins with what was said so far: so it can be read without those before it.
+//! Continue a spool in another file. It begins with the state so far, so it can be read without the earlier files.
 //!
-//! The file is the present one only when all of that is in it. Where it cannot be written, it is removed again, and last words
-//! go to the file before, which has room kept aside. Whether it has room is known before an earlier part is removed for it. Knows no events.
+//! The new file becomes the current one only after all of that is written. Where that fails, it is removed, and final
+//! entries go to the previous file, which has reserved space. Disk space is checked before an earlier part is removed
+//! to make room. This module handles no events.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,15 +17,16 @@ use super::{BUFFER, Health, MAGIC, Spool, SpoolError, VERSION, count, create, fa
 use crate::decode::Raw;
 use crate::layout::{Flow, Totals};
 
-/// Shows each flow, with its slot, to whom it is given; called twice, for they are counted first.
+/// Call the given function for each flow, with its slot. Used twice: the flows are counted first.
 pub type Flows<'a> = &'a mut dyn FnMut(&mut dyn FnMut(u32, &Flow));
 
 impl Spool {
-    /// Ends this file and goes on in another, which can be read without it: it begins with what was counted so far, in total and of
-    /// each flow that is open.
+    /// End this file and continue in another that can be read without it: it begins with the counters so far, in total
+    /// and of each open flow.
     ///
     /// # Errors
-    /// When it cannot: then events are only counted, as where a file cannot be written, and last words go to this one.
+    /// When that fails: events are then only counted, as after any failed write, and final entries go to the previous
+    /// file.
     pub fn begin_part(&mut self, totals: &[Totals], flows: Flows<'_>) -> Result<(), SpoolError> {
         self.flush()?;
         if self.state != Health::Good {
@@ -39,7 +41,7 @@ impl Spool {
         begun
     }
 
-    /// The same in a file that was made.
+    /// Continue in a file that has been created.
     pub(super) fn begin_in(
         &mut self,
         path: PathBuf,
@@ -54,14 +56,14 @@ impl Spool {
         let bytes = std::mem::replace(&mut self.length, length);
         self.earlier.push(std::mem::replace(&mut self.path, path), bytes, self.written);
         (self.repeated, self.totals) = (length, Some(said));
-        // Who makes records finds the new file locked before this one is free.
+        // A converter finds the new file locked before the old one is unlocked.
         let before = std::mem::replace(&mut self.file, file);
         let _ = before.unlock();
         (self.identity, self.number) = (identity, self.number + 1);
         Ok(())
     }
 
-    /// Writes what a file begins with, and removes the oldest where all together would be too long; returns how long it is.
+    /// Write the beginning of a file, removing the oldest files where the total would be too large; return its length.
     fn write_beginning(
         &mut self,
         path: &Path,
@@ -76,7 +78,7 @@ impl Spool {
         let beside = |begun: u64| self.most_together.saturating_sub(self.length.saturating_add(begun));
         let freed = self.earlier.beyond(beside(counted));
         allocate(file, counted.saturating_sub(freed)).map_err(|source| failure("write", path, source))?;
-        // Flows that began since they were counted make it longer.
+        // Flows created since the count make it longer.
         let earlier = &mut self.earlier;
         let (present, most) = (self.length, self.most_together);
         let mut make_room = |begun: u64| earlier.remove_beyond(most.saturating_sub(present.saturating_add(begun)));
@@ -84,8 +86,8 @@ impl Spool {
     }
 }
 
-/// Takes so much of the disk for a file, whose length stays. What is removed meanwhile gives as much as is still lacking then. Where a file
-/// system cannot, nothing is taken.
+/// Allocate disk space for a file without changing its length. Space that is still missing comes from files removed
+/// later. On a file system without support, nothing is allocated.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -100,7 +102,7 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Puts what every file begins with.
+/// Append the header of a file.
 pub(super) fn put_header(header: &str, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&MAGIC);
     VERSION.put(bytes);
@@ -109,12 +111,12 @@ pub(super) fn put_header(header: &str, bytes: &mut Vec<u8>) {
     crc32fast::hash(header.as_bytes()).put(bytes);
 }
 
-/// How much of a file that takes.
+/// Return the size of the header.
 pub(crate) const fn header_bytes(header: &str) -> u64 {
     (MAGIC.len() + 3 * size_of::<u32>() + header.len()) as u64
 }
 
-/// What a file says again, but for the flows.
+/// The repeated state except the flows.
 struct Said<'a> {
     header: &'a str,
     lasting: &'a [String],
@@ -123,15 +125,15 @@ struct Said<'a> {
     totals: &'a [u8],
 }
 
-/// What a file begins with. Of many flows it is long: so it is written piece by piece.
+/// The beginning of a file, written in pieces because it is long where there are many flows.
 struct Beginning<'a> {
     path: &'a Path,
-    /// `None`: it is counted how long it would be.
+    /// `None`: only the length is computed.
     file: Option<&'a mut File>,
     buffer: Vec<u8>,
     length: u64,
     room: u64,
-    /// Has files removed so that there is room for so much.
+    /// Removes files to make room for this many bytes.
     make_room: &'a mut dyn FnMut(u64) -> Result<(), SpoolError>,
     failure: Option<SpoolError>,
 }
@@ -146,7 +148,7 @@ impl<'a> Beginning<'a> {
         Self { path, file, buffer: Vec::new(), length: 0, room, make_room, failure: None }
     }
 
-    /// Puts all of it; returns how long it is.
+    /// Write all of it; return its length.
     fn put(mut self, said: &Said<'_>, flows: Flows<'_>) -> Result<u64, SpoolError> {
         put_header(said.header, &mut self.buffer);
         self.frame(frame::PART, said.number, |bytes| said.numbers.put(bytes));

@@ -1,4 +1,4 @@
-//! Why a spool cannot be written or read.
+//! Errors of writing or reading a spool.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 /// Why a spool cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// There is one already.
+    /// The folder has a spool already.
     #[error("create {}: a log is there already; `sojourn tcplog recover` makes records of it", .0.display())]
     Exists(PathBuf),
     /// The disk is full.
     #[error("write {}: the disk is full; what was logged before stays readable", .0.display())]
     Full(PathBuf),
-    /// It is as long as it may be.
+    /// The size limit is reached.
     #[error("write {}: it has the size that it may have", .0.display())]
     Limit(PathBuf),
-    /// Somebody writes it, or makes records of it.
+    /// It is being written or converted.
     #[error("read {}: the log goes on, or records are being made of it", .0.display())]
     Busy(PathBuf),
-    /// There is none, or records were made of it.
+    /// There is no spool, or it was converted already.
     #[error("read {}: no log is there of which records are still to be made", .0.display())]
     Nothing(PathBuf),
-    /// Somebody removed or replaced the file.
+    /// The file was removed or replaced.
     #[error("write {}: the log was removed or replaced while it was written", .0.display())]
     Gone(PathBuf),
-    /// It is none, or of another version.
+    /// The file is not a spool, or has another version.
     #[error("read {}: {problem}", path.display())]
     Foreign {
-        /// What.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -35,16 +35,16 @@ pub enum SpoolError {
     /// Another failure of the file system.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// Its object.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// Says what the file system refused: a disk that is full is told apart.
+/// Convert an error of the file system; a full disk has a variant of its own.
 pub(super) fn failure(operation: &'static str, path: &Path, source: io::Error) -> SpoolError {
     let path = path.to_owned();
     match source.kind() {

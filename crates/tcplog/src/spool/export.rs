@@ -1,7 +1,7 @@
-//! A log on its way to another host: the bytes of a spool in an [`Outbox`] of bounded size, which somebody else empties.
+//! Export a log to another host: the bytes of a spool in an [`Outbox`] of bounded size, which a sender empties.
 //!
-//! What finds no room there is left out record by record, and counted by flow as what could not be written; so the account that
-//! follows it is exact. Last words have room of their own. Knows no network, and never waits.
+//! A record without room is left out and counted by flow like one that could not be written, so the packet accounting
+//! remains exact. Final entries have room of their own. This module uses no network and never blocks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,34 +14,35 @@ use crate::decode::{Event, Raw, decode};
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals, point};
 
-/// How much waits to be sent before records are left out.
+/// How many bytes may wait to be sent before records are left out.
 pub const ROOM: usize = 8 << 20;
-/// How much more last words may take: those on flows that end, and gaps.
+/// The additional room for final entries of flows, and for gaps.
 const LAST_WORDS: usize = 1 << 20;
-/// More than a record takes in a frame, with the frame's own header.
+/// An upper bound on the size of a record in a frame, including the frame's header.
 const RECORD: usize = 1 << 10;
 
 /// A log that is being sent.
 pub struct Export {
     outbox: Arc<Outbox>,
     buffer: Vec<u8>,
-    /// Where the open frame of events begins in the buffer, and its CPU.
+    /// The offset of the open frame of events in the buffer, and its CPU.
     open: Option<(usize, u32)>,
     packer: Packer,
     room: usize,
-    /// What waited in the outbox when it was looked at last; it can have become less since.
+    /// The bytes in the outbox at the last look; it may have been emptied since.
     waiting: usize,
-    /// Nothing can be sent any more.
+    /// The connection is lost.
     is_lost: bool,
     /// Records in the buffer.
     fresh: u64,
-    /// Whether anything was put since totals were: they alone are not worth a packet, which would be counted in the next.
+    /// Whether anything was sent since the last totals: totals alone are not worth a packet, which would itself change
+    /// the totals.
     has_news: bool,
     totals: Vec<u8>,
     sent: u64,
     skipped: Skipped,
     left_out: LeftOut,
-    /// Flows whose last word found no room, and records that are missing by gaps which found none.
+    /// Flows whose final entry had no room, and missing records of gaps whose entry had none.
     unrecorded: u64,
     gaps_unrecorded: u64,
 }
@@ -49,15 +50,15 @@ pub struct Export {
 /// Records that were not sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Because the connection could not take more.
+    /// Because the outbox was full.
     pub full: u64,
-    /// Because there was no connection any more.
+    /// Because the connection was lost.
     pub lost: u64,
-    /// Of both, samples of no packet.
+    /// Those of both that are samples without a packet.
     pub events: u64,
 }
 
-/// Bytes that wait to be sent: whole frames, in order.
+/// Complete frames that wait to be sent, in order.
 #[derive(Debug, Default)]
 pub struct Outbox(Mutex<Waiting>);
 
@@ -67,11 +68,11 @@ struct Waiting {
     bytes: usize,
     is_over: bool,
     lost: Option<String>,
-    /// Records that waited when the connection was lost.
+    /// Records that were waiting when the connection was lost.
     unsent: u64,
 }
 
-/// Some whole frames.
+/// Some complete frames.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The frames.
@@ -81,7 +82,7 @@ pub struct Chunk {
 }
 
 impl Outbox {
-    /// Takes what has waited longest; `None`: nothing waits.
+    /// Take the oldest chunk; `None`: nothing waits.
     pub fn take(&self) -> Option<Chunk> {
         let mut waiting = self.lock();
         let chunk = waiting.chunks.pop_front()?;
@@ -89,13 +90,13 @@ impl Outbox {
         Some(chunk)
     }
 
-    /// Whether nothing more comes, and nothing waits.
+    /// Return whether the log has ended and nothing waits.
     pub fn is_spent(&self) -> bool {
         let waiting = self.lock();
         waiting.is_over && waiting.chunks.is_empty()
     }
 
-    /// Says that nothing can be sent any more: what waits is thrown away and counted. The first reason counts.
+    /// Mark the connection as lost: discard and count what waits. The first reason is kept.
     pub fn lose(&self, why: impl Into<String>) {
         let mut waiting = self.lock();
         waiting.lost.get_or_insert(why.into());
@@ -103,7 +104,7 @@ impl Outbox {
         waiting.bytes = 0;
     }
 
-    /// Why nothing can be sent any more.
+    /// Return why the connection is lost.
     pub fn lost(&self) -> Option<String> {
         self.lock().lost.clone()
     }
@@ -118,7 +119,7 @@ impl Outbox {
         waiting.chunks.push_back(Chunk { bytes: std::mem::take(bytes), records });
     }
 
-    /// How much waits; `None`: nothing can be sent any more.
+    /// Return how many bytes wait; `None`: the connection is lost.
     fn waiting(&self) -> Option<usize> {
         let waiting = self.lock();
         waiting.lost.is_none().then_some(waiting.bytes)
@@ -130,7 +131,7 @@ impl Outbox {
 }
 
 impl Export {
-    /// Begins a log, which has the header of the spool beside it.
+    /// Begin a log with the header of the local spool.
     pub fn new(header: &str, outbox: Arc<Outbox>) -> Self {
         let mut buffer = Vec::new();
         begin::put_header(header, &mut buffer);
@@ -155,14 +156,14 @@ impl Export {
         export
     }
 
-    /// Has less room, for tests.
+    /// Reduce the room, for tests.
     #[must_use]
     pub fn with_room(mut self, bytes: usize) -> Self {
         self.room = bytes;
         self
     }
 
-    /// Appends a record of a CPU's ring; one that finds no room is counted.
+    /// Append a record of a CPU's ring; a record without room is counted.
     pub fn event(&mut self, cpu: u32, bytes: &[u8]) {
         if !self.has_room(RECORD) {
             return self.leave_out(bytes);
@@ -179,7 +180,7 @@ impl Export {
 
     /// As [`super::Spool::flow`].
     pub fn flow(&mut self, slot: u32, flow: &Flow) {
-        // The next word on it says as much.
+        // The flow's next entry makes up for a missing one.
         if self.has_room(RECORD) {
             self.frame(frame::FLOW, slot, |bytes| flow.put(bytes));
             self.has_news = true;
@@ -205,7 +206,7 @@ impl Export {
         }
     }
 
-    /// As [`super::Spool::totals`], once something else was sent.
+    /// As [`super::Spool::totals`], if anything else was sent since.
     pub fn totals(&mut self, totals: &[Totals]) {
         let mut said = Vec::new();
         totals.iter().for_each(|one| one.put(&mut said));
@@ -230,7 +231,7 @@ impl Export {
         self.last_word(frame::NOTE, 0, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 
-    /// As [`super::Spool::account`]; what was skipped is in it already.
+    /// As [`super::Spool::account`]; records that were skipped are included already.
     pub fn account(&mut self, account: &Account) {
         let late: Vec<_> = self.left_out.iter().collect();
         late.into_iter().for_each(|(cookie, tallies)| self.left_out_of(cookie, Disposition::Broken, tallies));
@@ -246,7 +247,7 @@ impl Export {
         });
     }
 
-    /// Hands over what was put. To be called once a drain.
+    /// Put the buffer into the outbox. Call it once a drain.
     pub fn flush(&mut self) {
         self.close();
         if !self.buffer.is_empty() {
@@ -258,7 +259,7 @@ impl Export {
         (self.waiting, self.is_lost) = (waiting.unwrap_or_default(), waiting.is_none());
     }
 
-    /// Says how the log ended, and that it is whole.
+    /// End the log with its result.
     pub fn end(&mut self, footer: &str) {
         self.frame(frame::FOOTER, 0, |bytes| bytes.extend_from_slice(footer.as_bytes()));
         self.frame(frame::END, 0, |_| ());
@@ -266,23 +267,23 @@ impl Export {
         self.outbox.lock().is_over = true;
     }
 
-    /// The packets whose samples were not sent.
+    /// Return the packets whose samples were not sent.
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }
 
-    /// How many records were handed over; at most so many were received.
+    /// Return how many records were handed to the sender; at most as many were received.
     pub fn sent(&self) -> u64 {
         self.sent - self.outbox.lock().unsent
     }
 
-    /// How many were not.
+    /// Return how many records were not sent.
     pub fn skipped(&self) -> Skipped {
         let unsent = self.outbox.lock().unsent;
         Skipped { lost: self.skipped.lost + unsent, ..self.skipped }
     }
 
-    /// Where it goes.
+    /// Return the outbox.
     pub fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }

@@ -1,4 +1,4 @@
-//! What came and could not be written: counted by flow where it is a packet, so that the account stays exact.
+//! Events that could not be written: packets are counted by flow, so that the packet accounting remains exact.
 
 use super::frames::{FRAME_HEADER, frame, is_final};
 use super::{Health, Spool, pack, read};
@@ -7,22 +7,22 @@ use crate::decode::{Event, decode};
 use crate::layout::point;
 
 impl Spool {
-    /// The packets whose samples could not be written.
+    /// Return the packets whose samples could not be written.
     pub fn left_out(&self) -> &LeftOut {
         &self.left_out
     }
 
-    /// How many samples of no packet could not be written.
+    /// Return the number of samples without a packet that could not be written.
     pub fn events_left_out(&self) -> u64 {
         self.events_left_out
     }
 
-    /// How many private states could not be written.
+    /// Return the number of private states that could not be written.
     pub fn privates_left_out(&self) -> u64 {
         self.privates_left_out
     }
 
-    /// Counts the events that wait as not written, and keeps the last words for the end.
+    /// Count the waiting events as left out, and keep the final entries for the end.
     pub(super) fn give_up(&mut self) {
         let is_gone = self.state == Health::Gone;
         let buffer = std::mem::take(&mut self.buffer);
@@ -41,7 +41,7 @@ impl Spool {
         self.buffer = rest;
     }
 
-    /// Counts a record that is not written.
+    /// Count a record that is left out.
     pub(super) fn leave_out(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             Ok(Event::Sample(sample)) if matches!(sample.point, point::IN | point::OUT) => {

@@ -1,26 +1,26 @@
-//! Records of rings without what the record before them of the same flow said already: from one packet to the next, most of a
-//! control block stays as it is.
+//! Pack records: omit what equals the previous record of the same flow, because most of a control block is unchanged
+//! from one packet to the next.
 //!
-//! A record is its length (16 bits), whether it is packed, and if so against which of the samples that are remembered; then,
-//! packed, a bit for each 32-bit word that is another one than in that, and those words; otherwise the bytes as they are.
-//! What is remembered is reset at the end of each frame, so that each can be read by itself.
+//! A record is its length (16 bits), whether it is packed, and the index of the sample that it is packed against. A
+//! packed record continues with one bit for each 32-bit word that differs, and those words; any other with its bytes
+//! unchanged. The samples in memory are reset after each frame, so that a frame can be read by itself.
 
 use crate::decode::Raw;
 use crate::layout::{Sample, kind};
 
 const WORD: usize = 4;
-/// As many words as a byte of the map has bits.
+/// As many words as one byte of the bit map covers.
 const GROUP: usize = 8 * WORD;
 const GROUPS: usize = Sample::BYTES.div_ceil(GROUP);
 const PADDED: usize = GROUPS * GROUP;
 const HEADER: usize = 4;
 
-/// How many samples are remembered at a time.
+/// The number of samples in memory.
 const FLOWS: usize = 64;
 
 type Words = [u8; PADDED];
 
-/// The last sample of each flow, by the last bits of the flow's slot.
+/// The last sample of each flow, indexed by the last bits of its slot.
 struct Memory(Box<[Words]>);
 
 impl Default for Memory {
@@ -39,17 +39,17 @@ impl Memory {
     }
 }
 
-/// Packs records.
+/// Pack records.
 #[derive(Default)]
 pub(super) struct Packer(Memory);
 
 impl Packer {
-    /// Begins a frame.
+    /// Begin a frame.
     pub(super) fn reset(&mut self) {
         self.0.reset();
     }
 
-    /// Appends a record; of one that no ring could hold, the beginning.
+    /// Append a record; a record longer than any ring's is truncated.
     pub(super) fn put(&mut self, bytes: &[u8], to: &mut Vec<u8>) {
         let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         length.put(to);
@@ -67,7 +67,7 @@ impl Packer {
     }
 }
 
-/// Writes the map and the words that are new, which become the old ones; returns how long that is.
+/// Write the bit map and the words that differ, and update the old words; return the length.
 fn put_words(words: &Words, old: &mut Words, packed: &mut [u8; GROUPS + PADDED]) -> usize {
     let (map, changed) = packed.split_at_mut(GROUPS);
     let mut at = 0;
@@ -77,7 +77,7 @@ fn put_words(words: &Words, old: &mut Words, packed: &mut [u8; GROUPS + PADDED])
             continue;
         }
         for (word, (new, old)) in new.chunks_exact(WORD).zip(old.chunks_exact(WORD)).enumerate() {
-            // Written always and kept if it is new: cheaper than a branch that cannot be predicted.
+            // Always copied, and kept only if it differs: faster than an unpredictable branch.
             changed[at..at + WORD].copy_from_slice(new);
             let is_new = new != old;
             *bits |= u8::from(is_new) << word;
@@ -88,21 +88,21 @@ fn put_words(words: &Words, old: &mut Words, packed: &mut [u8; GROUPS + PADDED])
     GROUPS + at
 }
 
-/// Unpacks the records of a frame.
+/// Unpack the records of a frame.
 #[derive(Default)]
 pub(super) struct Unpacker(Memory);
 
-/// What was read is no packed record.
+/// The bytes are not a valid packed record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cut;
 
 impl Unpacker {
-    /// Begins a frame.
+    /// Begin a frame.
     pub(super) fn reset(&mut self) {
         self.0.reset();
     }
 
-    /// Takes the next record off the front of a frame's payload; `None` at its end.
+    /// Read the next record from the front of a frame's payload; `None` at the end.
     pub(super) fn take<'a, 'p: 'a>(&'a mut self, payload: &mut &'p [u8]) -> Result<Option<&'a [u8]>, Cut> {
         if payload.is_empty() {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Unpacker {
     }
 }
 
-/// Takes so many bytes off the front.
+/// Split off the first `N` bytes.
 fn front<'a, const N: usize>(bytes: &mut &'a [u8]) -> Result<&'a [u8; N], Cut> {
     let (first, rest) = bytes.split_first_chunk().ok_or(Cut)?;
     *bytes = rest;

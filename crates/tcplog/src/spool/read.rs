@@ -1,4 +1,4 @@
-//! Reads a spool, frame by frame, to its end or to where it was cut. Foreign bytes: nothing panics.
+//! Read a spool frame by frame, up to its end or to where it is cut. Input is untrusted: nothing panics.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,61 +11,62 @@ use crate::decode::Raw;
 use crate::gaps::Gap;
 use crate::layout::{Flow, Totals};
 
-/// No frame is longer: one that says so is damaged.
+/// The maximum length of a frame; a larger length means damage.
 const LONGEST: u32 = 1 << 30;
 
-/// How much is read ahead, for frames that are short.
+/// The size of the read-ahead buffer for short frames.
 const BUFFERED: usize = 16 << 10;
 
-/// What a frame says.
+/// The content of a frame.
 pub enum Frame<'a> {
-    /// Records of a CPU's ring, in its order.
+    /// Records of a CPU's ring, in order.
     Events(u32, Records<'a>),
-    /// A flow: its slot, and itself.
+    /// A flow and its slot.
     Flow(u32, Box<Flow>),
-    /// The same, for the last time.
+    /// The final entry of a flow.
     Gone(u32, Box<Flow>),
-    /// Packets of a flow that the kernel logged and that were left out then: its cookie, their disposition, and how many more of them.
+    /// Logged packets of a flow that were left out: its cookie, their disposition, and their number, in addition to
+    /// earlier ones.
     LeftOut(u64, Disposition, [Tally; 2]),
-    /// What was counted in total.
+    /// The total counters.
     Totals(Vec<Totals>),
-    /// Records that are missing.
+    /// Missing records.
     Gap(Gap),
-    /// A sentence.
+    /// A note.
     Note(String),
-    /// Its limit ended it: so many missing records are of gaps that found no room.
+    /// The size limit ended the log; the value counts the missing records of gaps that had no room.
     Limited(u64),
-    /// A file that follows others begins: its number, and what was written in those.
+    /// The beginning of a later file: its number, and what the earlier files contain.
     Part(u32, Written),
-    /// What became of all packets.
+    /// The final packet accounting.
     Account(Counted),
-    /// The log is whole.
+    /// The end of a complete log.
     End,
 }
 
-/// What became of all packets, as the account had it when it was written.
+/// The final packet accounting as it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// In total.
+    /// The totals.
     pub entries: Vec<Entry>,
-    /// Samples of no packet.
+    /// Samples without a packet.
     pub events: u64,
-    /// Records without room.
+    /// Records without room in a ring.
     pub full: u64,
-    /// Flows whose last word found no room.
+    /// Flows whose final entry had no room.
     pub unrecorded: u64,
-    /// How the law was broken; empty: it was not.
+    /// The check that failed; empty: none.
     pub breach: String,
 }
 
-/// Records of one frame.
+/// The records of one frame.
 pub struct Records<'a> {
     payload: &'a [u8],
     unpacker: &'a mut Unpacker,
 }
 
 impl Records<'_> {
-    /// Shows each record. False where the frame does not hold what it says: nothing more of it can be read.
+    /// Call `show` for each record. Return false where the frame is damaged; the rest of it cannot be read.
     pub fn each(mut self, mut show: impl FnMut(&[u8])) -> bool {
         loop {
             match self.unpacker.take(&mut self.payload) {
@@ -82,9 +83,9 @@ impl Records<'_> {
 pub enum Ending {
     /// With its last frame.
     Whole,
-    /// Behind a whole frame, without the last: whoever wrote it was killed.
+    /// After a complete frame, but without the last one: its writer was killed.
     Unfinished,
-    /// Within a frame, or with one that is damaged; what follows this place is lost.
+    /// Within a frame, or with a damaged one; everything after this offset is lost.
     Torn(u64),
 }
 
@@ -93,7 +94,7 @@ pub struct Reader {
     path: PathBuf,
     file: BufReader<File>,
     header: String,
-    /// How much has been read, and how long it is.
+    /// The bytes read so far, and the file's length.
     at: u64,
     length: u64,
     payload: Vec<u8>,
@@ -102,16 +103,16 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a spool.
+    /// Open a spool.
     ///
     /// # Errors
-    /// When it cannot be read, is none, or one of another version.
+    /// When it cannot be read, is not a spool, or has another version.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let file = File::open(path).map_err(|source| failure("open", path, source))?;
         let length = file.metadata().map_err(|source| failure("open", path, source))?.len();
         let mut reader = Self {
             path: path.to_owned(),
-            // Small: what is long is read where it is wanted, past this buffer.
+            // Small, because long frames are read directly, without this buffer.
             file: BufReader::with_capacity(BUFFERED, file),
             header: String::new(),
             at: 0,
@@ -124,20 +125,20 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The JSON that the spool was created with.
+    /// Return the JSON header.
     pub fn header(&self) -> &str {
         &self.header
     }
 
-    /// How it ends; known behind the last frame.
+    /// Return how the spool ends; known after the last frame.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
     }
 
-    /// Reads the next frame; `None` at the end.
+    /// Read the next frame; `None` at the end.
     ///
     /// # Errors
-    /// When the file system refuses; nothing more is read then. What is damaged is no error, but the end.
+    /// When reading the file fails; nothing more is read then. Damage is not an error but an end.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, SpoolError> {
         loop {
             let read = self.read_frame();
@@ -145,7 +146,7 @@ impl Reader {
                 self.ending = Some(Ending::Torn(self.at));
             }
             let Some((kind, from)) = read? else { return Ok(None) };
-            // Of a kind that a later version may add: passed over.
+            // Skip kinds that a later version may add.
             if (frame::EVENTS..=frame::LAST).contains(&kind) {
                 return Ok(self.interpret(kind, from));
             }
@@ -178,7 +179,7 @@ impl Reader {
         found
     }
 
-    /// Reads a frame's payload; returns its kind and where it comes from.
+    /// Read a frame's payload; return its kind and its source (CPU, slot or disposition).
     fn read_frame(&mut self) -> Result<Option<(u32, u32)>, SpoolError> {
         if self.ending.is_some() {
             return Ok(None);
@@ -205,7 +206,7 @@ impl Reader {
         Ok(Some((u32::from_ne_bytes(part(&header, 0)), u32::from_ne_bytes(part(&header, 4)))))
     }
 
-    /// Fills the bytes; false where the file ends before.
+    /// Fill `bytes`; return false where the file is too short.
     fn read(&mut self, bytes: &mut [u8]) -> Result<bool, SpoolError> {
         match self.file.read_exact(bytes) {
             Ok(()) => {
@@ -241,7 +242,7 @@ impl Reader {
     }
 }
 
-/// Shows the frames of a buffer that this program has written, headers included.
+/// Call `show` for each frame in a buffer that this program wrote, including headers.
 pub(super) fn each_frame(mut bytes: &[u8], mut show: impl FnMut(u32, &[u8])) {
     while let Some(header) = bytes.first_chunk::<FRAME_HEADER>() {
         let length = FRAME_HEADER + u32::from_ne_bytes(part(header, 8)) as usize;
@@ -251,22 +252,22 @@ pub(super) fn each_frame(mut bytes: &[u8], mut show: impl FnMut(u32, &[u8])) {
     }
 }
 
-/// Returns four bytes from `at` on, which must be there.
+/// Return the four bytes at `at`; zeros where there are none.
 pub(super) fn part(bytes: &[u8], at: usize) -> [u8; 4] {
     bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default()
 }
 
-/// Takes a value off the front, if it is there.
+/// Split a value off the front, if there is one.
 fn next<R: Raw>(payload: &mut &[u8]) -> Option<R> {
     (payload.len() >= R::BYTES).then(|| R::take(payload))
 }
 
-/// Returns the value that the payload is.
+/// Return the value that makes up the whole payload.
 fn exact<R: Raw>(payload: &mut &[u8]) -> Option<R> {
     next(payload).filter(|_| payload.is_empty())
 }
 
-/// Returns the values that the payload is.
+/// Return the values that make up the whole payload.
 fn every<R: Raw>(payload: &mut &[u8]) -> Option<Vec<R>> {
     let mut all = Vec::new();
     while !payload.is_empty() {
@@ -317,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// A spool of one note, before a frame that says that it has so many bytes, and has them: a hole in the file.
+    /// Create a spool of one note and a frame of the given length, whose content is a hole in the file.
     fn spool(path: &Path, length: u32) -> u64 {
         let frame = |kind: u32, payload: &[u8], length: u32| {
             let head = [kind, 0, length].map(u32::to_ne_bytes).concat();

@@ -1,4 +1,4 @@
-//! What was spooled is read again, up to wherever the file was cut; what could not be written is counted.
+//! A spool is read back up to the point where it was cut; events that could not be written are counted.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use super::*;
 use crate::decode::whole;
 use crate::layout::{PrivateState, Sample, kind};
 
-/// Returns a folder that is empty.
+/// Return an empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("sojourn-tcplog-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
@@ -34,7 +34,7 @@ fn sample(slot: u32, number: u64) -> Vec<u8> {
 /// A CPU, and a record of its ring.
 type Record = (u32, Vec<u8>);
 
-/// Every record that a spool holds; the other frames by name; and how it ends.
+/// Return every record of a spool, the names of the other frames, and how it ends.
 fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
     let mut reader = Reader::open(&folder.join(NAME)).unwrap();
     let (mut records, mut others) = (Vec::new(), Vec::new());
@@ -56,7 +56,7 @@ fn read(folder: &Path) -> (Vec<Record>, Vec<&'static str>, Ending) {
     (records, others, reader.ending().unwrap().clone())
 }
 
-/// Which record, and on which CPU.
+/// Generate a record and its CPU.
 fn record() -> impl Strategy<Value = Record> {
     let noise = proptest::collection::vec(any::<u8>(), 0..2 * Sample::BYTES);
     let samples = (0..200_u32, any::<u64>()).prop_map(|(slot, number)| sample(slot, number));
@@ -118,7 +118,7 @@ proptest! {
         let mut spool = Spool::create(&folder, "{}").unwrap();
         spool.flush().unwrap();
         let mut file = if has_header { fs::read(folder.join(NAME)).unwrap() } else { Vec::new() };
-        // Frames with the right checksums and foreign payloads.
+        // Frames with valid checksums and invalid payloads.
         for kind in 0..12_u32 {
             let header = [kind, 0, bytes.len() as u32].map(u32::to_ne_bytes).concat();
             file.extend_from_slice(&header);
@@ -203,7 +203,7 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
     let mut spool = Spool::create(&folder, "{}").unwrap();
     spool.event(0, &sample(1, 0));
     spool.flush().unwrap();
-    // A device that is always full stands for the disk.
+    // A device that is always full replaces the disk.
     let file = std::mem::replace(&mut spool.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
     for number in 1..10 {
         spool.event(0, &sample(1, number));
@@ -248,7 +248,7 @@ fn a_spool_is_never_longer_than_its_limit_and_every_packet_is_in_one_count() {
             assert!(spool.length() <= limit, "{limit}: {}", spool.length());
         }
         assert!(matches!(told, Some(SpoolError::Limit(_))) && spool.is_broken(), "{told:?}");
-        // Flows that end afterwards have their last words as far as there is room.
+        // Flows that end afterwards have final entries as far as there is room.
         let flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
         (0..flows).for_each(|slot| spool.gone(slot, &flow, [Tally::default(); 2]));
         spool.totals(&[]);
@@ -272,7 +272,7 @@ fn a_spool_of_an_earlier_version_is_told_and_stays() {
     let folder = folder("earlier");
     Spool::create(&folder, "{}").unwrap().end().unwrap();
     let mut bytes = fs::read(folder.join(NAME)).unwrap();
-    // 3: its samples were eight bytes longer.
+    // Version 3 had samples that were eight bytes longer.
     for version in [1_u32, 3] {
         bytes[8..12].copy_from_slice(&version.to_ne_bytes());
         fs::write(folder.join(NAME), &bytes).unwrap();

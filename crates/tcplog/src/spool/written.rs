@@ -1,6 +1,7 @@
-//! What was written of a log: counted record by record, said at the beginning of each file, and kept of files that were removed.
+//! The contents of a log's files: counted record by record, repeated at the beginning of each file, and kept for files
+//! that were removed.
 //!
-//! Knows the files that are written no more, and removes them; reads and writes none.
+//! Also keeps the list of earlier files and removes them; it neither reads nor writes them.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -9,25 +10,25 @@ use super::{SpoolError, parts};
 use crate::account::{Tally, add_both};
 use crate::layout::{Sample, kind, point};
 
-/// What was written of a log up to some moment.
+/// The contents of a log up to some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Samples of packets, in and out.
+    /// Samples of packets, ingress and egress.
     pub packets: [Tally; 2],
-    /// Samples of no packet.
+    /// Samples without a packet.
     pub events: u64,
     /// Private states.
     pub privates: u64,
-    /// Records that gaps say are missing.
+    /// Missing records in gaps.
     pub missing: u64,
-    /// Packets that the flight recorder forgot, as the last words on their flows say.
+    /// Packets that the flight recorder discarded, by the final entries of their flows.
     pub forgotten: [Tally; 2],
-    /// Last words on flows.
+    /// Final entries of flows.
     pub gone: u64,
 }
 
 impl Written {
-    /// Numbers that make it, in a row.
+    /// The number of fields in the array form.
     pub(super) const NUMBERS: usize = 12;
 
     pub(super) fn numbers(&self) -> [u64; Self::NUMBERS] {
@@ -43,19 +44,19 @@ impl Written {
         Self { packets: [tally(0), tally(2)], forgotten: [tally(4), tally(6)], events, privates, missing, gone }
     }
 
-    /// What this has beyond another.
+    /// Return the difference from another value; 0 where that is larger.
     pub(crate) fn less(&self, other: &Self) -> Self {
         let (more, less) = (self.numbers(), other.numbers());
         Self::of(std::array::from_fn(|at| more[at].saturating_sub(less[at])))
     }
 
-    /// Adds another.
+    /// Add another value.
     pub(crate) fn add(&mut self, other: &Self) {
         let (one, more) = (self.numbers(), other.numbers());
         *self = Self::of(std::array::from_fn(|at| one[at].saturating_add(more[at])));
     }
 
-    /// Adds a record of a ring.
+    /// Count a record of a ring.
     pub(super) fn add_record(&mut self, bytes: &[u8]) {
         let at = std::mem::offset_of!(Sample, segments);
         match (bytes.first(), bytes.get(1), bytes.get(at..at + 2)) {
@@ -71,49 +72,49 @@ impl Written {
     }
 }
 
-/// The files before the one that is written.
+/// The files before the current one.
 #[derive(Debug, Default)]
 pub(super) struct Earlier {
-    /// Those that are there, the oldest first.
+    /// The existing ones, the oldest first.
     parts: VecDeque<Part>,
-    /// How long they are together.
+    /// Their total size.
     bytes: u64,
-    /// What those had that were removed.
+    /// The contents of the removed ones.
     removed: Written,
 }
 
-/// A file that is written no more.
+/// A file that is no longer written.
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
     bytes: u64,
-    /// What was written up to its end.
+    /// The contents of the log up to its end.
     until: Written,
 }
 
 impl Earlier {
-    /// Adds the one that was written until now, with what was written up to its end.
+    /// Add the file that was the current one until now.
     pub(super) fn push(&mut self, path: PathBuf, bytes: u64, until: Written) {
         self.bytes += bytes;
         self.parts.push_back(Part { path, bytes, until });
     }
 
-    /// How many are there.
+    /// Return how many exist.
     pub(super) fn count(&self) -> u64 {
         self.parts.len() as u64
     }
 
-    /// How long they are together.
+    /// Return their total size.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What those had that were removed.
+    /// Return the contents of the removed ones.
     pub(super) fn removed(&self) -> &Written {
         &self.removed
     }
 
-    /// Returns how much [`Self::remove_beyond`] would remove.
+    /// Return how many bytes [`Self::remove_beyond`] would remove.
     pub(super) fn beyond(&self, most: u64) -> u64 {
         let mut removed = 0;
         for part in &self.parts {
@@ -125,7 +126,7 @@ impl Earlier {
         removed
     }
 
-    /// Removes the oldest; says whether there was one.
+    /// Remove the oldest; return whether there was one.
     pub(super) fn remove_oldest(&mut self) -> Result<bool, SpoolError> {
         let Some(oldest) = self.parts.front() else { return Ok(false) };
         parts::remove(&oldest.path)?;
@@ -135,7 +136,7 @@ impl Earlier {
         Ok(true)
     }
 
-    /// Removes the oldest until they are no longer than that together.
+    /// Remove the oldest until the rest is at most `most` bytes.
     pub(super) fn remove_beyond(&mut self, most: u64) -> Result<(), SpoolError> {
         while self.bytes > most && self.remove_oldest()? {}
         Ok(())

@@ -1,4 +1,5 @@
-//! What was counted in total, held against what is there; of a log that was cut off, an account is made of its last words.
+//! Compare the total counters with the samples found. For a log that was cut off, compute the accounting from its
+//! latest entries.
 
 use sojourn_record::tcp::{self, DISPOSITIONS};
 
@@ -7,8 +8,8 @@ use crate::account::{self, Disposition, Entry, Tally};
 use crate::spool::Counted;
 
 impl Work {
-    /// Makes an account of the last words on flows and totals, where there is none. Of a log that was cut off, they are of a
-    /// moment before its last samples, which are added; what else was seen since nobody knows.
+    /// Compute the accounting from the latest entries of flows and totals, where the log has none. In a log that was
+    /// cut off, these are older than the last samples, which are added; what else was seen since is unknown.
     pub(super) fn reckon(&mut self, is_cut: bool) -> Counted {
         let mut account = self.told.clone();
         self.totals.iter().for_each(|totals| account.add_totals(totals));
@@ -37,9 +38,9 @@ impl Work {
         counted
     }
 
-    /// Returns the row of an entry, where it says anything.
+    /// Return the row of an entry; `None` where it is omitted.
     pub(super) fn account_row(&self, flow: Option<i32>, entry: &Entry) -> Option<tcp::Account> {
-        // A flow's dispositions that nothing met are many and say nothing.
+        // Zero counts of a flow's dispositions are many and carry no information.
         let is_told = flow.is_none()
             || entry.tally != Tally::default()
             || matches!(entry.disposition, None | Some(Disposition::Logged));
@@ -55,13 +56,13 @@ impl Work {
         })
     }
 
-    /// Holds what was counted in total against what is there.
+    /// Compare the total counters with the samples found.
     pub(super) fn check(&mut self, counted: &Counted) {
         if !counted.breach.is_empty() {
             self.breach(counted.breach.clone());
         }
         self.converted.unrecorded = counted.unrecorded;
-        // What was to be no larger holds what it holds; of a disk that is full nobody asked.
+        // A size limit was requested and explains missing entries; a full disk does not.
         if counted.unrecorded > 0 && !self.converted.is_limited {
             let unrecorded = counted.unrecorded;
             self.breach(format!(
@@ -80,7 +81,7 @@ impl Work {
         }
     }
 
-    /// Holds samples that are there against packets that are said to be logged.
+    /// Compare the samples found with the packets counted as logged.
     pub(super) fn compare(&mut self, flow: Option<i32>, direction: usize, found: Tally, said: Tally) {
         if found != said {
             let whose = flow.map_or("all flows".to_owned(), |flow| format!("flow {flow}"));

@@ -1,7 +1,7 @@
-//! The flows of a log: by the cookies of their sockets, numbered as [`Numbers`] has it.
+//! The flows of a log by socket cookie, numbered by [`Numbers`].
 //!
-//! A flow whose last word was said is given up for good when its number is released: what is held does not grow with how many
-//! flows there were.
+//! A flow is dropped when its number is released after its final entry, so memory does not grow with the number of
+//! flows.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,34 +16,34 @@ use crate::numbers::Numbers;
 
 const AF_INET: u16 = 2;
 
-/// How many flows are found without a search, by the last bits of their slots.
+/// The number of cache entries, by the last bits of the slot.
 const CACHED: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Flows {
-    /// By cookie: the place in `seen`.
+    /// Index into `seen` by cookie.
     places: HashMap<u64, usize>,
     seen: Vec<Seen>,
     free: Vec<usize>,
     cache: Vec<usize>,
     numbers: Numbers,
-    /// Flows whose numbers are released.
+    /// Flows whose numbers have been released.
     over: VecDeque<u64>,
     logged: [Tally; 2],
 }
 
-/// What is known of a flow.
+/// The data collected about a flow.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     pub(super) cookie: u64,
-    /// 0: it has no sample yet.
+    /// 0: no sample yet.
     pub(super) number: i32,
     first_ns: u64,
     last_ns: u64,
-    /// By its samples.
+    /// The packets with samples.
     pub(super) logged: [Tally; 2],
     left_out: Vec<(Disposition, [Tally; 2])>,
-    /// The last on each flow that the kernel saw: a socket that is used again is another one.
+    /// The latest entry of each flow of the kernel: a reused socket has several.
     words: Vec<Word>,
 }
 
@@ -55,7 +55,7 @@ struct Word {
 }
 
 impl Flows {
-    /// Takes a sample of a flow, of a packet with so many segments one way or of none; returns the flow's number.
+    /// Handle a sample of a flow; `packet` is its direction and number of segments, if any. Return the flow's number.
     pub(super) fn take(&mut self, cookie: u64, slot: u32, time_ns: u64, packet: Option<(usize, u64)>) -> i32 {
         if self.cache.is_empty() {
             self.cache = vec![usize::MAX; CACHED];
@@ -80,7 +80,7 @@ impl Flows {
         seen.number
     }
 
-    /// Keeps a word on a flow, instead of an earlier one.
+    /// Store an entry of a flow, replacing an earlier one.
     pub(super) fn tell(&mut self, slot: u32, flow: &Flow, is_last: bool) {
         let place = self.place(flow.cookie);
         let words = &mut self.seen[place].words;
@@ -95,20 +95,20 @@ impl Flows {
         }
     }
 
-    /// Adds packets of a flow that were left out.
+    /// Add packets of a flow that were left out.
     pub(super) fn leave_out(&mut self, cookie: u64, disposition: Disposition, tallies: [Tally; 2]) {
         let place = self.place(cookie);
         self.seen[place].left_out.push((disposition, tallies));
     }
 
-    /// Gives up a flow that ended long ago.
+    /// Remove and return a flow that ended long ago.
     pub(super) fn give_up(&mut self) -> Option<Seen> {
         let place = self.places.remove(&self.over.pop_front()?)?;
         self.free.push(place);
         Some(std::mem::take(&mut self.seen[place]))
     }
 
-    /// Gives up all that are left, in the order of their numbers; those without a sample get theirs last.
+    /// Remove and return all flows in the order of their numbers; those without a sample get theirs last.
     pub(super) fn give_up_all(&mut self) -> Vec<Seen> {
         let mut cookies: Vec<_> = self.places.drain().collect();
         cookies.sort_unstable();
@@ -121,13 +121,13 @@ impl Flows {
         all
     }
 
-    /// How many are remembered.
+    /// Return how many flows are in memory.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.seen.len()
     }
 
-    /// What was logged of all flows, by their samples.
+    /// Return the packets with samples, of all flows.
     pub(super) fn logged(&self) -> [Tally; 2] {
         self.logged
     }
@@ -147,12 +147,12 @@ impl Flows {
 }
 
 impl Seen {
-    /// Whether nothing more is to be said of it.
+    /// Whether all of its entries are final.
     pub(super) fn is_over(&self) -> bool {
         self.words.iter().all(|word| word.is_last)
     }
 
-    /// What the kernel counted of it, less what was left out; `None`: nothing was said of it.
+    /// Return the kernel's counters without what was left out; `None`: there was no entry.
     pub(super) fn counted(&self) -> Option<Both> {
         let mut both = Both::default();
         for word in &self.words {
@@ -164,7 +164,7 @@ impl Seen {
         (!self.words.is_empty()).then_some(both)
     }
 
-    /// Adds what was left out of it.
+    /// Add its packets that were left out to the sums.
     pub(super) fn add_left_out(&self, sums: &mut Vec<(Disposition, [Tally; 2])>) {
         for (disposition, tallies) in &self.left_out {
             match sums.iter_mut().find(|(known, _)| known == disposition) {
@@ -174,7 +174,7 @@ impl Seen {
         }
     }
 
-    /// Its row.
+    /// Return its row.
     pub(super) fn row(&self, block: i32) -> tcp::Flow {
         of(block, self.number, self, self.words.last().map(|word| &word.flow))
     }
@@ -206,7 +206,7 @@ fn of(block: i32, number: i32, seen: &Seen, told: Option<&Flow>) -> tcp::Flow {
     }
 }
 
-/// Returns an address of the kernel's, an IPv4 one as such even in a socket of IPv6.
+/// Convert an address of the kernel; IPv4 in IPv6 becomes IPv4.
 fn address(family: u16, bytes: [u8; 16]) -> IpAddr {
     if family == AF_INET {
         let [a, b, c, d, ..] = bytes;
@@ -215,7 +215,7 @@ fn address(family: u16, bytes: [u8; 16]) -> IpAddr {
     IpAddr::from(Ipv6Addr::from(bytes)).to_canonical()
 }
 
-/// Returns a flow as SIFTR lists it.
+/// Return a flow in SIFTR's format.
 pub(super) fn endpoints(flow: &tcp::Flow) -> String {
     let tcp::Flow { local_address, local_port, remote_address, remote_port, .. } = flow;
     format!("{local_address};{local_port}-{remote_address};{remote_port}")

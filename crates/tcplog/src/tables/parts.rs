@@ -1,7 +1,7 @@
-//! The parts of a log, read in their order: what those had that were removed, and what those had that cannot be read.
+//! Read the parts of a log in order, and compute the contents of removed and of unreadable parts.
 //!
-//! Each part says what was written before it, so what is not there is known exactly, without being there. Packets whose samples were
-//! removed count as forgotten, those whose samples were lost otherwise as broken.
+//! Each part states what was written before it, so the contents of missing parts are known exactly. Packets whose
+//! samples were removed count as forgotten, those whose samples were lost otherwise as broken.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,58 +10,58 @@ use super::{ConvertError, Converted, Work};
 use crate::account::{self, Both, Disposition, Entry, Tally};
 use crate::spool::{self, Ending, Reader, SpoolError, Written};
 
-/// What is known of a log's parts so far.
+/// The state while the parts are read.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// The one that is or was read last, or could not be.
+    /// The part that is being read, or the last one.
     last: Option<u32>,
-    /// What was written in those that were removed.
+    /// The contents of the removed parts.
     pub(super) removed: Written,
-    /// What was written in those that remained, and is not there.
+    /// Contents of the remaining parts that are missing.
     pub(super) lost: Written,
-    /// What of that is not told of any flow yet.
+    /// The lost packets that are not yet attributed to a flow.
     untold: [Tally; 2],
-    /// Last words on flows that were read.
+    /// The number of final entries read.
     pub(super) gone: u64,
-    /// Packets that the flight recorder forgot, of which was read.
+    /// Packets that the flight recorder discarded, by the entries read.
     forgotten: [Tally; 2],
-    /// How many were removed.
+    /// The number of removed parts.
     removed_parts: u32,
-    /// Whether one lacks something.
+    /// Whether a remaining part lacks something.
     is_partial: bool,
 }
 
 impl Parts {
-    /// Whether what is there is not all that was written and not removed.
+    /// Return whether something that was written and not removed is missing.
     pub(super) const fn is_partial(&self) -> bool {
         self.is_partial
     }
 
-    /// How many were removed.
+    /// Return the number of removed parts.
     pub(super) const fn removed_parts(&self) -> u32 {
         self.removed_parts
     }
 
-    /// How many were begun.
+    /// Return the number of parts begun.
     pub(super) fn begun(&self) -> u32 {
         self.last.unwrap_or_default().saturating_add(1)
     }
 
-    /// The one that is read, in a sentence.
+    /// Return a name of the current part for messages.
     pub(super) fn named(&self) -> String {
         self.last
             .filter(|part| *part > 0)
             .map_or_else(|| "the log".to_owned(), |part| format!("part {part} of the log"))
     }
 
-    /// Takes note of packets that were left out.
+    /// Count packets that were left out.
     pub(super) fn note_left_out(&mut self, disposition: Disposition, tallies: [Tally; 2]) {
         if disposition == Disposition::Forgotten {
             account::add_both(&mut self.forgotten, tallies);
         }
     }
 
-    /// What the kernel had logged and is forgotten, but for what is told of the flows that are there.
+    /// Return the forgotten packets, except those attributed to flows that are present.
     pub(super) fn forgotten(&self) -> [Tally; 2] {
         let mut all = self.removed.packets;
         account::add_both(&mut all, self.removed.forgotten);
@@ -69,8 +69,8 @@ impl Parts {
         all
     }
 
-    /// Takes packets of a flow that were logged, and are not there, for lost, as far as so many were, and else for removed. That no
-    /// other is missing follows from the totals, which say how many the parts had.
+    /// Count a flow's logged packets without samples as lost, up to the number of lost packets, and the others as
+    /// removed. The totals, which state the contents of each part, exclude any other cause.
     pub(super) fn leave_out_missing(&mut self, both: &mut Both, found: [Tally; 2]) {
         let missing = [0, 1].map(|way| both[way].of(Disposition::Logged).less(found[way]));
         let lost = [0, 1].map(|way| missing[way].at_most(self.untold[way]));
@@ -81,7 +81,7 @@ impl Parts {
         }
     }
 
-    /// Takes packets that were lost out of what is said to be logged of all packets.
+    /// Subtract lost packets from the logged packets in the totals.
     pub(super) fn leave_out_lost(&self, entries: &mut [Entry], found: [Tally; 2]) {
         for (way, found) in found.into_iter().enumerate() {
             let mut lost = Tally::default();
@@ -101,7 +101,7 @@ impl Parts {
         account::add_both(&mut self.untold, lost.packets);
     }
 
-    /// Takes note of the end of a part, whether it could be read or not.
+    /// Record the end of a part, readable or not.
     fn end(&mut self, number: u32) {
         if self.last.is_none() {
             self.removed_parts = number;
@@ -111,7 +111,7 @@ impl Parts {
 }
 
 impl Work {
-    /// Makes records of all files, which begin with so many bytes of header; returns those that could not be read, too.
+    /// Convert all files, whose headers have `header_bytes` bytes; also return the unreadable ones.
     pub(super) fn make(
         mut self,
         files: &[PathBuf],
@@ -147,7 +147,7 @@ impl Work {
         Ok((self.finish(ending)?, unread))
     }
 
-    /// Takes a file as far as it can be read; says what is wrong where the file system refuses more.
+    /// Read a file as far as possible; return the error where reading fails.
     fn take_all(&mut self, mut reader: Reader, ending: &mut Ending) -> Result<Option<SpoolError>, ConvertError> {
         let problem = loop {
             match reader.next_frame() {
@@ -160,7 +160,7 @@ impl Work {
         Ok(problem)
     }
 
-    /// Says that a part could not be read, or not wholly.
+    /// Record a part that could not be read, or only in part.
     fn miss(&mut self, number: u32, problem: &SpoolError) {
         let name = spool::unread_name(number);
         self.parts.is_partial = true;
@@ -170,8 +170,8 @@ impl Work {
         ));
     }
 
-    /// Says that the last part has no whole header. Who wrote it was killed when it had just made it, or the power failed before any of it
-    /// was on the disk: nobody knows which, so it counts as one that cannot be read.
+    /// Record that the last part's header is incomplete. Either its writer was killed just after creating it, or the
+    /// power failed before its content reached the disk; since that is unknown, it counts as unreadable.
     fn miss_begun(&mut self, number: u32) {
         self.parts.end(number);
         self.converted.unread += 1;
@@ -180,8 +180,8 @@ impl Work {
         ));
     }
 
-    /// Takes note of the begin of a part. The first that is there says what those had that were removed; others must follow each
-    /// other, and what they say was written before must be there.
+    /// Handle the beginning of a part. The first existing part states the contents of the removed ones. The others must
+    /// be consecutive, and what they state as written before must have been found.
     pub(super) fn take_part(&mut self, number: u32, before: &Written) {
         let found = self.found();
         let Some(last) = self.parts.last.replace(number) else {
@@ -196,7 +196,7 @@ impl Work {
         known.add(&found);
         known.add(&self.parts.lost);
         if known == Written::default() {
-            // Nothing of what was before is there: no flow that had ended has a row.
+            // Nothing of the earlier parts was found: no flow that ended then has a row.
             self.converted.flows_removed = before.gone;
         }
         if known.less(before).packets != [Tally::default(); 2] {
@@ -216,7 +216,7 @@ impl Work {
         }
     }
 
-    /// What is there so far.
+    /// Return the contents found so far.
     fn found(&self) -> Written {
         let packets = self.flows.logged();
         let of_packets = packets[0].packets.saturating_add(packets[1].packets);
@@ -231,7 +231,7 @@ impl Work {
     }
 }
 
-/// Whether who wrote a file was killed when it had just made it: it has no whole header yet.
+/// Whether a file was just created when its writer was killed: its header is incomplete.
 fn is_just_made(path: &Path, header_bytes: u64) -> bool {
     fs::metadata(path).is_ok_and(|about| about.len() < header_bytes)
 }

@@ -1,4 +1,4 @@
-//! Records of a spool hold what was logged, and an account that is off by one is found.
+//! The records of a spool equal what was logged, and counters that are off by one are detected.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ fn zeros<R: Raw>() -> R {
     whole(&vec![0; R::BYTES]).unwrap()
 }
 
-/// Flow 0 has cookie 100, is IPv4 and gets every third packet; flow 1 has cookie 101 and is IPv6. Every second packet is
-/// logged.
+/// Flow 0 has cookie 100, is IPv4 and gets every third packet; flow 1 has cookie 101 and is IPv6. Every second packet
+/// is logged.
 struct Made {
     flows: [Flow; 2],
     totals: Totals,
@@ -75,7 +75,7 @@ impl Made {
         }
     }
 
-    /// Spools what was logged and the last words on flows, but no end.
+    /// Spool the samples and the flows' final entries, but no end.
     fn spool(&self, folder: &Path) -> Spool {
         let mut spool = self.spool_samples(folder);
         for (slot, flow) in (0..).zip(&self.flows) {
@@ -85,7 +85,7 @@ impl Made {
         spool
     }
 
-    /// The same of a log that goes on.
+    /// The same for a log that continues.
     fn spool_open(&self, folder: &Path) -> Spool {
         let mut spool = self.spool_samples(folder);
         for (slot, flow) in (0..).zip(&self.flows) {
@@ -124,7 +124,7 @@ fn convert_in(folder: &Path) -> Converted {
     recover(folder, &Origin::default()).unwrap()
 }
 
-/// How much of a disposition there is in total.
+/// The number of packets with a disposition in the totals.
 fn total(converted: &Converted, disposition: Option<Disposition>) -> u64 {
     converted.totals.iter().filter(|entry| entry.disposition == disposition).map(|entry| entry.tally.packets).sum()
 }
@@ -152,7 +152,7 @@ fn what_a_killed_run_left_is_recovered() {
     let folder = folder("killed");
     let made = made();
     let mut spool = made.spool_open(&folder);
-    // A sample of a flow that is known, and one of a flow of which nothing was said yet, after the last words.
+    // After the latest entries: a sample of a known flow, and one of a flow without any entry.
     for cookie in [100, 102] {
         let late = Sample { number: PACKETS, cookie, packet: PACKETS, slot: cookie as u32 - 100, ..made.samples[0] };
         spool.event(1, &bytes(&late));
@@ -220,7 +220,7 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
     (counts.seen, counts.segments) = (1, 1);
     (counts.dispositions[disposition::LOGGED], counts.segments_of_dispositions[disposition::LOGGED]) = (1, 1);
     for cookie in 1..=count {
-        // Every third has no sample: the flight recorder forgot it.
+        // Every third has no sample: the flight recorder discarded it.
         let is_forgotten = cookie % 3 == 0;
         let slot = (cookie % 100) as u32;
         let named = Sample { kind: kind::SAMPLE, point: point::OUT, slot, segments: 1, ..zeros() };
@@ -244,7 +244,7 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
     all.add_totals(&totals);
     let mut left_out = LeftOut::default();
     (0..count / 3).for_each(|_| left_out.note(1, 1, 1));
-    // What was left out of the sum of all flows was so one by one, above.
+    // The packets left out of the sum of all flows were left out one by one above.
     all.leave_out(Disposition::Forgotten, &left_out);
     (all.gone, all.numbers) = (account.gone, count);
     assert_eq!(all.check(), Ok(()));
@@ -283,7 +283,7 @@ fn a_sample_that_is_missing_is_found() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// More flows end after the limit than wait for the end, and more are open then than a limit leaves room for.
+/// After the limit, more flows end than can wait for the end, and more are open than the limit has room for.
 #[test]
 fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
     let folder = folder("limited");
@@ -318,7 +318,7 @@ fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
         totals.segments_of_dispositions[0][disposition::LOGGED] += 1;
         flow
     };
-    // One of which something is said before the limit, a sample follows, and its end finds no room.
+    // A flow has an entry before the limit, then a sample, and no room for its final entry.
     let known = flow(&mut spool, early, 1);
     spool.flow(slot_of(early), &known);
     let known = flow(&mut spool, early, 2);
@@ -345,13 +345,13 @@ fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
     assert_eq!(converted.problems, [""; 0]);
     assert!(converted.is_conserved && converted.is_whole && converted.is_limited);
     assert!(converted.unrecorded > 1_000 && converted.records >= 50, "{} {}", converted.unrecorded, converted.records);
-    // The early one is known, and its end is not.
+    // The early flow has an entry, but no final one.
     assert_eq!(converted.flows + converted.unrecorded, ended + open + 2, "each open flow has its last word");
     assert_eq!(total(&converted, None), ended + open + 2);
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A log that ends as it was to, with more flows open than its limit would hold, was not ended by it.
+/// A log that ends as planned, with more flows open than its limit has room for, was not ended by the limit.
 #[test]
 fn last_words_at_the_end_are_not_held_to_the_limit() {
     let folder = folder("last-words");
@@ -433,7 +433,7 @@ fn a_header_that_says_too_little_is_refused() {
     }
 }
 
-/// A disk of its own, gone with it; `None` where this process may not make one.
+/// A disk for the test, removed with it; `None` where this process may not create one.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -464,7 +464,7 @@ fn a_disk_that_fills_up_loses_samples_and_counts_them() {
     let mut told = None;
     for round in 0..100 {
         for sample in &made.samples {
-            // Noise, so that nothing can be packed.
+            // Noise, so that packing has no effect.
             let noise =
                 std::array::from_fn(|place| (place as u64 ^ sample.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) as u32);
             let mut record = bytes(sample);

@@ -1,8 +1,8 @@
-//! A network namespace and a cgroup for one test, gone with it.
+//! A network namespace and a cgroup for one test, removed with it.
 //!
-//! The test starts itself again under `unshare`, and that process moves into a cgroup of its own, so that programs which hang
-//! there see its sockets and no others. Where the kernel does not permit it, the test is skipped and says why; with `CI` set
-//! that is a failure.
+//! The test starts itself again under `unshare`, and that process moves into a cgroup of its own, so that programs
+//! attached there see only its sockets. Where the kernel does not permit it, the test is skipped with the reason; with
+//! `CI` set it fails.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -14,7 +14,7 @@ use sojourn_tcplog::{Kernel, KernelOptions};
 
 const INSIDE: &str = "SOJOURN_TEST_INSIDE_NAMESPACE";
 
-/// A cgroup with this process in it.
+/// A cgroup that contains this process.
 pub struct Place {
     root: PathBuf,
     path: PathBuf,
@@ -29,7 +29,7 @@ impl Place {
         Self { root, path }
     }
 
-    /// Where it is.
+    /// Return its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -42,7 +42,7 @@ impl Drop for Place {
     }
 }
 
-/// Runs `test` in a network namespace and a cgroup of its own; `name` is the test function's.
+/// Run `test` in a network namespace and a cgroup of its own; `name` is the name of the test function.
 pub fn within(name: &str, test: fn(&Place)) {
     if std::env::var_os(INSIDE).is_some() {
         let up = Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status().expect("ip starts");
@@ -50,7 +50,7 @@ pub fn within(name: &str, test: fn(&Place)) {
         return test(&Place::make());
     }
     if let Err(why) = Kernel::open(&KernelOptions { flows: 1, ring_bytes: 4096, ..KernelOptions::default() }) {
-        // Programs that are refused are a fault of theirs, whatever the machine.
+        // A refused program is a fault of the program on any machine.
         assert!(matches!(why, KernelError::Denied(_) | KernelError::NoCgroup(..)), "{why}");
         assert!(std::env::var_os("CI").is_none(), "CI must be able to load programs: {why}");
         eprintln!("skipped: cannot load programs here: {why}");

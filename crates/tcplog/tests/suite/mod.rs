@@ -1,5 +1,5 @@
-//! The one suite that every source passes: what [`Source`] promises, and the law of the log, held against connections that are
-//! really made.
+//! The suite for every source: the guarantees of [`Source`] and the packet accounting, checked with connections that
+//! are really made.
 
 mod reader;
 
@@ -9,35 +9,35 @@ use sojourn_tcplog::{Prefix, Source};
 
 pub use reader::Reader;
 
-/// A source, and something that makes connections for it to see.
+/// A source under test, and a generator of connections for it.
 pub trait Stand {
-    /// What is tested.
+    /// The type of the source.
     type Source: Source;
 
-    /// What is tested.
+    /// The source under test.
     fn source(&mut self) -> &mut Self::Source;
 
-    /// Makes so many connections at the same time, carries so many bytes over each, closes them. Calls `meanwhile` again and
-    /// again while that goes on; it may drain the rings, ask for something else, or do nothing.
+    /// Open `connections` connections at the same time, carry `bytes` bytes over each, and close them. Call `meanwhile`
+    /// repeatedly during that; it may drain the rings, change the options, or do nothing.
     fn carry(&mut self, connections: usize, bytes: usize, meanwhile: &mut dyn FnMut(&mut Self::Source));
 
-    /// Waits until no program runs and no packet is on its way.
+    /// Wait until no program runs and no packet is in flight.
     fn rest(&mut self);
 
-    /// Asked for everything: every packet of every flow, both ways, enabled.
+    /// Options that log every packet of every flow in both directions.
     fn everything(&self) -> Options;
 
-    /// A port of the connections that are made, at either end.
+    /// A local or remote port of the connections.
     fn port(&self) -> u16;
 
-    /// A prefix that holds an end of some connection.
+    /// A prefix that contains an address of some connection.
     fn prefix(&self) -> Prefix;
 
-    /// How many bytes a connection has to carry to fill the rings by far, if nobody drains them.
+    /// The number of bytes with which a connection overfills the rings, if nobody drains them.
     fn overfull_bytes(&self) -> usize;
 }
 
-/// Runs the whole suite; each case on a stand of its own.
+/// Run the whole suite, each case on a new stand.
 pub fn run<S: Stand>(stand: impl Fn() -> S) {
     every_packet_meets_one_disposition(&stand);
     decimation_is_exact(&stand);
@@ -50,7 +50,7 @@ pub fn run<S: Stand>(stand: impl Fn() -> S) {
     an_interval_is_kept(&stand);
 }
 
-/// Every packet per log, or every seventh, or every seventh segment; for 1 to 100 connections.
+/// Log every packet, every seventh, or every seventh segment, of 1 to 100 connections.
 fn every_packet_meets_one_disposition<S: Stand>(stand: &impl Fn() -> S) {
     for connections in [1, 5, 20, 100] {
         for (ppl, by_segment) in [(1, 0), (7, 0), (1, 1), (7, 1)] {
@@ -70,8 +70,8 @@ fn every_packet_meets_one_disposition<S: Stand>(stand: &impl Fn() -> S) {
     }
 }
 
-/// The packets that are logged are exactly those whose number is a multiple, in each direction of a flow for itself; by segment,
-/// those that hold a multiple.
+/// In each direction of a flow, exactly the packets whose number is a multiple are logged; by segment, those that
+/// contain a multiple.
 fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
     for ppl in [1, 2, 7, 10, 100] {
         let mut stand = stand();
@@ -88,7 +88,7 @@ fn decimation_is_exact<S: Stand>(stand: &impl Fn() -> S) {
     by_segment_holds_every_multiple(stand);
 }
 
-/// Each direction of each flow.
+/// Iterate over each direction of each flow.
 fn all_counters(account: &Account) -> impl Iterator<Item = (u64, usize, &Counters)> {
     account
         .flows
@@ -104,7 +104,7 @@ fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
         for (cookie, way, counters) in all_counters(&account).filter(|(_, _, counters)| counters.seen.packets > 0) {
             let segments = counters.seen.segments;
             let logged = reader.numbers(cookie, way).len() as u64 + counters.of(Disposition::Unparsed).packets;
-            // Each of these multiples lies in one packet; a packet may hold several.
+            // Each of these multiples lies in one packet; a packet may contain several.
             let multiples = segments.div_ceil(u64::from(ppl));
             assert!(logged <= multiples, "flow {cookie}: {logged} packets hold {multiples} multiples of {ppl}");
             assert!(logged > 0 && (ppl < 64 || logged * 46 * 2 >= multiples));
@@ -112,7 +112,7 @@ fn by_segment_holds_every_multiple<S: Stand>(stand: &impl Fn() -> S) {
     }
 }
 
-/// Nobody reads until the rings are overfull: the law holds, and the gaps are what had no room.
+/// Nobody reads until the rings are overfull: the accounting adds up, and the gaps equal the records without room.
 fn a_stalled_reader_keeps_the_law<S: Stand>(stand: &impl Fn() -> S) {
     for private_every in [0, 3] {
         let mut stand = stand();
@@ -123,7 +123,7 @@ fn a_stalled_reader_keeps_the_law<S: Stand>(stand: &impl Fn() -> S) {
         let mut calls = 0;
         stand.carry(4, bytes, &mut |source| {
             calls += 1;
-            // Now and then it wakes up, so that there are several gaps.
+            // The reader runs occasionally, so that there are several gaps.
             if calls % 400 == 0 {
                 reader.read(source);
             }
@@ -135,7 +135,7 @@ fn a_stalled_reader_keeps_the_law<S: Stand>(stand: &impl Fn() -> S) {
     }
 }
 
-/// Disabled: nothing is counted and nothing is logged.
+/// With logging disabled, nothing is counted or logged.
 fn disabled_counts_nothing<S: Stand>(stand: &impl Fn() -> S) {
     let mut stand = stand();
     let asked = Options { enabled: 0, ..stand.everything() };
@@ -144,7 +144,7 @@ fn disabled_counts_nothing<S: Stand>(stand: &impl Fn() -> S) {
     assert!(account.flows.is_empty());
 }
 
-/// What is asked changes all the time, on and off too: nothing is lost and nothing is counted twice.
+/// Options change all the time, including `enabled`: nothing is lost or counted twice.
 fn what_is_asked_may_change<S: Stand>(stand: &impl Fn() -> S) {
     let mut stand = stand();
     let everything = stand.everything();
@@ -163,7 +163,7 @@ fn what_is_asked_may_change<S: Stand>(stand: &impl Fn() -> S) {
     assert!(total(&account, Disposition::Decimated) > 0);
 }
 
-/// Something else each time.
+/// Different options for each turn.
 fn turned(everything: &Options, turn: u32) -> Options {
     let (ppl, by_segment) = [(1, 0), (2, 1), (7, 0), (100, 1)][turn as usize / 5 % 4];
     Options {
@@ -177,7 +177,7 @@ fn turned(everything: &Options, turn: u32) -> Options {
     }
 }
 
-/// No two samples of a flow are closer than the interval, whichever processors its packets are on.
+/// No two samples of a flow are closer than the interval, whichever CPUs process its packets.
 fn an_interval_is_kept<S: Stand>(stand: &impl Fn() -> S) {
     const INTERVAL_NS: u64 = 200_000;
     let mut stand = stand();
@@ -187,7 +187,7 @@ fn an_interval_is_kept<S: Stand>(stand: &impl Fn() -> S) {
     assert_apart(&reader, INTERVAL_NS);
 }
 
-/// The samples of each flow are at least so far apart.
+/// Assert that the samples of each flow are at least the interval apart.
 pub fn assert_apart(reader: &Reader, interval_ns: u64) {
     for mut times in reader.times_of_packets() {
         times.sort_unstable();
@@ -195,7 +195,7 @@ pub fn assert_apart(reader: &Reader, interval_ns: u64) {
     }
 }
 
-/// What is not asked for is filtered, and nothing else is.
+/// Exactly the flows that do not match the filters are filtered.
 fn filters_put_packets_where_they_belong<S: Stand>(stand: &impl Fn() -> S) {
     let filtered = |change: &dyn Fn(&S, &mut Options) -> Vec<Prefix>| {
         let mut stand = stand();
@@ -240,7 +240,7 @@ fn filters_put_packets_where_they_belong<S: Stand>(stand: &impl Fn() -> S) {
     assert_eq!(filtered + logged, of_flows, "what is on its way in is not asked for");
 }
 
-/// Points after the fact are logged beside the packets, and have their numbers.
+/// Samples at events are logged besides those of packets, and are numbered with them.
 fn events_come_too<S: Stand>(stand: &impl Fn() -> S) {
     let mut stand = stand();
     let asked = Options { points: u32::MAX, private_every: 2, ppl: 10, ..stand.everything() };
@@ -251,7 +251,7 @@ fn events_come_too<S: Stand>(stand: &impl Fn() -> S) {
     assert_eq!(reader.records(), account.numbers);
 }
 
-/// Flows that have ended give their slots back; what they counted stays in the account.
+/// The slots of ended flows are freed; their counters stay in the accounting.
 fn slots_are_given_back<S: Stand>(stand: &impl Fn() -> S) {
     let mut stand = stand();
     let asked = Options { ppl: 3, ..stand.everything() };
@@ -268,8 +268,8 @@ fn slots_are_given_back<S: Stand>(stand: &impl Fn() -> S) {
     assert!(account.flows.len() >= 40);
 }
 
-/// More flows than the table holds: those that find no room are counted, and the law holds. Once flows have ended and their
-/// slots have been given back, others find room.
+/// With more flows than slots, those without room are counted, and the accounting adds up. After ended flows are
+/// released, others find room.
 pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
     let mut reader = Reader::default();
     let asked = stand.everything();
@@ -287,7 +287,7 @@ pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
     assert_eq!(account.full(), 0);
 }
 
-/// Asks, carries, and holds what is found to the law.
+/// Set the options, carry traffic, and check the accounting.
 pub fn observe<S: Stand>(stand: &mut S, asked: &Options, connections: usize, bytes: usize) -> (Reader, Account) {
     let mut reader = Reader::default();
     begin(stand, asked);
@@ -304,7 +304,8 @@ fn begin_with<S: Stand>(stand: &mut S, asked: &Options, prefixes: &[Prefix]) {
     stand.source().ask(asked, prefixes).expect("takes what is asked");
 }
 
-/// Disables, waits until all is still, reads what is left: the account, which keeps the law, and agrees with the records.
+/// Disable logging, wait until nothing changes, and read the rest. Return the accounting, which has been checked and
+/// agrees with the records.
 fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
     let disabled = Options { enabled: 0, ..stand.everything() };
     stand.source().ask(&disabled, &[]).expect("takes what is asked");

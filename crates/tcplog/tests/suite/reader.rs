@@ -1,4 +1,4 @@
-//! Reads all records of a source, and counts them apart from it.
+//! Read all records of a source, and count them independently of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -8,12 +8,12 @@ use sojourn_tcplog::account::{Account, Disposition, Tally};
 use sojourn_tcplog::gaps::{Gap, Gaps};
 use sojourn_tcplog::layout::{Flow, PrivateState, Sample, Totals, kind, point};
 
-/// What was read.
+/// The records read so far.
 #[derive(Default)]
 pub struct Reader {
     /// All gaps so far.
     pub gaps: Vec<Gap>,
-    /// Flows whose slots were given back, as they were.
+    /// The flows of freed slots, with their final counters.
     pub released: Vec<Flow>,
     found: Gaps,
     cpus: BTreeSet<u32>,
@@ -22,7 +22,7 @@ pub struct Reader {
     privates: u64,
 }
 
-/// What was read of one flow.
+/// The records of one flow.
 #[derive(Default)]
 struct Read {
     tallies: [Tally; 2],
@@ -31,7 +31,7 @@ struct Read {
 }
 
 impl Reader {
-    /// Drains all rings once.
+    /// Drain all rings once.
     pub fn read(&mut self, source: &mut impl Source) {
         let mut records = 0;
         let drained = source.drain(&mut |cpu, event| {
@@ -45,14 +45,14 @@ impl Reader {
         }
     }
 
-    /// Finds the gaps that are open, and those at the very end.
+    /// Find the open gaps, including those at the very end.
     pub fn finish(&mut self, totals: &[Totals]) {
         for (cpu, totals) in (0..).zip(totals) {
             self.gaps.extend(self.found.finish(cpu, totals.number));
         }
     }
 
-    /// Gives back the slots of all flows that have ended.
+    /// Free the slots of all ended flows.
     pub fn release_ended(&mut self, source: &mut impl Source) {
         let mut ended = Vec::new();
         source.ended_flows(&mut |slot, _| ended.push(slot));
@@ -61,56 +61,56 @@ impl Reader {
         }
     }
 
-    /// What they have counted.
+    /// Return the counters of released flows.
     pub fn account_of_released(&self) -> Account {
         let mut account = Account::default();
         self.released.iter().for_each(|flow| account.add_flow(flow));
         account
     }
 
-    /// Samples of packets.
+    /// Return the number of samples of packets.
     pub fn packets(&self) -> u64 {
         self.flows.values().flat_map(|read| read.tallies).map(|tally| tally.packets).sum()
     }
 
-    /// Samples taken at this point after the fact.
+    /// Return the number of samples at this event.
     pub fn events(&self, point: u8) -> u64 {
         self.events.get(&point).copied().unwrap_or(0)
     }
 
-    /// Private states.
+    /// Return the number of private states.
     pub fn privates(&self) -> u64 {
         self.privates
     }
 
-    /// Records of any kind.
+    /// Return the number of records.
     pub fn records(&self) -> u64 {
         self.packets() + self.privates + self.events.values().sum::<u64>()
     }
 
-    /// The numbers of a flow's packets that were logged, in one direction.
+    /// Return the numbers of a flow's logged packets in one direction.
     pub fn numbers(&self, cookie: u64, way: usize) -> BTreeSet<u64> {
         self.flows.get(&cookie).map(|read| read.numbers[way].clone()).unwrap_or_default()
     }
 
-    /// When each flow's packets were logged.
+    /// Return the times of each flow's logged packets.
     #[allow(dead_code, reason = "each test program uses a part of it")]
     pub fn times_of_packets(&self) -> Vec<Vec<u64>> {
         self.flows.values().map(|read| read.times_ns.clone()).collect()
     }
 
-    /// How many records the gaps add up to.
+    /// Return the number of records missing in the gaps.
     pub fn missing(&self) -> u64 {
         assert_eq!(self.found.missing(), self.gaps.iter().map(|gap| gap.missing).sum::<u64>());
         self.found.missing()
     }
 
-    /// Records that came twice, or after they had been given up.
+    /// Return the number of records that arrived twice or after their gap was returned.
     pub fn unexpected(&self) -> u64 {
         self.found.unexpected()
     }
 
-    /// Each flow's records are what the programs counted as logged, each way, in packets and in segments.
+    /// Assert that each flow's records equal the packets and segments counted as logged, in each direction.
     pub fn agrees_with(&self, account: &Account) {
         for (cookie, both) in &account.flows {
             let read = self.flows.get(cookie).map_or([Tally::default(); 2], |read| read.tallies);

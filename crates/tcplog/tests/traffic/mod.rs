@@ -1,11 +1,11 @@
-//! TCP over loopback: a client that sends and a server that answers with one byte at the end.
+//! TCP over loopback: a client that sends, and a server that answers with one byte at the end.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Over what.
+/// The IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     V4,
@@ -13,7 +13,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// An address to listen on.
+    /// Return an address to listen on.
     pub const fn any(self) -> &'static str {
         match self {
             Self::V4 => "127.0.0.1:0",
@@ -22,7 +22,7 @@ impl Traffic {
     }
 }
 
-/// Makes so many connections, one after the other; each carries so many bytes and is closed by both ends before this returns.
+/// Open `count` connections, one after the other; each carries `bytes` bytes and is closed by both ends.
 pub fn connections(traffic: Traffic, count: usize, bytes: usize) {
     let listener = TcpListener::bind(traffic.any()).expect("binds");
     let address = listener.local_addr().expect("is bound");
@@ -53,7 +53,7 @@ fn serve(mut stream: TcpStream) {
     stream.write_all(&[1]).expect("answers");
 }
 
-/// A connection that is open, both ends of it.
+/// Return both ends of an open connection.
 pub fn held(traffic: Traffic) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(traffic.any()).expect("binds");
     let mut near = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");

@@ -1,4 +1,5 @@
-//! Bits that boxes rewrite, made zero at the beginning of an IP packet. What lies behind the packet's end is passed over.
+//! Zeroes the bits of an IP packet that devices rewrite, within its first octets. Ranges beyond the packet's end are
+//! ignored.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::layers::protocol;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const ICMP_BYTES: usize = 8;
-/// In the headers of protocols: where ports end, and checksums are.
+/// Offsets within transport headers: ports and checksums.
 const PORTS: Range<usize> = 0..4;
 const TCP_CHECKSUM: Range<usize> = 16..18;
 const UDP_CHECKSUM: Range<usize> = 6..8;
@@ -18,7 +19,7 @@ const ICMP_IDENTIFIER: Range<usize> = 4..6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What a router changes: DSCP and ECN, TTL or hop limit, the header's checksum.
+/// Zeroes what a router changes: DSCP and ECN, TTL or hop limit, the header checksum.
 pub(super) fn router(packet: &mut [u8], family: u8) {
     if family == 4 {
         clear(packet, 1..2);
@@ -34,7 +35,8 @@ pub(super) fn router(packet: &mut [u8], family: u8) {
     }
 }
 
-/// What a translator changes beyond that, given the protocol and where its header begins. `None` where that lies too far behind.
+/// Zeroes what a NAT changes in addition, given the protocol and the offset of its header. `None` where that is beyond
+/// the mask.
 pub(super) fn nat(packet: &mut [u8], family: u8, transport: Option<(u8, usize)>) -> Option<()> {
     addresses(packet, 0, family);
     let Some((protocol, at)) = transport else { return Some(()) };
@@ -49,7 +51,7 @@ pub(super) fn nat(packet: &mut [u8], family: u8, transport: Option<(u8, usize)>)
     masked.iter().all(within).then(|| masked.iter().for_each(|range| clear(packet, from(at, range))))
 }
 
-/// An echo's checksum and identifier; of an error also what it quotes.
+/// Zeroes an echo message's checksum and identifier; in an error also those of the quoted packet.
 fn icmp(packet: &mut [u8], family: u8, at: usize) -> Option<()> {
     let Some(&kind) = packet.get(at) else { return Some(()) };
     let is_error = if family == 4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { kind < 128 };
@@ -71,7 +73,7 @@ fn icmp(packet: &mut [u8], family: u8, at: usize) -> Option<()> {
     if family == 4 {
         clear(packet, quoted + 10..quoted + 12);
     }
-    // Ports, identifiers and checksums lie here, whatever the protocol is.
+    // These octets hold ports, identifiers and checksums of any protocol.
     clear(packet, inner..inner + 8);
     clear(packet, from(inner, &TCP_CHECKSUM));
     Some(())
@@ -85,7 +87,7 @@ fn from(at: usize, range: &Range<usize>) -> Range<usize> {
     at + range.start..at + range.end
 }
 
-/// Makes these octets zero, as far as there are any.
+/// Zeroes a range of octets, as far as it exists.
 fn clear(packet: &mut [u8], range: Range<usize>) {
     let end = range.end.min(packet.len());
     if let Some(octets) = packet.get_mut(range.start..end) {

@@ -1,5 +1,5 @@
-//! What a box may change does not change a digest, and any other bit does. The values are those of another implementation of
-//! XXH3-64 (Python's `xxhash` 3, by its authors' C code).
+//! Bits that a device may change do not change a digest; any other bit does. Expected values come from another
+//! implementation of XXH3-64 (Python's `xxhash` 3, which uses its authors' C code).
 
 use proptest::prelude::*;
 
@@ -107,7 +107,7 @@ fn what_cannot_carry_a_key_has_no_digest() {
     for key in Key::ALL {
         assert_eq!(digest(key, &MACS, 12), None);
     }
-    // A transport header that lies behind what can be masked.
+    // A transport header beyond the octets that can be masked.
     let extensions = [&[60, 14][..], &[0; 118], &[6, 0, 0, 0, 0, 0, 0, 0], &tcp(&[])].concat();
     let far = ethernet(0x86DD, &ipv6(60, &extensions));
     assert_eq!(digest(Key::Nat, &far, far.len()), None);
@@ -145,10 +145,10 @@ fn captures_of_different_lengths_agree_on_what_both_kept() {
             assert_ne!(other.value, whole.value);
         }
     }
-    // A short frame is whole in both.
+    // Both captures kept all of a short frame.
     let short = ethernet(0x0800, &ipv4(17, 0, &udp(&[5; 3])));
     assert_eq!(digest_within(Key::Bridge, &short, 45, Some(80)), digest(Key::Bridge, &short, 45));
-    // Frames that are alike as far as they were kept, and were not equally long.
+    // Frames with equal captured octets and different lengths.
     let cut = |length| digest(Key::Bridge, &ethernet(0x88B5, &[1; 60]), length).unwrap().value;
     assert_ne!(cut(500), cut(501));
 }
@@ -237,10 +237,10 @@ fn keys_have_names() {
     assert!("switch".parse::<Key>().is_err());
 }
 
-/// Bits of a frame: octets by their place, and masks.
+/// Bits of a frame: octet offsets with masks.
 type Bits = Vec<(usize, u8)>;
 
-/// A frame, and the bits of it that a router and that a translator may change.
+/// A frame, and the bits that a router and a NAT may change in it.
 fn frames() -> impl Strategy<Value = (Vec<u8>, Bits, Bits)> {
     (any::<bool>(), 0_usize..3, prop::collection::vec(any::<u8>(), 0..400)).prop_map(|(six, transport, payload)| {
         let (protocol, body, ports, checksum) = match transport {
@@ -282,7 +282,7 @@ proptest! {
         let is_masked = |masks: &[(usize, u8)]| masks.iter().any(|(place, mask)| *place == at && mask & (1 << bit) != 0);
         let changes = |key| digest(key, &changed, frame.len()).map(|digest| digest.value) != Some(value(key, &frame));
         prop_assert!(changes(Key::Bridge));
-        // The EtherType says what is carried; the addresses do not count.
+        // The digest depends on the EtherType, not on the MAC addresses.
         prop_assert_eq!(changes(Key::Router), at >= 12 && !is_masked(&router));
         let is_address = at < 12;
         prop_assert_eq!(changes(Key::Nat), !is_address && !is_masked(&nat));
@@ -296,7 +296,7 @@ proptest! {
         }
     }
 
-    /// Bytes that begin well, so that the reading goes deep.
+    /// Bytes with valid first headers, so that parsing reaches deeper ones.
     #[test]
     fn arbitrary_packets_never_panic(
         six: bool, next in prop::sample::select(vec![1_u8, 4, 6, 17, 33, 41, 47, 58, 132, 136]),

@@ -1,22 +1,23 @@
-//! What a tunnel carries: the innermost IP packet of a frame.
+//! Finds the payload of a tunnel: the innermost IP packet of a frame.
 
 use crate::layers::{IPV4, IPV6, Layers, protocol};
 
 const IPIP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
-/// EtherType of Ethernet in a tunnel: Transparent Ethernet Bridging.
+/// EtherType of Ethernet frames in a tunnel: Transparent Ethernet Bridging.
 const ETHERNET: u16 = 0x6558;
 const UDP_BYTES: usize = 8;
-/// UDP ports: VXLAN by RFC 7348, and as Linux has had it before; Geneve by RFC 8926.
+/// UDP ports: VXLAN as in RFC 7348, and Linux's older default; Geneve as in RFC 8926.
 const VXLAN: [u16; 2] = [4789, 8472];
 const VXLAN_BYTES: usize = 8;
 const GENEVE: u16 = 6081;
 const GENEVE_BYTES: usize = 8;
-/// Deeper nesting is left as it is.
+/// The deepest nesting that is unwrapped.
 const DEEPEST: usize = 8;
 
-/// Returns the innermost frame or packet that has an IP header, and its layers; the frame itself where it carries no tunnel.
+/// Returns the innermost frame or packet with an IP header, and its layers; the frame itself where it carries no
+/// tunnel.
 pub(super) fn innermost(frame: &[u8], layers: Layers) -> (&[u8], Layers) {
     let (mut bytes, mut layers) = (frame, layers);
     for _ in 0..DEEPEST {
@@ -26,9 +27,9 @@ pub(super) fn innermost(frame: &[u8], layers: Layers) -> (&[u8], Layers) {
     (bytes, layers)
 }
 
-/// What a packet carries, where that is another with an IP header.
+/// Returns the payload of a packet, where it is another packet with an IP header.
 fn carried<'a>(bytes: &'a [u8], layers: &Layers) -> Option<(&'a [u8], Layers)> {
-    // Of a fragment a part of the inner packet is elsewhere.
+    // A fragment holds only a part of the inner packet.
     let payload = bytes.get(layers.transport?..layers.end).filter(|_| !layers.is_fragment)?;
     let (inner, is_frame) = match layers.protocol {
         IPIP | IPV6_IN_IP => (payload, false),
@@ -51,7 +52,7 @@ fn gre(payload: &[u8]) -> Option<(&[u8], bool)> {
 fn udp(payload: &[u8]) -> Option<(&[u8], bool)> {
     let (port, rest) = (word(payload, 2)?, payload.get(UDP_BYTES..)?);
     if VXLAN.contains(&port) {
-        // The flag that says that there is an identifier.
+        // The flag "valid VNI".
         return Some((rest.get(VXLAN_BYTES..).filter(|_| rest[0] & 0x08 != 0)?, true));
     }
     let options = usize::from(rest.first()? & 0x3F) * 4;
@@ -59,7 +60,7 @@ fn udp(payload: &[u8]) -> Option<(&[u8], bool)> {
     is_frame(word(rest, 2)?).map(|is_frame| (inner, is_frame))
 }
 
-/// Whether an EtherType says that a frame follows, and not an IP packet.
+/// Whether an EtherType denotes an Ethernet frame rather than an IP packet.
 fn is_frame(ethertype: u16) -> Option<bool> {
     match ethertype {
         ETHERNET => Some(true),

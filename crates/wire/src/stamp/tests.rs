@@ -1,4 +1,4 @@
-//! Packets byte by byte as the diagrams of RFC 8762 have them (§§4.2.1, 4.2.2, 4.3.1, 4.3.2), with RFC 8972's SSID (§3).
+//! Packets byte by byte as in the diagrams of RFC 8762 (§§4.2.1, 4.2.2, 4.3.1, 4.3.2), with RFC 8972's SSID (§3).
 
 use proptest::prelude::*;
 
@@ -98,7 +98,7 @@ fn times_are_written_as_both_formats_have_them() {
     let scale = Scale { format: Format::Ntp, tai_offset_s: 37 };
     assert_eq!(scale.write(time), (1_795_392_000 + 2_208_988_800) << 32 | 1 << 31);
     assert_eq!(scale.with(Format::Ptp).write(time), 1_795_392_037 << 32 | 500_000_000);
-    // NTP's second era begins on 2036-02-07T06:28:16 UTC: the seconds begin anew, and the time goes on.
+    // NTP's second era begins on 2036-02-07T06:28:16 UTC: the seconds restart at 0, and reading restores the era.
     let late = Time((2_085_978_496 + 37) * SECOND_NS + 1);
     assert_eq!(scale.write(late) >> 32, 0);
     assert_eq!(scale.read(scale.write(late), Time(late.0 - 3_600 * SECOND_NS)), late);
@@ -120,7 +120,7 @@ fn what_is_longer_than_the_base_packet_goes_back_with_its_flags() {
     assert_eq!(payload[44..48], [0x80, 1, 0, 12]);
     REFLECTED.write(&mut payload, None);
     assert_eq!((payload.len(), &payload[44..48]), (60, &[0, 1, 0, 12][..]));
-    // A location TLV that is not known here, then one that claims more than there is.
+    // A location TLV, which is not known here, then a TLV longer than the packet.
     payload[44..].copy_from_slice(&[0, 2, 0, 4, 9, 9, 9, 9, 0, 3, 0, 5, 1, 2, 3, 4]);
     REFLECTED.write(&mut payload, None);
     assert_eq!(payload[44..], [0x80, 2, 0, 4, 9, 9, 9, 9, 0x40, 3, 0, 5, 1, 2, 3, 4]);
@@ -148,7 +148,7 @@ proptest! {
         prop_assert_eq!(Reflected::read(&payload, key.as_ref()), Ok(reflected));
     }
 
-    /// Arbitrary bytes with an HMAC that is right: everything behind it is read, and nothing panics.
+    /// Arbitrary bytes with a valid HMAC: every field is read, and nothing panics.
     #[test]
     fn whatever_is_authenticated_is_read(mut bytes in prop::collection::vec(any::<u8>(), 112..300)) {
         let tag = key().tag(&[&bytes[..96]]);
@@ -159,7 +159,7 @@ proptest! {
         prop_assert!(Reflected::read(&bytes, Some(&key())).is_ok());
     }
 
-    /// A reflector's two times are of one clock, whatever it shows; a sender has zeros in the place of the first.
+    /// A reflector's two times are of one clock, whatever that shows; a sender has zeros in place of the first.
     #[test]
     fn a_reflected_packet_is_told_from_a_sender_s(one in sent(), at in 1..4_000_000_000_000_000_000_i64, stay in 0..50_000_000_000_i64, ptp: bool, keyed: bool) {
         let key = keyed.then(key);

@@ -1,4 +1,4 @@
-//! Stream headers come back as they were written, and foreign bytes are survived.
+//! Stream headers are read as they were written, and arbitrary bytes never panic.
 
 use proptest::prelude::*;
 use sojourn_time::{Source, Time};
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(GreetingTail::read(&payload), None);
     }
 
-    /// What random bytes never come to: past magic and check.
+    /// Headers with valid magic and check, which random bytes never reach.
     #[test]
     fn headers_of_any_content_with_a_right_check_are_read_as_they_are_written(
         mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES..120), kind in 1..=10_u8,
@@ -105,11 +105,11 @@ proptest! {
     }
 }
 
-/// Makes the check of a header right, whatever it says.
+/// Corrects the check of a header with any contents.
 fn with_right_check(bytes: &mut [u8]) {
     let head: [u8; HEADER_BYTES] = *bytes.first_chunk().unwrap();
     let check = if head[4] == Kind::Live as u8 {
-        // The exclusive or of the words as they stand, in which the magic has no part and the number is 48 bits long.
+        // The exclusive or of the words as on the wire, without the magic and with a 48-bit sequence number.
         let words = [&head[4..16], &[0, 0], &head[16..CHECKED_BYTES]].concat();
         words
             .chunks(4)

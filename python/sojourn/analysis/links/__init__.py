@@ -1,4 +1,4 @@
-"""What is known beforehand of links that have rates: `cables` knows the cables of each path, from bed.json.
+"""Properties of rated links: `cables` gives the cables of each path, from bed.json.
 
-The hypotheses about them stand with the methods that test them.
+The hypotheses about them are in the methods that test them.
 """

@@ -1,7 +1,7 @@
-"""The rated cables of a run's paths, and how long a frame takes on them, from bed.json.
+"""The rated cables of a run's paths, and the time of a frame on them, from bed.json.
 
-A cable carries a frame's bits and 20 bytes more on the wire (`L1_OVERHEAD`); frame by frame, each way by itself. The
-first cable of a path is of each sender by itself; all senders share those behind it.
+A cable carries a frame's bits and 20 bytes more on the wire (`L1_OVERHEAD`), one frame at a time, in each direction
+independently. Each sender has its own first cable; all senders share the others.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Cables:
         return sum(8e9 / one for one in self.known)
 
     def time_ns(self, frame_bytes: float) -> float:
-        """The time that a frame (with its FCS) that does not wait takes on the cables, stored and forwarded."""
+        """Return the time of a frame (with its FCS) on the cables without queueing, stored and forwarded."""
         return self.delay_ns + (frame_bytes + L1_OVERHEAD) * self.per_byte_ns
 
     def through_bps(self, senders: int = 1) -> float:
-        """The maximum total rate of the senders: the sum of their own cables, or the slowest that they share."""
+        """Return the maximum total rate of the senders: the sum of their own cables, or the slowest that they share."""
         own, shared = self.rates[0], [one for one in self.rates[1:] if one is not None]
         return min([*([] if own is None else [senders * own]), *shared])
 
     def least_ns(self, frame_bytes: float, senders: int = 1) -> float:
-        """The minimum time between frames, of all senders together."""
+        """Return the minimum time between frames, of all senders together."""
         return (frame_bytes + L1_OVERHEAD) * 8e9 / self.through_bps(senders)
 
 
 def cables_of(run: Run) -> dict[str, Cables]:
-    """The cables of every path that has a cable with a rate."""
+    """Return the cables of every path that has a cable with a rate."""
     found = {}
     for path in run.bed.get("stable", {}).get("bed", {}).get("paths", []):
         several = [one or {} for one in path.get("rated", [])]

@@ -101,12 +101,12 @@ LIMIT = 0.9
 
 SEARCHED = {"throughput": "", "broadcast-forwarding": "broadcast_"}
 DISAGREE = 0.01
-"""Bounds of the conductor and of the analysis that differ by more than this share disagree."""
+"""The least relative difference at which the bounds of the conductor and of the analysis disagree."""
 
 PARTIAL = 0.005
 
 REASONS = 2
-"""A sentence names at most this many reasons."""
+"""The most reasons named in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ class Sought:
     tester_pps: float | None
     """The tester zero-loss rate; of several beds the least."""
     sessions: list[int] = field(default_factory=list)
-    """The bed of each repetition; empty: all of one."""
+    """The bed of each repetition; empty: one bed for all."""
     decisions: list[Decision] = field(default_factory=list)
-    """What each lower bound rests on."""
+    """The trials that each lower bound rests on."""
     links: list[int] = field(default_factory=list)
-    """Over which of the two links of the device's kind each repetition was made."""
+    """The link (1 or 2) of the device's kind that each repetition used."""
 
     @property
     def lowers(self) -> NDArray[np.float64]:
@@ -135,18 +135,18 @@ class Sought:
 
     @property
     def uppers(self) -> NDArray[np.float64]:
-        """The upper bounds of the same."""
+        """The upper bounds of the same repetitions."""
         return np.array([one.upper for one in self.bounds if one.upper], dtype=np.float64)
 
     @property
     def beds(self) -> list[int]:
-        """The beds of the same."""
+        """The beds of the same repetitions."""
         of = self.sessions or [0] * len(self.bounds)
         return [bed for one, bed in zip(self.bounds, of, strict=True) if one.upper]
 
     @property
     def conditionals(self) -> NDArray[np.float64]:
-        """The conditional throughputs of the same."""
+        """The conditional throughputs of the same repetitions."""
         return np.array([one.conditional for one in self.bounds if one.conditional and one.upper], dtype=np.float64)
 
     @property
@@ -166,7 +166,7 @@ class Sought:
 
     @property
     def trials(self) -> int:
-        """Trials that decided a lower bound, of the repetition that had the fewest."""
+        """The number of trials that decided a lower bound, of the repetition with the fewest."""
         return min((one.trials for one in self.decisions), default=0)
 
     @property
@@ -178,12 +178,12 @@ class Sought:
         return not len(self.lowers) or float(np.median(known)) > LIMIT * (self.tester_pps or float("inf"))
 
     def rate(self) -> Repeated:
-        """The lower bounds over repetitions."""
+        """Return the lower bounds over repetitions."""
         return over_repetitions(self.lowers, self.beds)
 
 
 def study_of(run: Run, rfc: str) -> Study:
-    """The results of a suite's searches, and where they depart from this RFC."""
+    """Return the results of a suite's searches, and its deviations from this RFC."""
     terms, searches = terms_of(run), searches_of(run)
     cells = cells_of(searches)
     run.cells.update({number: factors for factors, number in cells.items()})
@@ -247,7 +247,7 @@ def _sought(run: Run, searches: list[Search], terms: Terms, cells: dict[Factors,
 
 
 def _known(search: Search, found: Bounds, goal: float) -> Bounds:
-    """No bounds, where no load kept the goal but lower ones were not tried often enough, or not at all."""
+    """Remove the upper bound where no load kept the goal but lower ones were not tried often enough, or not at all."""
     if found.lower is not None or found.upper is None:
         return found
     is_open = search.cut_short(goal) or any(load < found.upper for load in found.undecided)
@@ -295,7 +295,7 @@ def _rate_rows(sought: Sought, cells: dict[int, Factors]) -> Iterator[Row]:
 
 
 def _tester(run: Run, searches: list[Search]) -> list[Finding]:
-    """Findings about the tester and its surroundings, and about missing searches."""
+    """Return findings about the tester and its surroundings, and about missing searches."""
     started = [int(one.get("blocks") or 0) for one in run.log if one.get("event") == "started"]
     missing = max(0, max(started, default=0) - sum(bool(one.results) for one in searches))
     if any(one.get("event") == "time-is-up" for one in run.log):
@@ -327,7 +327,8 @@ def _tester_limited(sought: list[Sought]) -> list[Finding]:
 
 
 def _disagreements(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Where the conductor's conclusion during the run differs from the bounds recomputed from its trials."""
+    """Return a finding where the conductor's result during the run differs from the bounds recomputed from its
+    trials."""
     found: dict[Place, float] = {}
     for search in searches:
         for goal in terms.goals if search.test in SEARCHED else ():
@@ -373,7 +374,7 @@ def _set_aside(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
 
 
 def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Latency trials run at the rate of the strictest goal: where that is no loss, a trial with loss contradicts it."""
+    """Return a finding for latency trials with loss: they run at the rate of the strictest goal, which allows none."""
     if min(terms.goals, default=1.0) > 0:
         return []
     found: dict[Place, float] = {}
@@ -393,7 +394,7 @@ def _not_sustained(searches: list[Search], terms: Terms, cells: dict[Factors, in
 
 
 def _undecided(sought: list[Sought]) -> list[Finding]:
-    """Zero-loss rates whose trials do not exclude, at 95 %, a loss ratio above that of the partial-drop rate."""
+    """Return zero-loss rates whose trials do not exclude, at 95 %, a loss ratio above that of the partial-drop rate."""
     found: dict[Place, float] = {}
     for one in sought:
         if one.goal == 0 and one.has_figure and not one.is_below:
@@ -413,7 +414,7 @@ def _undecided(sought: list[Sought]) -> list[Finding]:
 def _unfound(
     sought: list[Sought], timed: list[Timed], searches: list[Search], cells: dict[Factors, int]
 ) -> list[Finding]:
-    """Searches that ended without a result, with their reasons."""
+    """Return the searches that ended without a result, with their reasons."""
     missing = {(one.device, one.cell, one.algorithm) for one in sought if not one.has_figure}
     known = {one.search.number for one in timed}
     without = [
@@ -431,7 +432,7 @@ def _unfound(
 
 
 def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> list[Finding]:
-    """Searches with bounds from too few trials, because the time was up."""
+    """Return the searches with bounds from too few trials, because the time was up."""
     short = [one for one in searches if one.test in SEARCHED and any(one.cut_short(goal) for goal in terms.goals)]
     if not short:
         return []
@@ -445,7 +446,8 @@ def _cut_short(searches: list[Search], terms: Terms, cells: dict[Factors, int]) 
 
 
 def _reasons(without: list[Search]) -> str:
-    """The searches' own reasons for having no result, two at most; those that differ in numbers alone count once."""
+    """Return the searches' own reasons for having no result, two at most; reasons that differ only in numbers count
+    once."""
     told: dict[str, str] = {}
     for one in without:
         said = one.sentence or "of others no reason was recorded"
@@ -454,7 +456,7 @@ def _reasons(without: list[Search]) -> str:
 
 
 def _not_begun(run: Run) -> list[Finding]:
-    """A note of the searches that were not begun because the plan's time was up."""
+    """Return a note of the searches that did not start because the plan's time was up."""
     for event in run.log:
         if event.get("event") == "time-is-up" and "searches" in event:
             left = int(event["asked"]) - int(event["searches"])
@@ -464,7 +466,7 @@ def _not_begun(run: Run) -> list[Finding]:
 
 
 def _headline(run: Run, sought: list[Sought], rows: list[Row]) -> Row | None:
-    """The row of the first rate that the sentence has a figure of; None where that is none."""
+    """Return the row of the first rate in the sentence; None if it has none."""
     first = next((one for one in _by_size(run, sought) if one.has_figure), None)
     if first is None:
         return None
@@ -473,13 +475,13 @@ def _headline(run: Run, sought: list[Sought], rows: list[Row]) -> Row | None:
 
 
 def _by_size(run: Run, sought: list[Sought]) -> list[Sought]:
-    """What was sought of the device that leads, the smallest frames first."""
+    """Return the searches of the leading device, the smallest frames first."""
     device = main_device(sorted({one.device for one in sought}))
     return sorted((one for one in sought if one.device == device), key=lambda one: run.cells[one.cell].frame_bytes or 0)
 
 
 def _sentence(run: Run, sought: list[Sought], searches: list[Search], cells: dict[Factors, int]) -> str:
-    """The rates at the smallest frame size that has a result, for each goal; and what later trials lost."""
+    """Return the rates at the smallest frame size that has a result, for each goal; and the losses of later trials."""
     device = main_device(sorted({one.device for one in sought}))
     mine = _by_size(run, sought)
     if device is None or not mine:
@@ -504,7 +506,7 @@ def _goal_said(sought: Sought) -> str:
 
 
 def _rate_said(sought: Sought) -> str:
-    """The lower bound with its interval; without one the bracket."""
+    """Return the lower bound with its interval; without one the bracket."""
     if not sought.has_figure:
         return "an unknown rate"
     if sought.is_tester_limited:
@@ -522,7 +524,7 @@ def _rate_said(sought: Sought) -> str:
 
 
 def _later_loss(sought: Sought, searches: list[Search], cells: dict[Factors, int]) -> str:
-    """What a trial of another test lost below the load that the search for no loss failed at."""
+    """Return the loss of a trial of another test below the load at which the search for no loss failed."""
     if sought.goal > 0 or not len(sought.uppers):
         return ""
     below = [

@@ -1,4 +1,4 @@
-"""What the results of a suite have in common: the cell of a search, and how repetitions become a figure."""
+"""Common parts of a suite's results: the cell of a search, and the combination of repetitions."""
 
 from __future__ import annotations
 
@@ -21,42 +21,41 @@ if TYPE_CHECKING:
 
 
 def cells_of(searches: Iterable[Search]) -> dict[Factors, int]:
-    """A number for every engine and frame size, beyond those of any plan's own cells."""
+    """Return a number for every engine and frame size, beyond those of a plan's own cells."""
     kinds = sorted({(one.engine, one.frame_bytes) for one in searches})
     return {search_factors(engine, size): 10_000 + number for number, (engine, size) in enumerate(kinds)}
 
 
 def search_factors(engine: str, frame_bytes: int) -> Factors:
-    """The cell of a search: raw frames of one size, sent at regular intervals."""
+    """Return the cell of a search: raw frames of one size, sent at regular intervals."""
     return Factors(probe=engine, engine=engine, kind="one-way", frame_bytes=frame_bytes, schedule="regular")
 
 
 def cell_of(search: Search, cells: dict[Factors, int]) -> int:
-    """The number of a search's cell."""
+    """Return the number of a search's cell."""
     return cells[search_factors(search.engine, search.frame_bytes)]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A value that each repetition has, as one figure; intervals count repetitions.
+    """One figure from a value per repetition; intervals count repetitions.
 
-    `within` and `next_run` are None where they are not known: no bed has two repetitions, or there is one bed alone.
+    `within` and `next_run` are None where they are unknown: no bed has two repetitions, or there is only one bed.
     """
 
     mean: Interval
     within: Interval | None = None
-    """As if only the scatter within beds mattered: repeatability."""
+    """The interval if only the scatter within beds existed: repeatability."""
     next_run: Interval | None = None
-    """Where the mean of another run of as many beds lies."""
+    """The mean of another run of as many beds, with its prediction interval."""
     sessions: int | None = None
-    """Beds made anew; None where there was one."""
+    """The number of rebuilt beds; None for one."""
 
 
 def over_repetitions(values: NDArray[np.float64], sessions: Sequence[int], level: float = 0.95) -> Repeated:
-    """The average of repetitions and Student's interval: over the means of beds, or of one bed over its repetitions.
+    """Return the average of repetitions with Student's interval: over the means of beds, or over one bed's repetitions.
 
-    A single repetition has no interval, nor have two; equal values have none either, for they do not show that there is
-    no scatter.
+    One or two repetitions have no interval, nor have equal values, which do not prove that there is no scatter.
     """
     known = np.isfinite(values)
     y, of = np.asarray(values, dtype=np.float64)[known], np.asarray(sessions)[known]
@@ -72,7 +71,7 @@ def over_repetitions(values: NDArray[np.float64], sessions: Sequence[int], level
 
 
 def median_over(values: NDArray[np.float64], sessions: Sequence[int], level: float = 0.95) -> Interval:
-    """The median of all trials; its interval is that of trials of one bed, or of the medians of several beds."""
+    """Return the median of all trials; its interval is over trials of one bed, or over the medians of several beds."""
     y, of = np.asarray(values, dtype=np.float64), np.asarray(sessions)
     whole = median_of(y, level)
     beds = np.unique(of)
@@ -87,5 +86,5 @@ def _with_width(value: Interval) -> Interval:
 
 
 def bare(estimate: float, n: int = 1) -> Interval:
-    """A value without an interval."""
+    """Return a value without an interval."""
     return Interval(estimate, None, None, 0.95, n)

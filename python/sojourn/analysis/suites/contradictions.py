@@ -1,4 +1,4 @@
-"""Rates of searches that contradict each other: longer frames that pass faster, a loss allowed that lowers the rate."""
+"""Contradictory search results: longer frames with a higher frame rate, a goal that allows loss with a lower rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
-    """Frame rates that rise with the frame's size: longer frames are never less work.
+    """Return frame rates that rise with the frame's size: longer frames are never less work.
 
     All pairs of sizes are tested together (Holm), each by Welch's test of the lower bounds of the longer frames against
-    the upper bounds of the shorter ones, over repetitions. With fewer than three there is no level: bounds that do not
-    overlap are a finding.
+    the upper bounds of the shorter ones, over repetitions. With fewer than three there is no level: non-overlapping
+    bounds are a finding.
     """
     groups: dict[tuple[str, str, str | None], list[Sought]] = {}
     for one in sought:
@@ -52,9 +52,9 @@ def rises(sought: list[Sought], cells: dict[int, Factors]) -> list[Finding]:
 
 
 def contradicted(sought: list[Sought]) -> list[Finding]:
-    """Rates that allow a loss and whose upper bound is below the rate that allows less: what passes so passes both.
+    """Return rates of goals that allow a loss whose upper bound is below the rate of a stricter goal.
 
-    Rates within the bounds of each other do not contradict: a search does not distinguish them.
+    Rates within each other's bounds do not contradict: a search does not distinguish them.
     """
     found: dict[Place, float] = {}
     groups: dict[tuple[bool, str, int, str], list[Sought]] = {}

@@ -1,7 +1,7 @@
-"""Where a run departs from the text of its RFC, by section: from its plan, and from what was made of it.
+"""Deviations of a run from the text of its RFC, by section: in its plan, and in its execution.
 
 A deviation that no plan of a suite can avoid is listed for each run of it. What an RFC leaves open (the algorithm of
-RFC 2544's search, shorter trials on the way) is none, nor is more than it asks for.
+RFC 2544's search, shorter trials on the way) is no deviation, nor is more than it requires.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OF_UDP = ("udp", "udp6")
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """What was done otherwise than a section says."""
+    """A deviation from a section of an RFC."""
 
     rfc: str
     section: str
@@ -52,7 +52,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a run asked for and made, as the RFCs count it."""
+    """The properties of a run, planned and executed, that RFCs specify."""
 
     tests: tuple[str, ...]
     sizes: frozenset[int]
@@ -66,7 +66,7 @@ class Made:
     loss_step: float
     receivers: int
     cut_short: int
-    """Searches that time ended."""
+    """Searches that were cut short for lack of time."""
     shortest_s: dict[str, float]
     """The shortest trial that counts, by test."""
     trials: dict[str, int]
@@ -76,24 +76,24 @@ class Made:
     unfilled: int
     """Back-to-back searches that ended at the limit of the burst, or near it."""
     unfillable: tuple[int, ...]
-    """Sizes whose throughput is the rate of the bursts: nothing of them stays in a buffer."""
+    """Sizes whose throughput equals the rate of the bursts, so that no buffer fills."""
     burst_limit_s: float
-    """The longest burst that the plan lets a search try."""
+    """The longest burst that the plan allows."""
     longest_burst_s: float
-    """How long the longest burst was sent."""
+    """The duration of the longest burst."""
     slowest_share: dict[str, float]
-    """The least load that was made, as a share of the one asked, by test."""
+    """The least load that was sent, relative to the configured one, by test."""
 
 
 def deviations(run: Run, rfc: str, terms: Terms, searches: list[Search]) -> list[Deviation]:
-    """Every deviation of the run from this RFC, in the order of sections."""
+    """Return every deviation of the run from this RFC, in the order of sections."""
     made = made_of(run, terms, searches)
     found = [*ALWAYS[rfc], *(one for check in CHECKS[rfc] for one in check(made))]
     return sorted(found, key=lambda one: (one.rfc, [int(part) for part in one.section.split(".")]))
 
 
 def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
-    """What a run asked for and made."""
+    """Return the properties of a run."""
     search, trials, bed = (run.plan.get(name, {}) for name in ("search", "trials", "bed"))
     made = [one for one in searches if one.used]
     asked = search.get("tests") or list(dict.fromkeys(one.test for one in searches))
@@ -128,14 +128,14 @@ def made_of(run: Run, terms: Terms, searches: list[Search]) -> Made:
 
 
 def is_at_limit(search: Search) -> bool:
-    """Whether the longest burst that lost nothing lies at the limit of the search, or near it."""
+    """Return whether the longest lossless burst is at or near the limit of the search."""
     lower, upper = burst_bounds(search)
     most = float(search.extra.get("longest_tried") or 0.0)
     return upper is None or (most > 0 and (lower or 0) >= NEAR_LIMIT * most)
 
 
 def is_unfillable(search: Search) -> bool:
-    """Whether the throughput at this size is the rate of the bursts themselves."""
+    """Return whether the throughput at this size is the rate of the bursts themselves."""
     served, pace = (float(search.extra.get(name) or 0.0) for name in ("throughput_pps", "burst_pps"))
     return pace > 0 and served >= AS_FAST * pace
 
@@ -145,7 +145,7 @@ def _all(searches: list[Search], test: str) -> list[Any]:
 
 
 def _fewest(searches: list[Search], test: str, number: Callable[[Search], int]) -> int:
-    """The fewest at any size over any device."""
+    """Return the smallest sum at any size over any device."""
     found: Counter[tuple[str, int]] = Counter()
     for one in searches:
         if one.test == test:
@@ -154,7 +154,7 @@ def _fewest(searches: list[Search], test: str, number: Callable[[Search], int]) 
 
 
 def sizes(rfc: str, section: str, wanted: tuple[int, ...]) -> Callable[[Made], Iterator[Deviation]]:
-    """Frame sizes that the text lists and the run left out."""
+    """Return a check for frame sizes that the RFC lists and the run left out."""
 
     def check(made: Made) -> Iterator[Deviation]:
         left_out = [size for size in wanted if size not in made.sizes]
@@ -165,7 +165,7 @@ def sizes(rfc: str, section: str, wanted: tuple[int, ...]) -> Callable[[Made], I
 
 
 def left_out(rfc: str, of: dict[str, str]) -> Callable[[Made], Iterator[Deviation]]:
-    """Tests of the suite that the plan left out, with their sections."""
+    """Return a check for tests of the suite that the plan left out, with their sections."""
 
     def check(made: Made) -> Iterator[Deviation]:
         for test, section in of.items():
@@ -176,7 +176,7 @@ def left_out(rfc: str, of: dict[str, str]) -> Callable[[Made], Iterator[Deviatio
 
 
 def streams(rfc: str, section: str, test: str, least_s: float) -> Callable[[Made], Iterator[Deviation]]:
-    """Streams at the throughput that were too short, or too few."""
+    """Return a check for streams at the throughput that were too short, or too few."""
 
     def check(made: Made) -> Iterator[Deviation]:
         lasted, times = made.shortest_s.get(test), made.trials.get(test, 0)
@@ -194,7 +194,7 @@ def streams(rfc: str, section: str, test: str, least_s: float) -> Callable[[Made
 def final_trials(
     rfc: str, section: str, least_s: float, tests: Collection[str]
 ) -> Callable[[Made], Iterator[Deviation]]:
-    """Trials that decide, or whose loss is reported, and were too short."""
+    """Return a check for final trials that were too short."""
 
     def check(made: Made) -> Iterator[Deviation]:
         of_search = [made.final_s] if {"throughput", "broadcast-forwarding"} & made.shortest_s.keys() else []
@@ -212,7 +212,7 @@ def final_trials(
 
 
 def residual_frames(made: Made) -> Iterator[Deviation]:
-    """The rests after a trial."""
+    """Check the waiting times after a trial."""
     if made.grace_s < RESIDUAL_S or made.ends_early:
         waited = f"residual frames were waited for {waited_for(made)}, not {RESIDUAL_S:g} s (step d)"
         yield Deviation("RFC 2544", "23", waited)
@@ -222,34 +222,34 @@ def residual_frames(made: Made) -> Iterator[Deviation]:
 
 
 def waited_for(made: Made) -> str:
-    """How long a trial waited for late frames."""
+    """Return how long a trial waited for late frames."""
     until = " at most, and no longer once each had arrived or was counted as dropped" if made.ends_early else ""
     return f"{made.grace_s:g} s{until}"
 
 
 def frame_format(made: Made) -> Iterator[Deviation]:
-    """Frames that are no UDP."""
+    """Check for test frames that are not UDP."""
     others = sorted(made.engines - set(OF_UDP))
     if others:
         yield Deviation("RFC 2544", "8", f"test frames were no UDP datagrams (engine {', '.join(others)})")
 
 
 def maximum_rate(made: Made) -> Iterator[Deviation]:
-    """What 100 % is, where links have no rate."""
+    """Check the definition of 100 % load, where links have no rate."""
     if not made.has_line_rate:
         sentence = "the links have no rate: the highest load is the tester zero-loss rate, not that of the medium"
         yield Deviation("RFC 2544", "20", sentence)
 
 
 def loss_verification(made: Made) -> Iterator[Deviation]:
-    """A second chance that the text does not give."""
+    """Check for the verification of losses, which the RFC does not have."""
     if made.verifies_loss:
         sentence = "in binary searches a loss counted only if a second trial repeated it (ETSI GS NFV-TST 009, 12.3)"
         yield Deviation("RFC 2544", "26.1", sentence)
 
 
 def loss_steps(made: Made) -> Iterator[Deviation]:
-    """Steps of the offered load that are too coarse."""
+    """Check for steps of the offered load that are too coarse."""
     if "frame-loss" in made.tests and made.loss_step > MOST_STEP:
         step = (
             f"the offered load fell by {100 * made.loss_step:g} % of the highest, not by {100 * MOST_STEP:g} % at most"
@@ -258,7 +258,7 @@ def loss_steps(made: Made) -> Iterator[Deviation]:
 
 
 def bursts(made: Made) -> Iterator[Deviation]:
-    """RFC 9004, which updates RFC 2544's section 26.4."""
+    """Check the bursts against RFC 9004, which updates RFC 2544's section 26.4."""
     searches = made.searches.get("back-to-back")
     if searches is None:
         return
@@ -293,7 +293,7 @@ def bursts(made: Made) -> Iterator[Deviation]:
 
 
 def broadcast_ports(made: Made) -> Iterator[Deviation]:
-    """Receiving ports that were not counted."""
+    """Check for receiving ports that were not counted."""
     if made.receivers > 1 and made.shortest_s.keys() & {"broadcast-forwarding", "broadcast-latency"}:
         yield Deviation("RFC 2889", "5.10", f"broadcast frames were judged at one of {made.receivers} receiving ports")
 
@@ -343,7 +343,7 @@ CHECKS: dict[str, tuple[Callable[[Made], Iterator[Deviation]], ...]] = {
         broadcast_ports,
     ),
 }
-"""What is a deviation only as a plan asks for it, or as a run went; by the RFC that a suite follows."""
+"""Deviations that depend on a plan or on the course of a run; by the RFC that a suite follows."""
 
 ONE_WAY = "frames went one way, not both at once"
 ALWAYS: dict[str, tuple[Deviation, ...]] = {
@@ -388,4 +388,4 @@ ALWAYS: dict[str, tuple[Deviation, ...]] = {
         Deviation("RFC 2889", "5.8", "learned addresses were read from the bridge's table, not inferred from floods"),
     ),
 }
-"""What no plan of a method avoids."""
+"""Deviations that no plan of a method avoids."""

@@ -1,7 +1,7 @@
-"""What bears on a rate beside its scatter over repetitions, in frames per second, for a budget of its uncertainty.
+"""Effects on a rate besides its scatter over repetitions, in frames per second, for its uncertainty budget.
 
-The search's resolution, the tolerance of the offered rate, and what a finite trial adds; and what the decision that a
-load passes cannot exclude. Does not combine them.
+The search's resolution, the tolerance of the offered rate, the bias of finite trials, and the loss that passing trials
+cannot exclude. The module does not combine them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Of one rate. Standard uncertainties where not said otherwise."""
+    """The effects on one rate. Standard uncertainties unless stated otherwise."""
 
     resolution_pps: float
-    """The rate that just passes lies between the bounds: rectangular, (upper - lower)/√12; it lies above the rate."""
+    """The true rate lies between the bounds: rectangular, (upper - lower)/√12; it is above the reported one."""
     offered_pps: float
-    """Trials are kept within a share of the offered rate: the largest that was seen at the bound, rectangular."""
+    """Trials keep within a share of the offered rate: the largest deviation observed at the bound, rectangular."""
     finite_trial_pps: float | None
-    """By how much the trial's duration makes the rate too high at most: its buffer over its duration. A bias, not an
-    uncertainty; None where the buffer was not measured (RFC 9004)."""
+    """The largest excess of the rate due to the trial's duration: buffer over duration. A bias, not an uncertainty;
+    None where the buffer was not measured (RFC 9004)."""
     unseen_loss: float | None
-    """The largest loss ratio that passes with a probability of 5 %, of independent frames; of a goal of 0 alone."""
+    """The largest loss ratio that passes with a probability of 5 %, for independent frames; only for a goal of 0."""
     unseen_events: float | None
     """The same for events of loss, such as stalls [1/s]."""
 
 
 def effects_of(sought: Sought, searches: list[Search], terms: Terms, cells: dict[Factors, int]) -> Effects | None:
-    """What bears on a rate; None where there is none."""
+    """Return the effects on a rate; None where there is no rate."""
     if not len(sought.lowers) or sought.is_tester_limited or sought.is_below or not sought.decisions:
         return None
     rate = sought.rate().mean.estimate
@@ -61,7 +61,8 @@ def effects_of(sought: Sought, searches: list[Search], terms: Terms, cells: dict
 def buffer_frames(
     searches: list[Search], device: str, cell: int, rate_pps: float, cells: dict[Factors, int]
 ) -> float | None:
-    """The frames that a device's buffer takes in: the longest bursts without what it forwards meanwhile (RFC 9004)."""
+    """Return the frames that fit in a device's buffer: the longest bursts minus what it forwards meanwhile (RFC
+    9004)."""
     found = []
     for one in searches:
         if one.test == "back-to-back" and (one.device, cell_of(one, cells)) == (device, cell):

@@ -1,8 +1,8 @@
-"""What an instance of a device is worth by searches: in each bed half of the sizes are searched over its second link.
+"""The variation between instances of a device by searches: in each bed half of the sizes use its second link.
 
-A search is too long to be made over both links, so two beds are compared, of which each searched over the second link
-the sizes that the other searched over the first. With one size nothing is known of it: what an instance is worth is
-then in the scatter between beds.
+A search is too long to be repeated over both links, so two beds are compared, of which each searched over the second
+link the sizes that the other searched over the first. With one size it is unknown: the variation between instances is
+then contained in the scatter between beds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUES = {"device": pl.String, "session": pl.Int64, "second": pl.Boolean, "group
 
 
 def link_rows(run: Run, sought: Sequence[Sought]) -> list[Row]:
-    """The rows of each device that was searched over two links, by its rates of the strictest goal."""
+    """Return the rows of each device that was searched over two links, by its rates of the strictest goal."""
     strictest = min((one.goal for one in sought), default=0.0)
     values = pl.DataFrame(
         [

@@ -32,7 +32,7 @@ TIMED = {"latency": "", "pdv": "", "ipdv": "", "broadcast-latency": "broadcast_"
 """Tests that time frames, and the prefix of their quantities."""
 
 OF_TEST = {"pdv": "pdv_test", "ipdv": "ipdv_test"}
-"""What the trials of RFC 8219's own tests of variation give: other trials than those of the test of latency."""
+"""Quantities of RFC 8219's own tests of variation, whose trials differ from those of the latency test."""
 
 LEAST_TAGGED = 500
 """RFC 8219, 7.2: at least this many frames must be timed."""
@@ -42,7 +42,7 @@ WORST = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The delays of one trial at the throughput: sorted, with weights where they were binned, and the lost frames.
+    """The delays of one trial at the throughput: sorted, with weights if binned, and the number of lost frames.
 
     `ipdv` is the minimum, median and maximum of consecutive frames.
     """
@@ -62,7 +62,8 @@ class Timed:
         return int(self.weights.sum()) + self.lost
 
     def quantile(self, p: float) -> float:
-        """The delay that a share p of all frames does not exceed; infinite where it falls among the lost ones."""
+        """Return the delay that a share p of all frames does not exceed; infinite where it falls among the lost
+        ones."""
         heights = np.cumsum(self.weights)
         at = int(np.searchsorted(heights, p * self.frames - 1e-9))
         return float(self.values[at]) if at < len(self.values) else float("inf")
@@ -79,7 +80,7 @@ class Timed:
 
 
 def timed_trials(run: Run, search: Search) -> Iterator[Timed]:
-    """The delays of a search's trials: frame by frame where recorded, else binned if both ends have one clock."""
+    """Return the delays of a search's trials: frame by frame if recorded, else binned if both ends have one clock."""
     if search.test not in TIMED:
         return
     shared = shared_blocks(run.clock_lines, run.streams) if "clock_id" in run.streams.columns else set()
@@ -121,7 +122,7 @@ def _binned(run: Run, search: Search, step: Step) -> Timed | None:
 
 
 def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
-    """Trials without delays: no exchange told the two clocks of their ends apart, or delays were recorded in bins."""
+    """Return a finding for trials without delays: the clocks were not compared, or delays were recorded in bins."""
     known = {one.block for one in timed}
     found = [
         (search, step) for search in searches if search.test in TIMED for step in search.used if step.block not in known
@@ -137,7 +138,7 @@ def without_delays(searches: list[Search], timed: list[Timed], cells: dict[Facto
 
 
 def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float, float] | None:
-    """Minimum, median and maximum of sorted values."""
+    """Return minimum, median and maximum of sorted values."""
     if not len(values):
         return None
     middle = int(np.searchsorted(np.cumsum(weights), weights.sum() / 2))
@@ -145,7 +146,7 @@ def _spread(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[
 
 
 def timed_clocks(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> list[Finding]:
-    """Findings about the clocks of these delays: the minimum of each trial shows whether any is negative."""
+    """Return findings about the clocks of these delays: the minimum of each trial shows whether any is negative."""
     schema = {"device": pl.String, "cell": pl.Int32, "delay_ns": pl.Float64, "clock_bound_ns": pl.Float64,
               "clock_shared": pl.Boolean}  # fmt: skip
     rows = [
@@ -160,7 +161,7 @@ def timed_clocks(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> lis
     ]
     if "clock_id" not in run.streams.columns:
         return []
-    # Of the others frames are counted alone: nobody asks for the time.
+    # Other trials only count frames: their time does not matter.
     of_timed = pl.col("block").is_in([one.block for one in timed])
     lines, streams = (frame.filter(of_timed) if frame.height else frame for frame in (run.clock_lines, run.streams))
     return clock_findings(lines, streams, pl.DataFrame(rows, schema=schema, orient="row"))
@@ -177,7 +178,7 @@ def _of_bins(run: Run, block: int, quantity: str) -> tuple[NDArray[np.float64], 
 
 
 def line_rate(run: Run) -> float | None:
-    """The links' rate in bits per second, where they have one. Bare veth has none."""
+    """Return the links' rate in bits per second, if they have one. Bare veth has none."""
     told = run.bed.get("stable", {}).get("line_rate_bps") or run.bed.get("line_rate_bps")
     return float(told) if told else None
 
@@ -205,7 +206,8 @@ def latency_rows(run: Run, timed: list[Timed], cells: dict[Factors, int]) -> Ite
 
 
 def stamped_by(run: Run, blocks: list[int]) -> str:
-    """The timestamp sources of both ends of these trials; live frames have the kernel's, in bins only."""
+    """Return the timestamp sources of both ends of these trials; live frames, which are only binned, have the
+    kernel's."""
     live = run.streams.filter(pl.col("block").is_in(blocks), pl.col("via") == "live").height
     found = {"kernel"} if live else set[str]()
     for frame, column in ((run.sends, "departure_source"), (run.arrivals, "arrival_source")):
@@ -215,7 +217,7 @@ def stamped_by(run: Run, blocks: list[int]) -> str:
 
 
 def _definitions(run: Run, like: Row, several: list[Timed], prefix: str) -> Iterator[Row]:
-    """RFC 1242's two definitions, from timestamps at the first bit in and the last bit out."""
+    """Return the latencies of RFC 1242's two definitions, from timestamps at the first bit in and the last bit out."""
     rate = line_rate(run)
     on_link = 0.0 if rate is None else 8e9 * (like.factors.frame_bytes or 0) / rate
     said = "the links have no rate, so both latencies of RFC 1242 are equal"
@@ -259,7 +261,7 @@ def _variation(like: Row, several: list[Timed], prefix: str, test: str) -> Itera
 def _medians(
     like: Row, figures: list[tuple[str, str, NDArray[np.float64]]], several: list[Timed], prefix: str
 ) -> Iterator[Row]:
-    """Medians over trials, as RFC 8219 reports them."""
+    """Return medians over trials, as RFC 8219 reports them."""
     beds = [one.search.session for one in several]
     sessions = len(set(beds)) if len(set(beds)) > 1 else None
     for quantity, statistic, values in figures:
@@ -270,7 +272,7 @@ def _medians(
 
 
 def _average(values: NDArray[np.float64], beds: list[int]) -> tuple[Interval, int | None]:
-    """The average over trials, as RFC 2544 reports it; their median without an interval where some are infinite."""
+    """Return the average over trials, as RFC 2544 reports it; the bare median if some are infinite."""
     if not np.isfinite(values).all():
         return bare(float(np.median(values)), len(values)), None
     found = over_repetitions(values, beds)

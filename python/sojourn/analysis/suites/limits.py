@@ -1,4 +1,4 @@
-"""The limits of a device: loss over load, the longest burst and the buffer that it implies, addresses, pressure.
+"""The limits of a device: loss over load, the longest burst and the implied buffer, addresses, forward pressure.
 
 `suites` lists the quantities.
 """
@@ -35,7 +35,8 @@ def loss_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row
 
 
 def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """Loss at each share of the highest rate, over beds, or repetitions on one; fewer than three have no interval."""
+    """Return the loss at each share of the highest rate, over beds or one bed's repetitions; below three no
+    interval."""
     groups: dict[tuple[str, str, int, float], list[tuple[float, int, int, int]]] = {}
     several_beds = len({search.session for search in searches}) > 1
     for search in searches:
@@ -63,7 +64,7 @@ def loss_curve(searches: list[Search]) -> Iterator[dict[str, Any]]:
 
 
 def of_clusters(counts: NDArray[np.float64], clusters: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The sums of counts over each cluster."""
+    """Return the sums of counts over each cluster."""
     return np.array([counts[clusters == one].sum() for one in np.unique(clusters)])
 
 
@@ -77,7 +78,7 @@ def burst_rows(searches: list[Search], sought: list[Sought], cells: dict[Factors
 
 
 def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sought]) -> Iterator[Row]:
-    """RFC 9004: average, least, greatest and standard deviation over N whole searches, and the buffer time.
+    """Return average, minimum, maximum and standard deviation over N whole searches (RFC 9004), and the buffer time.
 
     The buffer time is the duration of the burst, minus that of the frames forwarded meanwhile.
     """
@@ -115,7 +116,7 @@ def _bursts_of(device: str, cell: int, several: list[Search], sought: list[Sough
 
 
 def burst_pace(search: Search, frames: int) -> float:
-    """The rate of the frames in the longest bursts; the conductor's own where the records have none."""
+    """Return the rate of the frames in the longest bursts; the conductor's value where the records have none."""
     paces = [one.pace_pps for one in search.used if one.load >= frames / 2 and one.pace_pps > 0]
     return float(np.median(paces)) if paces else float(search.extra.get("burst_pps") or 0.0)
 
@@ -153,7 +154,7 @@ def _bound_rows(like: Row, bounds: list[tuple[float | None, float | None, int]])
 
 
 def _pressure_rows(searches: list[Search], cells: dict[Factors, int]) -> Iterator[Row]:
-    """Received over allowed rate when more than the link's rate is offered: above one is forward pressure."""
+    """Return received over allowed rate when more than the link's rate is offered: above one is forward pressure."""
     groups: dict[tuple[str, int], list[tuple[float, int]]] = {}
     for search in searches:
         if search.test == "forward-pressure" and search.extra.get("allowed_pps") and search.used:

@@ -51,8 +51,9 @@ RATES_SCHEMA: dict[str, Any] = {
     "unseen_events": pl.Float64,
 }
 """`pps` is the lower bound, `upper_pps` the lowest load that failed. `trials`, `frames` and `seconds` are those that
-decided the lower bound, of the repetition that had the fewest; `offered_off` is the largest deviation of their offered
-rate from the nominal one, as a share. What follows is of `effects`."""
+decided the lower bound, of the repetition with the fewest; `offered_off` is the largest relative deviation of their
+offered rate from the nominal one. The remaining columns are those of `effects`.
+"""
 SEARCHES_SCHEMA: dict[str, Any] = {
     "search": pl.Int64,
     "test": pl.String,
@@ -161,7 +162,7 @@ def suite_samples(
 
 
 def deviation_samples(found: list[Deviation]) -> dict[str, pl.DataFrame]:
-    """Where the run departs from its RFC."""
+    """Return the sample of the run's deviations from its RFC."""
     return {"deviations": _frame([asdict(one) for one in found], DEVIATIONS_SCHEMA)}
 
 
@@ -254,7 +255,7 @@ def _lesson_samples(searches: list[Search]) -> Iterator[dict[str, Any]]:
 
 
 def _missing_samples(searches: list[Search]) -> Iterator[dict[str, Any]]:
-    """The searches without a result, or with a limit only, and why."""
+    """Return the searches without a result, or with a limit only, and the reasons."""
     for search in searches:
         for one in search.results:
             if one.get("sentence"):

@@ -1,9 +1,9 @@
-"""The searches of a run: every step with its counts from the records, and the bounds that follow from them.
+"""The searches of a run: every step with its counts from the records, and the bounds computed from them.
 
 A search is one test on one device at one frame size. The log has the trials of each search, the records what each trial
-sent and received. Bounds are recomputed from these (`statistics.bounds`); the conductor's conclusion is only compared.
-Not judged, but counted: trials whose sender missed its load, aliveness checks of a few frames, and in a binary search a
-loss that its verification did not repeat. Local drops are no losses.
+sent and received. Bounds are recomputed from these (`statistics.bounds`); the conductor's result is only compared.
+Counted but not judged: trials whose sender missed its load, aliveness checks of a few frames, and in a binary search a
+loss that its verification did not repeat. Local drops are not losses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALIVE_FRAMES = 100
 """A step of at most this many frames only checks that the path is alive."""
 
 Judged = tuple[Trial, "Step"]
-"""A step, and the trial as which it is judged."""
+"""A judged trial, and its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Step:
     local_drops: int
     pace_pps: float
     asked: float
-    """The load that was asked, where the sender fell evenly short of it; else the same."""
+    """The configured load, where the sender fell evenly short of it; else equal to `load`."""
     verdict: str
     """used, missed (its load), repeated (and so not judged), alive (an aliveness check)."""
 
@@ -68,9 +68,9 @@ class Search:
     steps: list[Step]
     results: list[dict[str, Any]]
     session: int = 0
-    """The part of the run, and so the bed, that it was made on."""
+    """The part of the run, and so the bed, of the search."""
     link: int = 1
-    """Over which of the two links of its device's kind: 2 is the second."""
+    """The link of the device's kind that it used: 1 or 2."""
 
     @property
     def used(self) -> list[Step]:
@@ -79,20 +79,20 @@ class Search:
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What the conductor recorded beside its bounds."""
+        """What the conductor recorded besides its bounds."""
         return dict(self.results[-1].get("extra") or {}) if self.results else {}
 
     @property
     def sentence(self) -> str | None:
-        """Why there is no result, or what limits it."""
+        """The reason why there is no result, or what limits it."""
         return next((str(one["sentence"]) for one in self.results if one.get("sentence")), None)
 
     def cut_short(self, goal: float) -> bool:
-        """Whether the time was up before the search for a goal was done."""
+        """Return whether the time was up before the search for a goal was done."""
         return bool((self.claimed(goal) or {}).get("cut_short"))
 
     def claimed(self, goal: float) -> dict[str, Any] | None:
-        """The conductor's conclusion for a goal."""
+        """Return the conductor's result for a goal."""
         return next((one for one in self.results if one.get("goal") == goal), None)
 
 
@@ -107,13 +107,13 @@ class Terms:
     verify_loss: bool
 
     def goal(self, loss_ratio: float, algorithm: str) -> Goal:
-        """A goal as its algorithm judges it: of a goal of 0, and in a binary search, no trial may miss it."""
+        """Return a goal as its algorithm judges it: with a goal of 0, or in a binary search, no trial may miss it."""
         allowed = 0.0 if loss_ratio == 0 or algorithm == "binary" else self.exceed_ratio
         return Goal(loss_ratio, self.final_s, self.duration_sum_s, allowed)
 
 
 def terms_of(run: Run) -> Terms:
-    """The plan's [search], every effective value."""
+    """Return the plan's [search] settings, with defaults."""
     asked = run.plan.get("search", {})
     final = seconds_of(asked.get("duration", "60s"))
     return Terms(
@@ -126,7 +126,7 @@ def terms_of(run: Run) -> Terms:
 
 
 def seconds_of(duration: str) -> float:
-    """A duration as plans write it: "1500us", "60s"."""
+    """Return a duration of a plan in seconds: "1500us", "60s"."""
     nanos = nanoseconds(duration)
     if nanos is None:
         raise RequestError(f"[search] of the run's plan: {duration} is no time with a unit, such as 60s")
@@ -134,7 +134,7 @@ def seconds_of(duration: str) -> float:
 
 
 def searches_of(run: Run) -> list[Search]:
-    """Every search in the run's log, in its order."""
+    """Return every search in the run's log, in order."""
     counts = {int(row["block"]): row for row in _counts(run).iter_rows(named=True)}
     found = told_of(run.log)
     return [_search(run, number, found[number], counts) for number in sorted(found)]
@@ -142,7 +142,7 @@ def searches_of(run: Run) -> list[Search]:
 
 @dataclass(slots=True)
 class Told:
-    """What the log has of one search: of the last part that made it, for an interrupted one is begun again."""
+    """The log's events of one search, of the last part that made it: an interrupted search starts again."""
 
     part: int
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Told:
 
 
 def told_of(log: Iterable[dict[str, Any]]) -> dict[int, Told]:
-    """The events of every search, by its number."""
+    """Return the events of every search, by its number."""
     found: dict[int, Told] = {}
     part = 0
     for event in log:
@@ -188,7 +188,7 @@ def _search(run: Run, number: int, of: Told, counts: dict[int, dict[str, Any]]) 
 
 
 def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> Step:
-    """A step with its counts from the records; where they have none, from the log."""
+    """Return a step with its counts from the records; where they have none, from the log."""
     load = float(event.get("frames") or event.get("rate_pps") or 0.0)
     sent, first = int(event.get("sent") or 0), int(event.get("received") or 0)
     local_drops, pace, off = 0, float(event.get("rate_pps") or 0.0), 0.0
@@ -220,15 +220,15 @@ def _step(run: Run, event: dict[str, Any], counted: dict[str, Any] | None) -> St
 
 
 def _trial(step: Step, goal: float) -> Trial:
-    """A trial that fell short is of the load it made where it kept the goal; where not, what was asked is too high.
+    """Return the trial of a step: a sender that fell short offered `load` if the goal was kept, else count `asked`.
 
-    Fast senders do not tell how even a short trial was: it may have been at the rate that was asked for a part of it.
+    Fast senders do not report the course of a short trial: it may have run at the configured rate for a part of it.
     """
     return Trial(step.load if step.loss_ratio <= goal else step.asked, step.duration_s, step.loss_ratio)
 
 
 def _counts(run: Run) -> pl.DataFrame:
-    """Frames sent, and received at the port that is measured, of every block that is not background."""
+    """Return frames sent, and received at the measured port, of every block that is not background."""
     schema = {
         "block": pl.Int32,
         "sent": pl.Int64,
@@ -249,7 +249,7 @@ def _counts(run: Run) -> pl.DataFrame:
 
 
 def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
-    """The bounds of a goal from the steps that count; what the time did not suffice for, from single steps."""
+    """Return the bounds of a goal from the steps that count; for a search that was cut short, from single steps."""
     judged, _ = _judged(search, terms, loss_ratio)
     trials, goal = [trial for trial, _ in judged], terms.goal(loss_ratio, search.algorithm)
     bounds = relevant_bounds(trials, goal)
@@ -263,19 +263,19 @@ def bounds_of(search: Search, terms: Terms, loss_ratio: float) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The trials on which a lower bound rests."""
+    """The trials that a lower bound rests on."""
 
     trials: int
-    """Those that are as long as the plan's final ones."""
+    """The number of trials of the plan's final duration."""
     frames: int
-    """Sent in all of them."""
+    """Frames sent in all of them."""
     seconds: float
     offered_off: float
-    """The largest deviation of the offered rate from the nominal one, as a share of it."""
+    """The largest relative deviation of the offered rate from the nominal one."""
 
 
 def decision_of(search: Search, terms: Terms, loss_ratio: float, lower: float) -> Decision:
-    """The trials of the lower bound's load that count for a goal."""
+    """Return the trials at the lower bound's load that count for a goal."""
     judged, _ = _judged(search, terms, loss_ratio)
     at = [step for trial, step in judged if abs(trial.load - lower) <= SAME_LOAD * lower]
     long = [step for step in at if step.duration_s >= terms.final_s - 1e-9]
@@ -289,13 +289,13 @@ def decision_of(search: Search, terms: Terms, loss_ratio: float, lower: float) -
 
 
 def unverified(search: Search, terms: Terms) -> list[Step]:
-    """The steps whose loss exceeds the strictest goal, but did not recur when the load was tried again."""
+    """Return the steps whose loss exceeds the strictest goal, but did not recur when the load was repeated."""
     _, aside = _judged(search, terms, min(terms.goals, default=0.0))
     return [step for _, step in aside]
 
 
 def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judged], list[Judged]]:
-    """The steps that count for a goal, and those that do not; MLRsearch has its exceed ratio instead."""
+    """Return the steps that count for a goal, and those that do not; MLRsearch has its exceed ratio instead."""
     pairs = [(_trial(one, loss_ratio), one) for one in search.used]
     if search.algorithm != "binary":
         return pairs, []
@@ -308,7 +308,8 @@ def _judged(search: Search, terms: Terms, loss_ratio: float) -> tuple[list[Judge
 
 
 def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float) -> list[Judged]:
-    """The steps of one goal: a binary search takes goal after goal, each from the highest load. All, if unclear."""
+    """Return the steps of one goal: a binary search takes one goal after the other, each from the highest load. All, if
+    unclear."""
     if not pairs or loss_ratio not in goals:
         return pairs
     highest = pairs[0][0].load
@@ -321,7 +322,8 @@ def _halving_of(pairs: list[Judged], goals: tuple[float, ...], loss_ratio: float
 
 
 def burst_bounds(search: Search) -> tuple[int | None, int | None]:
-    """The longest burst that at least half the trials passed without loss, below the shortest that fewer passed."""
+    """Return the longest burst that at least half the trials passed without loss, below the shortest that fewer
+    passed."""
     lengths: dict[int, list[bool]] = {}
     for one in search.used:
         lengths.setdefault(int(one.load), []).append(one.lost == 0)
@@ -332,7 +334,8 @@ def burst_bounds(search: Search) -> tuple[int | None, int | None]:
 
 
 def lesson_bounds(lessons: Iterable[dict[str, Any]], load: str) -> tuple[float | None, float | None]:
-    """The largest number or rate at which all addresses were learned, below the smallest at which some were not."""
+    """Return the largest number or rate at which all addresses were learned, below the smallest at which some
+    were not."""
     told = [(float(one[load]), int(one["learned"]) >= int(one["count"])) for one in lessons if one.get(load)]
     upper = min((at for at, learned in told if not learned), default=None)
     below = [at for at, learned in told if learned and (upper is None or at < upper)]

@@ -1,7 +1,6 @@
-"""What every backend on this machine shares: its tools, cores, clocks and files, and what goes on beside a run.
+"""The common part of the backends for this machine: its tools, cores, clocks and files, and counters beside a run.
 
-All that is read here is read by nobody else on the left side of the run folder: a backend for other machines has the
-same methods over a line to them.
+Only this file reads these facts during a run: a backend for other machines has the same methods, over SSH.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
     from sojourn.records.settings import Tuned
 
 BUSY = ("user", "nice", "system")
-"""What programs use. Interrupts serve our own frames as well, and nobody tells whose they serve."""
+"""The kinds of time that programs use. Interrupts handle our own frames too, and cannot be attributed."""
 
 
 class LocalMachine:
-    """This machine, on which all hosts live and which shares its files with them."""
+    """This machine, which runs all hosts and shares its files with them."""
 
     _counters: Counters | None = None
     _awake: BinaryIO | None = None
@@ -45,16 +44,16 @@ class LocalMachine:
 
     @classmethod
     def hold(cls, hosts: Mapping[HostName, HostSpec], run: str) -> AbstractContextManager[None]:
-        """Nothing: beds of this machine are in nobody's way."""
+        """Do nothing: beds on this machine do not disturb each other."""
         del hosts, run
         return nullcontext()
 
     def instrument(self) -> str:
-        """The one binary, for programs of any host."""
+        """Return the path of the instrument, the same for all hosts."""
         return find_instrument()
 
     def find(self, tool: str) -> str | None:
-        """Where a tool is, or None; Python is the one that runs this."""
+        """Return the path of a tool, or None; `python3` is the interpreter of this process."""
         return sys.executable if tool == "python3" else find_tool(tool)
 
     @staticmethod
@@ -65,7 +64,7 @@ class LocalMachine:
 
     @contextmanager
     def without(self, core: int) -> Iterator[None]:
-        """Keeps this process away from a core meanwhile, where there is another."""
+        """Keep this process off a core within the block, if it may use another."""
         before = os.sched_getaffinity(0)
         with suppress(OSError):
             os.sched_setaffinity(0, before - {core} or before)
@@ -77,51 +76,51 @@ class LocalMachine:
 
     @property
     def one_clock(self) -> bool:
-        """This machine's."""
+        """All hosts use this machine's clock."""
         return True
 
     def tai_ns(self) -> int:
-        """CLOCK_TAI, which stamps records, now."""
+        """Return CLOCK_TAI now; records have its timestamps."""
         return time.clock_gettime_ns(time.CLOCK_TAI)
 
     def tai_offset_ns(self) -> int:
-        """What the kernel adds to CLOCK_REALTIME, which stamps captures, to have CLOCK_TAI: whole seconds."""
+        """Return the difference CLOCK_TAI − CLOCK_REALTIME, rounded to whole seconds."""
         apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
         return round(apart / 1e9) * 1_000_000_000
 
     def folder(self, host: HostName | None, local: Path) -> Path:
-        """Where programs of a host write what shall be in a folder of ours: there itself."""
+        """Return the folder itself, because all hosts share its file system; `gather` will sync it."""
         del host
         self._on_disk = self._on_disk or OnDisk()
         self._on_disk.add(local)
         return local
 
     def lend(self, host: HostName, local: Path) -> Path:
-        """The file itself."""
+        """Return the file itself."""
         del host
         return local
 
     def require_hosts(self) -> None:
-        """All are this machine."""
+        """Do nothing: every host is this machine."""
 
     def lost_links(self) -> Mapping[str, str]:
-        """None: nobody pulls a cable of this machine's own."""
+        """Return nothing: the links of this machine's beds are virtual."""
         return {}
 
     def gather(self) -> None:
-        """Everything is where it should be, and outlives a loss of power from now on."""
+        """Sync the folders to disk, so that they survive a loss of power; the files are in place already."""
         if self._on_disk is not None:
             self._on_disk.sync()
 
     def connect(self, path: str, seconds: float) -> socket.socket:
-        """A connection to what a program of the bed listens at."""
+        """Return a connection to a program of the bed that listens at this path."""
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.settimeout(seconds)
         line.connect(path)
         return line
 
     def cpu_ns(self, pid: int) -> int:
-        """Processor time of all threads of a program so far, as the scheduler counted it; 0 where it does not tell."""
+        """Return the processor time of all threads of a program so far, from schedstat; 0 if unknown."""
         total = 0
         with suppress(OSError, IndexError, ValueError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - often, and quick
@@ -129,7 +128,7 @@ class LocalMachine:
         return total
 
     def usage(self) -> Usage:
-        """Processor time up to now; zeros where the kernel does not tell."""
+        """Return the processor time so far; zeros if the kernel does not report it."""
         counts = machine.cpu_ticks()
         ticks = os.sysconf("SC_CLK_TCK")
         busy = sum(counts.get(name, 0) for name in BUSY)
@@ -142,7 +141,7 @@ class LocalMachine:
         return machine.softnet_dropped()
 
     def machine_ids(self) -> dict[str, str]:
-        """The identifier of this machine, which all hosts are."""
+        """Return the identifier of this machine, on which all hosts are."""
         file = Path("/etc/machine-id")
         return {"machine": file.read_text(encoding="ascii").strip() if file.is_file() else ""}
 
@@ -151,13 +150,13 @@ class LocalMachine:
         return {"machine": machine.stable(), "versions": machine.versions()}
 
     def moment(self) -> dict[str, Any]:
-        """Load, interrupts and such, as they are now; events of the processors since the first look."""
+        """Return load, interrupts and the like now; events of the processors since the first call."""
         if self._counters is None:
             self._counters = Counters(machine.online())
         return {**machine.moment(), "counters": self._counters.read()}
 
     def keep_awake(self, *, polling: bool) -> str | None:
-        """By /dev/cpu_dma_latency, which asks for a wake-up latency of 0 for as long as it is open."""
+        """Hold /dev/cpu_dma_latency open with a wake-up latency of 0, which keeps idle processors polling."""
         if machine.idle_driver() is None:
             return "this machine has no idle driver"
         try:
@@ -173,45 +172,45 @@ class LocalMachine:
 
     @classmethod
     def require_frequency(cls) -> None:
-        """Refuses where the clock of this machine's processors cannot be set."""
+        """Refuse if the frequency of this machine's processors cannot be set."""
         frequency.require()
 
     def keep_frequency(self, *, highest: bool) -> None:
-        """At its highest by cpufreq, with a journal and a guardian; what a dead run left is given back first."""
+        """Set the highest frequency by cpufreq, with a journal and a guardian; first restore what a dead run left."""
         frequency.recover()
         if highest:
             self._highest = frequency.Highest()
 
     @classmethod
     def require_settings(cls, asked: Mapping[str, str]) -> None:
-        """Refuses what this machine does not have, or this user may not set."""
+        """Refuse settings that this machine does not have, or this user may not set."""
         from sojourn.bed.settings import require_here  # with libraries that a bed without settings does not need
 
         require_here(asked)
 
     def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
-        """Sets these at the ports, and on the machine for as long as the bed stands."""
+        """Set these at the ports, and on the machine until the bed is closed."""
         from sojourn.bed.settings import LocalSettings
 
         self._settings = LocalSettings(cast("Backend", self), topology, asked)
 
     def look_at_settings(self) -> None:
-        """Reads again what was set."""
+        """Read the settings again."""
         if self._settings is not None:
             self._settings.look()
 
     @property
     def tuned(self) -> list[Tuned]:
-        """What was set."""
+        """The settings with their values."""
         return [] if self._settings is None else self._settings.tuned
 
     def governors(self) -> dict[str, list[str]]:
-        """Those of this machine's processors."""
+        """Return the governors of this machine's processors."""
         found = {one for one in machine.governors().values() if one}
         return {"this machine": sorted(found)} if found else {}
 
     def let_go(self) -> None:
-        """End what counts events of the processors, what keeps them awake, and what holds their clock or settings."""
+        """End event counters, the request for polling, and the holds on frequency and settings."""
         if self._counters is not None:
             self._counters.close()
         if self._awake is not None:
@@ -227,12 +226,12 @@ class LocalMachine:
 
 
 def ours_ticks() -> int:
-    """Processor time of this process, of all that it started, and of those that have ended since."""
+    """Return the clock ticks of this process, of all its descendants, and of ended descendants."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
-            with suppress(OSError, IndexError, ValueError):  # it may end while it is looked at
+            with suppress(OSError, IndexError, ValueError):  # it may end while it is read
                 fields = (path / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
                 parents[int(path.name)] = int(fields[1])
                 spent[int(path.name)] = sum(map(int, fields[11:15]))
@@ -240,7 +239,7 @@ def ours_ticks() -> int:
 
 
 def descends(process: int, parents: dict[int, int]) -> bool:
-    """Whether a process is this one or came from it."""
+    """Return whether a process is this one or its descendant."""
     own = os.getpid()
     while process != own and process in parents:
         process = parents[process]

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, Port, Topology
 
-# At the end of its input it kills whatever still runs in the namespaces: what a program has started has no parent-death
-# signal of its own. Nor must a broken pipe keep it from that. It finds them by the namespaces' inodes, which the kernel
-# gives to others within milliseconds once a namespace is gone: so it holds all of them open to its end. A keeper is
-# ready when it has become `cat`; between that look and the opening the shell starts nothing and reaps nobody, so the
-# number is the keeper's still.
-# `$0` is the state file's name without its ending, within the working folder; `$1` is the folder of the bed's cgroups,
-# `$2` says what each host has of its own, `$3` which hosts there are: three at most, for a shell's descriptors have one
-# digit. More hosts have further holders, to which the state file is none of theirs.
+# When its input ends, the holder kills everything that still runs in the namespaces: what a program has started has no
+# parent-death signal of its own. A broken pipe must not prevent this. It finds these processes by the namespaces'
+# inodes, which the kernel reuses within milliseconds after a namespace is gone: so it keeps all of them open to its
+# end. A keeper is ready when it has become `cat`. Between that check and the opening the shell starts nothing and reaps
+# no child, so the number is still the keeper's.
+# `$0` is the state file's name without its suffix, in the working folder; `$1` is the folder of the bed's cgroups, `$2`
+# names the kinds of namespaces that each host has of its own, `$3` the hosts: three at most, because descriptors in a
+# shell have one digit. More hosts need further holders, which have nothing to do with the state file.
 _HOLDER = """
 trap '' PIPE
 exec 3<&0
@@ -88,11 +88,11 @@ TOOL_PACKAGES = {
 _READY_SECONDS = 10.0
 _NET_DESCRIPTORS = (4, 5, 6)
 _MOST_HELD = len(_NET_DESCRIPTORS)
-"""Hosts that one holder can have."""
+"""The most hosts that one holder can have."""
 
 
 class _Held(NamedTuple):
-    """What keeps a host: the process that has its namespaces open, the place among its hosts, and the host's keeper."""
+    """The keeper of a host, the holder that has its namespaces open, and the host's place among those of the holder."""
 
     holder: int
     place: int
@@ -104,7 +104,7 @@ class NetnsBackend(LocalMachine):
 
     simulated: ClassVar[bool] = False
     own = "--net"
-    """What each host has for itself, as `unshare` has it."""
+    """The namespaces that each host has of its own, as an option of `unshare`."""
     unprivileged: bool
     missing: list[str]
 
@@ -119,7 +119,7 @@ class NetnsBackend(LocalMachine):
         self._no_cgroups = "it was not asked for cgroups"
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
-        """Starts the holder and makes the namespaces; as root where it can, else in a user namespace."""
+        """Start the holder and make the namespaces; as root if possible, else in a user namespace."""
         require_tools(TOOL_PACKAGES | {k: v for one in topology.stations for k, v in one.mode.tools.items()})
         self._state.claim()
         if spec.cgroups:
@@ -131,7 +131,7 @@ class NetnsBackend(LocalMachine):
         self._make_cgroups()
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
-        """Makes the veth pairs, one queue each: a program that binds to queue 0 then sees every frame."""
+        """Make the veth pairs with one queue each: a program that binds to queue 0 then sees every frame."""
         lines = [
             f"link add {self._end(cable.left, mtu)} type veth peer {self._end(cable.right, mtu)}" for cable in cables
         ]
@@ -172,12 +172,12 @@ class NetnsBackend(LocalMachine):
         return str(self._state.socket(name))
 
     def entrance(self, host: HostName) -> list[str]:
-        """The words before a command by which any terminal of this user's runs it on a host; it outlives nobody."""
+        """Return the prefix of a command that any terminal of this user can run on a host; it ends with the bed."""
         user = ["--user", "--preserve-credentials"] if self.unprivileged else []
         return ["nsenter", f"--target={self._hosts[host].keeper}", *user, "--net", "--"]
 
     def close(self) -> None:
-        """Ends what was started here, lets the holders go and waits until they are gone."""
+        """End the programs started here, release the holders and wait until they are gone."""
         self.let_go()
         end_all(self._started)
         self._started.clear()
@@ -196,7 +196,7 @@ class NetnsBackend(LocalMachine):
         self._state.remove()
 
     def _hold(self, hosts: Sequence[HostName]) -> None:
-        """Starts the holders: as root first, where we are root; a container's root may lack the right all the same."""
+        """Start the holders as root if we are root; if that is refused, as in some containers, in a user namespace."""
         refusals = []
         first, further = hosts[:_MOST_HELD], hosts[_MOST_HELD:]
         for unprivileged in [False, True] if os.geteuid() == 0 else [True]:
@@ -213,7 +213,7 @@ class NetnsBackend(LocalMachine):
         raise MachineError(why_no_namespaces("; ".join(refusals)))
 
     def _hold_more(self, hosts: Sequence[HostName]) -> None:
-        """Starts further holders, in the user namespace of the first where it has one."""
+        """Start further holders, in the user namespace of the first if it has one."""
         user = ["nsenter", *self._user] if self.unprivileged else []
         for at in range(0, len(hosts), _MOST_HELD):
             refusal = self._try_to_hold(user, hosts[at : at + _MOST_HELD], f"{self._state.stem}.{at}", None)
@@ -221,7 +221,7 @@ class NetnsBackend(LocalMachine):
                 raise MachineError(why_no_namespaces(refusal))
 
     def _make_cgroups(self) -> None:
-        """Makes the hosts' cgroups where they were asked for; a bed that cannot have them does without."""
+        """Make the hosts' cgroups if requested; a bed that cannot have them goes on without."""
         if self._cgroups is None:
             return
         if self.unprivileged:
@@ -233,7 +233,7 @@ class NetnsBackend(LocalMachine):
             self._do_without_cgroups(str(error))
 
     def _do_without_cgroups(self, why: str) -> None:
-        """Go on; who needs the cgroup of a host is refused then, and told why."""
+        """Go on without cgroups; a program that needs one is refused later, with this reason."""
         self._cgroups, self._no_cgroups = None, why
         self.missing.append(f"Cgroups of hosts: {why}.")
 
@@ -261,7 +261,7 @@ class NetnsBackend(LocalMachine):
         return str(said).strip() or "the holder did not start"
 
     def _in_sysfs(self, host: HostName, argv: Sequence[str], text: str | None) -> str:
-        """Runs a command where `/sys` is the host's own: in a mount namespace made for this one command."""
+        """Run a command with the host's own `/sys`: in a mount namespace made for this one command."""
         script = 'mount -n --make-rprivate /sys && mount -n -t sysfs sysfs /sys && exec "$@"'
         private = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh"]
         return self.run(host, [*private, *argv], text)

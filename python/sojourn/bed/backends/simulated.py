@@ -1,7 +1,7 @@
-"""The backend for simulated devices: every host is this machine, and there is nothing to build.
+"""The backend for simulated devices: every host is this machine, and nothing is built.
 
-What is simulated is simulated inside the instrument. The programs still die with this process, and the machine's facts
-are still worth keeping.
+The instrument simulates the devices. Its processes still die with this process, and the machine's facts are still
+recorded.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class SimulatedBackend(LocalMachine):
         self._started: list[subprocess.Popen[Any]] = []
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
-        """Nothing to bring into being."""
+        """Do nothing: there are no hosts to create."""
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
-        """No cable exists."""
+        """Do nothing: there are no cables."""
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         process = launch(guarded(argv), argv[0], self._mark, popen)
@@ -61,7 +61,7 @@ class SimulatedBackend(LocalMachine):
         return Path(path).read_text()
 
     def machine_ids(self) -> dict[str, str]:
-        """Simulated time is the same everywhere."""
+        """Return nothing: simulated time is the same on every machine."""
         return {}
 
     def socket(self, name: str) -> str:
@@ -69,10 +69,10 @@ class SimulatedBackend(LocalMachine):
 
     @classmethod
     def require_frequency(cls) -> None:
-        """Simulated hosts have no clock of a processor: nothing is set."""
+        """Do nothing: the processors' frequency has no effect on simulated time."""
 
     def close(self) -> None:
-        """Ends what was started here."""
+        """End the programs started here."""
         self.let_go()
         end_all(self._started)
         self._started.clear()

@@ -1,10 +1,10 @@
 """The backend for real hosts, reached by OpenSSH: a test port is an interface of a host, a cable is a cable.
 
-On each host a *keeper* (bed/keeper.py) has a network namespace for every host of the bed, into which the test ports are
-moved: whatever the host itself does with its network, its settings included, is outside, and what the bed sets is gone
-with the namespace. Programs are run in there over SSH, asked and heard by their standard streams; what they write stays
-on the host until it is gathered. The keeper cleans up when this process ends, when the SSH session does, and when
-nothing has been heard of us for a while.
+On each host a *keeper* (bed/keeper.py) has a network namespace for every host of the bed, and the test ports are moved
+into it: the host's own network and settings stay outside, and everything that the bed sets goes with the namespace.
+Programs run there over SSH, with their standard streams connected to this process; their files stay on the host until
+`gather`. The keeper cleans up when this process ends, when the SSH session ends, and when it has not heard from this
+process for LEASE_SECONDS.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 
 class SshBackend:
-    """Real hosts."""
+    """The hosts are real machines."""
 
     simulated: ClassVar[bool] = False
     unprivileged: bool = False
     _held: ClassVar[str | None] = None
-    """By which name this process holds the hosts, from one bed to the next."""
+    """The name under which this process holds the hosts, from one bed to the next."""
 
     def __init__(self, run_id: str) -> None:
         self.missing: list[str] = []
@@ -62,7 +62,7 @@ class SshBackend:
         self._machines: dict[str, RemoteMachine] = {}
         self._ports: dict[str, str] = {}
         self._at: dict[str, RemoteMachine] = {}
-        """Where each port of the bed is, by its name there."""
+        """The machine of each port of the bed, by the port's name there."""
         self._carriers: dict[str, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], Fetched] = {}
@@ -72,14 +72,14 @@ class SshBackend:
 
     @staticmethod
     def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
-        """The cores that may be used on both ends."""
+        """Return the cores that may be used on both ends."""
         hosts = hosts or {}
         return _common_cores(tuple((name, hosts[name]) for name in END_HOSTS if name in hosts))
 
     @classmethod
     @contextmanager
     def hold(cls, hosts: Mapping[str, HostSpec], run: str) -> Iterator[None]:
-        """Keeps everybody else from these hosts, and the instrument there, from the first bed of a run to the last."""
+        """Hold these hosts, and keep the instrument on them, from the first bed of a run to the last."""
         remove_left()
         state = StateFile(f"{run}-hold")
         state.write(Process.of(os.getpid()))
@@ -100,7 +100,7 @@ class SshBackend:
             state.remove()
 
     def open(self, topology: Topology, spec: BedSpec) -> None:
-        """Reaches the hosts, refuses what they cannot do, and starts a keeper on each."""
+        """Connect to the hosts, refuse unfit ones, and start a keeper on each."""
         if not spec.hosts:
             raise RequestError("a bed of real hosts needs a file that names them: --bed bed.toml")
         remove_left()
@@ -127,9 +127,9 @@ class SshBackend:
             settings.require(list(self._interfaces(one.name, topology)))
 
     def lay(self, cables: Iterable[Cable], mtu: int) -> None:
-        """Moves the test ports into their namespaces, with the bed's names and MACs, all down.
+        """Move the test ports into their namespaces, with the bed's names and MAC addresses, all down.
 
-        Cables within the device's host are pairs of veths, which go with the namespaces.
+        Cables within the device's host are veth pairs, which go with the namespaces.
         """
         every, lines = list(cables), dict[str, list[str]]()
         self._lay_within([one for one in every if one.left.dev not in self._ports], mtu)
@@ -158,7 +158,7 @@ class SshBackend:
         one, number = self._on(host), next(self._numbers)
         given = popen.pop("env", None) or {}
         variables = [f"{name}={value}" for name, value in given.items() if os.environ.get(name) != value]
-        popen.pop("cwd", None)  # of this machine
+        popen.pop("cwd", None)  # the folder is one of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
         enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), one.tools]
@@ -217,7 +217,7 @@ class SshBackend:
             one.require()
 
     def lost_links(self) -> dict[str, str]:
-        """As the hosts said when they last answered; a port that has gone since has lost its link."""
+        """Compare with the hosts' last reports; a port that was not in the last report has lost its link."""
         now = {dev: one.carriers[dev] for dev, one in self._at.items() if dev in one.carriers}
         before, self._carriers = self._carriers, self._carriers | now
         if unseen := [dev for dev in self._at if dev not in self._carriers]:
@@ -228,10 +228,10 @@ class SshBackend:
         return {dev: f"{self._ports[dev]} of {self._at[dev]}" for dev in lost}
 
     def gather(self) -> None:
-        """Fetches what is new of every file, and compares it by its hash."""
+        """Fetch the new part of every file, and compare the file's hash."""
         gone: MachineError | None = None
         for one in self._folders.values():
-            if one.local.is_dir():  # what was there for a moment only is gone by now
+            if one.local.is_dir():  # temporary folders may be gone by now
                 try:
                     one.machine.require()
                     fetch(one)
@@ -245,7 +245,7 @@ class SshBackend:
         return f"{self._on(DEVICES).work}/{name}.sock"
 
     def connect(self, path: str, seconds: float) -> sockets.socket:
-        """By a program there that passes lines on, whose streams are the SSH session's: nothing listens here."""
+        """Connect through a program on the host that relays lines over the SSH session; no port listens here."""
         ours, theirs = sockets.socketpair()
         ours.settimeout(seconds)
         with theirs:
@@ -265,7 +265,7 @@ class SshBackend:
 
     @contextmanager
     def without(self, core: int) -> Iterator[None]:
-        """This process is on another machine."""
+        """Do nothing: this process runs on another machine."""
         del core
         yield
 
@@ -275,7 +275,7 @@ class SshBackend:
         return len({one.found.boot_id for one in self._machines.values()}) == 1
 
     def tai_ns(self) -> int:
-        """CLOCK_TAI of the hosts, where it is ours."""
+        """Return CLOCK_TAI of the hosts; only valid if all are this machine."""
         self._require_our_clock()
         return time.clock_gettime_ns(time.CLOCK_TAI)
 
@@ -285,7 +285,7 @@ class SshBackend:
         return round(apart / 1e9) * 1_000_000_000
 
     def cpu_ns(self, pid: int) -> int:
-        """Processor time of a program that is still running there, to a clock tick."""
+        """Return the processor time of a program that still runs there, accurate to a clock tick."""
         for process in self._started:
             if process.pid == pid and isinstance(process, RemoteProcess) and process.remote is not None:
                 there = f"{process.remote.work}/pid.{process.number}"
@@ -295,7 +295,7 @@ class SshBackend:
         return 0
 
     def usage(self) -> Usage:
-        """Processor time of all hosts together; hosts of one kernel count its processors once."""
+        """Return the processor time of all hosts together; hosts with one kernel count its processors once."""
         every = [(one.found.boot_id, _usage(one)) for one in self._machines.values()]
         kernels = dict(every).values()
         busy, steal, processors = (sum(one[place] for one in kernels) for place in (0, 1, 3))
@@ -313,39 +313,39 @@ class SshBackend:
         return {name: one.found.machine_id for name, one in self._machines.items()}
 
     def machine(self) -> dict[str, Any]:
-        """What the hosts are; of the first, under the names that a single machine's facts have."""
+        """Return the facts of the hosts; those of host A also under the names of a single machine's facts."""
         found = {name: _facts(one.found) for name, one in self._machines.items()}
         return {"machine": found["a"], "machines": found, "versions": machine.versions()}
 
     def moment(self) -> dict[str, Any]:
-        """Load and uptime of each host now."""
+        """Return load and uptime of each host now."""
         every = {name: _moment(one) for name, one in self._machines.items()}
         return {**every["a"], "machines": every}
 
     def keep_awake(self, *, polling: bool) -> str | None:
-        """Not on real hosts."""
+        """Not supported on real hosts."""
         del polling
         return "idle processors of real hosts are left as they are"
 
     @classmethod
     def require_frequency(cls) -> None:
-        """Not on real hosts."""
+        """Not supported on real hosts."""
         raise MachineError(
             "the clock of real hosts' processors is left as it is: leave frequency out of variance.factors"
         )
 
     def keep_frequency(self, *, highest: bool) -> None:
-        """Not on real hosts."""
+        """Not supported on real hosts."""
         del highest
         self.require_frequency()
 
     @classmethod
     def require_settings(cls, asked: Mapping[str, str]) -> None:
-        """Each host says what it has when a bed is opened on it."""
+        """Do nothing: each host is asked when a bed is opened on it."""
 
     def tune(self, topology: Topology, asked: Mapping[str, str]) -> None:
-        """Sets these on every host, which writes down what was and gives it back by itself."""
-        del asked  # as the bed was opened for
+        """Set these on every host; each records the old values and restores them itself."""
+        del asked  # as passed to `open`
         for settings, one in zip(self._settings, self._machines.values(), strict=True):
             ports = [
                 (one.namespaces[host.name], self._ports[port.dev], port.dev)
@@ -357,22 +357,22 @@ class SshBackend:
             settings.set(ports)
 
     def look_at_settings(self) -> None:
-        """Asks every host."""
+        """Have every host read its settings again."""
         for settings in self._settings:
             settings.look()
 
     @property
     def tuned(self) -> list[Tuned]:
-        """What was set, host by host."""
+        """The settings with their values, host by host."""
         return [row for settings in self._settings for row in settings.tuned]
 
     def governors(self) -> dict[str, list[str]]:
-        """Those of each host's processors."""
+        """Return the governors of each host's processors."""
         found = {str(one): one.governors() for one in self._machines.values()}
         return {name: several for name, several in found.items() if several}
 
     def close(self) -> None:
-        """Ends what was started, and has each host clean up."""
+        """End the started programs, and have each host clean up."""
         end_all(self._started)
         self._started.clear()
         self._folders.clear()
@@ -383,7 +383,7 @@ class SshBackend:
         self._state.remove()
 
     def _settings_of(self, asked: Mapping[str, str]) -> list[HostSettings]:
-        """What is set on each host; what a kernel has once is set once."""
+        """Return the settings of each host; a setting of the kernel is set once per kernel."""
         if not asked:
             return []
         boots = [one.found.boot_id for one in self._machines.values()]
@@ -406,7 +406,7 @@ class SshBackend:
                 yield from (self._ports[dev] for dev in ports if dev in self._ports)
 
     def _install(self, one: RemoteMachine, binary: bytes) -> None:
-        """Copies the instrument, unless the host has it, and tries it."""
+        """Copy the instrument unless the host has it, and run it once."""
         digest = hashlib.sha256(binary).hexdigest()
         if "have" not in one.run(["sh", "-c", keeper.INSTALLED, "sh", self._tools, digest]):
             argv = ["sh", "-c", keeper.INSTALL, "sh", self._tools, digest]
@@ -435,7 +435,7 @@ class SshBackend:
 
 
 def require_fit(line: Line, found: Looked, binary: bytes) -> None:
-    """Refuses a host that cannot hold a bed, with what would fix that."""
+    """Refuse a host that cannot hold a bed, and say what would fix it."""
     lacking = [tool for tool in TOOLS if tool not in found.tools]
     if lacking:
         packages = " ".join(sorted({TOOLS[tool] for tool in lacking}))
@@ -457,7 +457,7 @@ def require_fit(line: Line, found: Looked, binary: bytes) -> None:
 
 
 def _binaries(machines: Iterable[RemoteMachine]) -> dict[str, bytes]:
-    """The instrument for each architecture of these hosts, which are refused where they cannot hold a bed."""
+    """Return the instrument for each architecture of these hosts; refuses hosts that cannot hold a bed."""
     binaries: dict[str, bytes] = {}
     for one in machines:
         architecture = one.found.architecture
@@ -468,7 +468,7 @@ def _binaries(machines: Iterable[RemoteMachine]) -> dict[str, bytes]:
 
 
 def require_tools(line: Line, tools: Mapping[str, str]) -> None:
-    """Refuses a host that has not what its devices are built with."""
+    """Refuse a host without the tools that its devices are built with."""
     script = 'PATH=$PATH:/usr/sbin:/sbin; for tool; do command -v "$tool" >/dev/null || echo "$tool"; done'
     if lacking := line.run(["sh", "-c", script, "sh", *tools]).split():
         packages = " ".join(sorted({tools.get(tool, tool) for tool in lacking}))
@@ -476,7 +476,7 @@ def require_tools(line: Line, tools: Mapping[str, str]) -> None:
 
 
 def require_ports(line: Line, found: Looked, interfaces: Iterable[str]) -> None:
-    """Refuses interfaces that are no test ports."""
+    """Refuse interfaces that cannot be test ports."""
     for name in interfaces:
         if (reason := unfit(found, name)) is not None:
             raise RequestError(f"{line} {reason}")
@@ -484,7 +484,7 @@ def require_ports(line: Line, found: Looked, interfaces: Iterable[str]) -> None:
 
 @cache
 def _common_cores(hosts: tuple[tuple[str, HostSpec], ...]) -> list[int]:
-    """The cores that every one of these hosts has; each is asked once."""
+    """Return the cores that every one of these hosts has; each host is asked once."""
     common: set[int] | None = None
     for name, spec in hosts:
         line = Line(name.upper(), spec, str(state_folder() / f"sojourn-look-{os.getpid()}-{name}.sock"))
@@ -502,18 +502,18 @@ def _packed(binary: bytes) -> bytes:
 
 
 def _machine_of(host: HostName) -> str:
-    """The real host of one of the bed's."""
+    """Return the real host of a host of the bed."""
     return host if host in END_HOSTS else DEVICES_HOST
 
 
 def _usage(one: RemoteMachine) -> tuple[float, float, float, float]:
-    """Busy, stolen and ours in seconds, and how many processors there are."""
+    """Return busy, stolen and our own processor time in seconds, and the number of processors."""
     with reading(one):
         return _usage_in(one.run(["sh", "-c", keeper.USAGE, "sh", one.work]))
 
 
 def _usage_in(said: str) -> tuple[float, float, float, float]:
-    """The same in the words of the host."""
+    """Parse the same from the host's output."""
     first, ticks, processors, *rest = said.splitlines()
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     counts = dict(zip(names, map(int, first.split()[1:]), strict=False))
@@ -529,7 +529,7 @@ def _usage_in(said: str) -> tuple[float, float, float, float]:
 
 
 def _seconds(words: str) -> float:
-    """A time as a shell's `times` writes it: 1m2.30s."""
+    """Parse a time as a shell's `times` writes it: 1m2.30s."""
     found = re.fullmatch(r"(\d+)m([\d.]+)s", words)
     return int(found[1]) * 60 + float(found[2]) if found else 0.0
 

@@ -1,6 +1,6 @@
-"""Method "anomalies": what may be asked of long series of probes, one after the other over each path.
+"""Method "anomalies": the plan of long series of probes, one after the other over each path.
 
-A series is a block: `pairs.probes_per_block` probes without a pause, and `pairs.rounds` is how many each path has.
+A series is a block: `pairs.probes_per_block` probes without a pause; each path has `pairs.rounds` of them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 LEAST_PROBES = 2000
-"""Of a series: fewer show no period of a hundred probes."""
+"""The least length of a series: a shorter one does not show a period of a hundred probes."""
 
 
 def expand(plan: Plan) -> list[Trial[Probing]]:
-    """Every series, in order."""
+    """Return every series, in order."""
     return order_trials(plan, combine(plan), paths(plan), lambda factors: block_length(plan, factors), mirrored=False)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     return describe_probes(plan, expand(plan), paths(plan), visits_per_round=1)
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Series long enough, of probes that leave at regular times: in these a period can be detected."""
+    """Refuse series that are too short, or not of regular probes: no period could be detected."""
     if set(plan.probe.schedule) != {"regular"} or FLOOD_NS in plan.probe.intervals_ns:
         asked = given("probe.schedule", list(plan.probe.schedule))
         raise refuse(asked, "probe.schedule", 'only "regular", and no interval "flood"')

@@ -1,4 +1,4 @@
-"""The report of "anomalies": each with its period, size and chance, the periods folded, and the series themselves."""
+"""The report of "anomalies": a table with period, size and chance, the folded periods, and the series."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 TOLD_BY = {"count": "counted", "time": "timed", "either": "counted or timed"}
 LEAST_P = 1e-9
 BY_THRESHOLD = ("pulse", "ramp", "mode")
-"""Their chance is what the search asked for at most."""
+"""Kinds with a threshold on their chance instead of a p."""
 
 
 def anomalies(run: Run) -> Table:
-    """Every anomaly, a row each."""
+    """Return every anomaly, one row each."""
     found = run.samples("anomalies")
     rows = [] if found is None else [_row(run, row) for row in found.iter_rows(named=True)]
     columns = (
@@ -87,7 +87,7 @@ def _figures(value: object) -> Entry:
 
 
 def _chance(row: dict[str, object]) -> Entry:
-    """The chance, or of what is searched with a threshold on it, that; nothing where no law says."""
+    """Return the chance; for kinds searched with a threshold, the threshold; nothing where it is unknown."""
     if row["p"] is None:
         return Entry(NOTHING)
     p = float(row["p"])  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ def _chance(row: dict[str, object]) -> Entry:
 
 
 def folded(run: Run) -> Figure | None:
-    """The delay over the position in each period."""
+    """Return the delay over the position in each period."""
     found = sample(run, "anomaly_profiles")
     if found.is_empty():
         return None
@@ -117,7 +117,7 @@ def folded(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Each anomaly that most series of a device show and the direct link does not."""
+    """Return each anomaly that most series of a device show and the direct link does not."""
     found = run.samples("anomalies")
     if found is None:
         return []
@@ -140,7 +140,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     clock, stamps = clock_and_stamps(run, "rtt")
     return [*path_words(run), *(line.format(clock=clock, stamps=stamps) for line in METHOD)]
 

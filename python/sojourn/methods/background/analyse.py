@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Delays at each load and way, their shifts, and their modes."""
+    """Return delays at each load and path of the load, their shifts, and their modes."""
     of = Gathered(run)
     of.begin()
     trips = round_trips(run)
@@ -64,7 +64,7 @@ Modes = dict[tuple[str, int, str], list[float]]
 
 
 def modes_of(several: list[Values]) -> Modes:
-    """The modes of the delays of every path and cell that has enough of them."""
+    """Return the modes of the delays of every path and cell with enough of them."""
     return {
         (one.device, one.cell, one.measure): modes_apart(one.within_sessions())
         for one in several
@@ -73,7 +73,7 @@ def modes_of(several: list[Values]) -> Modes:
 
 
 def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
-    """How many modes; a count of all packets together has no interval over trials."""
+    """Return the number of modes; a count over all packets together has no interval over trials."""
     rows = []
     for one in several:
         found = modes.get((one.device, one.cell, one.measure))
@@ -84,14 +84,14 @@ def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
 
 
 def mode_samples(modes: Modes) -> pl.DataFrame:
-    """The place of every mode."""
+    """Return the location of every mode."""
     schema = {"device": pl.String, "cell": pl.Int32, "measure": pl.String, "mode_ns": pl.Float64}
     found = [(*at, mode) for at, several in modes.items() for mode in several]
     return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """What the heaviest load through the device adds to the latency beside what it costs the machine."""
+    """Return what the heaviest load through the device adds to the latency, minus its cost on the machine."""
     changes = heaviest(run, rows)
     named = amid(_device(run))
     if not changes:
@@ -102,7 +102,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def heaviest(run: Run, rows: list[Row]) -> list[Row]:
-    """What the heaviest load changes, of the one-way delay first: a load may change it and not the round trip."""
+    """Return the changes by the heaviest load, one-way delay first: a load may change it and not the round trip."""
     device = _device(run)
     shifts = [
         row for row in rows if row.device == device and row.quantity.endswith("_shift") and row.statistic == "mean"
@@ -114,7 +114,7 @@ def heaviest(run: Run, rows: list[Row]) -> list[Row]:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """Those of the changes in the sentence; both cells of a difference are over the same path."""
+    """Return the budgets of the changes in the sentence; both cells of a difference are over the same path."""
     return [
         delay_budget(
             run,
@@ -132,7 +132,7 @@ def _device(run: Run) -> str:
 
 
 def _change(row: Row) -> str:
-    """By how much a load changes what: "lengthens the mean round trip by 71 µs (95 % CI ...)"."""
+    """Return the change by a load in words: "lengthens the mean round trip by 71 µs (95 % CI ...)"."""
     what = "the mean round trip" if row.quantity.startswith("rtt") else "the mean one-way delay"
     value = row.value
     if value.low is None or value.high is None:
@@ -144,13 +144,13 @@ def _change(row: Row) -> str:
 
 
 def negated(value: Interval) -> Interval:
-    """The same with its sign turned."""
+    """Return the interval with its sign reversed."""
     low, high = (None if end is None else -end for end in (value.high, value.low))
     return Interval(-value.estimate, low, high, value.level, value.n)
 
 
 def spell(value: Interval, over: str = "") -> str:
-    """A time with its interval, and over what that is: "1.8 µs (95 % CI 1.7 µs to 1.9 µs over 5 beds)"."""
+    """Return a time with its interval and the beds: "1.8 µs (95 % CI 1.7 µs to 1.9 µs over 5 beds)"."""
     known = (
         "" if value.low is None or value.high is None else f" (95 % CI {micro(value.low)} to {micro(value.high)}{over})"
     )

@@ -1,4 +1,4 @@
-"""Method "background": what may be asked of streams and round trips beside a load."""
+"""Method "background": the plan of streams and round trips under a background load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Refuse a plan that asks for no load."""
+    """Refuse a plan without a load."""
     if not any(plan.stream.load):
         where = given("stream.load", list(plan.stream.load))
         raise refuse(where, "stream.load", "a share above 0 for study.method = background")

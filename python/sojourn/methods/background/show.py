@@ -1,4 +1,4 @@
-"""The report of "background": latency beside other traffic, through the device and beside it."""
+"""The report of "background": latency with other traffic, through the device and past it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANINGS = {"round-trip": "round trip", "actual": "one way"}
 
 
 def shifts(run: Run) -> Table:
-    """What load does to latency: against none, and through the device against beside it."""
+    """Return the effect of load on latency: compared with no load, and through the device compared with past it."""
     measures = (
         Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
         Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),
@@ -41,7 +41,7 @@ def shifts(run: Run) -> Table:
 
 
 def round_trips(run: Run) -> Table:
-    """Round trips at each load."""
+    """Return the round trips at each load."""
     measures = (
         *(Measure("rtt", name, title, interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p90", "p90"), ("p99", "p99"))),
@@ -56,14 +56,14 @@ def round_trips(run: Run) -> Table:
 
 
 def modes(run: Run) -> Table:
-    """How many modes each distribution has."""
+    """Return the number of modes of each distribution."""
     measures = (Measure("modes", "count", "Modes", interval=False),)
     note = "Modes of the distribution of all frames of a cell together. The number of modes has no interval."
     return measured(run, Ask("modes", "Modes of the distributions", measures, note))
 
 
 def histograms(run: Run) -> Figure | None:
-    """Histograms of latency at each load, by kind, size, way of the load and device."""
+    """Return histograms of latency at each load, by kind, size, path of the load and device."""
     found = sample(run, "delay_histograms", *_told(run))
     if found.is_empty():
         return None
@@ -92,7 +92,7 @@ def histograms(run: Run) -> Figure | None:
 
 
 def _told(run: Run) -> tuple[str, ...]:
-    """The factors that a panel need not name: load, way and kind, and the pace where there is one for each kind."""
+    """Return the factors that a panel need not name: load, path and kind, and the pace if each kind has one."""
     paces = {(one.factors["kind"], one.factors["schedule"], one.interval_ns) for one in run.cells}
     one_each = len(paces) == len({kind for kind, *_ in paces})
     return (*LOADED, "schedule", "interval_ns") if one_each else LOADED
@@ -103,7 +103,7 @@ def _load(load: float | None) -> str:
 
 
 def shift_over_load(run: Run) -> Figure | None:
-    """Change of latency over the load, a panel for each kind and what was subtracted."""
+    """Return the change of latency over the load, a panel for each kind and subtracted cell."""
     found = sample(run, "shifts", *_told(run))
     if found.is_empty():
         return None
@@ -129,7 +129,7 @@ def shift_over_load(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The device's own shift at the heaviest load, one way and round trip."""
+    """Return the device's own shift at the heaviest load, one way and round trip."""
     found = []
     for quantity, what in (("one_way_delay_shift", "one way"), ("rtt_shift", "to a round trip")):
         rows = run.rows(quantity, "mean", against="load_via=beside").filter(pl.col("device") != "a/a")
@@ -147,7 +147,7 @@ def _shift_key(run: Run, row: dict[str, Any], what: str) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """Return what is particular to this method's measurement."""
     loads = sorted({float(one) for one in run.results["load"].drop_nulls() if one})
     measured_ = f" This run measures {', '.join(percent(one) for one in loads)}." if loads else ""
     return words(

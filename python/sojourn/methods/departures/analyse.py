@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """Intervals and pacing errors of every sender."""
+    """Return intervals and pacing errors of every sender."""
     trials = trials_of(run)
     rows = departure_rows(trials)
     return Study(rows, departures_findings(run), departures_sentence(run, rows), samples=samples_of_departures(trials))

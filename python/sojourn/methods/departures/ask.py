@@ -1,4 +1,4 @@
-"""Method "departures": what may be asked of senders whose departures a capture judges."""
+"""Method "departures": the plan of senders whose departures a capture judges."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 PING_LEAST_NS = 1_000_000
-"""ping takes its interval in milliseconds; anything shorter is its flood."""
+"""ping takes its interval in milliseconds; a shorter interval is only possible as its flood."""
 
 
 @section
 class DeparturesPlan:
-    """Whose sender is judged, and over how many departures."""
+    """The senders that are judged, and the number of departures."""
 
     tools: tuple[str, ...] = key(
         list_of(one_of("ping", "probe")), ("ping", "probe"), ("senders whose departures are measured")
@@ -44,13 +44,13 @@ class DeparturesPlan:
 
 
 def cells(plan: Plan) -> list[Probing]:
-    """Every combination that the senders can do."""
+    """Return every combination that the senders support."""
     every = combine(plan, plan.departures.tools)
     return [one for one in every if one.tool != "ping" or not FLOOD_NS < one.interval_ns < PING_LEAST_NS]
 
 
 def length(plan: Plan, factors: Probing) -> tuple[int, int]:
-    """Departures of a trial; none of them warms up."""
+    """Return the departures of a trial; there is no warm-up."""
     asked = plan.departures
     if factors.interval_ns == FLOOD_NS:
         return asked.flood_count, 0
@@ -58,12 +58,12 @@ def length(plan: Plan, factors: Probing) -> tuple[int, int]:
 
 
 def expand(plan: Plan) -> list[Trial[Probing]]:
-    """Every trial, in order: there is one path, and nothing to mirror."""
+    """Return every trial, in order: there is one path, and nothing to mirror."""
     return order_trials(plan, cells(plan), (DIRECT,), lambda factors: length(plan, factors), mirrored=False)
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     return describe_probes(plan, expand(plan), (DIRECT,), visits_per_round=1)
 
 

@@ -1,6 +1,6 @@
-"""Method "departures": trials of a sender, watched by a capture at the far end that knows nothing of it.
+"""Method "departures": trials of a sender, with an independent capture at the B side.
 
-Keeps when each trial ran, and writes the captured frames of each as records at the end. Does not judge.
+Keeps the time of each trial, and writes the captured frames of each as records at the end. Does not judge.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 SLOWEST = 3
-"""A trial may take this many times its asked time, and a minute, before its sender counts as stuck."""
+"""A trial may take this many times its configured time, plus a minute, before its sender counts as stuck."""
 STRAY_NS = 2_000_000
-"""A frame's way, added to a trial's time: far longer than it takes, far shorter than the pause between trials."""
+"""Added to a trial's time for frames in flight: far longer than their delay, far shorter than the pause between
+trials."""
 
 
 class Witness:
@@ -50,9 +51,9 @@ class Witness:
         self._windows: list[Window] = []
 
     def window(self, trial: Trial[Probing], began_ns: int) -> None:
-        """A trial ran from then until now."""
+        """Add a trial that ran from `began_ns` until now."""
         self._windows.append(Window(trial.block, began_ns, self._backend.tai_ns() + STRAY_NS))
-        time.sleep(2 * STRAY_NS / 1e9)  # so that no frame can belong to two
+        time.sleep(2 * STRAY_NS / 1e9)  # so that no frame falls into two windows
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +65,7 @@ class Witness:
 
 
 def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], None]) -> int | None:
-    """Let the system's ping send one trial; gives the ICMP identifier that it used, where we could choose it."""
+    """Run the system's ping for one trial; return its ICMP identifier, where it could be chosen."""
     argv, identifier = ping_argv(site.bed, trial, site.bed.topology.paths[trial.path].b_ip4, cpu)
     process = site.start("a")(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60 + SLOWEST * (trial.count or 0) * trial.factors.interval_ns / 1e9
@@ -81,7 +82,7 @@ def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], N
         if process.poll() is None:
             process.kill()
             process.wait()
-    if process.returncode not in (0, 1):  # 1: some went unanswered, which is a result
+    if process.returncode not in (0, 1):  # status 1: some probes were not answered, which is a result
         words = str(said).strip().splitlines()
         raise MachineError(f"ping failed: {words[-1] if words else f'status {process.returncode}'}")
     return identifier
@@ -89,12 +90,12 @@ def ping_trial(site: Site, trial: Trial[Probing], cpu: int, tick: Callable[[], N
 
 @dataclass
 class Departures(Blocks):
-    """Trials of both senders, beside a capture."""
+    """Trials of both senders, during a capture."""
 
     witness: Witness
 
     def measure(self, trial: Trial[Probing]) -> None:
-        """Measure one trial, and tell what the capture is to be judged by."""
+        """Measure one trial, and log what the analysis of the capture needs."""
         site, identifier = self.session.site, None
         began = site.bed.backend.tai_ns()
         if trial.factors.tool == "ping":
@@ -106,7 +107,7 @@ class Departures(Blocks):
 
 
 def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
-    """What the far end's capture is to be judged by."""
+    """Return what the analysis of the B side's capture needs."""
     factors = trial.factors
     return {
         "block": trial.block,
@@ -120,7 +121,7 @@ def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
 
 @contextmanager
 def open_departures(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The prober, and the independent capture."""
+    """Open the prober, and the independent capture."""
     del clock
     with (
         open_prober(session) as prober,
@@ -130,7 +131,7 @@ def open_departures(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def whole(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials that ran to their end, and whose capture is recorded."""
+    """Return the trials that were completed, and whose capture is recorded."""
     del plan
     pinged = {one["block"] for one in read_log(folder.log) if one.get("event") == "trial" and one["tool"] == "ping"}
     captured = set(read_table(folder.records, "captures").frame["block"].to_list())

@@ -1,4 +1,4 @@
-"""The report of a run that judges senders: their intervals and departures, as a capture saw them."""
+"""The report of a run that judges senders: their intervals and departures, from a capture."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def keys(run: Run) -> list[Key]:
-    """None: the table is short, and comes first."""
+    """Return no keys: the table is short, and comes first."""
     return []
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured: unit, clock, timestamps, intervals."""
+    """Return how it was measured: unit, clock, timestamps, intervals."""
     clock, stamps = clock_and_stamps(run, "departure_interval")
     return [line.format(clock=clock, stamps=stamps) for line in METHOD]
 

@@ -1,4 +1,4 @@
-"""Method "emulator": what may be asked of streams through a pipe, to see whether it does what is configured."""
+"""Method "emulator": the plan of streams through a pipe, to compare it with its configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A_LIMIT = duration(1, HOUR_NS)
 
 @section
 class LimitsPlan:
-    """What a verdict asks of a pipe; None leaves it to the analysis."""
+    """The limits of a pipe's checks; None leaves a limit to the analysis."""
 
     offset_ns: int | None = key(A_LIMIT, None, "largest allowed error of the mean delay of a pipe")
     p50_ns: int | None = key(

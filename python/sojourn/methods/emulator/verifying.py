@@ -1,8 +1,8 @@
-"""The plan that proves an emulator: how many packets each of its promises needs, and at which rates they are sent.
+"""The plan of `emulate verify`: how many packets each check of an emulator needs, and at which rates they are sent.
 
-From a pipe as the emulator understood it to a plan like any other, which a run folder keeps. Sizes are computed from
-what is configured: a share to a stated relative precision, a distribution to a stated band, a 99.9th percentile from
-the packets beyond it, a rate from the time for which the link is kept busy. Runs nothing.
+From a pipe as the emulator parsed it to a plan like any other, which a run folder keeps. Sizes are computed from the
+configuration: a share to a stated relative precision, a distribution to a stated band, a 99.9th percentile from the
+packets beyond it, a rate from the time for which the link is kept busy. Runs nothing.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from sojourn.units import as_duration
 
 NANOS = 1_000_000_000
 CHECKS = 25
-"""Of one verify, about: each has its part of the chance that any of them is wrong."""
+"""The approximate number of checks of one verification: each has its part of the probability of a false alarm."""
 
 ALARM = 0.01
 VISITS = 6
 """Trials over each path: fewer have no interval."""
 
 TAIL_PACKETS = 10
-"""Beyond a percentile, to know it at all."""
+"""Packets needed beyond a percentile."""
 
 BAND = 0.02
-"""How closely a distribution is to be known."""
+"""The precision of a distribution: the half-width of its band."""
 
 PRECISION = {False: 0.05, True: 0.1}
-"""How closely a share is to be known, relative to itself; the second with --quick."""
+"""The relative precision of a share; the second with --quick."""
 
 LONGEST_NS = {False: 600 * NANOS, True: 30 * NANOS}
-"""Measuring in all; what does not fit is known less closely, and the verdict says so."""
+"""The longest total measurement; a check that would need longer is less precise, and the verdict says so."""
 
 SMALL, FULL = 102, 1518
 CALM_PPS, FAST_PPS = 1_000, 10_000
-"""Packets so far apart that they do not disturb each other, and so many that a rare loss is met often enough."""
+"""Rates of packets: so far apart that they do not affect each other, and high enough for rare losses."""
 
 CALM_LOAD, OVERLOAD = 0.4, 1.25
-"""Of a link: a queue that hardly ever fills, and one that is never empty."""
+"""Shares of a link's rate: a queue that hardly ever fills, and one that is never empty."""
 
 LEAST_PPS, MOST_PPS = 1.0, 500_000.0
-"""Fewer packets than the first tell nothing within minutes; more than the second no sender here makes of frames."""
+"""With fewer packets nothing can be shown within minutes; no sender here reaches more than the second."""
 
 LONGEST_STAY_NS = 60 * NANOS
-"""Nobody waits longer for a packet of a trial: what stays longer would count as lost."""
+"""The longest delay that a trial waits for: packets delayed longer would count as lost."""
 
 BUSY_NS = 1 * NANOS
 """How long a link is kept busy in a trial: a timing error of 100 us is then a ten-thousandth of it."""
 
 WIRE_OVER_FRAME = 4
-"""Configured overheads are beyond the frame without its FCS."""
+"""Configured overheads are in addition to the frame without its FCS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """So many packets, and what for."""
+    """A number of packets, and its reason."""
 
     packets: int
     why: str
@@ -68,12 +68,12 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What is to be proven, and how it is asked."""
+    """A request for verification."""
 
     config: dict[str, Any]
-    """As the emulator understood it."""
+    """The configuration as the emulator parsed it."""
     words: str | None
-    """What every pipe is set to; None where a file says it."""
+    """The configuration string of every pipe; None where a file has it."""
     file: str | None
     seed: int
     quick: bool
@@ -84,7 +84,7 @@ class Verification:
 
 
 def needs(config: dict[str, Any], *, quick: bool, pps: float) -> list[Need]:
-    """What every promise of the pipes needs, the most demanding first."""
+    """Return the packets needed for every configured property of the pipes, the most demanding first."""
     found = [Need(ceil(TAIL_PACKETS / 0.001), "the 99.9th percentile of a delay needs 10 packets beyond it")]
     for pipe in forward_pipes(config):
         found += distribution_needs(pipe, pps)
@@ -94,25 +94,25 @@ def needs(config: dict[str, Any], *, quick: bool, pps: float) -> list[Need]:
 
 
 def forward_pipes(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pipes that a stream from A to B may meet."""
+    """Return the pipes that a stream from A to B may pass."""
     pipes: list[dict[str, Any]] = config.get("pipes") or []
     return [pipe for pipe in pipes if pipe.get("name") != "backward"] or pipes
 
 
 def z() -> float:
-    """The quantile that a single check of a run is judged at."""
+    """Return the normal quantile of a single check of a run."""
     return NormalDist().inv_cdf(1 - ALARM / CHECKS / 2)
 
 
 def share_need(name: str, share: float, burst: float, *, quick: bool) -> Need:
-    """A share to a relative precision: bursts tell less than as many single packets."""
+    """Return the packets for a share to a relative precision; bursts carry less information than single losses."""
     precision = PRECISION[quick]
     packets = z() ** 2 * (1 - share) / (share * precision**2) * (2 * burst - 1)
     return Need(ceil(packets), f"{name} of {share * 100:g} % to within {precision * 100:g} % of itself")
 
 
 def distribution_needs(pipe: dict[str, Any], pps: float) -> list[Need]:
-    """A distribution within a band; what is correlated in time tells less."""
+    """Return the packets for a distribution within a band; correlation in time requires more."""
     delay = pipe.get("delay") or {}
     if not delay.get("jitter"):
         return []
@@ -125,7 +125,7 @@ def distribution_needs(pipe: dict[str, Any], pps: float) -> list[Need]:
 
 
 def shares(pipe: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """Every share that the pipe promises, with the mean burst it comes in."""
+    """Return every configured share of the pipe, with its mean burst length."""
     found: list[tuple[str, float, float]] = []
     for place in (pipe.get("before") or {}, pipe.get("after") or {}):
         found += [("a loss", *known) for loss in place.get("loss") or [] if (known := loss_share(loss))]
@@ -138,13 +138,13 @@ def shares(pipe: dict[str, Any]) -> list[tuple[str, float, float]]:
             found.append(("a corruption", 1 - (1 - corruption["bit-error-rate"]) ** (8 * SMALL), 1.0))
     reorder = (pipe.get("delay") or {}).get("reorder")
     if reorder:
-        between = max(1, reorder.get("gap") or 1) - 1  # so many behind a chosen one are not asked
+        between = max(1, reorder.get("gap") or 1) - 1  # this many are not eligible after a chosen packet
         found.append(("a reordering", 1 / (between + 1 / max(reorder["probability"], 1e-12)), 1.0))
     return [(name, share, burst) for name, share, burst in found if 0 < share < 1]
 
 
 def loss_share(loss: dict[str, Any]) -> tuple[float, float] | None:
-    """The share and the mean burst of a loss that is random; None where it is not."""
+    """Return the share and the mean burst of a random loss; None where it is not random."""
     (kind, of), *_ = loss.items()
     match kind:
         case "independent":
@@ -160,17 +160,17 @@ def loss_share(loss: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def four_states(of: dict[str, float]) -> tuple[float, float]:
-    """Stationary shares of the states 3 and 4 of Salsano's model, and the mean burst of state 3."""
+    """Return the stationary shares of the states 3 and 4 of Salsano's model, and the mean burst of state 3."""
     p13, p31, p23, p32, p14 = (of[name] for name in ("p13", "p31", "p23", "p32", "p14"))
     burst = 1 / (p31 + p32) if p31 + p32 else 1.0
-    in_burst = p13 / p31 if p31 else 1.0  # state 3 for each packet of state 1
+    in_burst = p13 / p31 if p31 else 1.0  # packets in state 3 per packet in state 1
     received = in_burst * p32 / p23 if p23 else 0.0
     total = 1 + in_burst + received + p14
     return (in_burst + p14) / total, max(1.0, burst)
 
 
 def verify_plan(asked: Verification) -> tuple[str, list[str]]:
-    """The plan as a file, and why it is as it is, a sentence each."""
+    """Return the plan as a file, and the reasons for its values, one sentence each."""
     refuse_long_stays(asked.config)
     flows = flows_for(asked.config, forward_pipes(asked.config))
     rates, why = paces(asked, flows)
@@ -190,7 +190,7 @@ def verify_plan(asked: Verification) -> tuple[str, list[str]]:
 
 
 def refuse_long_stays(config: dict[str, Any]) -> None:
-    """A delay for which no trial waits: what it keeps would be taken for lost."""
+    """Refuse a delay beyond a trial's waiting time: its packets would count as lost."""
     for pipe in forward_pipes(config):
         constant = (pipe.get("delay") or {}).get("constant") or 0
         if constant >= LONGEST_STAY_NS:
@@ -202,7 +202,7 @@ def refuse_long_stays(config: dict[str, Any]) -> None:
 
 
 def paces(asked: Verification, flows: Flows) -> tuple[list[float], list[str]]:
-    """Packets per second of each stream: one that leaves the queue alone, and one that keeps a link busy."""
+    """Return the packets per second of each stream: one that leaves the queue empty, and one that keeps a link busy."""
     rare = any(need.packets > 20 * CALM_PPS for need in needs(asked.config, quick=asked.quick, pps=CALM_PPS))
     calm: float = FAST_PPS if rare else CALM_PPS
     links = [
@@ -231,19 +231,19 @@ def paces(asked: Verification, flows: Flows) -> tuple[list[float], list[str]]:
 
 
 def overhead(config: dict[str, Any]) -> int:
-    """What the links count beside a frame."""
+    """Return the overhead bytes that the links add to a frame."""
     return max((pipe.get("link") or {}).get("overhead_bytes") or 0 for pipe in forward_pipes(config))
 
 
 def frame_bytes(asked: Verification) -> int:
-    """Small ones, but on links: full ones, as many as a sender can make."""
+    """Return the frame size: full-sized frames for rated links, as senders are limited in packets; else small ones."""
     if asked.frame_bytes is not None:
         return asked.frame_bytes
     return FULL if any((pipe.get("link") or {}).get("rate_bps") for pipe in forward_pipes(asked.config)) else SMALL
 
 
 def document(asked: Verification, flows: Flows, rates: list[float], duration_ns: int) -> tomlkit.TOMLDocument:
-    """The plan."""
+    """Return the plan."""
     emulate = {"seed": asked.seed} | ({"config": asked.file} if asked.file else {})
     emulate |= {"compensate": asked.compensate} if asked.compensate else {}
     stream: dict[str, Any] = {
@@ -285,7 +285,7 @@ def document(asked: Verification, flows: Flows, rates: list[float], duration_ns:
 
 
 def engine(config: dict[str, Any]) -> str:
-    """UDP where rules look at it; else raw frames, which cost least."""
+    """Return UDP if rules match on its fields; else raw frames, which cost least."""
     rules: list[dict[str, Any]] = config.get("rules") or []
     on = [rule.get("on") or {} for rule in rules]
     wants = any(
@@ -300,5 +300,5 @@ def engine(config: dict[str, Any]) -> str:
 
 
 def as_seconds(nanos: int) -> str:
-    """A bound as a person says it."""
+    """Return a time limit for a person."""
     return f"{nanos // NANOS} s" if nanos < 120 * NANOS else f"{nanos // (60 * NANOS)} min"

@@ -1,4 +1,4 @@
-"""Method "fan-in": what may be asked of several senders that share one port."""
+"""Method "fan-in": the plan of several senders that share one port."""
 
 from sojourn.plan.matrix import ask_streams
 

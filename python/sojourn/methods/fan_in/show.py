@@ -30,7 +30,7 @@ SENDERS = Axis("Senders", zero=True, whole=True)
 
 
 def spreads(run: Run) -> Table:
-    """Delay spread, total rate and fairness by number of senders."""
+    """Return delay spread, total rate and fairness by number of senders."""
     measures = (
         *(Measure("delay_spread", name, title, "Delay spread") for name, title in
           (("sd", "Std dev"), ("iqr", "p75 − p25"), ("p99-p1", "p99 − p1"))),
@@ -54,7 +54,7 @@ def spreads(run: Run) -> Table:
 
 
 def _without_one_sender(table: Table) -> Table:
-    """The table without the fairness of a single sender, which is 1 by definition."""
+    """Return the table without the fairness of a single sender, which is 1 by definition."""
     keys = [column.keys[0] for column in table.columns]
     fair = [place for place, key in enumerate(keys) if key.startswith("fairness")]
     senders = next((place for place, key in enumerate(table.columns[0].keys) if key == "senders"), None)
@@ -68,7 +68,7 @@ def _without_one_sender(table: Table) -> Table:
 
 
 def by_phase(run: Run) -> Table:
-    """The mean delay of the first sender's frames in each bin of the phase."""
+    """Return the mean delay of the first sender's frames in each bin of the phase."""
     columns: tuple[Column, ...] = (
         cell_column(run),
         Column(("device",), "Device", numeric=False),
@@ -113,7 +113,7 @@ def _phase_row(run: Run, names: dict[int, str], row: dict[str, Any]) -> tuple[En
 
 
 def delay_over_phase(run: Run) -> Figure | None:
-    """The mean delay over the phase, and the saw tooth of a rated link."""
+    """Return the mean delay over the phase, and the expected one of a rated link."""
     found = sample(run, "delay_by_phase", "senders")
     if found.is_empty():
         return None
@@ -135,7 +135,7 @@ def delay_over_phase(run: Run) -> Figure | None:
 
 
 def spread_over_senders(run: Run) -> Figure | None:
-    """The delay spread over the number of senders."""
+    """Return the delay spread over the number of senders."""
     rows = rows_over(run, "delay_spread", tuple(SPREADS), "senders")
     rows = rows.with_columns(pl.col("statistic").replace(SPREADS).alias("series")).pipe(along)
     paced = rows.filter(pl.col("schedule") != "flood").drop_nulls("y").filter(pl.col("y") > 0)
@@ -148,7 +148,7 @@ def spread_over_senders(run: Run) -> Figure | None:
 
 
 def rate_over_senders(run: Run) -> Figure | None:
-    """The total throughput of all senders."""
+    """Return the total throughput of all senders."""
     flood = pl.col("schedule") == "flood"
     rows = rows_over(run, "throughput_bps", rates.RATE, "senders", where=flood)
     rows = rows.drop_nulls("y").pipe(along)
@@ -158,14 +158,14 @@ def rate_over_senders(run: Run) -> Figure | None:
 
 
 def fairness_over_senders(run: Run) -> Figure | None:
-    """Jain's index over the number of senders."""
+    """Return Jain's index over the number of senders."""
     rows = rows_over(run, "fairness", ("jain",), "senders").drop_nulls("y").pipe(along)
     caption = "Jain's index of the senders' received rates: 1 where all get the same rate."
     return figure("fairness", "Fairness", caption, rows, Lines(SENDERS, Axis("Jain's fairness", zero=True)))
 
 
 def shares(run: Run) -> Figure | None:
-    """The received rate of each sender."""
+    """Return the received rate of each sender."""
     found = sample(run, "shares", "senders")
     if found.is_empty():
         return None
@@ -177,7 +177,8 @@ def shares(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """What the phase changes; delay spread with the fewest and the most senders, and fairness with the most."""
+    """Return what the phase changes; the delay spread with the fewest and the most senders, and fairness with
+    the most."""
     found = [
         delays.key_of(row, f"{row['device']}: delay just after the other's frame", f"{row['frame_bytes']} B", LATER)
         for row in run.rows("phase_effect").iter_rows(named=True)
@@ -203,7 +204,7 @@ def _spread_key(row: dict[str, object]) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     walked = ""
     if run.rows("phase_effect").height:
         walked = (

@@ -32,7 +32,7 @@ ADDRESSES = {"unicast": KNOWN, "unknown": "an unknown address"}
 
 
 def study(run: Run) -> Study:
-    """Losses and rates of every cell, the lengths of loss bursts, and unknown addresses minus known ones."""
+    """Return losses and rates of every cell, the lengths of loss bursts, and unknown addresses minus known ones."""
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
@@ -49,7 +49,7 @@ def study(run: Run) -> Study:
 
 
 def run_rows(run: Run, of: Gathered) -> list[Row]:
-    """Mean length of loss bursts and of the gaps between them, over trials; and the longest."""
+    """Return the mean length of loss bursts and of the gaps between them, over trials; and the longest."""
     each = lengths_by_trial(run, of.flows)
     rows = []
     for (_device, _cell), _, here in per_path(run, of.trials):
@@ -67,7 +67,7 @@ def run_rows(run: Run, of: Gathered) -> list[Row]:
 
 
 def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """For every trial with losses: block, run ("loss", "gap"), mean and most of its lengths."""
+    """Return for every trial with losses: block, run ("loss", "gap"), mean and largest length."""
     kinds = {"loss_run": "loss", "gap_run": "gap"}
     counted = run.histograms.filter(pl.col("quantity").is_in(list(kinds)) & (pl.col("role") == "receive"))
     middle = (pl.col("low") + pl.col("high")) / 2
@@ -79,7 +79,7 @@ def lengths_by_trial(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The highest offered rate without loss, what was lost below it all the same, and the highest loss ratio."""
+    """Return the highest offered rate without loss, losses below it, and the highest loss ratio."""
     device = main_device(run.devices) or DIRECT
     losses = [row for row in rows if row.device == device and row.quantity == "loss_ratio"]
     offered = {row.cell: row.value.estimate for row in rows if row.device == device and row.quantity == "offered_pps"}
@@ -94,7 +94,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
-    """The highest loads without loss, one for each kind of address, and the most that was lost at lower ones."""
+    """Return the highest loads without loss, one for each kind of address, and the largest loss at lower ones."""
     most: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: offered[row.cell]):
         if row.value.estimate == 0:
@@ -109,18 +109,18 @@ def _lossless(rows: list[Row], offered: dict[int | None, float]) -> str:
 
 
 def _trials(row: Row) -> str:
-    """Of how many trials, or beds, a row is."""
+    """Return the number of trials, or beds, of a row."""
     return counted(row.value.n, "trial") if row.sessions is None else f"{row.sessions} beds"
 
 
 def is_lossy_below(row: Row, lossless: Row, offered: dict[int | None, float]) -> bool:
-    """Whether frames of the same size to the same address were lost at a lower load."""
+    """Return whether frames of the same size to the same address were lost at a lower load."""
     alike = (row.factors.frame_bytes, row.factors.to) == (lossless.factors.frame_bytes, lossless.factors.to)
     return alike and row.value.estimate > 0 and offered[row.cell] < offered[lossless.cell]
 
 
 def _share(row: Row, what: str = "") -> str:
-    """The loss ratio with its interval, and of what it is."""
+    """Return the loss ratio with its interval."""
     low, high = row.value.low, row.value.high
     known = "" if low is None or high is None else f" (95 % CI {percent(low)} to {percent(high)}{over_beds(row)})"
     return f"{percent(row.value.estimate)}{what}{known}"

@@ -1,4 +1,4 @@
-"""Method "loss": what may be asked about where frames are lost, and how many."""
+"""Method "loss": the plan of loss over load, and to unknown addresses."""
 
 from sojourn.plan.matrix import ask_streams
 

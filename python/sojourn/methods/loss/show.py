@@ -24,7 +24,7 @@ LOSSLESS = "no frame was lost"
 
 
 def losses(run: Run) -> Table:
-    """Loss at each offered load, and the lengths of its bursts."""
+    """Return the loss at each offered load, and the lengths of its bursts."""
     measures = (
         Measure("offered_pps", "mean", "Offered", interval=False),
         Measure("achieved_ratio", "mean", delays.ACHIEVED, interval=False),
@@ -44,7 +44,7 @@ def losses(run: Run) -> Table:
 
 
 def unknown(run: Run) -> Table:
-    """Loss and received rate to an unknown address minus those to a known one."""
+    """Return loss and received rate to an unknown address minus those to a known one."""
     measures = (
         Measure("loss_shift", "mean", "Loss difference", share=True, unit="percentage points"),
         Measure("throughput_pps_shift", "mean", "Received rate difference"),
@@ -58,7 +58,7 @@ def unknown(run: Run) -> Table:
 
 
 def _loads_apart(run: Run) -> str:
-    """By how much the offered loads of a pair differ at most, and both of them."""
+    """Return the largest difference of the offered loads of a pair, and both of them."""
     offered = run.rows("offered_pps", "mean")
     known, unknown_ = (
         offered.filter(pl.col("to") == to).select("device", *ALIKE, pl.col("estimate").alias(to)) for to in ADDRESSES
@@ -79,12 +79,12 @@ ADDRESSES = {"unicast": "a known address", "unknown": "an unknown address"}
 
 
 def _to(column: str) -> pl.Expr:
-    """The kind of address of a series, in words."""
+    """Return the kind of address of a series, in words."""
     return pl.format("to {}", pl.col(column).fill_null("unicast").replace(ADDRESSES)).alias("series")
 
 
 def over_load(run: Run) -> Figure | None:
-    """The loss ratio over the load actually offered."""
+    """Return the loss ratio over the load actually offered."""
     found = sample(run, "rates", *PACE, "to")
     if found.is_empty():
         return None
@@ -112,7 +112,7 @@ def over_load(run: Run) -> Figure | None:
 
 
 def received_over_load(run: Run) -> Figure | None:
-    """Received over offered rate."""
+    """Return received over offered rate."""
     found = sample(run, "rates", *PACE, "to")
     if found.is_empty():
         return None
@@ -133,7 +133,7 @@ def received_over_load(run: Run) -> Figure | None:
 
 
 def runs(run: Run) -> Figure | None:
-    """Lengths of loss bursts."""
+    """Return the lengths of loss bursts."""
     found = sample(run, "loss_runs")
     if found.is_empty():
         return None
@@ -149,7 +149,7 @@ def runs(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The highest load without loss, and the highest loss ratio."""
+    """Return the highest load without loss, and the highest loss ratio."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         mine = run.rows("loss_ratio", "ratio", device=device)
@@ -174,7 +174,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def _unknown_key(run: Run, row: dict[str, Any]) -> Key:
-    """The most that an unknown address adds to the loss ratio, and in which cell."""
+    """Return the largest increase of the loss ratio by an unknown address, with its cell."""
     shown, cell = show(row["estimate"], row["ci_low"], row["ci_high"], "ratio"), run.cell_of(row)
     interval = "too few pairs for an interval"
     if row["ci_low"] is not None:
@@ -185,7 +185,7 @@ def _unknown_key(run: Run, row: dict[str, Any]) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     return words(
         run,
         f"Loads are shares of the maximum rate that the path carried, measured just before{_carried(run)}; the axes "
@@ -197,7 +197,7 @@ def how(run: Run) -> list[str]:
 
 
 def _carried(run: Run) -> str:
-    """The rates that the loads are shares of."""
+    """Return the rates that the loads are shares of."""
     told = [
         f"{event['device']}, {event['frame_bytes']} B: {count(event['pps'])} frames/s"
         for event in run.log

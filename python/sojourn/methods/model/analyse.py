@@ -59,22 +59,22 @@ if TYPE_CHECKING:
 
 SEED = 20_000
 FIT_TRIALS = 3
-"""So many trials of each training cell are fitted: more cost time and change little."""
+"""Trials of each training cell that are fitted: more take time and change little."""
 
 FIT_FRAMES = 6_000
-"""So many frames of each, from its start: a queue that grows must be followed from where it began."""
+"""Frames of each trial, from its begin: a growing queue must be followed from there."""
 
 LOSSY = 1e-3
-"""A trial that lost more tells where the queue ends, and little of the service: it is fitted only where all did."""
+"""A trial with a larger loss ratio shows the queue's size, but little of the service: it is only fitted if all did."""
 
 LOSSY_FRAMES = 1_000
-"""So many frames of it then: a queue with an end is followed frame by frame, which is slow."""
+"""Frames of such a trial: a finite queue is simulated frame by frame, which is slow."""
 
 SESSION, ROUND = "session", "round"
-"""Of each round that was fitted by itself."""
+"""Columns of each round that was fitted separately."""
 
 LEAST_ROUNDS = 6
-"""From so many rounds on, each is fitted by itself, so that parameters have intervals."""
+"""With at least this many rounds, each is fitted separately, so that parameters have intervals."""
 
 BINS = 120
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -98,7 +98,7 @@ HISTOGRAMS: dict[str, Any] = {
     "high_ns": pl.Float64,
     "share": pl.Float64,
 }
-"""`what` is measured, predicted or no-queue; share is of the frames sent, lost ones in no bin."""
+"""`what` is measured, predicted or no-queue; share is of the frames sent; lost ones are in no bin."""
 
 DISTANCES: dict[str, Any] = {
     "device": pl.String,
@@ -116,7 +116,7 @@ DISTANCES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trial of a cell: its round and its frames, and the session of a run that has several."""
+    """One trial of a cell: its round, its frames and, in a run of several, its session."""
 
     round: int
     passage: Passage
@@ -125,7 +125,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """All trials of one cell, and what was predicted for each of them."""
+    """All trials of one cell, and the prediction for each."""
 
     cell: int
     factors: Factors
@@ -137,7 +137,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What was fitted to one device at one size, and how it does at every load."""
+    """The fit of one device at one size, and its results at every load."""
 
     device: str
     factors: Factors
@@ -148,12 +148,12 @@ class Model:
 
     @property
     def held_out(self) -> list[Load]:
-        """The loads that the fit has not seen."""
+        """The loads that were not used for the fit."""
         return [one for one in self.loads if not one.training]
 
 
 def study(run: Run) -> Study:
-    """A model of every device at every size, and how well it predicts the loads that it has not seen."""
+    """Return a model of every device at every size, and how well it predicts held-out loads."""
     of = Gathered(run)
     of.begin()
     of.add_instances(run.cells)
@@ -171,9 +171,9 @@ def study(run: Run) -> Study:
 
 
 def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
-    """The frames of each trial in the order in which they were to leave; a/a is no device of its own to model.
+    """Return the frames of each trial in the order of intended departures; a/a is not modelled as a device.
 
-    Trials whose clocks were not brought together are left out: they have no delays.
+    Trials whose clocks were not compared are left out: they have no delays.
     """
     found: dict[tuple[str, int], list[Trial]] = {}
     groups = frames.filter(pl.col("device") != A_A).partition_by("block", as_dict=True, maintain_order=True)
@@ -190,7 +190,7 @@ def trials_of(frames: pl.DataFrame) -> dict[tuple[str, int], list[Trial]]:
 
 
 def _with_clocks(rows: list[Row], of: Gathered) -> list[Row]:
-    """The rows with the clock's largest error: a model is no better than the delays that it was fitted to."""
+    """Set the largest clock error on the rows: a model is no more accurate than the delays that it was fitted to."""
     bounds = [(row.clock_bound_ns, row.clock_error95_ns) for row in of.rows if row.quantity == "one_way_delay"]
     for row in rows:
         row.clock_bound_ns = max((bound for bound, _ in bounds if bound is not None), default=None)
@@ -199,7 +199,7 @@ def _with_clocks(rows: list[Row], of: Gathered) -> list[Row]:
 
 
 def _sentence(run: Run, found: list[Model]) -> str:
-    """How far off the predictions are at the main device's held-out loads, beside two repetitions."""
+    """Return the distance of the predictions at the main device's held-out loads, and that of two repetitions."""
     device = main_device(run.devices)
     mine = [one for one in found if one.device == device] or found
     pairs = [
@@ -227,7 +227,7 @@ def _sentence(run: Run, found: list[Model]) -> str:
 def models(
     trials: Mapping[tuple[str, int], list[Trial]], cells: Mapping[int, Factors], train: list[int] | None = None
 ) -> list[Model]:
-    """A model for every device and size; `trials` are those of each (device, cell)."""
+    """Return a model for every device and size; `trials` are those of each (device, cell)."""
     groups: dict[tuple[Any, ...], dict[int, list[Trial]]] = {}
     for (device, cell), several in trials.items():
         factors = cells[cell]
@@ -243,7 +243,7 @@ def _is_paced(factors: Factors) -> bool:
 
 
 def training_cells(cells: Mapping[int, Factors], named: list[int] | None = None) -> list[int]:
-    """The lowest load first, then every second Poisson one; or those that the plan names."""
+    """Return the lowest load, then every second Poisson one; or the cells that the plan names."""
     if named:
         return [cell for cell in _by_load(cells) if cell in named]
     lowest = _by_load(cells)[:1]
@@ -252,7 +252,7 @@ def training_cells(cells: Mapping[int, Factors], named: list[int] | None = None)
 
 
 def _by_load(cells: Mapping[int, Factors]) -> list[int]:
-    """Cells by falling interval; at the same interval the regular one first, for nothing waits there."""
+    """Return the cells by falling interval; at equal intervals the regular one first, where nothing waits."""
     return sorted(cells, key=lambda cell: (-(cells[cell].interval_ns or 0), cells[cell].schedule != "regular"))
 
 
@@ -270,7 +270,7 @@ def _model(
 
 
 def _by_turns(trials: list[Trial]) -> list[Trial]:
-    """The trials in an order in which the first few are of as many sessions; as they are where there is one."""
+    """Return the trials in an order in which the first few are of different sessions; unchanged for one session."""
     turn: dict[int, int] = {}
     order = []
     for one in trials:
@@ -280,7 +280,7 @@ def _by_turns(trials: list[Trial]) -> list[Trial]:
 
 
 def fit_group(training: list[list[Passage]]) -> tuple[Server, NDArray[np.float64]]:
-    """The server, and the delays without waiting, of training cells whose first is the lowest load."""
+    """Return the server, and the delays without waiting; the first training cell is the lowest load."""
     lowest = np.concatenate([one.delay_ns for one in training[0]])
     everything = lowest[np.isfinite(lowest)]
     kept, stalls = split_stalls(lowest)
@@ -293,7 +293,7 @@ def fit_group(training: list[list[Passage]]) -> tuple[Server, NDArray[np.float64
 
 
 def _for_fitting(training: list[list[Passage]]) -> tuple[list[list[Passage]], int | None]:
-    """The beginnings of a few trials of each cell, those that lost frames only where every busy trial did."""
+    """Return the begins of a few trials of each cell; trials with loss only if every busy trial has some."""
     whole = [[one for one in cell if not _is_lossy(one)] for cell in training]
     if any(whole[1:]) or not any(training[1:]):
         return [[_beginning(one, FIT_FRAMES) for one in cell[:FIT_TRIALS]] for cell in whole if cell], None
@@ -305,7 +305,7 @@ def _is_lossy(passage: Passage) -> bool:
 
 
 def _room(training: list[list[Passage]]) -> int | None:
-    """How many frames the queue holds, where training loads lost some: as many as were on their way at most."""
+    """Return the queue's size in frames, if training loads lost some: the most frames in flight."""
     lossy = [one for cell in training for one in cell if _is_lossy(one)]
     return max((_most_under_way(one) for one in lossy), default=None)
 
@@ -324,7 +324,7 @@ def _beginning(passage: Passage, frames: int) -> Passage:
 def _fit_rounds(
     group: dict[int, list[Trial]], train: list[int], server: Server, base: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
-    """The service fitted to each round by itself, for the intervals of the parameters."""
+    """Return the service fitted to each round separately, for the intervals of the parameters."""
     rounds = sorted(set.intersection(*({(one.session, one.round) for one in group[cell]} for cell in train)))
     if len(rounds) < LEAST_ROUNDS:
         return {}
@@ -364,13 +364,13 @@ def _load(
 
 
 def model_rows(found: list[Model]) -> list[Row]:
-    """Parameters, distances and quantiles."""
+    """Return rows of parameters, distances and quantiles."""
     rows = [row for one in found for row in (*_parameter_rows(one), *_load_rows(one))]
     return [*rows, *_size_rows(found)]
 
 
 def parameters(model: Model) -> Iterator[tuple[str, str, Interval, str]]:
-    """Quantity, statistic, value and unit of everything that was fitted."""
+    """Return quantity, statistic, value and unit of every fitted parameter."""
     server = model.server
     known = {"service": server.mean_ns, "fixed": server.fixed_ns, "random": server.random_ns}
     names = {"service": "model_service", "fixed": "model_service_fixed", "random": "model_service_random"}
@@ -396,7 +396,7 @@ def _parameter_rows(model: Model) -> Iterator[Row]:
 
 
 def _about(estimate: float, per_round: dict[str, NDArray[np.float64]], name: str) -> Interval:
-    """A time from all rounds together, with the interval over rounds fitted one by one, or over sessions."""
+    """Return a time fitted to all rounds, with the interval over rounds fitted separately, or over sessions."""
     if not per_round:
         return _alone(estimate)
     over = middle(per_round[name], per_round[SESSION].astype(np.int64))
@@ -406,7 +406,8 @@ def _about(estimate: float, per_round: dict[str, NDArray[np.float64]], name: str
 
 
 def _inverse(value: Interval) -> Interval:
-    """A rate from the time that each takes; without an interval where the time's reaches 0: the rate's has no end."""
+    """Return a rate from a time per frame; without an interval where the time's reaches 0, as the rate's is
+    unbounded."""
     low, high = (1e9 / value.high, 1e9 / value.low) if value.low and value.high else (None, None)
     return Interval(1e9 / value.estimate if value.estimate else float("inf"), low, high, value.level, value.n)
 
@@ -438,7 +439,7 @@ def _load_figures(load: Load) -> Iterator[tuple[str, str, Interval, str]]:
 
 
 def _size_rows(found: list[Model]) -> Iterator[Row]:
-    """Service as a + b x frame size, where a device was measured at two sizes or more: a line per round."""
+    """Return service as a + b x frame size, for a device with at least two sizes: a line per round."""
     groups: dict[tuple[str, Any, Any], list[Model]] = {}
     for one in found:
         groups.setdefault((one.device, one.factors.engine, one.factors.kind), []).append(one)
@@ -456,7 +457,8 @@ def _size_rows(found: list[Model]) -> Iterator[Row]:
 
 
 def _service_by_size(ordered: list[Model]) -> tuple[NDArray[np.float64], int | None]:
-    """Mean service per round (rows) and size (columns), or per session; one row where rounds were not fitted alone."""
+    """Return mean service per round (rows) and size (columns), or per session; one row if rounds have no
+    separate fit."""
     each = [_services(one) for one in ordered]
     shared = sorted(set.intersection(*(set(one) for one in each)))
     if not shared:
@@ -468,7 +470,7 @@ def _service_by_size(ordered: list[Model]) -> tuple[NDArray[np.float64], int | N
 
 
 def _services(model: Model) -> dict[tuple[int, int], float]:
-    """The mean service of each round that was fitted, by session and round."""
+    """Return the mean service of each separately fitted round, by session and round."""
     if not model.per_round:
         return {}
     columns = (model.per_round[name].tolist() for name in (SESSION, ROUND, "service"))
@@ -476,7 +478,7 @@ def _services(model: Model) -> dict[tuple[int, int], float]:
 
 
 def model_findings(found: list[Model]) -> list[Finding]:
-    """Held-out loads where the prediction is farther off than repetitions are apart, by more than chance and twice."""
+    """Return held-out loads whose prediction is significantly more than twice as far off as repetitions are apart."""
     off: dict[Place, float] = {}
     for model in found:
         for load in model.held_out:
@@ -497,7 +499,7 @@ def model_findings(found: list[Model]) -> list[Finding]:
 
 
 def parameter_sample(found: list[Model]) -> pl.DataFrame:
-    """The sample `model_parameters`."""
+    """Return the sample `model_parameters`."""
     rows = [
         (one.device, one.factors.engine, one.factors.frame_bytes, quantity, unit, value.estimate, value.low, value.high)
         for one in found
@@ -507,7 +509,7 @@ def parameter_sample(found: list[Model]) -> pl.DataFrame:
 
 
 def histogram_sample(found: list[Model]) -> pl.DataFrame:
-    """The sample `model_histograms`: equal bins from the least delay to beyond the 99.5th percentile of both."""
+    """Return the sample `model_histograms`: equal bins from the least delay to beyond the 99.5th percentile of both."""
     rows = []
     for model in found:
         for load in model.loads:
@@ -532,7 +534,7 @@ def _histograms(kinds: dict[str, NDArray[np.float64]]) -> Iterator[tuple[str, fl
 
 
 def distance_sample(found: list[Model]) -> pl.DataFrame:
-    """The sample `model_distances`."""
+    """Return the sample `model_distances`."""
     rows = []
     for model in found:
         for load in model.loads:
@@ -544,7 +546,7 @@ def distance_sample(found: list[Model]) -> pl.DataFrame:
 
 
 def with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataFrame:
-    """A sample of cells with their factors beside it."""
+    """Add the factors of each row's cell."""
     named = pl.DataFrame(
         [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
     )

@@ -1,4 +1,4 @@
-"""Method "model": what may be asked of streams that a model of a path is fitted to."""
+"""Method "model": the plan of streams that a model of a path is fitted to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sojourn.plan.values import list_of, whole
 
 @section
 class ModelPlan:
-    """What is fitted and what is held out."""
+    """The cells that are fitted; the others are held out."""
 
     train: tuple[int, ...] = key(
         list_of(whole(0, 100_000), may_be_empty=True),

@@ -1,4 +1,4 @@
-"""The report of "model": a queue's parameters, its predictions beside what was measured, and how far apart they are."""
+"""The report of "model": a queue's parameters, its predictions with the measurements, and their distances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISTANCES = {"prediction": "prediction", "repetition": "repetition of the measur
 
 
 def parameters(run: Run) -> Table:
-    """What was fitted, by device and size."""
+    """Return the fitted parameters, by device and size."""
     measures = (
         Measure("model_service", "mean", "Service"),
         Measure("model_service_fixed", "mean", "fixed part", interval=False),
@@ -46,7 +46,7 @@ def parameters(run: Run) -> Table:
 
 
 def distances(run: Run) -> Table:
-    """How far predictions are from what was measured, beside repetitions of the measurement."""
+    """Return the distances of predictions from measurements, and those of repetitions."""
     measures = tuple(
         Measure(quantity, statistic, title, group)
         for quantity, group in (("model_distance_ks", "Kolmogorov's distance"), ("model_distance_w1", "Wasserstein"))
@@ -62,14 +62,14 @@ def distances(run: Run) -> Table:
 
 
 def _trained(run: Run) -> str:
-    """The cells that the model was fitted to."""
+    """Return the cells that the model was fitted to."""
     rows = run.results.filter(pl.col("source") == "model, training load").unique("cell").sort("cell")
     named = [cell.short for row in rows.iter_rows(named=True) if (cell := run.cell_of(row))]
     return f" Fitted to {'; '.join(named)}; all others are held out." if named else ""
 
 
 def predicted(run: Run) -> Table:
-    """Percentiles, predicted and measured."""
+    """Return percentiles, predicted and measured."""
     measures = tuple(
         Measure(f"model_delay_{what}", name, what.capitalize(), title, interval=what == "measured")
         for name, title in (("p50", "Median"), ("p90", "p90"), ("p99", "p99"))
@@ -80,13 +80,13 @@ def predicted(run: Run) -> Table:
 
 
 def histograms(run: Run) -> Figure | None:
-    """Measured and predicted histograms of the loads held out, a panel a device and load."""
+    """Return measured and predicted histograms of the held-out loads, a panel for each device and load."""
     found = sample(run, "model_histograms")
     if found.is_empty():
         return None
     held = found.filter(~pl.col("training"))
     named = delays.in_us(held, pl.col("what").replace(WHAT).alias("series")).with_columns(_panel(run))
-    # The queue is the sender's and the device's: each device has its own model and its own panel.
+    # The queue is that of sender and device together: each device has its own model and its own panel.
     drawn = named.sort(
         pl.col("series").replace_strict({one: i for i, one in enumerate(WHAT.values())}), maintain_order=True
     )
@@ -111,7 +111,7 @@ def _order(rows: pl.DataFrame) -> dict[str, int]:
 
 
 def distance_over_load(run: Run) -> Figure | None:
-    """Kolmogorov's distance against the time between frames."""
+    """Return Kolmogorov's distance over the time between frames."""
     found = sample(run, "model_distances", "interval_ns")
     if found.is_empty():
         return None
@@ -139,7 +139,7 @@ def distance_over_load(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Capacity and service of each device's smallest frame, and the worst prediction of a load held out."""
+    """Return capacity and service of each device's smallest frame, and the worst prediction of a held-out load."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         service = delays.extreme(run.rows("model_service", "mean", device=device), "frame_bytes", least=True)
@@ -175,7 +175,7 @@ def _worst_key(run: Run, worst: dict[str, object]) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """Return what is particular to this method's measurement."""
     return words(
         run,
         "A queue with one server is fitted to the lowest load and to every second Poisson load; the others are held "

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def study(run: Run) -> Study:
-    """One-way delays and responses of every receiver, their differences, and the spacing of the peaks."""
+    """Return one-way delays and responses of every receiver, their differences, and the spacing of the peaks."""
     of = Gathered(run)
     of.begin()
     of.add_devices(run.cells)
@@ -65,7 +65,7 @@ def study(run: Run) -> Study:
 
 
 def unanswered(run: Run, of: Gathered) -> list[Finding]:
-    """Cells of requests without any response."""
+    """Return a finding for cells of requests without any response."""
     asked = of.flows.filter(pl.col("cell").is_in([cell for cell, one in run.cells.items() if one.kind == "answers"]))
     silent = asked.join(of.answers.select("device", "cell").unique(), on=["device", "cell"], how="anti")
     places = tuple(Place(device, cell) for device, cell in silent.select("device", "cell").unique().sort("cell").rows())
@@ -76,7 +76,7 @@ def unanswered(run: Run, of: Gathered) -> list[Finding]:
 
 
 def peaks_of(answers: pl.DataFrame) -> pl.DataFrame:
-    """Each node's peak in each trial: device, cell, round, visit, block, port, node, peak, rank."""
+    """Return each node's peak in each trial: device, cell, round, visit, block, port, node, peak, rank."""
     peaks = (
         answers.drop_nulls("delay_ns")
         .group_by("block", "node", maintain_order=True)
@@ -91,7 +91,7 @@ def peaks_of(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
-    """Every node's peak, over trials."""
+    """Return every node's peak, over trials."""
     rows = []
     for (_, node), here in _by(peaks, "node"):
         row = mean_of(trial_row(run, here, "peak", "p50", over_column(here, "peak"), "ns"), here, "peak")
@@ -101,7 +101,7 @@ def peak_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
 
 
 def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
-    """The mean spacing of the peaks of each trial, over trials, beside the least that the line rate allows."""
+    """Return the mean spacing of the peaks of each trial, over trials, and the least that the line rate allows."""
     several = peaks.group_by("block", maintain_order=True).agg(
         *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session", "port")),
         pl.col("sent").sum(),
@@ -122,7 +122,7 @@ def spacing_rows(run: Run, peaks: pl.DataFrame) -> list[Row]:
 
 
 def all_shifts(run: Run, of: Gathered) -> list[Row]:
-    """Broadcast and multicast minus unicast, and further subscribers minus none, at the first receiver."""
+    """Return broadcast and multicast minus unicast, and further subscribers minus none, at the first receiver."""
     pairs = [*contrasts(run, "to", "unicast", ("receivers",)), *contrasts(run, "receivers", 0)]
     one_way = of.summaries.filter(pl.col("port") == 0)
     rows = []
@@ -134,7 +134,7 @@ def all_shifts(run: Run, of: Gathered) -> list[Row]:
 
 
 def responses(run: Run, of: Gathered) -> pl.DataFrame:
-    """Response latencies of every trial: the first node's to a group, and those of a probe to one host."""
+    """Return the response latencies of every trial: the first node's to a group, and those of a probe to one host."""
     answered = summaries(of.answers, of.flows.filter(pl.col("port") == -1))
     first = answered.filter(pl.col("node") == pl.col("node").min().over("block"))
     columns = ("device", "cell", "round", "visit", "session", "block", "mean", "p50")
@@ -147,7 +147,7 @@ def _by(peaks: pl.DataFrame, column: str) -> list[tuple[tuple[int, int], pl.Data
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The spacing of the responses, or the difference between a group address and unicast."""
+    """Return the spacing of the responses, or the difference between a group address and unicast."""
     device, leads = _device(run), leading(run, rows)
     if leads is None:
         receivers = {row.port for row in rows if row.device == device and row.port is not None}
@@ -159,7 +159,8 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def leading(run: Run, rows: list[Row]) -> Row | None:
-    """The spacing of most responses, or the first difference from unicast; None where neither was measured."""
+    """Return the spacing of the most responses, or the first difference from unicast; None where neither was
+    measured."""
     own = [row for row in rows if row.device == _device(run)]
     spaced = [row for row in own if row.quantity == "peak_spacing" and row.statistic == "mean"]
     if spaced:
@@ -168,7 +169,7 @@ def leading(run: Run, rows: list[Row]) -> Row | None:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of the figure in the sentence: a difference of delays over one path either way."""
+    """Return the budget of the figure in the sentence: both delays of a difference are over the same path."""
     row = leading(run, study.rows)
     if row is None:
         return []
@@ -183,7 +184,7 @@ def _device(run: Run) -> str:
 
 
 def _than_unicast(value: Interval) -> str:
-    """How much longer it takes, where the interval does not hold zero."""
+    """Return how much longer it takes, if the interval excludes zero."""
     if value.low is None or value.high is None:
         return f"and unicast differ by {micro(value.estimate)} (too few trials for an interval)"
     between = f" ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)})"

@@ -1,4 +1,4 @@
-"""Method "multicast": what may be asked of streams to several receivers."""
+"""Method "multicast": the plan of streams to several receivers."""
 
 from sojourn.plan.matrix import ask_streams
 

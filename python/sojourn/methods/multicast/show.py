@@ -26,7 +26,7 @@ KINDS = (
 
 
 def spacing(run: Run) -> Table:
-    """The spacing of the responses' peaks."""
+    """Return the spacing of the responses' peaks."""
     measures = [Measure("peak_spacing", "mean", "Mean spacing")]
     if run.rows("peak_spacing", "calculated").drop_nulls("estimate").height:
         measures.append(Measure("peak_spacing", "calculated", "Minimum at line rate", interval=False))
@@ -35,7 +35,7 @@ def spacing(run: Run) -> Table:
 
 
 def shifts(run: Run) -> Table:
-    """Group addresses minus unicast, and further receivers minus none."""
+    """Return group addresses minus unicast, and further receivers minus none."""
     measures = (
         Measure("one_way_delay_shift", "mean", "Mean", "One-way delay"),
         Measure("one_way_delay_shift", "p50", "Median", "One-way delay"),
@@ -56,7 +56,7 @@ def shifts(run: Run) -> Table:
 
 
 def responses(run: Run) -> Table:
-    """Response latency, by node."""
+    """Return the response latency, by node."""
     measures = (
         *(Measure("response_latency", name, title, "Response latency", interval=name in ("mean", "p50"))
           for name, title in (("min", "Min"), ("mean", "Mean"), ("p50", "Median"), ("p99", "p99"))),
@@ -73,12 +73,12 @@ def responses(run: Run) -> Table:
 
 
 def by_node(run: Run) -> Figure | None:
-    """Histograms of the response latency of each node."""
+    """Return histograms of the response latency of each node."""
     return _by(run, "response", "node", ("answers", "Response latency by node", "Response latency (µs)"))
 
 
 def by_receiver(run: Run) -> Figure | None:
-    """Histograms of the one-way delay at each receiver."""
+    """Return histograms of the one-way delay at each receiver."""
     return _by(run, "actual", "port", ("receivers", "One-way delay by receiver", "One-way delay (µs)"))
 
 
@@ -117,7 +117,7 @@ def _peak_lines(run: Run, panel: pl.Expr) -> list[pl.DataFrame]:
 
 
 def peaks(run: Run) -> Figure | None:
-    """Each node's peak with its interval."""
+    """Return each node's peak with its interval."""
     found = sample(run, "peaks")
     if found.is_empty():
         return None
@@ -135,7 +135,7 @@ def peaks(run: Run) -> Figure | None:
 
 
 def over_listeners(run: Run) -> Figure | None:
-    """Median one-way delay at the measured receiver against how many others listen."""
+    """Return the median one-way delay at the measured receiver over the number of other listeners."""
     where = (pl.col("port") == 0) & (pl.col("kind") == "one-way")
     rows = rows_over(run, "one_way_delay", ("p50",), "receivers", without=("to",), where=where)
     rows = rows.with_columns(pl.format("to {}", pl.col("to").fill_null("unicast")).alias("series")).drop_nulls("y")
@@ -155,7 +155,7 @@ def over_listeners(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The spacing of the responses of the most nodes, and what further receivers add."""
+    """Return the spacing of the responses of the most nodes, and the effect of further receivers."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         spaced = run.rows("peak_spacing", "mean", device=device)
@@ -168,7 +168,7 @@ def keys(run: Run) -> list[Key]:
                 )
             )
         added = run.rows("one_way_delay_shift", "mean", device=device, against="receivers=0")
-        # Streams first: the frames of the other kinds are requests, which follow each other at other times.
+        # Streams first: frames of the other kinds are requests, whose times differ.
         streams = added.filter(pl.col("kind") == "one-way")
         shifted = delays.extreme(added if streams.is_empty() else streams, "receivers")
         if shifted:
@@ -183,7 +183,7 @@ def _size(run: Run, row: dict[str, object]) -> str:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     return words(
         run,
         "The paper has two methods, and both are used: frames to a group address, with the arrivals at each receiver "

@@ -1,4 +1,4 @@
-"""Method "one-way": what may be asked of streams in one direction, whatever the load."""
+"""Method "one-way": the plan of streams in one direction, at any load."""
 
 from sojourn.plan.matrix import ask_streams
 

@@ -1,4 +1,4 @@
-"""The report of "one-way": delay against the time between frames, where queues grow, and the least such time."""
+"""The report of "one-way": delay over the time between frames, where queues grow, and the least such time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANINGS = {"sustained": "stable queue", "saturated": "arrivals in overload", "c
 
 
 def by_interval(run: Run) -> Table:
-    """Delay, growth and loss against the interval."""
+    """Return delay, growth and loss over the interval."""
     measures = (
         Measure("one_way_delay", "p50", "Median", "One-way delay"),
         Measure("one_way_delay", "p99", "p99", "One-way delay"),
@@ -44,7 +44,7 @@ def by_interval(run: Run) -> Table:
 
 
 def least_interval(run: Run) -> Table:
-    """The minimum time between frames: still stable, saturated, and calculated."""
+    """Return the minimum time between frames: still stable, saturated, and calculated."""
     measures = (
         Measure("min_frame_interval", "sustained", "Shortest with a stable queue", interval=False),
         Measure("min_frame_interval", "at_most", "Shortest that the tester kept", interval=False),
@@ -67,7 +67,7 @@ def least_interval(run: Run) -> Table:
 
 
 def _next_tried(run: Run) -> str:
-    """The times that the tester did not keep: they bound nothing of the path."""
+    """Return the times that the tester did not keep: they give no bound for the path."""
     limits = run.rows("min_frame_interval", "at_most")
     beyond = run.rows("min_frame_interval", "next_tried").join(limits, on=["device", "cell"], how="semi")
     tried = sorted(set(beyond["estimate"].to_list()))
@@ -78,17 +78,17 @@ def _next_tried(run: Run) -> str:
 
 
 def over_interval(run: Run) -> Figure | None:
-    """Median delay from the intended departure, the sender's own queue in it, against the interval."""
+    """Return the median delay from the intended departure over the interval; it includes the sender's own queue."""
     return _over_interval(run, ("one_way_delay_intended", "p50"), "Median delay from the intended departure")
 
 
 def actual_over_interval(run: Run) -> Figure | None:
-    """The same from the actual departure: the path alone."""
+    """Return the median delay from the actual departure over the interval: the path alone."""
     return _over_interval(run, ("one_way_delay", "p50"), "Median delay from the actual departure")
 
 
 def tail_over_interval(run: Run) -> Figure | None:
-    """Its 99th percentile."""
+    """Return the 99th percentile from the actual departure over the interval."""
     return _over_interval(run, ("one_way_delay", "p99"), "The 99th percentile from the actual departure")
 
 
@@ -129,7 +129,7 @@ def _sustained(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def least_over_size(run: Run) -> Figure | None:
-    """The least time between frames against the frame's size."""
+    """Return the least time between frames over the frame's size."""
     rows = rows_over(run, "min_frame_interval", tuple(MEANINGS), "frame_bytes", without=("interval_ns",))
     rows = rows.with_columns(pl.col("statistic").replace(MEANINGS).alias("series")).drop_nulls("y").pipe(along)
     series = tuple(one for one in MEANINGS.values() if one in set(rows["series"].to_list()))
@@ -142,7 +142,7 @@ def least_over_size(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """What the device adds, and how close frames can come."""
+    """Return what the device adds, and the minimum sustainable inter-departure time."""
     found = delays.added_keys(run)
     shortest = run.rows("min_frame_interval", "sustained").filter(pl.col("device") != "a/a")
     for device in run.devices:
@@ -168,7 +168,7 @@ def _sustained_key(run: Run, row: dict[str, object]) -> Key:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """Return what is particular to this method's measurement."""
     return words(
         run,
         "Each stream has one mean time between frames, either constant or exponentially distributed (Poisson). Delays "

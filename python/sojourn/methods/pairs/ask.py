@@ -1,4 +1,4 @@
-"""Method "pairs": what may be asked of probes that are answered, over a device and over the direct path in turn."""
+"""Method "pairs": the plan of answered probes, over a device and over the direct path in turn."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def expand(plan: Plan) -> list[Trial[Probing]]:
-    """Every block of probes, in order."""
+    """Return every block of probes, in order."""
     return order_trials(plan, combine(plan), paths(plan), lambda factors: block_length(plan, factors))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     return describe_probes(plan, expand(plan), paths(plan), visits_per_round=2)
 
 

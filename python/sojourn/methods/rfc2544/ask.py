@@ -1,4 +1,4 @@
-"""Suite "rfc2544": the tests of RFC 2544 (RFC 9004 for back-to-back), in the order in which one needs the other."""
+"""Suite "rfc2544": the tests of RFC 2544 (RFC 9004 for back-to-back), each after the tests that it depends on."""
 
 from sojourn.plan.searches import suite
 

@@ -1,4 +1,4 @@
-"""Suite "rfc2889": the tests of RFC 2889, in the order in which one needs the other."""
+"""Suite "rfc2889": the tests of RFC 2889, each after the tests that it depends on."""
 
 from sojourn.plan.searches import suite
 

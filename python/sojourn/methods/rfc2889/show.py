@@ -1,4 +1,4 @@
-"""The report of RFC 2889, as every suite is shown."""
+"""The report of RFC 2889, with the common parts of suites."""
 
 from sojourn.report.suites import parts_of_suite
 

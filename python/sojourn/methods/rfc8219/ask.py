@@ -1,4 +1,4 @@
-"""Suite "rfc8219": the tests of RFC 8219, in the order in which one needs the other."""
+"""Suite "rfc8219": the tests of RFC 8219, each after the tests that it depends on."""
 
 from sojourn.plan.searches import suite
 

@@ -1,4 +1,4 @@
-"""The report of RFC 8219, as every suite is shown; it has a test of IPDV, which a plan may leave out."""
+"""The report of RFC 8219, with the common parts of suites; it has a test of IPDV, which a plan may leave out."""
 
 from sojourn.report.suites import parts_of_suite
 

@@ -51,7 +51,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def study(run: Run) -> Study:
-    """Every figure of every cell over every device."""
+    """Return every figure of every cell over every device."""
     joined = on_clock_of_a(run)
     run = joined.run
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
@@ -84,7 +84,7 @@ def study(run: Run) -> Study:
 
 
 def on_clock_of_a(run: Run) -> OneClock:
-    """The run with the times at which B had read its transfers on A's clock."""
+    """Return the run with the times at which B had read its transfers on A's clock."""
 
     def read_at_far(entry: dict[str, Any], read: Reader) -> dict[str, Any]:
         several = entry["connections"]
@@ -96,18 +96,18 @@ def on_clock_of_a(run: Run) -> OneClock:
 
 
 def lasting(entry: dict[str, Any]) -> tuple[float, float]:
-    """From the first byte of a trial to its last."""
+    """Return when the first byte of a trial was written, and when its last one was read."""
     several = entry["connections"]
     return float(min(one["written_ns"] for one in several)), float(max(one["read_ns"] for one in several))
 
 
 def times_of(several: Sequence[Done]) -> NDArray[np.float64]:
-    """The completion times of all transfers of these trials, in ns."""
+    """Return the completion times of all transfers of these trials, in ns."""
     return np.array([float(one["read_ns"] - one["written_ns"]) for done in several for one in done.connections])
 
 
 def rows_of(joined: OneClock, several: Sequence[Done]) -> Iterator[Row]:
-    """The figures of one cell over one device."""
+    """Return the figures of one cell over one device."""
     run = joined.run
     units: dict[int, list[Done]] = defaultdict(list)
     for one in several:
@@ -135,7 +135,7 @@ def rows_of(joined: OneClock, several: Sequence[Done]) -> Iterator[Row]:
 
 
 def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:
-    """Emulators whose packets leave so late that this is a part of the mean completion time."""
+    """Return findings for emulators whose lateness is a part of the mean completion time."""
     mean = {
         (row.device, row.cell): row.value.estimate
         for row in rows
@@ -145,7 +145,7 @@ def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Se
 
 
 def short_of(places: Any) -> Iterator[Finding]:
-    """Transfers of which the receiver got more or less than was sent: TCP delivers all of it, once."""
+    """Return a finding for transfers whose received bytes differ from those sent: TCP delivers each byte once."""
     wrong = [
         (Place(done.path, done.cell), one)
         for several in places
@@ -163,7 +163,7 @@ def short_of(places: Any) -> Iterator[Finding]:
 
 
 def sentence(row: Row | None) -> str:
-    """The completion time of the first cell."""
+    """Return the completion time of the first cell."""
     if row is None:
         return "No transfer was measured"
     value = row.value

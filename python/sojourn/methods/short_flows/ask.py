@@ -1,6 +1,6 @@
-"""Method "short-flows": transfers of which sizes go over which paths, and how many of each.
+"""Method "short-flows": the plan of transfers, by size and path.
 
-A trial is a series of connections of one size, each opened when the one before it has ended.
+A trial is a series of connections of one size, each opened when the previous one has ended.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 TRIPS = 8
-"""One-way delays that a transfer is taken to last, with its handshake and its end; for the estimate of the time."""
+"""One-way delays per transfer, with its handshake and end; for the estimate of the time."""
 
 FLOW_NS = 40_000_000
-"""What a transfer takes beside: it is asked for at both ends."""
+"""Further time per transfer: the requests to both ends."""
 
 BYTE_NS = 400
-"""At 20 Mbit/s, for the estimate of the time alone."""
+"""The time per byte at 20 Mbit/s; for the estimate of the time only."""
 
 
 @section
@@ -66,7 +66,7 @@ class Transfers(Connections):
 
 
 def cells(plan: Plan) -> list[tuple[int, str, Transfers]]:
-    """The number, device and factors of every cell over every device; only emulators have pipes."""
+    """Return the number, device and factors of every cell over every device; only emulators have pipes."""
     own = plan.short
     several = [
         Transfers(f"{size} bytes", congestion, pipe, OFF, size)
@@ -76,7 +76,7 @@ def cells(plan: Plan) -> list[tuple[int, str, Transfers]]:
 
 
 def expand(plan: Plan) -> list[Trial[Any]]:
-    """Every trial, in order: rounds of shuffled cells."""
+    """Return every trial, in order: rounds of shuffled cells."""
     own, order = plan.short, random.Random(plan.short.seed)
     each = cells(plan)
     trials: list[Trial[Any]] = []
@@ -88,18 +88,18 @@ def expand(plan: Plan) -> list[Trial[Any]]:
 
 
 def lasts_ns(plan: Plan, factors: Transfers) -> int:
-    """About how long a transfer takes."""
+    """Return the approximate duration of a transfer."""
     words = factors.pipe or max((one.forward or "" for one in plan.emulators.values()), key=expected_ns)
     return FLOW_NS + TRIPS * expected_ns(words) + BYTE_NS * factors.size_bytes
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Any]]) -> Estimate:
-    """What measuring takes."""
+    """Return the estimated time of the measurement."""
     return estimated(plan, len(trials), 0, sum(trial.duration_ns + plan.short.pause_ns for trial in trials))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     trials = expand(plan)
     return describe_connections(trials, estimate(plan, trials))
 

@@ -1,4 +1,4 @@
-"""Method "short-flows": connections from host A to host B, one after the other, each from first byte to last."""
+"""Method "short-flows": connections from host A to host B, one after the other, each timed from first byte to last."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Transferring(Bench):
         time.sleep(self.asked.pause_ns / 1e9)
 
     def _transfer(self, trial: Trial[Any]) -> dict[str, Any]:
-        """One transfer: its size, when its first byte was written at A, and when its last one was read at B."""
+        """Run one transfer; return its size, when its first byte was written at A, and when its last one was
+        read at B."""
         near, far, factors = self.ends["a"], self.ends["b"], trial.factors
         link, settings = self.session.site.bed.topology.paths[trial.path], {"mss_bytes": self.asked.mss_bytes}
         far.listen(trial.block, port_of(trial), 1, settings)
@@ -73,7 +74,7 @@ class Transferring(Bench):
 
 @contextmanager
 def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The applications of both hosts; packets of one segment each, as a queue counts them."""
+    """Open the applications of both hosts; packets have one segment each, as a queue counts them."""
     del clock
     asked = session.plan.short
     prepare_links(session, asked)

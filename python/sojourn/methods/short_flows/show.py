@@ -23,7 +23,7 @@ STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p99": "p99"}
 
 
 def cells_of(run: Run) -> list[dict[tuple[str, str], dict[str, Any]]]:
-    """The figures of every cell over every device, by quantity and statistic."""
+    """Return the figures of every cell over every device, by quantity and statistic."""
     found: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in run.entries:
         found.setdefault((row["device"], row["cell"]), {})[row["quantity"], row["statistic"]] = row
@@ -31,7 +31,7 @@ def cells_of(run: Run) -> list[dict[tuple[str, str], dict[str, Any]]]:
 
 
 def completion(run: Run) -> Table:
-    """Completion times, a line for each statistic of a cell."""
+    """Return completion times, a line for each statistic of a cell."""
     columns = (
         Column(("device",), "Path", numeric=False),
         Column(("congestion",), "Congestion control", numeric=False),
@@ -69,7 +69,7 @@ def _in_ms(row: dict[str, Any]) -> Shown:
 
 
 def distributions(run: Run) -> Figure | None:
-    """Distributions of the completion times, a panel a cell."""
+    """Return the distributions of the completion times, a panel for each cell."""
     found = run.samples("short_curves")
     if found is None or found.is_empty():
         return None
@@ -89,7 +89,7 @@ def distributions(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The median of each size, or the mean where there is none."""
+    """Return the median of each size, or the mean where there is none."""
     found = []
     for of in cells_of(run)[:4]:
         row = of.get(("completion_time", "p50")) or of["completion_time", "mean"]
@@ -100,7 +100,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     plan = run.plan.get("short", {})
     how = (
         f"A trial is {plan.get('transfers', NOTHING)} transfers from host A to host B, each on a connection of its own "

@@ -1,4 +1,4 @@
-"""Method "stages": what may be asked about the stages that a packet passes in a kernel."""
+"""Method "stages": the plan of streams whose packets are timed at each stage in the kernel."""
 
 from sojourn.plan.matrix import ask_streams
 

@@ -27,7 +27,7 @@ TOTAL = "total"
 
 
 def breakdown_table(run: Run) -> Table:
-    """Every stage of every device and cell, and the total."""
+    """Return every stage of every device and cell, and the total."""
     columns = (
         Column(("cell",), "Cell", numeric=False),
         Column(("device",), "Device", numeric=False),
@@ -74,7 +74,7 @@ def _stage_entries(row: dict[str, Any]) -> tuple[Entry, ...]:
 
 
 def _clock_note(run: Run) -> str:
-    """The clock's error of the stages that cross from one host to the other."""
+    """Return the clock error of the stages between two hosts."""
     crossing = run.rows("stage_total").drop_nulls("clock_bound_ns")
     words_ = clock_entry(crossing.iter_rows(named=True)).text
     return (
@@ -85,7 +85,7 @@ def _clock_note(run: Run) -> str:
 
 
 def missing(run: Run) -> Table:
-    """Timestamps that are missing, and why."""
+    """Return the missing timestamps, and the reasons."""
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("cell",), "Cell", numeric=False),
@@ -102,7 +102,7 @@ def missing(run: Run) -> Table:
 
 
 def breakdown(run: Run) -> Figure | None:
-    """The latency breakdown: every stage from where the one before it ended."""
+    """Return the latency breakdown: every stage begins where the previous one ended."""
     found = sample(run, "latency_breakdown")
     if found.is_empty():
         return None
@@ -127,7 +127,7 @@ def breakdown(run: Run) -> Figure | None:
 
 
 def differences(run: Run) -> Figure | None:
-    """What each device adds to each stage."""
+    """Return what each device adds to each stage."""
     found = sample(run, "latency_breakdown")
     if found.is_empty():
         return None
@@ -150,14 +150,14 @@ def _named() -> pl.Expr:
 
 
 def _in_order(rows: pl.DataFrame) -> tuple[str, ...]:
-    """Stages in the order of the way, the total last; merged ones stand where their first part would."""
+    """Return the stages in the order of the path, the total last; merged ones are sorted by their first part."""
     order = ("pacing", "send", "qdisc", "path", "receive", "answer", "answer receive", TOTAL)
     names = several(rows, "name")
     return tuple(sorted(names, key=lambda name: (order.index(name.split(" + ")[0]), name)))
 
 
 def keys(run: Run) -> list[Key]:
-    """The total of each device, and which stage takes the most of it."""
+    """Return the total of each device, and its largest stage."""
     found = []
     for device in [one for one in run.devices if one != "a/a"]:
         totals = run.rows("stage_total", "p50", device=device, reference=None).sort(
@@ -194,7 +194,7 @@ def _largest(run: Run, total: dict[str, Any]) -> tuple[str, ...]:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """Return what is particular to this method's measurement."""
     return words(
         run,
         "A frame's latency is split at every timestamp that is available on its way: the intended departure, the call "

@@ -1,4 +1,4 @@
-"""Method "taps": what may be asked of streams whose packets are seen as they enter a device and as they leave it."""
+"""Method "taps": the plan of streams with taps at both ports of a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @section
 class TapsPlan:
-    """What becomes of the delays between the taps."""
+    """The processing of the delays between the taps."""
 
     subtract_serialisation: int | None = key(
         bit_rate(),
@@ -28,7 +28,7 @@ class TapsPlan:
 
 
 def check_tappable(plan: Plan, given: Lookup) -> None:
-    """Devices whose frames the kernel shows to taps at their ports: XDP takes them before, and sends them past."""
+    """Refuse devices with XDP: it takes frames before the taps at their ports."""
     for device in plan.bed.devices:
         known = devices.known(device)
         if known is not None and (known.mode.polls or known.mode.is_emulator):

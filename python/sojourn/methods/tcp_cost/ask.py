@@ -1,10 +1,10 @@
-"""Method "tcp-cost": what the log of TCP's state costs, setting by setting, each beside a slice without it.
+"""Method "tcp-cost": the plan of a measurement of what the log of TCP's state costs, one setting at a time.
 
-[costs] has the factors. A pair is two slices of traffic, one after the other: one without the log, and one with a
-setting of it; which comes first is drawn, and turned about in the next repetition. Pairs come in rounds, a batch for
-each path and number of flows in a random order, so that a drift of the machine is nobody's effect. Where the bed has
-two direct links, every other traffic is over the second one, and the next time the others are; both slices of a pair
-are over one link. Does not know how traffic is made.
+[costs] contains the factors. A pair is two slices of traffic in succession: one without the log and one with a setting
+of it. The order within a pair is random, and is reversed in the next repetition. Pairs come in rounds, one batch for
+each path and number of flows in random order, so that drift of the machine is attributed to no setting. Where the bed
+has two direct links, every other traffic uses the second one, and in the next round the others do; both slices of a
+pair use the same link. Does not know how traffic is generated.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SENDER, RECEIVER, BOTH = "sender", "receiver", "both"
 PLACEBO = "placebo"
 CONTROLS = ("disabled", "empty", PLACEBO)
 MOST_FLOWS = 128
-"""More streams than that iperf3 does not take."""
+"""The maximum number of parallel streams of iperf3."""
 
 
 @section
 class CostsPlan:
-    """Under what traffic the log is switched on and off, and how."""
+    """The traffic under which the log is switched on and off, and how."""
 
     packets_per_log: tuple[int, ...] = key(
         list_of(whole(1, 1_000_000)),
@@ -107,37 +107,37 @@ UNREAD = frozenset(
         *("queue_bytes", "link_rate", "link_delay"),
     )
 )
-"""Keys of a bed that mean nothing where both ends are joined by one cable."""
+"""Keys of a bed that have no effect where both ends are joined by one cable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A cell: under which traffic, and what is logged where."""
+    """A cell: the traffic, and what is logged at which end."""
 
     path: str
     flows: int
     where: str
     mode: str
-    """on, off (the control of the pairs themselves), disabled, empty, placebo."""
+    """on, off (the control, in which neither slice has the log), disabled, empty or placebo."""
     packets_per_log: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One slice of traffic: of a pair, the one with the setting or the one without the log."""
+    """One slice of traffic: the slice of a pair with the setting, or the slice without the log."""
 
     setting: Setting
     mode: str
-    """That of the setting, or off."""
+    """The mode of the setting, or off."""
 
 
 def settings(plan: Plan) -> list[Setting]:
-    """All cells, in their order."""
+    """Return all cells in order."""
     return [one for path in plan.costs.path for flows in plan.costs.flows for one in _settings(plan.costs, path, flows)]
 
 
 def expand(plan: Plan) -> list[Trial[Slice]]:
-    """All slices, in the order in which they are measured; the two of a pair follow each other."""
+    """Return all slices in the order of measurement; the two of a pair follow each other."""
     costs, order = plan.costs, random.Random(plan.costs.seed)
     numbers = {setting: cell for cell, setting in enumerate(settings(plan))}
     ahead: dict[Setting, bool] = {}
@@ -165,7 +165,7 @@ def expand(plan: Plan) -> list[Trial[Slice]]:
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Slice]]) -> Estimate:
-    """What measuring takes."""
+    """Return the estimated time of the measurement."""
     costs, batches = plan.costs, len({trial.batch for trial in trials})
     if costs.form == "runs":
         measuring = len(trials) * (costs.slice_ns + costs.ramp_ns + costs.pause_ns)
@@ -178,13 +178,13 @@ def estimate(plan: Plan, trials: Sequence[Trial[Slice]]) -> Estimate:
 
 
 def resolve(plan: Plan) -> Plan:
-    """As many beds at most as have two pairs of each cell."""
+    """Limit the number of beds so that each has at least two pairs of each cell."""
     most = max(1, plan.costs.repetitions // max(2, plan.costs.at_once))
     return replace(plan, bed=replace(plan.bed, sessions=min(plan.bed.sessions, most)))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows: cells with their factors, pairs and times."""
+    """Return what `--dry-run` shows: cells with their factors, pairs and times."""
     trials = expand(plan)
     cost = estimate(plan, trials)
     return {
@@ -200,21 +200,21 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Refuse runs too short for an iperf3 of their own."""
+    """Refuse runs that are too short for an iperf3 of their own."""
     if plan.costs.form == "runs" and plan.costs.slice_ns < 1_000_000_000:
         value = as_duration(plan.costs.slice_ns)
         raise refuse(given("costs.slice", value), "costs.slice", 'at least "1s" with costs.form = "runs"')
 
 
 COMMAND_NS = 25_000_000
-"""What a change of setting takes, about."""
+"""Approximate duration of a change of setting."""
 
 LOADING_NS = 1_200_000_000
-"""What loading programs, and calibrating the placebo take at the beginning of an iperf3."""
+"""Approximate duration of loading the programs and calibrating the placebo when an iperf3 starts."""
 
 
 def _settings(costs: CostsPlan, path: str, flows: int) -> list[Setting]:
-    """The cells of one traffic."""
+    """Return the cells of one kind of traffic."""
     return [*_controls(costs, path, flows), *_logs(costs, path, flows)]
 
 
@@ -249,4 +249,4 @@ ASK = Ask(
     cgroups=True,
     not_simulated="it needs a real kernel",
 )
-"""The hypotheses are what siftr-2007 found, or explained its findings by."""
+"""The hypotheses are findings of siftr-2007, or its explanations of them."""

@@ -1,9 +1,8 @@
-"""Method "tcp-cost": iperf3 between the two hosts, and the log of TCP's state switched on and off beside it.
+"""Method "tcp-cost": runs iperf3 between the two hosts and switches the log of TCP's state on and off meanwhile.
 
-A pair is two slices, one without the log and one with a setting of it, adjacent in time; which comes first is the
-plan's. Every slice is alike but for that: a command, a grace period, counters, time, counters. Programs
-are loaded once for each iperf3; in a slice without the log they are attached nowhere. Does not judge, and does not know
-what the log writes.
+A pair is two slices, one without the log and one with a setting of it, adjacent in time; the plan sets their order. All
+slices have the same sequence: a command, a grace period, counters, the slice, counters. Programs are loaded once for
+each iperf3; in a slice without the log they are not attached. Evaluates nothing, and does not know what the log writes.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ if TYPE_CHECKING:
 
 ENDS: dict[str, tuple[HostName, ...]] = {SENDER: ("a",), RECEIVER: ("b",), BOTH: END_HOSTS}
 STATISTICS_BLOCKS = 1_000_000
-"""Slices under the statistics of programs are numbered from here."""
+"""Slices under the statistics of programs are numbered from this value."""
 
 EVERYTHING_DECIMATED = 1_000_000_000
-"""Sampling 1 in so many that a slice has one record at most."""
+"""The sampling interval at which a slice has at most one record."""
 
 LONGEST_SECONDS = 86_400.0
 CALIBRATION_SECONDS = 0.1
 TRIAL_TURNS = 200
-"""How often the placebo's loop turns while it is found out how long a turn takes."""
+"""Number of turns of the placebo's loop while the time per turn is measured."""
 
 SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
 
 
 @contextmanager
 def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The logs of the ends that are logged, and the tables of slices."""
+    """Yield the bench with the logs of the ends that are logged, and the tables of slices."""
     require_root(session)
     site, part, asked = session.site, session.part, session.plan.costs
     with watch_neighbours(session), ExitStack() as stack:
@@ -71,24 +70,24 @@ def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def takes_statistics(asked: CostsPlan) -> bool:
-    """Whether slices are taken under the kernel's statistics of programs."""
+    """Return whether slices are measured under the kernel's statistics of programs."""
     return asked.statistics > 0 and asked.form == "slices"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Connections that carry what they can, and where to read how much."""
+    """Connections that send as fast as they can, and the meter of their throughput."""
 
     number: int
     traffic: Iperf
     meter: Meter
     placebo_turns: int
-    """How often the placebo's loop turns, to take as long as logging does."""
+    """Number of turns of the placebo's loop that takes as long as logging."""
 
 
 @dataclass
 class Costs(Bench):
-    """All slices of a part; those of a batch share an iperf3, where it is cut into slices."""
+    """All slices of a part; slices of one batch share an iperf3 where it is divided into slices."""
 
     session: Session
     asked: CostsPlan
@@ -99,7 +98,7 @@ class Costs(Bench):
     _running: Running | None = field(default=None, init=False)
 
     def batch(self, trials: Sequence[Trial[Slice]]) -> AbstractContextManager[None]:
-        """Run one iperf3 for the whole batch; or nothing, where each slice has its own."""
+        """Run one iperf3 for the whole batch; do nothing where each slice has its own."""
         setting = trials[0].factors.setting
         bed = self.session.site.bed
         size_packets(bed, bed.topology.paths[trials[0].path], setting.path, checksums=True)
@@ -146,7 +145,8 @@ class Costs(Bench):
                     self.session.log("log-interrupted", transfer=number, host=host, **gap)
 
     def _placebo_turns(self, setting: Setting) -> int:
-        """Let the placebo take as much time as a record, by the kernel's statistics under this very traffic."""
+        """Return the number of turns with which the placebo takes as long as a record, from kernel statistics in this
+        traffic."""
         if not (setting.mode == PLACEBO or (self.asked.form == "slices" and PLACEBO in self.asked.controls)):
             return 0
         log = next(iter(self.logs.values()))
@@ -158,7 +158,7 @@ class Costs(Bench):
         return turns
 
     def _calibrated(self, log: LogInstrument, mode: Mode, options: dict[str, Any]) -> float:
-        """Nanoseconds that a run of the programs takes in a mode."""
+        """Return the nanoseconds per run of the programs in a mode."""
         log.be(mode, options)
         log.take_statistics(on=True)
         before = log.costs()
@@ -171,7 +171,8 @@ class Costs(Bench):
         return spent / max(1, runs)
 
     def _measure_statistics(self, running: Running, setting: Setting) -> None:
-        """Slices while the kernel takes the time of programs, at both ends; of no pair, for that takes time itself."""
+        """Measure slices with the kernel's statistics at both ends; they belong to no pair, as statistics take time
+        too."""
         settings = [("on", 1), ("on", EVERYTHING_DECIMATED), ("empty", None), ("disabled", None)]
         settings += [(PLACEBO, None)] if PLACEBO in self.asked.controls else []
         of = STATISTICS_BLOCKS + len(settings) * self.asked.statistics * running.number
@@ -182,7 +183,7 @@ class Costs(Bench):
                 self.slices.write([row | {"pair": -1, "repetition": turn, "cell": -1, "visit": 0}])
 
     def _take(self, block: int, one: Slice, running: Running, *, statistics: bool = False) -> dict[str, Any]:
-        """One slice as a row, but for its place in the plan."""
+        """Return one slice as a row, without its place in the plan."""
         mode: Mode = one.mode  # type: ignore[assignment]
         logs = {host: self.logs[host] for host in (() if mode == "off" else ENDS[one.setting.where])}
         for log in logs.values():
@@ -207,14 +208,14 @@ class Costs(Bench):
 
 
 def options_of(packets_per_log: int | None = None, turns: int = 0) -> dict[str, Any]:
-    """What the log is asked for."""
+    """Return the options of the log."""
     return {"ppl": packets_per_log or 1, "ppl_by": "packet", "placebo_loops": turns}
 
 
 def row_of(
     block: int, one: Slice, batch: int, before: Reading, after: Reading, *, statistics: bool = False
 ) -> dict[str, Any]:
-    """What was asked, and what the kernel's counters say."""
+    """Return the row of a slice: its setting and the kernel's counters."""
     setting = one.setting
     return {
         "block": block,
@@ -234,11 +235,11 @@ def row_of(
 
 COUNTED = ("packets_in", "packets_out", "segments_in", "segments_out", "logged", "decimated", "skipped")
 NOTHING = dict.fromkeys(("in_force_s", *COUNTED, *(f"skipped_{why.replace('-', '_')}" for why in SKIPS)))
-"""Of a slice in which the log counts nothing."""
+"""The counts of a slice in which the log counts nothing."""
 
 
 def counts_of(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """What the logs of all ends counted between two looks, together."""
+    """Return what the logs of all ends together counted between two readings."""
 
     def came_to(way: str, disposition: str) -> int:
         return sum(int(one[way].get(disposition, 0)) for one in after) - sum(
@@ -268,7 +269,7 @@ def counts_of(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]])
 def rows_of_costs(
     block: int, host: str, before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What each program ran between two looks."""
+    """Return the runs and CPU time of each program between two readings."""
     ran = {one["name"]: one for one in before}
     return [
         {
@@ -284,13 +285,13 @@ def rows_of_costs(
 
 
 def direction_of(program: str) -> str | None:
-    """Whose packets run it, by its name."""
+    """Return the direction of the packets that run a program, from its name."""
     words = program.split("_")
     return next((way for way in ("in", "out") if way in words or f"{way}gress" in words), None)
 
 
 def whole(folder: RunFolder, plan: Plan) -> set[int]:
-    """The slices that are recorded, with the other one of their pair."""
+    """Return the recorded slices whose pair is complete."""
     del plan
     blocks = set(read_table(folder.records, "tcp_slices").frame["block"].to_list())
     return {block for block in blocks if block < STATISTICS_BLOCKS and block ^ 1 in blocks}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 OFF, AGAIN, ON = "off", "off again", "on"
 ALARM = 0.05
-"""The probability that a run reports a difference of the log, or of its control, where there is none."""
+"""The probability that a run reports a difference with the log, or of the control, where there is none."""
 
 POWER = 0.8
 LEAST_ROUNDS = 4
@@ -62,13 +62,13 @@ OBSERVABLES = {
     "retransmitted": ("retransmitted segments", "1/s"),
     "window_collapses": ("collapses of the congestion window", "1/s"),
 }
-"""What the application observes, with name and unit; the last three are one number for each trial."""
+"""What the application observes, with name and unit; the last three have one value for each trial."""
 
 COLLAPSED = 2
-"""Segments of a window that has collapsed: one after a retransmission timeout, two when that is acknowledged."""
+"""The size in segments of a collapsed window: one after a retransmission timeout, two when that is acknowledged."""
 
 CHANGES = 9
-"""Figures of a cell: two statistics of each series, and one of each of the others."""
+"""The number of figures of a cell: two statistics of each series, and one of each other observable."""
 
 SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
 STATISTICS = ("median", "p95")
@@ -77,13 +77,13 @@ COLUMNS = ("block", "role", "why", "connection", "read_after_ns", "acked_bytes",
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One trial's readings: series at fixed times after its beginning, and its totals."""
+    """The readings of one trial: series at fixed times after its start, and its totals."""
 
     series: dict[str, NDArray[np.float64]]
     single: dict[str, float]
 
     def summary(self, name: str, statistic: str) -> float:
-        """A number for the trial."""
+        """Return one value for the trial."""
         if name in self.single:
             return self.single[name]
         return float(np.median(self.series[name]) if statistic == "median" else np.quantile(self.series[name], 0.95))
@@ -96,40 +96,40 @@ class Compared:
     cell: str
     name: str
     against: str
-    """on, or off again: what is compared with off."""
+    """on, or off again: the setting that is compared with off."""
     rounds: int
     distance: Apart | None
     p: float
     effects: dict[str, Interval] = field(default_factory=dict)
-    """By statistic, the difference over rounds, as a share of the median without the log."""
+    """The difference over rounds by statistic, relative to the median without the log."""
     level: dict[str, float] = field(default_factory=dict)
-    """By statistic, the median without the log."""
+    """The median without the log, by statistic."""
     least: dict[str, float] = field(default_factory=dict)
-    """By statistic, the smallest relative change that would be detected in four of five such runs."""
+    """The smallest relative change that would be detected in four of five such runs, by statistic."""
     differences: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """By statistic, the relative difference of each round."""
+    """The relative difference of each round, by statistic."""
     session: NDArray[np.int64] | None = None
-    """Of each round; None where the run has one bed."""
+    """The session of each round; None where the run has one bed."""
     adjusted: float = 1.0
     q_values: dict[str, float] = field(default_factory=dict)
-    """By statistic, the q-value of the effect among all effects of this pair of settings."""
+    """The q-value of the effect among all effects of this pair of settings, by statistic."""
     chosen_level: float = 1 - ALARM
-    """Of the interval of an effect that is reported because it is significant."""
+    """The level of the interval of an effect that is reported because it is significant."""
 
     @property
     def sessions(self) -> int | None:
-        """Over how many beds; None where the run has one."""
+        """The number of beds; None where the run has one."""
         return None if self.session is None else beds_counted(self.session)
 
     def over(self, statistic: str, level: float = 0.95) -> Interval:
-        """The effect: the pseudomedian of one bed's rounds, or the mean over several. None is below -1."""
+        """Return the effect: the pseudomedian of one bed's rounds, or the mean over several beds; none is below -1."""
         values = self.differences[statistic]
         found = hodges_lehmann(values, level) if self.session is None else middle(values, self.session, level)
         is_beyond = found.low is not None and found.low < -1 <= found.estimate
         return replace(found, low=-1.0) if is_beyond else found
 
     def p_of(self, statistic: str) -> float:
-        """Of an effect that is zero; 1 where it is unknown."""
+        """Return the p-value of a zero effect; 1 where it is unknown."""
         values = self.differences[statistic]
         if self.session is None or self.sessions is None:
             return signed_rank_p(values)
@@ -143,7 +143,7 @@ class Compared:
 
     @property
     def changes(self) -> list[Change]:
-        """The effects that are significant, with intervals that do not hold zero."""
+        """The effects that are significant, with intervals that exclude zero."""
         found = [
             Change(
                 self.cell,
@@ -161,7 +161,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A significant effect: its interval is at the level adjusted because this figure was selected as significant."""
+    """A significant effect; the level of its interval is adjusted because the figure was selected as significant."""
 
     cell: str
     name: str
@@ -169,11 +169,11 @@ class Change:
     value: Interval
     q: float
     beds: str = ""
-    """Over how many beds, as a sentence goes on."""
+    """A phrase with the number of beds, for the sentence."""
 
 
 def study(run: Run) -> Study:
-    """Every observable of every cell, with the log and its control."""
+    """Return every observable of every cell, with the log and in its control."""
     several = trials_of(run, "perturbation")
     for one in several:
         require(one.connections, LONG_FLOWS, f"{run.folder.log}: connections of trial {one.block}")
@@ -190,7 +190,7 @@ def study(run: Run) -> Study:
 
 
 def adjust(compared: Sequence[Compared]) -> None:
-    """Adjust each setting's tests for their number: distributions by Holm, effects by their false discovery rate."""
+    """Adjust each setting's tests for multiplicity: distributions by Holm, effects by their false discovery rate."""
     for against in (ON, AGAIN):
         own = [one for one in compared if one.against == against]
         for one, chance in zip(own, holm([one.p for one in own]), strict=True):
@@ -204,7 +204,7 @@ def adjust(compared: Sequence[Compared]) -> None:
 
 
 def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
-    """The application's readings of one trial, after its beginning; None where there are too few."""
+    """Return the application's readings of one trial, after its beginning; None where there are too few."""
     own = readings.filter((pl.col("block") == one.block) & (pl.col("role") == "send") & (pl.col("why") == "time"))
     start = one.connections[0]["started_ns"]
     own = own.filter(pl.col("part") == pl.col("part").max()) if own.height else own
@@ -222,19 +222,19 @@ def seen_of(readings: pl.DataFrame, one: Done, skip_ns: float) -> Seen | None:
 
 
 def collapses(windows: NDArray[np.float64]) -> int:
-    """How often the window fell to COLLAPSED segments or fewer; readings in a row at which it still is are one."""
+    """Return how often the window fell to COLLAPSED segments or fewer; consecutive such readings count once."""
     small = windows <= COLLAPSED
     return int(np.count_nonzero(small[1:] & ~small[:-1]))
 
 
 def _sending_ns(one: Done) -> int:
-    """How long it sent; after that it only waits for the last acknowledgements."""
+    """Return how long the trial sent; after that it only waits for the last acknowledgements."""
     connection = one.connections[0]
     return int(connection["ended_ns"] - connection["started_ns"])
 
 
 def compare(cell: Sequence[Done], seen: dict[int, Seen], questions: int = 1) -> list[Compared]:
-    """With the log against without it, and without it again against without it; each one of so many tests."""
+    """Return the comparisons of "on" and of "off again" with "off"; each is one of `questions` tests."""
     turns: dict[tuple[int, int], dict[str, Seen]] = {}
     for one in cell:
         if one.block in seen:
@@ -277,19 +277,19 @@ def _compared(
 
 
 def usual(values: NDArray[np.float64], session: NDArray[np.int64] | None) -> float:
-    """The mean of what is so rare that most trials have none: each bed counts once, as in an effect."""
+    """Return the mean of values that are zero in most trials: each bed counts once, as in an effect."""
     return float(np.mean(values if session is None else by_session(values, session)))
 
 
 def smallest(differences: NDArray[np.float64], questions: int = 1) -> float:
-    """The effect that four of five runs like this one would detect, as one of so many tests (Holm's first step)."""
+    """Return the effect that four of five such runs would detect, as one of `questions` tests (Holm's first step)."""
     n = len(differences)
     reach = student_quantile(n - 1, 1 - ALARM / questions) + student_quantile(n - 1, 2 * POWER - 1)
     return float(reach * np.std(differences, ddof=1) / n**0.5)
 
 
 def rows_of(one: Compared) -> list[Row]:
-    """Effects with their intervals, and distances with their chances."""
+    """Return effects with their intervals, and distances with their adjusted p-values."""
     reference = OFF
     rows = [
         Row(one.against, f"{one.name}_change", statistic, value, "ratio", reference=reference, against=one.cell,
@@ -308,7 +308,7 @@ def rows_of(one: Compared) -> list[Row]:
 
 
 def _effects(compared: Sequence[Compared]) -> pl.DataFrame:
-    """All comparisons as a table."""
+    """Return all comparisons as a table."""
     rows = [
         {
             "cell": one.cell,
@@ -339,7 +339,7 @@ POINTS = 101
 
 
 def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataFrame]:
-    """Distributions of each cell and setting, trial by trial's quantiles averaged; and each trial's numbers."""
+    """Return distributions of each cell and setting, as averages of trials' quantiles, and the values of each trial."""
     shares = np.linspace(0, 1, POINTS)
     curves, trials = [], []
     for cell in by_cell(several):
@@ -363,7 +363,7 @@ def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataF
 
 
 def _findings(compared: Sequence[Compared]) -> list[Finding]:
-    """A control that differs makes the run doubtful; so do too few rounds to detect anything."""
+    """Return findings: the control differs, or there are too few rounds to detect anything."""
     found = []
     wrong = [one for one in compared if one.against == AGAIN and one.differs]
     if wrong:
@@ -382,7 +382,7 @@ def _findings(compared: Sequence[Compared]) -> list[Finding]:
 
 
 def sentence(compared: Sequence[Compared]) -> str:
-    """Whether TCP behaves differently with the log, and how small a difference would be detected."""
+    """Return whether TCP behaves differently with the log, and how small a difference would be detected."""
     own = [one for one in compared if one.against == ON]
     if not own:
         return "Too little was measured to test whether the log changes the behaviour of TCP"
@@ -415,7 +415,7 @@ def _changed(one: Change) -> str:
 
 
 def _unchanged(own: Sequence[Compared]) -> str:
-    """No change of a figure is significant; a distribution may differ all the same."""
+    """Return a phrase for no significant change of a figure; a distribution may differ nevertheless."""
     differ = sorted((one for one in own if one.differs), key=lambda one: one.adjusted)
     if not differ:
         return "no change is detected"
@@ -424,7 +424,7 @@ def _unchanged(own: Sequence[Compared]) -> str:
 
 
 def _limits(own: Sequence[Compared]) -> str:
-    """For the three most important ones, the change with its interval, and the smallest change detected."""
+    """Return the change, its interval and the smallest detectable change of the three most important observables."""
     parts = []
     for name in ("throughput_bps", "snd_cwnd", "srtt_us"):
         several = [one for one in own if one.name == name]

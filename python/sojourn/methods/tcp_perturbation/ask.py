@@ -1,4 +1,4 @@
-"""Method "tcp-perturbation": what is sent over which path, without the log, without it again, and with it."""
+"""Method "tcp-perturbation": the plan of connections over a path without the log, without it again, and with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETTINGS = (OFF, AGAIN, ON)
 
 @section
 class PerturbationPlan:
-    """What is sent over which path, how often, and what is looked at of it."""
+    """What is sent over which path and how often, and which readings are used."""
 
     congestion: tuple[str, ...] = key(CONGESTION, ("cubic", "reno"), "congestion controls")
     pipe: tuple[str, ...] = key(
@@ -59,7 +59,7 @@ class PerturbationPlan:
 
 
 def expand(plan: Plan) -> list[Trial[Connections]]:
-    """Every trial, in order: rounds of shuffled cells, each with every setting in a random order."""
+    """Return every trial, in order: rounds of shuffled cells, each with every setting in a random order."""
     asked = plan.perturbation
     order = random.Random(asked.seed)
     cells = list(enumerate((name, pipe) for name in asked.congestion for pipe in asked.pipe))
@@ -76,19 +76,19 @@ def expand(plan: Plan) -> list[Trial[Connections]]:
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Connections]]) -> Estimate:
-    """What measuring takes."""
+    """Return the estimated time of the measurement."""
     beside = plan.perturbation.pause_ns + TRIAL_NS
     return estimated(plan, len(trials), 0, sum(trial.duration_ns + beside for trial in trials))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     trials = expand(plan)
     return describe_connections(trials, estimate(plan, trials))
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Refuse trials of which nothing is looked at."""
+    """Refuse trials without any readings after the skipped beginning."""
     check_path(plan, given)
     asked = plan.perturbation
     if asked.skip_ns >= asked.duration_ns:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Perturbed(Bench):
-    """Connections with the log or without; no witness beside them, for it would perturb too."""
+    """Connections with the log or without; there is no capture, as it would affect them too."""
 
     applications: Applications
     asked: PerturbationPlan
 
     def measure(self, trial: Trial[Connections]) -> None:
-        """Measure one trial over a path whose random events begin with the seed once more."""
+        """Measure one trial over a path whose random events start from the same seed again."""
         own, emulators, asked = self.applications, self.applications.session.emulators, self.asked
         with_log = trial.factors.setting == ON
         emulators.start_anew(trial.path)
@@ -46,11 +46,11 @@ class Perturbed(Bench):
 
 @contextmanager
 def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The applications and the log."""
+    """Yield the bench with the applications and the log."""
     del clock
     with (
         open_applications(session, session.plan.perturbation) as applications,
-        RowWriter(session.part.folder, "tcp_captures", session.part.number),  # none, and the table says so
+        RowWriter(session.part.folder, "tcp_captures", session.part.number),  # # the table exists, but has no rows
     ):
         yield Perturbed(applications, session.plan.perturbation)
 

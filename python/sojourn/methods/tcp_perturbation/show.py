@@ -26,12 +26,12 @@ OBSERVABLES = {
     "window_collapses": ("collapses of the congestion window", "1/s", 1.0),
 }
 SINGLE = ("throughput_bps", "retransmitted", "window_collapses")
-"""One number for each trial."""
+"""The observables with one value for each trial."""
 STATISTICS = {"median": "median", "p95": "p95"}
 
 
 def effects(run: Run) -> Table:
-    """Every observable's change, with the log and in the control."""
+    """Return the table of every observable's change, with the log and in the control."""
     found = run.samples("effects")
     columns = (
         Column(("cell",), "Cell", numeric=False),
@@ -91,7 +91,7 @@ def _chance(value: float | None) -> Entry:
 
 
 def changes(run: Run) -> Figure | None:
-    """Changes with their intervals, the control beside."""
+    """Return the figure of changes with their intervals, including the control."""
     found = run.samples("effects")
     if found is None or found.is_empty():
         return None
@@ -113,7 +113,7 @@ def changes(run: Run) -> Figure | None:
 
 
 def distributions(run: Run) -> Figure | None:
-    """Distributions of window, round-trip time and delivery rate, by setting."""
+    """Return the figure of the distributions of window, round-trip time and delivery rate, by setting."""
     found = run.samples("distributions")
     if found is None or found.is_empty():
         return None
@@ -139,7 +139,7 @@ def distributions(run: Run) -> Figure | None:
 
 
 def rounds(run: Run) -> Figure | None:
-    """Each trial's throughput over the rounds."""
+    """Return the figure of each trial's throughput over the rounds."""
     found = run.samples("summaries")
     if found is None or found.is_empty():
         return None
@@ -158,7 +158,7 @@ def rounds(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The change of the three most important ones, in the cell with the largest smallest detectable change."""
+    """Return the changes of the three main observables, in the cell with the largest smallest detectable change."""
     found = run.samples("effects")
     if found is None or found.is_empty():
         return []
@@ -178,7 +178,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     plan = run.plan.get("perturbation", {})
     return [
         (
@@ -198,7 +198,7 @@ def how(run: Run) -> list[str]:
 
 
 def _units(run: Run) -> str:
-    """What intervals are over."""
+    """Return the units over which intervals are calculated."""
     return "beds" if run.sessions > 1 else "rounds"
 
 

@@ -1,7 +1,8 @@
-"""Method "tcp-truth": over which paths the log of TCP's state is compared with TCP_INFO, a capture and known formulas.
+"""Method "tcp-truth": the plan of a comparison of the log of TCP's state with TCP_INFO, a capture and known formulas.
 
-Three kinds of trials: messages far apart, before each of which the application reads TCP_INFO; as much as goes over a
-path that loses packets, for the response functions of congestion control; and a bulk transfer over the direct path.
+There are three kinds of trials: separate messages, before each of which the application reads TCP_INFO; transfers at
+full rate over a path that loses packets, for the response functions of congestion control; and a bulk transfer over the
+direct path.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 MESSAGES, LAW, BULK = "messages", "law", "direct"
 DIRECT_BPS = 2e9
-"""What a bulk over the direct path is taken to reach, for the estimate of the time alone."""
+"""The assumed rate of a bulk transfer over the direct path, used only for the time estimate."""
 
 
 @section
 class TruthPlan:
-    """Which trials, over which paths; an empty pipe of a law: no trials of it."""
+    """The trials and their paths; with an empty pipe a law has no trials."""
 
     congestion: tuple[str, ...] = key(CONGESTION, ("reno", "cubic"), "congestion controls of the messages")
     messages_pipe: tuple[str, ...] = key(
@@ -63,7 +64,7 @@ class TruthPlan:
 
 
 def cells(plan: Plan) -> list[tuple[str, Connections, int]]:
-    """Every cell: its path, its connections, and how long they send in nanoseconds."""
+    """Return all cells: path, connections, and how long they send in nanoseconds."""
     asked, device = plan.truth, plan.bed.devices[0]
     found = [
         (device, Connections(MESSAGES, name, pipe), asked.messages_duration_ns)
@@ -78,7 +79,7 @@ def cells(plan: Plan) -> list[tuple[str, Connections, int]]:
 
 
 def expand(plan: Plan) -> list[Trial[Connections]]:
-    """Every trial, in order: rounds of shuffled cells."""
+    """Return every trial, in order: rounds of shuffled cells."""
     order = random.Random(plan.truth.seed)
     numbered = list(enumerate(cells(plan)))
     trials: list[Trial[Connections]] = []
@@ -89,19 +90,19 @@ def expand(plan: Plan) -> list[Trial[Connections]]:
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Connections]]) -> Estimate:
-    """What measuring takes."""
+    """Return the estimated time of the measurement."""
     beside = plan.truth.pause_ns + TRIAL_NS
     return estimated(plan, len(trials), 0, sum(trial.duration_ns + beside for trial in trials))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     trials = expand(plan)
     return describe_connections(trials, estimate(plan, trials))
 
 
 def pipes(plan: Plan) -> tuple[str, ...]:
-    """Every pipe that is set before a trial."""
+    """Return every pipe that is set before a trial."""
     return tuple(dict.fromkeys(of.pipe for _, of, _ in cells(plan) if of.pipe))
 
 

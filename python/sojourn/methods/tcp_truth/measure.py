@@ -1,4 +1,4 @@
-"""Method "tcp-truth": connections with the log at the sender, and a capture at the sender's port as its witness."""
+"""Method "tcp-truth": connections with the log at the sender, and a capture at the sender's port as reference."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BULK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Witnessed(Bench):
-    """Connections, each beside its capture."""
+    """Connections, each with a capture."""
 
     applications: Applications
     asked: TruthPlan
     captures: RowWriter
 
     def measure(self, trial: Trial[Connections]) -> None:
-        """Measure one trial: the path, the capture, the log, the connections, and all of it taken away in turn."""
+        """Measure one trial: set the path, start capture, log and connections, and end all of them."""
         own, session = self.applications, self.applications.session
         with ExitStack() as stack:
             stack.enter_context(session.emulators.during(trial.path, trial.block, trial.factors.pipe))
@@ -52,7 +52,7 @@ class Witnessed(Bench):
 
 
 def traffic(asked: TruthPlan, kind: str) -> dict[str, Any]:
-    """What is sent in a trial, in the instrument's words."""
+    """Return what is sent in a trial, as the instrument's options."""
     if kind == MESSAGES:
         own = {"message_bytes": asked.message_bytes, "interval_ns": asked.message_interval_ns, "read_before_send": True}
         return own | {"duration_ns": asked.messages_duration_ns, "connections": 1}
@@ -63,14 +63,14 @@ def traffic(asked: TruthPlan, kind: str) -> dict[str, Any]:
 
 
 def start_capture(session: Session, trial: Trial[Connections]) -> TcpCapture:
-    """The witness at the sender's port."""
+    """Start the capture at the sender's port."""
     dev, file = session.site.bed.topology.paths[trial.path].a_dev, session.part.folder.records / "capture.pcap"
     return TcpCapture(session.site.bed, dev, port_of(trial), file, session.cores.responder)
 
 
 @contextmanager
 def open_bench(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The applications, the log and the table of captured packets."""
+    """Yield the bench with the applications, the log and the table of captured packets."""
     del clock
     with (
         open_applications(session, session.plan.truth) as applications,

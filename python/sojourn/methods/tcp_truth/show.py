@@ -25,7 +25,7 @@ READ_WHEN = {"messages": "before single messages", "direct": "during a bulk tran
 
 
 def checks(run: Run) -> Table:
-    """Every check with its verdict."""
+    """Return the table of all checks with their verdicts."""
     columns = (
         Column(("cell",), "Trial", numeric=False),
         Column(("check",), "Check", numeric=False),
@@ -72,7 +72,7 @@ def _row(one: dict[str, Any]) -> tuple[Entry, ...]:
 
 
 def _check(name: str) -> str:
-    """A check's name with a packet's direction as elsewhere."""
+    """Return a check's name with the usual word for the packet direction."""
     for way, words in WAYS.items():
         if name.startswith(f"packets {way}, "):
             return f"packets {words}, {name.removeprefix(f'packets {way}, ')}"
@@ -80,7 +80,7 @@ def _check(name: str) -> str:
 
 
 def fields(run: Run) -> Table:
-    """Field by field, over all trials."""
+    """Return the table of the agreement by field, over all trials."""
     found = run.samples("agreement")
     columns = (
         Column(("field",), "Field", numeric=False),
@@ -113,7 +113,7 @@ def fields(run: Run) -> Table:
 
 
 def _not_all(shown: Shown) -> Entry:
-    """A share of which some do not agree: never as 100, whatever its interval says of the digits."""
+    """Return a share of which some do not agree: never rounded to 100, whatever digits its interval permits."""
     exact = number(shown)
     return exact if exact.text.strip() != "100" else Entry(fixed(shown.value, 2), exact.values)
 
@@ -131,7 +131,7 @@ RULES = {
 
 
 def packets(run: Run) -> Table:
-    """Packets of the log and of the capture, trial by trial."""
+    """Return the table of packets in the log and in the capture, by trial."""
     found = run.samples("witness")
     columns = (
         Column(("cell",), "Trial", numeric=False),
@@ -165,7 +165,7 @@ def _apart(run: Run, one: dict[str, Any], statistic: str) -> Entry:
 
 
 def laws(run: Run) -> Table:
-    """The estimates of the algorithms' parameters."""
+    """Return the table of the estimates of the algorithms' parameters."""
     columns = (
         Column(("cell",), "Trial", numeric=False),
         Column(("quantity",), "Parameter", numeric=False),
@@ -197,11 +197,11 @@ ESTIMATES = (
     ("cubic_constant", "window", "C, from the curve of the windows", 0.4),
     ("cubic_constant", "state", "C, from the kernel's private state", 0.4),
 )
-"""Quantity, statistic, its name, and the expected value; without one it is the back-off's own."""
+"""Quantity, statistic, its name, and the expected value; None stands for the factor of the algorithm's back-off."""
 
 
 def agreement(run: Run) -> Figure | None:
-    """The share of pairs that agree, field by field."""
+    """Return the figure of the share of pairs that agree, by field."""
     found = run.samples("agreement")
     if found is None or found.is_empty():
         return None
@@ -228,7 +228,7 @@ def agreement(run: Run) -> Figure | None:
 
 
 def apart(run: Run) -> Figure | None:
-    """The time between log and capture, on a log(1 - p) axis."""
+    """Return the figure of the time between log and capture, on a log(1 - p) axis."""
     found = run.samples("apart")
     if found is None or found.is_empty():
         return None
@@ -245,7 +245,7 @@ def apart(run: Run) -> Figure | None:
 
 
 def back_offs(run: Run) -> Figure | None:
-    """The threshold after each back-off over the window before it."""
+    """Return the figure of the threshold after each back-off over the window before it."""
     found = run.samples("back_offs")
     if found is None or found.is_empty():
         return None
@@ -264,7 +264,7 @@ def back_offs(run: Run) -> Figure | None:
 
 
 def reno_windows(run: Run) -> Figure | None:
-    """Reno's window over round trips, stretch by stretch."""
+    """Return the figure of Reno's window over round trips, by stretch."""
     found = run.samples("reno_windows")
     if found is None or found.is_empty():
         return None
@@ -284,7 +284,7 @@ def reno_windows(run: Run) -> Figure | None:
 
 
 def cubic_windows(run: Run) -> Figure | None:
-    """CUBIC's window over time, stretch by stretch, each beside the algorithm's curve."""
+    """Return the figure of CUBIC's window over time, by stretch, with the algorithm's curve."""
     found = run.samples("cubic_windows")
     if found is None or found.is_empty():
         return None
@@ -302,7 +302,7 @@ def cubic_windows(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """Checks passed, values compared, packets matched, and the algorithms' parameters."""
+    """Return checks passed, values compared, packets matched, and the algorithms' parameters."""
     found = checks_of(run)
     if not found:
         return []
@@ -328,7 +328,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     plan = run.plan.get("truth", {})
     return [
         (

@@ -53,14 +53,14 @@ UNITS = {
 OF_PROBES = ("baseline_rtt", "bottleneck_rate", "bandwidth_delay_product", "buffer_delay")
 FCS_BYTES = 4
 KEPT = 0.99
-"""A train that came back at so much of the rate at which it left did not fill the path: its rate is the train's, or
-more. One that filled it was cut by the queue, or came back slower."""
+"""A train that returned at this share of its sending rate did not fill the path: the bottleneck's rate may be higher. A
+train that filled the path lost packets in the queue, or returned more slowly."""
 
 Key = tuple[str, str, int, int]
-"""A device, the words of its pipe, a round, and the part of the run that measured it."""
+"""A device, the configuration of its pipe, a round, and the part of the run that measured it."""
 
 Told = dict[int, dict[str, Any]]
-"""By block, what the log says of a trial, with its part."""
+"""The log's entry of each trial, by block, with its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Baseline:
     rtt_ns: float
     rate_bps: float
     kept: float
-    """The train's packets a second as they came back, over those as they left."""
+    """The ratio of the train's packet rate on return to its sending rate."""
 
     @property
     def product_bytes(self) -> float:
@@ -98,13 +98,13 @@ class Seen:
     run: Run
     probes: Mapping[int, pl.DataFrame]
     readings: Mapping[int, pl.DataFrame]
-    """Of the senders."""
+    """The readings of the senders."""
     overhead_bytes: Mapping[int, float]
-    """What a frame takes of an emulator's rate beyond its bytes without FCS."""
+    """The overhead of each frame in an emulator's rate, beyond its bytes without FCS."""
 
 
 def study(run: Run) -> Study:
-    """Every figure of every path and window, and whether throughput is what window and rate allow."""
+    """Return the figures of all paths and windows, and whether throughput is what window and rate allow."""
     told = told_of(run)
     seen = seen_of(run)
     bases = baselines(seen, told)
@@ -122,7 +122,7 @@ def study(run: Run) -> Study:
 
 
 def told_of(run: Run) -> Told:
-    """What the log says of each trial that was not lost; of one that was measured again, the last."""
+    """Return the log's entry of each trial that was not lost; the last one of a repeated trial."""
     lost = lost_blocks(run.log)
     return {
         int(entry["block"]): entry | {"part": part}
@@ -132,7 +132,7 @@ def told_of(run: Run) -> Told:
 
 
 def seen_of(run: Run) -> Seen:
-    """The records of a run, by block; of a block that was measured again, those of its last part."""
+    """Return the records of a run, by block; those of the last part for a repeated block."""
     sent = run.table("tcp_readings").frame.filter(pl.col("role") == "send")
     sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
     links = {block: of["up"].overhead_bytes for block, of in links_of(run).items() if "up" in of}
@@ -140,12 +140,12 @@ def seen_of(run: Run) -> Seen:
 
 
 def by_block(frame: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """The rows of each block."""
+    """Return the rows of each block."""
     return {int(block): own for (block,), own in frame.partition_by("block", as_dict=True).items()}
 
 
 def baselines(seen: Seen, told: Told) -> dict[Key, Baseline]:
-    """The baseline of each path in each round that has both of its trials."""
+    """Return the baseline of each path in each round that has both of its trials."""
     bytes_of = dict(seen.run.blocks.select("block", "response_frame_bytes").iter_rows())
     blocks: dict[Key, dict[str, int]] = defaultdict(dict)
     for block, entry in told.items():
@@ -167,12 +167,12 @@ def baselines(seen: Seen, told: Told) -> dict[Key, Baseline]:
 
 
 def key_of(entry: dict[str, Any]) -> Key:
-    """The path, round and part of a trial: a bed that went on with a round has a baseline of its own."""
+    """Return the path, round and part of a trial: a bed that continues a round has its own baseline."""
     return str(entry["device"]), str(entry["factors"]["pipe"]), int(entry["round"]), int(entry["part"])
 
 
 def rate_of(train: pl.DataFrame, frame_bytes: float, when: str = "arrival_ns") -> float | None:
-    """Bits of frames a second from the first answer of a train to its last: the bottleneck is never idle between."""
+    """Return the frame bits per second from the first to the last answer of a train; the bottleneck is never idle."""
     times = train[when].drop_nulls().cast(pl.Float64).to_numpy()
     if len(times) < 2 or times.max() <= times.min():
         return None
@@ -180,13 +180,14 @@ def rate_of(train: pl.DataFrame, frame_bytes: float, when: str = "arrival_ns") -
 
 
 def without_trains(run: Run, told: Told) -> Run:
-    """The run without its trains: they are to overload the path, and their departures' times do not matter."""
+    """Return the run without its trains: they overload the path on purpose, and their departure times are
+    irrelevant."""
     kept = ~pl.col("block").is_in([block for block, entry in told.items() if entry["factors"]["what"] == "rate"])
     return replace(run, blocks=run.blocks.filter(kept), probes=run.probes.filter(kept))
 
 
 def transfer(seen: Seen, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -> Done | None:
-    """The figures of a transfer; None where it has no baseline, or a connection was read less than twice."""
+    """Return the figures of a transfer; None if it has no baseline, or a connection has fewer than two readings."""
     base, block, connections = bases.get(key_of(entry)), int(entry["block"]), entry.get("connections") or ()
     if base is None or not connections or block not in seen.readings:
         return None
@@ -212,7 +213,7 @@ def transfer(seen: Seen, entry: dict[str, Any], bases: Mapping[Key, Baseline]) -
 
 
 def working(run: Run, connections: Sequence[dict[str, Any]]) -> Span:
-    """A transfer after its start-up."""
+    """Return the span of a transfer after its start-up."""
     asked = run.plan.get("windows", {})
     start_up, lasts = (float(nanoseconds(asked.get(name, "0s")) or 0) for name in ("start_up", "duration"))
     begun = max(float(one["started_ns"]) for one in connections) + start_up
@@ -220,13 +221,13 @@ def working(run: Run, connections: Sequence[dict[str, Any]]) -> Span:
 
 
 def window_of(readings: pl.DataFrame) -> float | None:
-    """The window that the receivers offered, of all connections: the sum of their means; None where none is known."""
+    """Return the window offered by the receivers, as the sum of the connections' means; None where it is unknown."""
     each = readings.drop_nulls("snd_wnd_bytes").group_by("local").agg(pl.col("snd_wnd_bytes").mean())
     return float(each["snd_wnd_bytes"].sum()) if each.height == readings["local"].n_unique() else None
 
 
 def limited(readings: pl.DataFrame) -> dict[str, float]:
-    """The part of the time in which the receivers' windows limited the senders, as their kernel counts it."""
+    """Return the share of time in which the receivers' windows limited the senders, according to their kernel."""
     each = readings.drop_nulls("receiver_limited_us").group_by("local").agg(
         (pl.col("receiver_limited_us").last() - pl.col("receiver_limited_us").first()).alias("limited"),
         ((pl.col("read_after_ns").last() - pl.col("read_after_ns").first()) / 1000).alias("span"),
@@ -235,7 +236,7 @@ def limited(readings: pl.DataFrame) -> dict[str, float]:
 
 
 def metrics(connections: Sequence[dict[str, Any]], readings: pl.DataFrame, achievable_bps: float) -> dict[str, float]:
-    """Transfer time ratio and efficiency of a whole transfer, its start-up included (RFC 6349)."""
+    """Return transfer time ratio and efficiency of a whole transfer, including its start-up (RFC 6349)."""
     began, ended = min(one["started_ns"] for one in connections), max(one["ended_ns"] for one in connections)
     moved = sum(int(one["moved_bytes"]) for one in connections)
     last = readings.group_by("local").agg(pl.col("sent_bytes", "retransmitted_bytes").last()).drop_nulls()
@@ -246,7 +247,7 @@ def metrics(connections: Sequence[dict[str, Any]], readings: pl.DataFrame, achie
 
 
 def baseline_rows(run: Run, bases: Mapping[Key, Baseline]) -> Iterator[Row]:
-    """The baseline of each path."""
+    """Yield the rows of each path's baseline."""
     paths: dict[tuple[str, str], list[Baseline]] = defaultdict(list)
     for (device, pipe, _, _), base in bases.items():
         paths[device, pipe].append(base)
@@ -261,7 +262,7 @@ def baseline_rows(run: Run, bases: Mapping[Key, Baseline]) -> Iterator[Row]:
 
 
 def transfer_rows(run: Run, several: Sequence[Done]) -> Iterator[Row]:
-    """Every figure of every window over each path."""
+    """Yield the rows of every window over each path."""
     places: dict[tuple[int, str], list[Done]] = defaultdict(list)
     for one in several:
         places[one.cell, one.device].append(one)
@@ -283,7 +284,7 @@ def row_of(
     of: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
     setting: WindowSetting | None,
 ) -> Row:
-    """One figure: the mean over trials."""
+    """Return the row of one figure: the mean over trials."""
     device, cell, pipe = place
     found = figure_of(of[0], run.sessions_of(of[1]))
     return Row(
@@ -294,7 +295,7 @@ def row_of(
 
 
 def unfilled(bases: Mapping[Key, Baseline]) -> Iterator[Finding]:
-    """Trains that came back as they left: the rate is the train's, and the path's may be higher."""
+    """Yield a finding if trains returned at their sending rate: the path's rate may be higher than the train's."""
     found: dict[Place, float] = {}
     for (device, *_), base in bases.items():
         if base.kept >= KEPT:
@@ -306,14 +307,14 @@ def unfilled(bases: Mapping[Key, Baseline]) -> Iterator[Finding]:
 
 
 def headline(rows: Sequence[Row]) -> Row | None:
-    """The throughput of the fewest connections with the window nearest to the product."""
+    """Return the throughput of the fewest connections with the window nearest to the product."""
     known = [(row, row.setting) for row in rows if row.quantity == "throughput"]
     several = [(row, of) for row, of in known if isinstance(of, WindowSetting)]
     return min(several, key=lambda one: (one[1].flows, abs(np.log(one[1].window))), default=(None, None))[0]
 
 
 def sentence(rows: Sequence[Row], head: Row | None) -> str:
-    """The baseline of the headline's path, its throughput, and the three metrics of its window."""
+    """Return the baseline of the headline's path, its throughput, and the three metrics of its window."""
     if head is None:
         return "No transfer was measured with a baseline"
     of = head.setting
@@ -341,14 +342,15 @@ METRICS = (
 
 
 def ends(value: Interval) -> str:
-    """The interval of a rate."""
+    """Return the interval of a rate."""
     if value.low is None or value.high is None:
         return ""
     return f" (95 % CI {fixed(value.low / 1e6, 1)} to {fixed(value.high / 1e6, 1)})"
 
 
 def tested(name: str, rows: Sequence[Row]) -> list[Outcome]:
-    """Whether throughput is the lesser of window over RTT and rate, by device: with every window, to within 5 %."""
+    """Test for each device and all windows whether throughput is the lesser of window over RTT and rate, to
+    within 5 %."""
     if name != HYPOTHESIS:
         return [inconclusive(name, "not tested: no such hypothesis is known")]
     devices: dict[str, list[Row]] = defaultdict(list)
@@ -361,7 +363,7 @@ def tested(name: str, rows: Sequence[Row]) -> list[Outcome]:
 
 
 def judged(name: str, device: str, own: Sequence[Row]) -> Outcome:
-    """The outcome for one device: the window that rejects it, or the one that deviates most, decides."""
+    """Return the outcome for one device, decided by the window that rejects it, or the one that deviates most."""
     each = [(against(row.value, 1.0, MARGIN), row) for row in own]
     deciding = [one for one in each if one[0] == "rejected"] or [one for one in each if one[0] != "supported"]
     outcome, row = max(deciding or each, key=lambda one: abs(one[1].value.estimate - 1))

@@ -1,7 +1,8 @@
-"""Method "tcp-windows": which windows, of how many connections, over which paths, and how a path's baseline is taken.
+"""Method "tcp-windows": the plan of windows, numbers of connections, paths, and the baseline of each path.
 
-Each round begins with the baseline of every path: the round-trip time of the idle path, and the bottleneck's rate by a
-train of full packets above it (RFC 6349). The windows of the round's transfers are shares of the product.
+Each round begins with the baseline of every path: the round-trip time of the idle path, and the bottleneck's rate,
+measured with a train of full packets above that rate (RFC 6349). The windows of the round's transfers are multiples of
+the bandwidth-delay product.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 RTT, RATE, TRANSFER = "rtt", "rate", "transfer"
-"""What a trial measures: both of a path's baseline, and transfers with a window."""
+"""What a trial measures: one of the two baseline values of a path, or transfers with a window."""
 
 BASELINE = "baseline"
 """The purpose of trials of the first two kinds."""
 
 LEAST_PROBES = 20
-"""Of the idle path, and beside a transfer."""
+"""The minimum number of probes over the idle path, and during a transfer."""
 
 LEAST_TRAIN = 100
-"""Packets of a train."""
+"""The minimum number of packets of a train."""
 
 
 @section
@@ -77,7 +78,7 @@ class WindowsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Probing):
-    """A trial: its probes, and the transfers beside them; of a baseline, probes alone."""
+    """A trial: its probes and the simultaneous transfers; a baseline has only probes."""
 
     what: str = TRANSFER
     connections: int = 0
@@ -86,7 +87,7 @@ class Windowed(Probing):
 
 
 def cells(plan: Plan) -> list[tuple[int, str, Windowed]]:
-    """The number, device and factors of every cell over every device, baselines first; only emulators have pipes."""
+    """Return number, device and factors of every cell over every device, baselines first; only emulators have pipes."""
     own = plan.windows
     [small] = combine(plan)
     payload = plan.bed.mtu - KINDS[small.probe].headers
@@ -110,7 +111,7 @@ def cells(plan: Plan) -> list[tuple[int, str, Windowed]]:
 
 
 def expand(plan: Plan) -> list[Trial[Windowed]]:
-    """Every trial, in order: in each round the baselines, then the transfers, shuffled."""
+    """Return every trial, in order: in each round the baselines, then the transfers, shuffled."""
     own, order = plan.windows, random.Random(plan.windows.seed)
     each = cells(plan)
     baselines = [one for one in each if one[2].what != TRANSFER]
@@ -127,22 +128,22 @@ def expand(plan: Plan) -> list[Trial[Windowed]]:
 
 
 def lasts_ns(plan: Plan, factors: Windowed) -> int:
-    """How long a trial probes."""
+    """Return the duration of a trial's probes."""
     own = plan.windows
     return int({RTT: own.idle_ns, RATE: own.train_ns, TRANSFER: own.start_up_ns + own.duration_ns}[factors.what])
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Windowed]]) -> Estimate:
-    """What measuring takes."""
+    """Return the estimated time of the measurement."""
     probes = sum(trial.count or 0 for trial in trials)
-    # Behind a train, lost probes are waited for.
+    # # After a train there is a wait for lost probes.
     beside = {RTT: 0, RATE: plan.probe.timeout_ns, TRANSFER: TRIAL_NS}
     lasts = (trial.duration_ns + plan.windows.pause_ns + beside[trial.factors.what] for trial in trials)
     return estimated(plan, len(trials), probes, sum(lasts))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows: cells with their factors, trials and times."""
+    """Return what `--dry-run` shows: cells with their factors, trials and times."""
     trials = expand(plan)
     cost = estimate(plan, trials)
     return {
@@ -160,14 +161,14 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def kind_of(factors: Windowed) -> str:
-    """A cell in words."""
+    """Return a description of a cell."""
     if factors.what != TRANSFER:
         return f"baseline: {factors.what}"
     return f"{factors.connections} x {factors.window:g} BDP"
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """A device to measure, one kind of probe at known times, and enough of them in each trial."""
+    """Require a device to measure, one kind of probe at known times, and enough of them in each trial."""
     if not plan.bed.devices:
         raise refuse(given("bed.devices", []), "bed.devices", "at least one device")
     for name, several in (("probe", plan.probe.probe), ("interval", plan.probe.intervals_ns),

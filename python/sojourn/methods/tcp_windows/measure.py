@@ -1,7 +1,7 @@
-"""Method "tcp-windows": the baseline of a path, then transfers whose receivers offer shares of its product.
+"""Method "tcp-windows": the baseline of a path, then transfers whose receivers offer multiples of its product.
 
-The window that a trial asks for is of the prober's own summary of the round's baseline; the analysis makes its figures
-of the records, and of the windows that TCP had.
+The window of a trial is calculated from the prober's own summary of the round's baseline; the analysis computes its
+figures from the records, and from the windows that TCP had.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ if TYPE_CHECKING:
     from sojourn.records import RunFolder
 
 TIMESTAMPS_BYTES = 12
-"""Of TCP's options in each segment, as Linux has them by default."""
+"""The size of TCP's options in each segment, as Linux sets them by default."""
 
 FCS_BYTES = 4
 ACKNOWLEDGED_SEGMENTS = 2
-"""A receiver acknowledges every second segment (RFC 5681): of an odd number, the last would wait for its timer."""
+"""A receiver acknowledges every second segment (RFC 5681): the last of an odd number would wait for its timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfers(Bench):
-    """The prober, the applications of both hosts, and the baseline that each path had last."""
+    """The prober, the applications of both hosts, and the last baseline of each path."""
 
     session: Session
     asked: WindowsPlan
     prober: BlocksInstrument
     ends: dict[HostName, TcpInstrument]
     found: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """By path, pipe and kind of baseline: round-trip time in ns, bits of frames a second."""
+    """By path, pipe and kind of baseline: round-trip time in ns, or frame bits per second."""
 
     def measure(self, trial: Trial[Any]) -> None:
-        """Measure one trial: probes alone for a baseline, probes beside a transfer else."""
+        """Measure one trial: only probes for a baseline, otherwise probes during a transfer."""
         session, factors = self.session, trial.factors
         probes = request(session.plan, session.site, trial)
         told: dict[str, Any] = {}
@@ -74,7 +74,7 @@ class Transfers(Bench):
         time.sleep(self.asked.pause_ns / 1e9)
 
     def _transfer(self, trial: Trial[Any]) -> dict[str, Any]:
-        """Send from A to B with the trial's window; gives that window and what came of each connection."""
+        """Send from A to B with the trial's window; return that window and the result of each connection."""
         near, far, factors, own = self.ends["a"], self.ends["b"], trial.factors, self.asked
         link = self.session.site.bed.topology.paths[trial.path]
         window = self.window_of(trial)
@@ -91,20 +91,20 @@ class Transfers(Bench):
         return {"window_bytes": window, "connections": sent}
 
     def window_of(self, trial: Trial[Any]) -> int:
-        """The window of each connection of a trial, of pairs of segments, by the path's last baseline."""
+        """Return the window of each connection of a trial in pairs of segments, from the path's last baseline."""
         factors: Windowed = trial.factors
         rtt, rate = (self.found[trial.device, factors.pipe, what] for what in (RTT, RATE))
         return window_bytes(factors, rtt * rate / 8e9, self.asked.mss_bytes - TIMESTAMPS_BYTES)
 
 
 def window_bytes(factors: Windowed, product_bytes: float, segment_bytes: int) -> int:
-    """A connection's part of a share of the bandwidth-delay product, of an even number of segments."""
+    """Return a connection's part of the window, as an even number of segments."""
     step = ACKNOWLEDGED_SEGMENTS * segment_bytes
     return max(1, round(factors.window * product_bytes / factors.connections / step)) * step
 
 
 def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
-    """The mean round trip in ns, or the bits a second at which a train's frames without FCS came back."""
+    """Return the mean round trip in ns, or the bit rate at which a train's frames, without FCS, returned."""
     if factors.what != RATE:
         if not answer["rtt"]:
             raise DoubtfulError(f"no probe of block {answer['block']} was answered: the path has no baseline")
@@ -118,7 +118,7 @@ def baseline_of(factors: Windowed, answer: dict[str, Any]) -> float:
 
 @contextmanager
 def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
-    """The applications of both hosts, and the prober."""
+    """Yield the bench with the applications of both hosts, and the prober."""
     del clock
     asked = session.plan.windows
     prepare_links(session, asked, tcp_notsent_lowat=str(NOT_SENT_BYTES))
@@ -128,9 +128,9 @@ def open_transfers(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def whole_trials(folder: RunFolder, plan: Plan) -> set[int]:
-    """The trials of rounds of which each trial over the path is recorded, and none is lost.
+    """Return the trials of rounds in which every trial over the path is recorded, and none is lost.
 
-    What is left of a round is measured with its baseline and all its transfers: another bed has a baseline of its own.
+    An incomplete round is measured again with its baseline and all its transfers, as another bed has another baseline.
     """
     log, probed, ends = read_log(folder.log), probed_blocks(folder), connections_read(folder)
     told = {one["block"] for one in log if one.get("event") == "window-trial"}

@@ -1,4 +1,4 @@
-"""The report of "tcp-windows": the baseline, throughput by window beside its formula, and the metrics of RFC 6349."""
+"""The report of "tcp-windows": the baseline, throughput by window with its formula, and the metrics of RFC 6349."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACE = (
 
 
 def cells_of(run: Run) -> list[dict[str, dict[str, Any]]]:
-    """The figures of every cell over every device, by quantity."""
+    """Return the figures of every cell over every device, by quantity."""
     found: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
     for row in run.entries:
         found.setdefault((row["device"], row["cell"]), {})[row["quantity"]] = row
@@ -40,19 +40,19 @@ def cells_of(run: Run) -> list[dict[str, dict[str, Any]]]:
 
 
 def transfers_of(run: Run) -> list[dict[str, dict[str, Any]]]:
-    """Those of transfers."""
+    """Return the figures of transfers."""
     return [of for of in cells_of(run) if "throughput" in of]
 
 
 def shown(row: dict[str, Any] | None, factor: float, unit: str) -> Shown:
-    """A figure and its interval in another unit; nothing where there is none."""
+    """Return a figure and its interval in another unit; empty where there is none."""
     values = (None if row is None or row[name] is None else row[name] * factor for name in ESTIMATE)
     value, low, high = values
     return Shown(value, low, high, unit)
 
 
 def baseline(run: Run) -> Table:
-    """Round-trip time and rate of each path, and their product."""
+    """Return the table of round-trip time and rate of each path, and their product."""
     measures = (("baseline_rtt", "rtt", "Baseline RTT", "ms", 1e-6), ("bottleneck_rate", "rate", "Bottleneck rate",
                 "Mbit/s", 1e-6), ("bandwidth_delay_product", "bdp", "Bandwidth-delay product", "kB", 1e-3))  # fmt: skip
     columns = [*PLACE[:2]]
@@ -74,13 +74,13 @@ def baseline(run: Run) -> Table:
 
 
 def place_of(row: dict[str, Any]) -> tuple[Entry, ...]:
-    """The path, connections and window of a row."""
+    """Return the path, connections and window of a row."""
     asked = show(row.get("window"), None, None, "1")
     return (text(row["device"], row["device"]), text(row["pipe"] or NOTHING), whole(row.get("flows")), number(asked))
 
 
 def windows(run: Run) -> Table:
-    """Throughput of each window beside its formula."""
+    """Return the table of the throughput of each window and its formula."""
     columns = (
         *PLACE,
         Column(("offered",), "Window offered", "kB"),
@@ -118,7 +118,7 @@ MEASURES = (
 
 
 def metrics(run: Run) -> Table:
-    """The three metrics of RFC 6349."""
+    """Return the table of the three metrics of RFC 6349."""
     columns = [*PLACE]
     for _, name, title, unit, _ in MEASURES:
         columns += [Column((f"{name}",), title, unit), Column((f"{name}_low", f"{name}_high"), "95 % CI", unit)]
@@ -139,7 +139,7 @@ def metrics(run: Run) -> Table:
 
 
 def by_window(run: Run) -> Figure | None:
-    """Throughput over the window, measured and by the formula."""
+    """Return the figure of throughput over the window, measured and by the formula."""
     found = [
         {"device": row["device"] if quantity == "throughput" else FORMULA, "x": float(row["window"]),
          "y": row["estimate"] / 1e6, "cell": ", ".join([f"connections: {row['flows']}", *filter(None, [row["pipe"]])])}
@@ -156,7 +156,7 @@ def by_window(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The baseline's product, and the throughput of each window."""
+    """Return the product of the baseline, and the throughput of each window."""
     found = []
     for of in cells_of(run):
         if product := of.get("bandwidth_delay_product"):
@@ -171,7 +171,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     plan = run.plan.get("windows", {})
     times = {name: as_written(plan.get(name)) for name in ("idle", "train", "train_interval", "start_up", "duration")}
     clock, stamps = clock_and_stamps(run, "baseline_rtt", "buffer_delay")
@@ -193,7 +193,7 @@ def words(run: Run) -> list[str]:
 
 
 def delays_of_dummynet(run: Run, name: str) -> Table:
-    """The round trips that were measured through dummynet beside ours, and TCP's throughput over ours."""
+    """Return the published round trips through dummynet with this run's, and the throughput of TCP over this run's."""
     columns = (
         Column(("configured_delay_ms",), "Delay, each way", "ms"),
         Column(("published_rtt_ms",), "RTT", "ms", group="Theirs"),
@@ -233,14 +233,14 @@ def delays_of_dummynet(run: Run, name: str) -> Table:
 
 
 def delay_of(row: dict[str, Any] | None) -> float | None:
-    """The delay of a row's pipe in ms, where it is one time and stands in words."""
+    """Return the delay of a row's pipe in ms; None unless it is given as a single time."""
     found = re.search(r"\bdelay (\d[\d.]*[a-z]+)", (row or {}).get("pipe") or "")
     time = nanoseconds(found[1]) if found else None
     return None if time is None else float(time) / 1e6
 
 
 def excess(rtt_ms: float | None, delay_ms: float) -> Entry:
-    """How much longer a round trip is than the delays of both pipes, in µs."""
+    """Return in µs how much longer a round trip is than the delays of both pipes."""
     if rtt_ms is None:
         return Entry(NOTHING)
     longer = (rtt_ms - 2 * delay_ms) * 1e3

@@ -1,4 +1,4 @@
-"""Method "throughput": what may be asked of streams up to, and beyond, what a device carries."""
+"""Method "throughput": the plan of streams up to and above a device's maximum rate."""
 
 from sojourn.plan.matrix import ask_streams
 

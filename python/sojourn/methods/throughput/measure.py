@@ -1,4 +1,4 @@
-"""Method "throughput": each trial is a stream, or several at once."""
+"""Method "throughput": each trial is a stream, or several simultaneous streams."""
 
 from sojourn.conduct.streams import streams
 

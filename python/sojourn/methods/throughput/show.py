@@ -1,4 +1,4 @@
-"""The report of "throughput": rates and the time between frames over the frame's size."""
+"""The report of "throughput": rates and the time between frames over the frame size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT_BEST = "Received rate while the sender sends as fast as it can."
 
 
 def line(run: Run) -> Table:
-    """The time between received frames as a + b x size."""
+    """Return the table of the time between received frames as a + b x size."""
     measures = (Measure("inter_frame_intercept", "fit", "a"), Measure("inter_frame_slope", "fit", "b"))
     note = (
         "Fitted per round, for each frame size to the cell with the highest offered rate: a is the time of each frame, "
@@ -34,7 +34,7 @@ def line(run: Run) -> Table:
 
 
 def frames_over_size(run: Run) -> Figure | None:
-    """Frames per second."""
+    """Return the figure of frames per second."""
     caption = (
         f"{AT_BEST} A device does not forward longer frames at a higher frame rate: where the rate rises with size, at "
         "least one of the two rates is limited by something else."
@@ -44,13 +44,13 @@ def frames_over_size(run: Run) -> Figure | None:
 
 
 def bits_over_size(run: Run) -> Figure | None:
-    """Bits per second."""
+    """Return the figure of bits per second."""
     words_ = ("bits_over_size", "Bit rate over frame size", f"{AT_BEST} Frames count with their FCS.")
     return rates.over_size(run, "throughput_bps", words_)
 
 
 def gap_over_size(run: Run) -> Figure | None:
-    """Time between frames, with the fitted line."""
+    """Return the figure of the time between frames, with the fitted line."""
     rows = rows_over(run, "inter_frame_time", ("mean",), "frame_bytes", without=("schedule",))
     if rows.is_empty():
         return None
@@ -75,7 +75,7 @@ def gap_over_size(run: Run) -> Figure | None:
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     return words(
         run,
         "Each stream is a flood: the sender sends as fast as it can for the whole trial. A rate counts undamaged "

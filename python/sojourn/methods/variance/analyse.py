@@ -43,24 +43,24 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 CELL = 0
 SIGNIFICANT_P = 0.01
-"""Of the test by ranks. Beds of one row have a median in common, and with wild values 5 % are below 2.5 %."""
+"""The significance level of the rank test. Beds of one row share a median; with extreme values 5 % are below 2.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beds:
-    """The rounds of each whole bed (bed, start, repeat), what was held on it, and what was switched on."""
+    """The rounds of each complete bed (bed, start, repeat), the factors held on it, and the factors switched on."""
 
     rounds: NDArray[np.int64]
     held: list[tuple[str, ...]]
     on: list[tuple[str, ...]]
 
     def free(self) -> NDArray[np.bool_]:
-        """Whether all was redrawn."""
+        """Return for each bed whether all factors were redrawn."""
         return np.array([not held for held in self.held], dtype=np.bool_)
 
 
 def study(run: Run) -> Study:
-    """The components of every measurand, and the beds' values."""
+    """Return the components of every measurand, and the beds' values."""
     rounds = rounds_of(run)
     beds = beds_of(run, rounds)
     missing = left_out(run)
@@ -78,20 +78,20 @@ def study(run: Run) -> Study:
 
 
 def left_out(run: Run) -> dict[str, str]:
-    """The factors that could not be switched on this machine, with the reason."""
+    """Return the factors that could not be switched on this machine, with the reason."""
     told = [event.get("left_out") or {} for event in run.log if event.get("event") == "bed"]
     return {str(name): str(why) for each in told for name, why in each.items()}
 
 
 def measurands(run: Run) -> list[tuple[str, str | None]]:
-    """The link without a device, then each device over each reference, the wire first."""
+    """Return the devices, each relative to every reference, the wire first; then the link without a device."""
     devices = [one for one in run.devices if one not in (DIRECT, WIRE)]
     over = [one for one in (WIRE, DIRECT) if one in run.devices]
     return [(device, reference) for device in devices for reference in over] + [(DIRECT, None)]
 
 
 def beds_of(run: Run, rounds: Rounds) -> Beds:
-    """The beds that have all their starts, and in each as many rounds as most have."""
+    """Return the beds that have all their starts, each with the planned number of rounds."""
     started = [event for event in run.log if event.get("event") == "started" and {"bed", "part"} <= event.keys()]
     parts: dict[int, list[list[int]]] = defaultdict(list)
     held: dict[int, tuple[str, ...]] = {}
@@ -114,7 +114,7 @@ def beds_of(run: Run, rounds: Rounds) -> Beds:
 
 
 def values_of(rounds: Rounds, beds: Beds, device: str, reference: str | None) -> NDArray[np.float64]:
-    """The value of each round of each bed, ns: the round trip, or the latency one way over a reference."""
+    """Return the value of each round of each bed in ns: the round trip, or the one-way latency over a reference."""
     whole = rounds.median[device][CELL]
     median = whole if reference is None else (whole - rounds.median[reference][CELL]) / 2
     return np.asarray(median[beds.rounds], dtype=np.float64)
@@ -125,7 +125,7 @@ Found = list[tuple[str, str, Interval, str]]
 
 
 def nested_rows(values: NDArray[np.float64], beds: Beds) -> Found:
-    """The three components over beds on which all was redrawn."""
+    """Return the three components over beds on which all was redrawn."""
     free = values[beds.free()]
     if len(free) < 2:
         return []
@@ -136,7 +136,7 @@ def nested_rows(values: NDArray[np.float64], beds: Beds) -> Found:
 
 
 def factorial_rows(values: NDArray[np.float64], beds: Beds, factors: list[str]) -> Found:
-    """What a bed's value varies by, and the part of it that each factor carries."""
+    """Return the components of the variance of a bed's value, and the share of each factor."""
     by_row: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for place, held in enumerate(beds.held):
         by_row[tuple(sorted(held))].append(place)
@@ -149,7 +149,7 @@ def factorial_rows(values: NDArray[np.float64], beds: Beds, factors: list[str]) 
     inner = np.concatenate([means[places] - np.median(means[places]) for places in several.values()])
     degrees = np.array([len(places) - 1.0 for places in several.values()])
     n = sum(map(len, several.values()))
-    # Bonferroni's: both ends of a ratio hold together where each of its parts holds at half the chance of an error.
+    # # Bonferroni: both ends of a ratio hold together if each part has half the error probability.
     strict = 1 - (1 - LEVEL) / 2
     whole, wide = (combine(squares, degrees, design.total, level) for level in (LEVEL, strict))
     found: Found = [("variance_component", "bed_value", deviation(whole, n), "ns")]
@@ -168,7 +168,7 @@ def factorial_rows(values: NDArray[np.float64], beds: Beds, factors: list[str]) 
 
 
 def deviation(variance: Variance, n: int) -> Interval:
-    """The standard deviation of a component; 0 where its variance is below, without an interval where all of it is."""
+    """Return the standard deviation of a component; 0 for a negative variance, no interval if all of it is negative."""
     if variance.high < 0:
         return Interval(0.0, None, None, LEVEL, n)
     estimate, low, high = (
@@ -178,7 +178,7 @@ def deviation(variance: Variance, n: int) -> Interval:
 
 
 def share(one: Variance, whole: Variance, sure: Variance, wide: Variance, n: int) -> Interval:
-    """A component's part of the whole, from 0 to 1; `sure` and `wide` are the same at a level that both hold at."""
+    """Return a component's share of the whole, from 0 to 1; `sure` and `wide` are the same at a joint level."""
     if sure.high < 0:
         return Interval(0.0, None, None, LEVEL, n)
     low = _part(sure.low, wide.high) if wide.high > 0 else 0.0
@@ -193,7 +193,7 @@ def _part(some: NDArray[np.float64], of: NDArray[np.float64]) -> float:
 
 
 def sentence(run: Run, rows: list[Row], factors: list[str], missing: dict[str, str]) -> str:
-    """How far beds, starts and rounds differ, which factors carry some of it, and which have no significant share."""
+    """Return how far beds, starts and rounds differ, and the factors with and without a significant share."""
     first = next(iter(measurands(run)))
     own = {(row.quantity, row.statistic): row.value for row in rows if (row.device, row.reference) == first}
     if ("variance_component", "repeat") not in own:
@@ -229,11 +229,11 @@ SESSIONS = {
     "on": pl.String,
     "value_ns": pl.Float64,
 }
-"""Columns of the sample `sessions`: a bed's value of each measurand, what was held on it, and switched on."""
+"""Columns of the sample `sessions`: a bed's value of each measurand, and the factors held and switched on."""
 
 
 def session_samples(run: Run, rounds: Rounds, beds: Beds) -> pl.DataFrame:
-    """Each whole bed's value of each measurand."""
+    """Return the value of each measurand on each complete bed."""
     found = [
         (bed, device, reference, ", ".join(beds.held[bed]), ", ".join(beds.on[bed]), float(value))
         for device, reference in measurands(run)

@@ -1,8 +1,8 @@
-"""Method "variance": beds on which all is drawn anew, each with several starts; and beds on which some of it is held.
+"""Method "variance": the plan of beds with all factors redrawn and several starts, and beds with some factors held.
 
-The design: the first row has every factor redrawn; further rows hold some each, a full factorial of up to three
-factors, and of more a fraction of eight rows (2^(k-p)), in which the further factors lie on the products of the first
-three. Beds of all rows come in a random order.
+The design: the first row has every factor redrawn; each further row holds some of them. It is a full factorial of up to
+three factors, and of more factors a fraction of eight rows (2^(k-p)), in which the further factors are assigned to the
+products of the first three. Beds of all rows are in random order.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 FULL = 3
-"""Factors of which every combination has a row of its own."""
+"""Up to this number of factors, every combination has its own row."""
 
 MOST = 2**FULL - 1
-"""Factors that eight rows can separate."""
+"""The number of factors that eight rows can separate."""
 
 FACTORS = (*(one for one in DRAWN if one != "order"), *(one for one in SWITCHED if one not in {"frequency", *SETTINGS}))
-"""By default; of what a bed draws, the order of paths is left to the rest, few machines' clocks can be set, and
-what [settings] has is for who asks."""
+"""The default factors: the order of paths belongs to the rest, the clock frequency can be set on few machines, and the
+switches in [settings] are used only if requested."""
 
 LEAST_BEDS = 4
-"""Of each row: intervals hold from so many on."""
+"""The minimum number of beds of each row; intervals are valid from this number on."""
 
 
 @section
 class VariancePlan:
-    """What is held, how many beds have all redrawn, and how often programs are started on each bed."""
+    """The factors that are held, the number of beds with all redrawn, and the starts of programs on each bed."""
 
     factors: tuple[str, ...] = key(
         list_of(one_of(*DRAWN, *SWITCHED), may_be_empty=True),
@@ -71,7 +71,7 @@ class VariancePlan:
 
 
 def design(factors: Sequence[str]) -> list[tuple[str, ...]]:
-    """What each row holds; the first nothing."""
+    """Return what each row holds; the first row holds nothing."""
     base = min(len(factors), FULL)
     products = [chosen for size in range(1, base + 1) for chosen in combinations(range(base), size)]
     rows = []
@@ -83,7 +83,7 @@ def design(factors: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def held_by_bed(plan: Plan) -> list[tuple[str, ...]]:
-    """What each bed of the plan holds, in the order of beds."""
+    """Return what each bed of the plan holds, in the order of beds."""
     free, *others = design(plan.variance.factors)
     beds = [free] * plan.variance.beds
     beds += islice(cycle(others or [free]), plan.bed.sessions - len(beds))
@@ -91,20 +91,20 @@ def held_by_bed(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def bed_of(plan: Plan, turn: int) -> int:
-    """The bed on which a round is measured."""
+    """Return the bed on which a round is measured."""
     each: int = plan.pairs.rounds // plan.bed.sessions
     return turn // each
 
 
 def hold(plan: Plan, first: Trial[Any]) -> tuple[str, ...]:
-    """What the bed holds on which this trial is the first."""
+    """Return what is held on the bed whose first trial is `first`."""
     return held_by_bed(plan)[bed_of(plan, first.round)]
 
 
 def switches(plan: Plan, first: Trial[Any]) -> dict[str, bool]:
-    """What is on or off on the bed on which this trial is the first: off where it is held, else on in half the beds.
+    """Return the switches of the bed whose first trial is `first`: off where held, otherwise on in half of the beds.
 
-    The beds of a row have every combination of what is not held equally often, in an order drawn by the plan's seed.
+    The beds of a row have every combination of switches equally often, in an order drawn from the plan's seed.
     """
     every, bed = held_by_bed(plan), bed_of(plan, first.round)
     held = every[bed]
@@ -117,7 +117,7 @@ def switches(plan: Plan, first: Trial[Any]) -> dict[str, bool]:
 
 
 def expand(plan: Plan) -> list[Trial[Probing]]:
-    """Every block of probes, in order; paths are visited in one order on each bed."""
+    """Return every block of probes, in order; each bed visits the paths in one order."""
     held = held_by_bed(plan)
 
     def order_of(turn: int) -> str:
@@ -130,7 +130,7 @@ def expand(plan: Plan) -> list[Trial[Probing]]:
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Probing]]) -> Estimate:
-    """What the blocks will take, and each further start."""
+    """Return the estimated time of the blocks and of the additional starts."""
     cost = estimate_probes(plan, trials)
     further = (plan.variance.starts - 1) * plan.bed.sessions
     each = SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS
@@ -138,13 +138,13 @@ def estimate(plan: Plan, trials: Sequence[Trial[Probing]]) -> Estimate:
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What `--dry-run` shows."""
+    """Return what `--dry-run` shows."""
     told = describe_probes(plan, expand(plan), paths(plan), visits_per_round=2)
     return told | {"total_ns": estimate(plan, expand(plan)).total_ns}
 
 
 def check(plan: Plan, given: Lookup) -> None:
-    """Beds enough for every row, and rounds that divide into beds, starts and two repeats or more."""
+    """Require enough beds for every row, and rounds that divide into beds, starts and at least two repeats."""
     own, sessions = plan.variance, plan.bed.sessions
     rows = len(design(own.factors)) - 1
     least = own.beds + LEAST_BEDS * rows

@@ -1,4 +1,4 @@
-"""The report of a study of variance: components of the nested design, then what of the beds' variance is whose."""
+"""The report of a study of variance: components of the nested design, then the share of each factor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = {"bed_value": "all redrawn", "rest": "what is left with all held"}
 
 
 def components(run: Run) -> Table:
-    """How far beds, starts and rounds differ."""
+    """Return the table of how far beds, starts and rounds differ."""
     rows = [
         (*_measurand(row), text(NESTED[row["statistic"]]), *_sd(row), whole(row["n"]))
         for row in _rows(run, "variance_component") if row["statistic"] in NESTED
@@ -38,7 +38,7 @@ def components(run: Run) -> Table:
 
 
 def carriers(run: Run) -> Table:
-    """What the variance of beds is carried by."""
+    """Return the table of the causes of the variance between beds."""
     shares = {(row["device"], row["reference"], row["statistic"]): row for row in _rows(run, "variance_share")}
     rows = []
     for row in _rows(run, "variance_component"):
@@ -89,7 +89,7 @@ def _share(row: dict[str, Any] | None) -> tuple[Entry, Entry, Entry]:
 
 
 def keys(run: Run) -> list[Key]:
-    """How far beds differ, for each measurand."""
+    """Return how far beds differ, for each measurand."""
     found = []
     for row in run.rows("variance_component", "bed").iter_rows(named=True):
         shown = shown_of(row)
@@ -100,7 +100,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     clock, stamps = clock_and_stamps(run, "variance_component")
     return [line.format(clock=clock, stamps=stamps) for line in METHOD]
 

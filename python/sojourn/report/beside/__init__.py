@@ -1,6 +1,6 @@
-"""What other tools measured, set beside a run: files of flent, irtt, sockperf and iperf3 in, one table out.
+"""Results of other tools beside those of a run: reads files of flent, irtt, sockperf and iperf3, and makes one table.
 
-Their figures stand under their own names and in our units. Nothing of ours is computed from them.
+Their figures keep their names and are converted to our units. Nothing of ours is computed from them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A figure of another tool: of what kind, which statistic, in our units. Knows no tool."""
+"""A figure that another tool reported: its kind, its statistic, its value in our units. Knows no tool."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from sojourn.errors import spelled
 
 ROUND_TRIP, ONE_WAY, JITTER, RATE, LOSS = "round-trip time", "one-way delay", "jitter", "throughput", "loss"
 UNITS = {ROUND_TRIP: "ns", ONE_WAY: "ns", JITTER: "ns", RATE: "bit/s", LOSS: "1"}
-"""Kinds in the order of the table, each with the unit of its values."""
+"""The kinds in the order of the table, each with the unit of its values."""
 
 
 def plain(words: str) -> str:
-    """Somebody's words without what a terminal or a page would obey."""
+    """Return the text with its control characters spelled out, safe for a terminal or a page."""
     return "".join(map(spelled, words))
 
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """One figure of a file."""
+    """One figure of a result file."""
 
     kind: str
     of: str
-    """What it is of, in the tool's own words."""
+    """What the figure describes, in the tool's own words."""
     statistic: str
     value: float
     n: int | None = None
@@ -30,7 +30,7 @@ class Theirs:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What one file says."""
+    """The content of one result file."""
 
     name: str
     tool: str

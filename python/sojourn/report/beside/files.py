@@ -1,6 +1,6 @@
-"""Reads a result file of another tool, whichever of the four wrote it. What it holds is anybody's: all is bounded.
+"""Read a result file of iperf3, irtt, sockperf or flent. The content is untrusted: its size is bounded.
 
-A file that no reader knows, that is damaged, or that has no figure is refused in a sentence. Does not judge a figure.
+A file of an unknown format, a damaged file and a file without a figure raise RequestError. Judges no figure.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 256 << 20
-"""Of a file, unpacked: ten million lines of sockperf."""
+"""The most bytes of an unpacked file: ten million lines of sockperf."""
 
 GZIP = b"\x1f\x8b"
 
 
 def read_result(path: Path) -> ToolResult:
-    """The figures of a file of another tool."""
+    """Return the figures in a result file of another tool."""
     try:
         with path.open("rb") as file:
             octets = file.read(MOST_BYTES + 1)
@@ -35,7 +35,7 @@ def read_result(path: Path) -> ToolResult:
 
 
 def result_of(octets: bytes, name: str) -> ToolResult:
-    """The same of a file's content; refusals call it by its name."""
+    """Return the figures in the content of a file; error messages call it `name`."""
     words = _unpacked(octets, name)
     if len(words) > MOST_BYTES:
         raise RequestError(f"{name}: more than {MOST_BYTES >> 20} MiB: nothing of it is read")

@@ -1,4 +1,4 @@
-"""The table in which figures of other tools stand beside ours of the same kind: theirs as told, ours with intervals."""
+"""The table with figures of other tools beside ours of the same kind: theirs as reported, ours with intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTE = (
 
 
 def beside_table(run: Run, several: Sequence[ToolResult]) -> Table:
-    """Every figure of the files, and ours of the kinds that they have."""
+    """Return the table of every figure in the files, and of our figures of the same kinds."""
     columns = (
         Column(("kind",), "What", numeric=False),
         Column(("source",), "Measured by", numeric=False),

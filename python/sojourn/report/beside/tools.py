@@ -25,16 +25,16 @@ SOCKPERF_HEAD = re.compile(rb"^packet, *txTime\(sec\), *rxTime\(sec\)", re.MULTI
 MOST_FIGURES = 200
 MOST_VALUES = 10_000_000
 LARGEST = 1e18
-"""No time in ns, and no rate, is beyond it."""
+"""The largest value that is accepted: no time in ns and no rate exceeds it."""
 
 
 def is_csv(words: bytes) -> bool:
-    """Whether it is a full log of sockperf."""
+    """Return whether the text is a full log of sockperf."""
     return SOCKPERF_HEAD.search(words[: 1 << 20]) is not None
 
 
 def of_csv(words: bytes) -> Told:
-    """Round trips of `sockperf ping-pong --full-log`: arrival less departure; its own "latency" is half of that."""
+    """Round trips of `sockperf ping-pong --full-log`: RX minus TX time; sockperf's own "latency" is half of that."""
     head = SOCKPERF_HEAD.search(words)
     rows = words[head.start() :].split(b"\n")[1:] if head else []
     found = []
@@ -50,7 +50,7 @@ def of_csv(words: bytes) -> Told:
 
 
 def of_json(value: Any) -> Told:
-    """The figures of a JSON of iperf3, irtt or flent; no tool where it is none of these."""
+    """The tool and its figures, from JSON of iperf3, irtt or flent; no tool if it is none of these."""
     if not isinstance(value, dict):
         return None, []
     for knows, tool, read in (
@@ -85,7 +85,7 @@ def _iperf3(value: dict[str, Any]) -> Iterator[Theirs]:
     end = value["end"]
     for key, of in (("sum_sent", "sent"), ("sum_received", "received")):
         yield from _one(RATE, of, "mean", _at(end, key, "bits_per_second"), 1.0)
-    total = end.get("sum")  # of UDP alone; of TCP it is not there
+    total = end.get("sum")  # present for UDP only
     count = _whole(_at(total, "packets"))
     yield from _one(JITTER, "UDP", "mean", _at(total, "jitter_ms"), 1e6, count)
     yield from _one(LOSS, "UDP", "mean", _at(total, "lost_percent"), 0.01, count)
@@ -94,7 +94,7 @@ def _iperf3(value: dict[str, Any]) -> Iterator[Theirs]:
         for key, statistic in (("min_rtt", "min"), ("mean_rtt", "mean"), ("max_rtt", "max")):
             of = f"TCP's smoothed RTT, stream {number}"
             told = _at(stream, "sender", key)
-            if told != 0:  # where the peer sends (-R), iperf3 has no RTT, and writes 0
+            if told != 0:  # with -R the peer sends: iperf3 then has no RTT, and writes 0
                 yield from _one(ROUND_TRIP, of, statistic, told, 1e3)
 
 
@@ -115,7 +115,7 @@ FLENT = {
     "ms": (ROUND_TRIP, 1e6), "us": (ROUND_TRIP, 1e3), "s": (ROUND_TRIP, 1e9),
     "bits/s": (RATE, 1.0), "kbits/s": (RATE, 1e3), "mbits/s": (RATE, 1e6), "gbits/s": (RATE, 1e9),
 }  # fmt: skip
-"""Units of flent's series, in small letters, with what they are and the factor to our unit."""
+"""The units of flent's series in lower case, each with its kind and the factor to our unit."""
 
 
 def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
@@ -148,7 +148,7 @@ def _one(kind: str, of: str, statistic: str, told: Any, factor: float, n: int | 
 
 
 def _number(told: Any) -> float | None:
-    """A finite number, of JSON or of a cell."""
+    """Return the value as a finite number, from JSON or from a CSV cell; None if it is none."""
     if isinstance(told, bool) or not isinstance(told, int | float | bytes):
         return None
     try:

@@ -1,5 +1,5 @@
-"""What the reports of several methods of streams share.
+"""The shared parts of the reports of several methods of streams.
 
-`measures` makes tables of result rows, `points` the frames of figures, `delays` what every method of streams has,
-`rates` what those have that send as fast as they can, `words` how it was measured.
+`measures` makes tables of result rows, `points` the data of figures, `delays` the parts that every method of streams
+has, `rates` those of methods that send at the maximum rate, `words` the description of the measurement.
 """

@@ -1,4 +1,4 @@
-"""What the reports of most methods of streams share: delays, losses, departures, and what devices add."""
+"""The shared parts of most reports of streams: delays, losses, departures, and the delay that devices add."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def conservation(run: Run) -> Table:
 
 
 def beyond_offered(run: Run, quantity: str) -> str:
-    """Why a received rate can be above the offered one, where one is."""
+    """Return why a received rate is above the offered one; empty if none is."""
     at = ("device", "cell", "port")
     offered = run.rows("offered_pps", "mean").select(*at, pl.col("estimate").alias("offered"))
     both = run.rows(quantity, "mean").join(offered, on=at, how="inner", nulls_equal=True)
@@ -98,7 +98,7 @@ def beyond_offered(run: Run, quantity: str) -> str:
 
 
 def added(run: Run) -> Table:
-    """What each device adds to the one-way delay, from pairs of trials."""
+    """The one-way delay that each device adds, from pairs of trials."""
     measures = (
         Measure("device_latency", "pooled", "All cells"),
         Measure("device_latency", "mean", "Mean"),
@@ -115,7 +115,7 @@ def added(run: Run) -> Table:
 
 
 def pacing(run: Run) -> Table:
-    """How well departures kept their schedule."""
+    """Pacing errors of the senders."""
     measures = (
         *(Measure("pacing_error", name, name, "Error", interval=False) for name in ("p50", "p90", "p99", "max")),
         Measure("pacing_within_1us", "ratio", "± 1 µs", "Within"),
@@ -147,7 +147,7 @@ def gaps(run: Run) -> Figure | None:
 
 
 def gaps_of(run: Run, of: str, words: tuple[str, str, str]) -> Figure | None:
-    """Times between frames by one kind of stamps on a log(1 - p) axis."""
+    """Draw times between frames, from one kind of timestamps, on a log(1 - p) axis."""
     found = sample(run, of)
     return None if found.is_empty() else _curves(_first(found), "gap_ns", words)
 
@@ -167,7 +167,7 @@ def _curves(found: pl.DataFrame, column: str, words: tuple[str, str, str]) -> Fi
 
 
 def histograms(run: Run) -> Figure | None:
-    """The bulk of the one-way delays, by cell."""
+    """Draw the bulk of the one-way delays, by cell."""
     words = ("delay_histogram", "one-way delay", "one-way delays")
     return bulk(run, pl.col("measure") == "actual", words)
 
@@ -217,7 +217,7 @@ def over_time(run: Run, of: str = "delay_timeline", named: tuple[str, str, str] 
 
 
 def in_us(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
-    """Bins in µs."""
+    """Return bins in µs."""
     return rows.with_columns(
         (pl.col("low_ns") / 1e3).round_sig_figs(6).alias("low"),
         (pl.col("high_ns") / 1e3).round_sig_figs(6).alias("high"),
@@ -227,19 +227,19 @@ def in_us(rows: pl.DataFrame, *more: pl.Expr) -> pl.DataFrame:
 
 
 def thinned(rows: pl.DataFrame, within: tuple[str, ...], most: int) -> pl.DataFrame:
-    """At most so many rows of each curve, its ends among them."""
+    """Return at most about `most` rows of each curve, with its last row."""
     place, size = pl.int_range(pl.len()).over(within), pl.len().over(within)
     step = ((size - 1) // most + 1).clip(lower_bound=1)
     return rows.filter((place % step == 0) | (place == size - 1))
 
 
 def _first(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of several receivers the first; each receiver has a figure of its own."""
+    """Return the rows of the first receiver, for a figure without receivers."""
     return rows.filter(pl.col("port").is_null() | (pl.col("port") == pl.col("port").min().over("cell", "device")))
 
 
 def added_keys(run: Run) -> list[Key]:
-    """The headline, what each device adds one way, and the bed's resolution, as key numbers."""
+    """Return the headline, the one-way delay that each device adds, and the bed's resolution, as key numbers."""
     pooled = run.rows("device_latency", "pooled").filter(pl.col("device") != "a/a")
     keys = [*_headline_key(run), *(key for row in in_order(pooled) for key in _added_key(run, row))]
     resolution = run.rows("resolution")["estimate"].head(1).to_list()
@@ -247,7 +247,7 @@ def added_keys(run: Run) -> list[Key]:
 
 
 def _headline_key(run: Run) -> list[Key]:
-    """The figure of the sentence, where that is of one cell."""
+    """Return the figure in the verdict's sentence, if that is of one cell."""
     head = run.verdict.get("pairs") or {}
     if head.get("cell") is None:
         return []
@@ -257,7 +257,7 @@ def _headline_key(run: Run) -> list[Key]:
 
 
 def _added_key(run: Run, pooled: dict[str, Any]) -> list[Key]:
-    """What a device adds in all cells; where cells differ beyond their intervals, where it is least and most."""
+    """Return what a device adds in all cells; where cells differ beyond their intervals, the least and the most."""
     each = run.rows("device_latency", "mean", device=pooled["device"], reference=pooled["reference"])
     least, most = extreme(each, "ci_high", least=True), extreme(each, "ci_low")
     if least is None or most is None or most["ci_low"] <= least["ci_high"]:
@@ -272,7 +272,7 @@ def _adds(row: dict[str, Any]) -> str:
 
 
 def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
-    """A result row as a key number: its interval under it, and that it is a limit where it is one."""
+    """Return a result row as a key number, with its interval; a limit is marked as one."""
     shown = shown_of(row)
     unit = {"1/s": "frames/s"}.get(shown.unit, shown.unit)
     if row["statistic"] == "at_least":
@@ -291,7 +291,7 @@ def key_of(row: dict[str, Any], what: str, *lines: str) -> Key:
 
 
 def clock_line(row: dict[str, Any]) -> str:
-    """The clock's error of a row, as a line under its number."""
+    """Return the clock error of a row, as a line under its number."""
     words = clock_entry([row]).text
     if words == "one clock":
         return "both ends on one clock"
@@ -299,7 +299,7 @@ def clock_line(row: dict[str, Any]) -> str:
 
 
 def ends(rows: pl.DataFrame, by: str) -> list[dict[str, Any]]:
-    """The rows with the least and the largest value of a column; one, where they are the same."""
+    """Return the rows with the least and the largest value of a column; only one if they are equal."""
     found = [row for row in (extreme(rows, by, least=True), extreme(rows, by)) if row is not None]
     return found[:1] if len(found) > 1 and found[0][by] == found[1][by] else found
 

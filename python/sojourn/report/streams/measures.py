@@ -1,7 +1,7 @@
 """Tables of streams: a row for each cell, device and receiver, a column for each quantity, all from result rows.
 
-A limit is never printed as a value: a rate that the tester limited is marked "≥", in files by a column of its own. A
-percentile that lost packets make infinite is "∞". One-way delays always have the clock error beside them.
+A limit is never shown as a value: a rate that the tester limited has the mark "≥", and a column of its own in files. A
+percentile that is infinite because of lost packets is "∞". The clock error is shown beside one-way delays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Measure:
-    """A column: a statistic of a quantity, with its interval unless not wanted."""
+    """A column: a statistic of a quantity, with its interval unless that is switched off."""
 
     quantity: str
     statistic: str
@@ -45,22 +45,22 @@ class Measure:
     share: bool = False
     """Whether it is shown in percent."""
     unit: str = ""
-    """What stands under its head in place of the unit, where that would mislead."""
+    """The text under its heading instead of the unit, where the unit would mislead."""
 
     @property
     def key(self) -> str:
-        """The machine's name, without unit."""
+        """The column's machine-readable name, without its unit."""
         return f"{self.quantity}_{self.statistic}".replace(".", "_").replace("-", "_to_")
 
     def of(self, rows: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any] | None:
-        """This measure's row among those of one place."""
+        """Return this measure's row among those of one place; a limit if it has no value and `limit` is set."""
         found = rows.get((self.quantity, self.statistic))
         return rows.get((self.quantity, AT_LEAST)) if found is None and self.limit else found
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a table of measures shows, and its name and title."""
+    """The content of a table of measures, with its name and title."""
 
     name: str
     title: str
@@ -68,17 +68,17 @@ class Ask:
     note: str = ""
     where: pl.Expr | None = None
     without: tuple[str, ...] = ()
-    """Cells that differ in these factors alone share one row."""
+    """Cells that differ in these factors only share one row."""
     by_size: bool = False
-    """Whether a row is of a frame size, and not of a cell."""
+    """Whether a row is of a frame size instead of a cell."""
     clock: bool = False
-    """Whether the clock's error stands beside the figures, as it must beside one-way delays."""
+    """Whether the clock error is shown beside the figures, as it must be beside one-way delays."""
     counted: str = "Trials"
     """The unit of which each row has `n`."""
 
 
 def measured(run: Run, ask: Ask) -> Table:
-    """The table, cells in their order, devices in theirs."""
+    """Return the table, with cells and devices in their order."""
     places = _places(run, ask)
     present = [one for one in ask.measures if any(one.of(rows) for rows in places.values())]
     keys = [key for i, key in enumerate(KEYS) if len({place[2 + i] for place in places}) > 1]
@@ -101,7 +101,7 @@ def measured(run: Run, ask: Ask) -> Table:
 
 
 def _behind(rows: dict[tuple[str, str], dict[str, Any]], measures: list[Measure]) -> Entry:
-    """The number of trials, or pairs of them, of a row\'s first interval, and its level where that is not 95 %."""
+    """The number of trials or pairs behind a row's first interval, and its level if it is not 95 %."""
     known = [row for one in measures if (row := one.of(rows))]
     row = next((one for one in known if one["ci_low"] is not None), known[0] if known else None)
     if row is None:
@@ -117,13 +117,13 @@ DURATIONS = (
     "latency_typical", "latency_worst", "latency_store_and_forward", "latency_bit_forwarding", "pdv", "pdv_test",
     "buffer_time_implied", "buffer_time_corrected",
 )  # fmt: skip
-"""Times that cannot be negative; a difference of two of them can."""
+"""Times that cannot be negative, although a difference of two of them can."""
 
 MARK = "≥ marks a rate that the tester limited: the device can do at least that."
 
 
 def _places(run: Run, ask: Ask) -> dict[Place, dict[tuple[str, str], dict[str, Any]]]:
-    """The rows of each place (cell's name, device, and KEYS), in the order of the table."""
+    """Return the rows of each place (cell's name, device, and KEYS), in the order of the table."""
     wanted = {(one.quantity, name) for one in ask.measures for name in (one.statistic, AT_LEAST)}
     found = run.results.filter(pl.col("quantity").is_in([one.quantity for one in ask.measures]))
     found = found if ask.where is None else found.filter(ask.where)
@@ -185,7 +185,7 @@ def _named(key: str, value: Any) -> Entry:
 
 
 def against(cell: str) -> str:
-    """The cell that was subtracted, in words: "no load", "unicast"."""
+    """Return the cell that was subtracted, in words: "no load", "unicast"."""
     return AGAINST.get(cell, cell.replace("=", " "))
 
 
@@ -205,7 +205,7 @@ def _shown(measure: Measure, row: dict[str, Any]) -> Shown:
 
 
 def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
-    """The value as a person reads it, and its interval where one is wanted."""
+    """Return the value as text, and its interval if one is wanted."""
     shown = _shown(measure, row) if row else show(None, None, None, "")
     value = number(shown)
     if row and row["statistic"] == AT_LEAST:
@@ -219,11 +219,11 @@ def entries_of(measure: Measure, row: dict[str, Any] | None) -> list[Entry]:
 
 
 ROUND_TRIPS = ("rtt", "response_latency")
-"""What one host reads on its own clock alone."""
+"""Quantities that one host measures with its own clock only."""
 
 
 def is_scattered(row: dict[str, Any]) -> bool:
-    """Whether an interval of a duration reaches below zero; with two clocks one way, that may be the clocks' doing."""
+    """Return whether a duration's interval reaches below zero; one-way delays with a clock error do not count."""
     alone = row["reference"] is None and row["against"] is None and not row["clock_bound_ns"]
     low = row["ci_low"]
     is_time = row["quantity"].removeprefix("broadcast_") in DURATIONS
@@ -231,12 +231,12 @@ def is_scattered(row: dict[str, Any]) -> bool:
 
 
 def _is_percentile(statistic: str) -> bool:
-    """Whether lost frames can make it infinite; "median" is that of a percentile over trials."""
+    """Return whether lost frames can make it infinite; "median" is the median of a percentile over trials."""
     return statistic.startswith("p") or statistic in ("median", "max")
 
 
 def clock_entry(rows: Any) -> Entry:
-    """The largest clock error of these rows: its 95 % error and its maximum, or that both ends have one clock."""
+    """Return the largest clock error of these rows, at 95 % and at most; or that both ends have one clock."""
     rows = list(rows)
     known = [row for row in rows if row["clock_bound_ns"] is not None]
     if not known and rows and all(str(row["quantity"]).startswith(ROUND_TRIPS) for row in rows):

@@ -1,6 +1,6 @@
-"""The frames that figures of streams draw: result rows and samples with a panel's name ("cell") and display units.
+"""The data of figures of streams: result rows and samples with a panel's name ("cell") and in display units.
 
-It chooses, names and scales by units; it computes no statistic.
+It selects, names and scales by units; it computes no statistic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def rows_over(
     run: Run, quantity: str, statistics: tuple[str, ...], x: str, *, without: tuple[str, ...] = (),
     where: pl.Expr | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Result rows over a factor: cell (the panel), device, x, y, low, high, statistic, hollow (a limit), factors."""
+    """Return result rows over a factor: cell (panel), device, x, y, low, high, statistic, hollow (a limit), factors."""
     found = run.results.filter((pl.col("quantity") == quantity) & pl.col("statistic").is_in(statistics))
     found = (found if where is None else found.filter(where)).filter(pl.col("device") != A_A)
     labels = run.labels(x, *without)
@@ -38,7 +38,7 @@ def rows_over(
 
 
 def sample(run: Run, name: str, *without: str) -> pl.DataFrame:
-    """A sample of cells with the panel's name as "cell", without the control, cells in their order."""
+    """Return a sample of cells with the panel's name as "cell", without the A/A control, cells in their order."""
     found = run.samples(name)
     if found is None or found.is_empty() or not run.cells:
         return pl.DataFrame()
@@ -46,7 +46,7 @@ def sample(run: Run, name: str, *without: str) -> pl.DataFrame:
 
 
 def _factor() -> pl.Expr:
-    """From recorded to display units."""
+    """The factor from recorded to display units."""
     factors = {unit: factor for unit, (factor, _) in DISPLAY.items() if unit not in ("ratio", "1")}
     return pl.col("unit").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
 
@@ -61,13 +61,13 @@ def _in_panels(rows: pl.DataFrame, labels: dict[int, str]) -> pl.DataFrame:
 
 
 def along(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows in the order of x, panels in theirs."""
+    """Return the rows in the order of x, and of their panels."""
     by = [name for name in ("rank", "x") if name in rows.columns]
     return rows.sort(*by, nulls_last=True, maintain_order=True)
 
 
 def spans(columns: tuple[str, str, str], unit: float = 1.0, to: str = "y") -> list[pl.Expr]:
-    """An estimate and the ends of its interval as a chart's columns, in display units."""
+    """Return an estimate and the ends of its interval as a chart's columns, in display units."""
     return [(pl.col(key) * unit).alias(name) for key, name in zip(columns, (to, "low", "high"), strict=True)]
 
 
@@ -76,7 +76,7 @@ NO_INTERVAL = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("low", "h
 
 
 def in_legend_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with cells as they are, and in each the devices in legend order."""
+    """Return the rows with cells in their present order, and in each the devices in legend order."""
     if rows.is_empty():
         return rows
     cells = {name: place for place, name in enumerate(several(rows, "cell"))}
@@ -89,7 +89,7 @@ def in_legend_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def factor(rows: pl.DataFrame, name: str, unit: float = 1.0) -> pl.DataFrame:
-    """The rows with a factor as x, in display units."""
+    """Return the rows with a factor as x, in display units."""
     return rows.with_columns((pl.col(name).cast(pl.Float64) * unit).alias("x"))
 
 
@@ -97,7 +97,7 @@ def figure(
     name: str, title: str, caption: str, rows: pl.DataFrame, chart: Chart,
     *, columns: int = 2,
 ) -> Figure | None:  # fmt: skip
-    """A figure of one chart a panel, or None where there is nothing to draw."""
+    """Return a figure with one chart for each panel; None if there is nothing to draw."""
     if rows.is_empty():
         return None
     devices = ordered(rows["device"].to_list())
@@ -114,5 +114,5 @@ DRAWN = {"cell", "device", "x", "y", "low", "high", "share", "series", "exceedan
 
 
 def several(rows: pl.DataFrame, name: str) -> tuple[str, ...]:
-    """The values of a column in the order in which they come."""
+    """Return the distinct values of a column, in the order of their first appearance."""
     return tuple(str(one) for one in rows[name].drop_nulls().unique(maintain_order=True)) if name in rows else ()

@@ -46,7 +46,7 @@ def rates(run: Run) -> Table:
 
 
 def is_flood(run: Run) -> bool:
-    """Whether every rate of the run was received in a flood."""
+    """Return whether every rate of the run was received in a flood."""
     return run.rows("throughput_pps")["schedule"].unique().to_list() == ["flood"]
 
 
@@ -62,7 +62,7 @@ def tester(run: Run) -> Table:
 
 
 def axis(title: str, rows: pl.DataFrame, column: str = "y") -> Axis:
-    """An axis from zero, or a logarithmic one where some paths are so slow that they would lie on it together."""
+    """Return an axis from zero; a logarithmic one if the rates of paths differ by more than a factor of FLAT."""
     most = rows.filter(pl.col(column) > 0).group_by("device").agg(pl.col(column).max())[column]
     wide = len(most) > 1 and float(most.max() or 0) > FLAT * float(most.min() or 0)  # type: ignore[arg-type]
     return Axis(title, log=wide, zero=not wide)
@@ -72,7 +72,7 @@ FLAT = 30
 
 
 def over_size(run: Run, quantity: str, words: tuple[str, str, str]) -> Figure | None:
-    """A rate over the frame's size, with the tester zero-loss rate; `words`: name, title, caption."""
+    """Draw a rate over the frame size, with the tester zero-loss rate; `words`: name, title, caption."""
     name, title, caption = words
     rows = rows_over(run, quantity, RATE, "frame_bytes", without=("schedule", "interval_ns"))
     rows = rows.with_columns(pl.lit("measured").alias("series"))

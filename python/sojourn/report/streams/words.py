@@ -1,4 +1,4 @@
-"""How streams were measured, in words: unit, clocks, engines, the tester zero-loss rate, lost frames."""
+"""The description of a measurement with streams: unit, clocks, engines, the tester zero-loss rate, lost frames."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ENGINES = {
     "sim": "simulation",
 }
 AUTO = "the fastest engine that this machine has for raw frames"
-"""What the plan may name in place of an engine."""
+"""The meaning of the name `auto`, which a plan may give in place of an engine."""
 
 CROSSING = ("one_way_delay", "stage_total", "latency_typical", "latency_store_and_forward")
-"""What is read on the clocks of both ends."""
+"""Quantities measured from the clock of one end to that of the other."""
 
 UNIT = (
     "The unit is the trial, never the packet: one stream sent once over one path. Paths and cells follow each other "
@@ -59,7 +59,7 @@ LIMIT = (
 
 
 def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[str]:
-    """The lines; `own` is what is particular to the method."""
+    """Return the lines; `own` is the line of the method."""
     beds = run.sessions
     lines = [
         OVER_BEDS.format(beds=beds) if beds > 1 and unit is UNIT else unit,
@@ -74,14 +74,14 @@ def words(run: Run, own: str, *, delays: bool = True, unit: str = UNIT) -> list[
 
 
 def estimates(run: Run) -> str:
-    """Whose estimates over trials are."""
+    """Return the kind of the estimates over trials."""
     return "means over beds" if run.sessions > 1 else "Hodges and Lehmann's"
 
 
 def clock_words(run: Run) -> list[str]:
-    """The clock of each end, and the error of a difference between both."""
+    """Return the lines on the clock of each end, and the error of their difference."""
     clock, stamps = clock_and_stamps(run, *CROSSING)
-    # Differences of two delays carry both errors: what is said here is of one.
+    # Differences of two delays have both errors; this line is about the error of one.
     crossing = run.results.filter(pl.col("quantity").is_in(CROSSING)).drop_nulls("clock_bound_ns")
     said = clock_entry(crossing.iter_rows(named=True)).text
     if said == "one clock":
@@ -100,10 +100,10 @@ def clock_words(run: Run) -> list[str]:
 
 
 def engine_words(run: Run) -> list[str]:
-    """The engines that sent and received, from the run's log."""
+    """Return the engines that sent and received, from the run's log."""
     told = run.verdict.get("engines") or {}
     sent = _listed(told.get("send") or _engines(run, "send"))
-    # Of older runs the receiver's engine is named by how it sends.
+    # In older runs the receiver's engine has the name of its send method.
     received = _listed(name.split(" sendmmsg")[0] for name in told.get("receive") or _engines(run, "receive"))
     if not sent:
         return []

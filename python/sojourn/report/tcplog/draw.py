@@ -1,4 +1,4 @@
-"""Draws chosen flows of a log into a file: a page, SVG or PNG, as its name ends."""
+"""Draw chosen flows of a log to a file: an HTML page, SVG or PNG, by the suffix of its name."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 FORMS = (".html", ".svg", ".png")
 SCALE = 2.0
-"""Pixels of a PNG for each point."""
+"""Pixels of a PNG per point."""
 
 LINE = 150
-"""Letters of a line below a picture."""
+"""The most characters in a line below a figure."""
 
 alt.data_transformers.disable_max_rows()
 
 
 def draw(folder: Path, target: Path, numbers: Collection[int] = ()) -> int:
-    """Draws the flows of these numbers (else those with the most packets) into a file; how many there were."""
+    """Draw these flows (by default those with the most packets) to a file; return how many were drawn."""
     if target.suffix not in FORMS:
         raise RequestError(f"{target}: expected a file that ends in {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     log = Log.read(folder)
@@ -79,7 +79,7 @@ def _section(flow: Flow, traces: Traces, log: Log, span: tuple[float, float]) ->
 
 
 def _file(flow: Flow, traces: Traces, log: Log, span: tuple[float, float]) -> Any:
-    """The picture of one flow with what stands above and below it."""
+    """Return the figure of one flow with the text above and below it."""
     palette = Palette(for_page=False)
     told = textwrap.wrap(" ".join(words.account_of(flow, log, log.gaps_of(flow), traces)), LINE)
     below = (

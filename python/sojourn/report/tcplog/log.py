@@ -1,7 +1,7 @@
-"""What a log says about its flows: identity, account, gaps, and the samples of those that are drawn.
+"""The flows of a log: identity, packet accounting, gaps, and the samples of those that are drawn.
 
 The only file here that knows the records' columns. A log of hundreds of megabytes is read column by column, and only
-what is drawn stays.
+what is drawn stays in memory.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = ["who", "part", "block", "flow"]
-"""Together they are one flow; in a log of the command line the flow's number alone is."""
+"""These columns together identify a flow; in a log of the command line the flow's number is enough."""
 
 DRAWN = (
     "time_ns", "snd_cwnd", "snd_ssthresh", "mss_bytes", "packets_out", "sacked_out", "lost_out", "retrans_out",
     "in_flight_bytes", "snd_wnd_bytes", "srtt_us", "rtt_last_us", "rtt_min_us", "delivery_rate_bps", "pacing_rate_bps",
     "ca_state", "total_retrans", "total_rto", "rcv_wnd_bytes", "rcv_queued_bytes", "received_bytes", "sent_bytes",
 )  # fmt: skip
-"""The columns of tcp_samples that a picture shows."""
+"""The columns of tcp_samples that a figure shows."""
 
 MOST_FLOWS = 6
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One connection as one of its ends saw it."""
+    """One connection, as one of its ends recorded it."""
 
     key: tuple[str, int, int, int]
     local: str
@@ -43,19 +43,19 @@ class Flow:
     process: int | None
     command: str | None
     is_wanted: bool
-    """Whether the filters let it through."""
+    """Whether the filters admitted it."""
     dispositions: dict[str, int] = field(default_factory=dict)
-    """Packets of both directions, by what became of them; "seen" is their sum."""
+    """Packets of both directions by disposition; "seen" is their sum."""
 
     @property
     def number(self) -> int:
-        """Its number in the log."""
+        """The flow's number in the log."""
         return self.key[3]
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log: its header, its footer where it has one, its flows with the most packets first, its gaps."""
+    """A log: its header, its footer if it has one, its flows with the most packets first, its gaps."""
 
     folder: Path
     records: Path
@@ -63,13 +63,13 @@ class Log:
     footer: dict[str, Any]
     flows: tuple[Flow, ...]
     filtered: int
-    """Flows that filters kept out, of which nothing was logged; they are not in `flows`."""
+    """Flows that the filters excluded, of which nothing was logged; they are not in `flows`."""
     gaps: pl.DataFrame
     """cpu, missing, after_ns, before_ns; with who, part and block."""
 
     @classmethod
     def read(cls, folder: Path) -> Log:
-        """The log in a folder; refused in a sentence where there is none."""
+        """Read the log in a folder; raises RequestError where there is none."""
         records = _records_of(folder)
         flows = read_table(records, "tcp_flows").frame
         account = read_table(records, "tcp_account").frame
@@ -88,7 +88,7 @@ class Log:
         )
 
     def chosen(self, numbers: Collection[int]) -> tuple[Flow, ...]:
-        """The flows of these numbers; of no number: those with the most packets that were logged at all."""
+        """Return the flows with these numbers; without numbers, the logged flows with the most packets."""
         if not numbers:
             logged = [flow for flow in self.flows if flow.dispositions.get("logged", 1)]
             return tuple(logged[:MOST_FLOWS])
@@ -99,7 +99,7 @@ class Log:
         return tuple(flow for number in numbers for flow in self.flows if flow.number == number)
 
     def samples(self, flows: Collection[Flow]) -> dict[tuple[str, int, int, int], pl.DataFrame]:
-        """The samples of these flows, each flow's in the order of time."""
+        """Return the samples of these flows, each flow's in time order."""
         wanted = pl.DataFrame([flow.key for flow in flows], schema=_KEY_TYPES, orient="row")
         table = read_table(self.records, "tcp_samples", columns=("block", "flow", *DRAWN)).frame
         rows = table.join(wanted, on=KEYS, how="semi")
@@ -108,7 +108,7 @@ class Log:
         return {flow.key: parted.get(flow.key, empty).sort("time_ns", maintain_order=True) for flow in flows}
 
     def gaps_of(self, flow: Flow) -> pl.DataFrame:
-        """The gaps of the log that the flow is in: any flow may miss something in them."""
+        """Return the gaps of the part of the log that has the flow: samples of any flow may be missing in them."""
         who, part, block, _ = flow.key
         return self.gaps.filter(pl.col("who") == who, pl.col("part") == part, pl.col("block") == block)
 
@@ -131,7 +131,7 @@ def _records_of(folder: Path) -> Path:
 def _json(path: Path) -> dict[str, Any]:
     try:
         found = json_file(path)
-    except (OSError, ValueError):  # a log that was killed has no footer
+    except (OSError, ValueError):  # a log whose writer was killed has no footer
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -168,7 +168,7 @@ def _kept_out(filtered: int) -> str:
 
 
 def _span(numbers: set[int]) -> str:
-    """Such as "flows 1 to 20", or some of them where they have holes."""
+    """Return "flows 1 to 20", or a list of ranges where numbers are missing."""
     if not numbers:
         return "no flow that was logged"
     return f"flow{'s' * (len(numbers) != 1)} {_numbers(numbers)}"

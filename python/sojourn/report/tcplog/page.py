@@ -1,4 +1,4 @@
-"""The page of a log: its header in a line, then each flow's picture with what became of its packets. Loads nothing."""
+"""The page of a log: its header as a line, then each flow's figure with its packet accounting. It loads nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Section:
 
 
 def page(log: Log, sections: list[Section], start_ns: int) -> str:
-    """The whole page; `start_ns`: where its time axis begins."""
+    """Return the page; `start_ns` is the zero of its time axis."""
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     return (
         templates()
@@ -74,7 +74,7 @@ def _instant(header: dict[str, Any], start_ns: int) -> str:
 
 
 def _warning(log: Log) -> str:
-    """What makes the log less than whole; empty where nothing does."""
+    """Return why the log is incomplete; empty if it is complete."""
     if not log.footer and log.header:
         return "This log has no end: it was cut, and what is drawn is what was kept."
     if why := (log.footer.get("interruption") or {}).get("why"):

@@ -1,7 +1,7 @@
-"""The chart of one flow: panels of steps above each other on one time axis, and a strip of what went wrong when.
+"""The chart of one flow: panels of step lines above each other on one time axis, and a row of marks for events.
 
-Gaps of the log are grey in every panel, recovery and loss tinted; the strip below says in words which is which, so that
-no colour has to be known. It estimates nothing.
+Gaps of the log are grey in every panel, recovery and loss tinted; the row below names each of them, so that no colour
+has to be known. It estimates nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ WIDTH = 820
 HEIGHTS = {"Windows": 190, "Round trip": 150, "Rate": 150, "Receiver": 130}
 ROW = 18
 AXIS = 62
-"""Width of every y axis, so that the panels' left edges are one line."""
+"""The width of every y axis, so that the left edges of the panels are aligned."""
 
 FEW_DECADES = 2.5
 FAINT = {"in flight": 0.9, "last sample": 0.75}
 WHAT = ("retransmitted", "timeout", "recovery", "loss", "skipped")
 MARKED = {"retransmitted": "recovery", "timeout": "loss"}
-"""Whose colour a mark has."""
+"""The trace whose colour a mark has."""
 
 STRENGTH = {"recovery": 0.18, "loss": 0.24, "skipped": 0.3}
 
 
 def chart(traces: Traces, span: tuple[float, float], palette: Palette) -> Any:
-    """All panels of a flow."""
+    """Draw all panels of a flow."""
     panels = [_panel(steps, traces, span, palette) for steps in traces.steps]
     strip = _strip(traces, span, palette)
     panels += [strip] if strip is not None else []
@@ -50,7 +50,7 @@ def _panel(steps: Steps, traces: Traces, span: tuple[float, float], palette: Pal
 
 
 def _line(steps: Steps, name: str, palette: Palette) -> Any:
-    shown = list(reversed(steps.series))  # what matters most is drawn last, and named first
+    shown = list(reversed(steps.series))  # the most important series is drawn last, and named first
     colour = alt.Scale(domain=shown, range=[palette.trace(one) for one in shown])
     dash = alt.Scale(domain=shown, range=[list(TRACES[one].dash) for one in shown])
     legend = alt.Legend(
@@ -74,13 +74,13 @@ def _line(steps: Steps, name: str, palette: Palette) -> Any:
 
 
 def _ticks(decades: float) -> list[float]:
-    """Where a logarithmic axis says its values: at powers of ten, and between them while they are few."""
+    """The ticks of a logarithmic axis: powers of ten, and 2 and 5 times these if there are few decades."""
     digits = (1, 2, 5) if decades < FEW_DECADES else (1,)
     return [digit * 10.0**power for power in range(-7, 10) for digit in digits]
 
 
 def _drawable(steps: Steps) -> pl.Expr:
-    """A logarithmic axis has no zero."""
+    """The values that can be drawn: a logarithmic axis has no zero."""
     return (pl.col("v") > 0) | pl.col("v").is_null() if steps.is_squeezed else pl.lit(value=True)
 
 
@@ -95,7 +95,7 @@ def _bands(spans: pl.DataFrame, palette: Palette) -> list[Any]:
 
 
 def _strip(traces: Traces, span: tuple[float, float], palette: Palette) -> Any:
-    """A row for each kind of event that there was; none where there was none."""
+    """Draw a row for each kind of event that occurred; None if none did."""
     rows = [what for what in WHAT if what in {*traces.spans["what"], *traces.marks["what"]}]
     if not rows:
         return None
@@ -120,7 +120,7 @@ def _row_axis() -> alt.Axis:
 
 
 def _time(panel: Any, span: tuple[float, float], *, labelled: bool) -> None:
-    """One time axis for all; only the lowest panel says so."""
+    """Give all panels one time axis; only the lowest has labels."""
     axis = alt.Axis(tickCount=10, labels=labelled, ticks=labelled, domain=labelled, grid=False)
     title = "Time since the first sample (s)" if labelled else None
     for layer in panel.layer:

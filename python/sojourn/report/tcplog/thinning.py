@@ -1,6 +1,6 @@
-"""Millions of samples as a screen can show them: every column of pixels keeps its first, lowest, highest and last.
+"""Thin millions of samples to the resolution of a screen: each pixel column keeps its first, lowest, highest and last.
 
-What a step line shows stays the same to the pixel, extremes included; nothing is averaged.
+A step line looks the same to the pixel, extremes included; nothing is averaged.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import polars as pl
 
 COLUMNS = 1600
-"""Columns of pixels, two for each point of the picture's width: enough for a print and for a closer look."""
+"""Pixel columns, two per point of the figure's width: enough for print and for zooming in."""
 
 
 def thin(steps: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS) -> pl.DataFrame:
-    """The rows of `steps` (t, v, in the order of t; v null: unknown from here on) that a screen can show."""
+    """Return the rows of `steps` (t, v, in the order of t; v null: unknown from then on) that a screen can show."""
     kept = steps.filter(_changes() | (pl.int_range(pl.len()) == pl.len() - 1))
     if kept.height <= 4 * columns:
         return kept
@@ -31,7 +31,7 @@ def thin(steps: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS)
 
 
 def changes(steps: pl.DataFrame) -> int:
-    """How often the value changes: what a picture would show were it as wide as that."""
+    """Return how often the value changes, which is what a picture of unlimited width would show."""
     return int(steps.select(_changes().sum()).item())
 
 
@@ -40,7 +40,7 @@ def _changes() -> pl.Expr:
 
 
 def with_holes(steps: pl.DataFrame, shown: pl.Expr) -> pl.DataFrame:
-    """The steps with holes where `shown` is not: the last value before a hole lasts until it begins."""
+    """Return the steps with holes where `shown` is false: the last value before a hole lasts until the hole begins."""
     masked = steps.with_columns(v=pl.when(shown).then(pl.col("v")))
     opens = pl.col("v").is_null() & pl.col("v").shift().is_not_null()
     ends = masked.with_columns(v=pl.col("v").shift(), opens=opens).filter("opens").drop("opens")
@@ -50,7 +50,7 @@ def with_holes(steps: pl.DataFrame, shown: pl.Expr) -> pl.DataFrame:
 
 
 def spans_where(steps: pl.DataFrame, holds: pl.Expr) -> pl.DataFrame:
-    """From when to when a condition held: low, high; each sample holds until the next."""
+    """Return the spans (low, high) in which a condition holds; each sample is valid until the next."""
     marked = steps.select("t", until=pl.col("t").shift(-1).fill_null(pl.col("t")), holds=holds.fill_null(value=False))
     runs = marked.with_columns(run=pl.col("holds").rle_id()).filter("holds")
     return (
@@ -59,7 +59,7 @@ def spans_where(steps: pl.DataFrame, holds: pl.Expr) -> pl.DataFrame:
 
 
 def merged(spans: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS) -> pl.DataFrame:
-    """Spans (low, high) with those joined that no screen could show as two, none narrower than a pixel."""
+    """Return the spans (low, high), joined where a screen could not show them as two, each at least a pixel wide."""
     pixel = max(span[1] - span[0], 1e-9) / columns
     ordered = spans.sort("low").with_columns(high=pl.max_horizontal("high", pl.col("low") + pixel))
     reach = pl.col("high").cum_max().shift()
@@ -69,7 +69,7 @@ def merged(spans: pl.DataFrame, span: tuple[float, float], columns: int = COLUMN
 
 
 def counted(events: pl.DataFrame, span: tuple[float, float], columns: int = COLUMNS) -> pl.DataFrame:
-    """Events (t, n) with those of one column of pixels counted together, at the first one's time."""
+    """Return the events (t, n) with those of one pixel column added up, at the time of the first."""
     pixel = ((pl.col("t") - span[0]) / max(span[1] - span[0], 1e-9) * columns).floor()
     return (
         events.group_by(pixel.alias("pixel"), maintain_order=True)

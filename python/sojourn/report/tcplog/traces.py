@@ -1,7 +1,7 @@
-"""The samples of one flow as steps, spans and marks over time, thinned for a screen. Knows nothing of charts.
+"""The samples of one flow as steps, spans and marks over time, thinned for a screen. Knows no charts.
 
-Seconds count from the first sample of all flows that stand together. What the kernel marks as unknown (an infinite
-threshold, no round trip yet, no pacing) is left out, and never drawn as a number.
+Seconds count from the first sample of all flows in the figure. Values that the kernel marks as unknown (an infinite
+threshold, no round trip yet, no pacing) are left out, and never drawn as numbers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 RECOVERY, LOSS = 3, 4
 INFINITE = 2**31 - 1
 UNSET_US = 2**32 - 1
-"""What the kernel's minimum is before there was a round trip."""
+"""The kernel's minimum RTT before the first round trip."""
 
 RATES = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 SIZES = ((1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 TIMES = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 SQUEEZED = 15
-"""How often the middle value the highest may be before a linear axis would squeeze the rest into a line."""
+"""The ratio of the highest to the median value above which a linear axis would squeeze the rest into a line."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Quantities that share an axis: rows of `series`, t (s), v (in the unit), each holding until the next."""
+    """Quantities that share an axis: rows of `series`, t (s), v (in `unit`), each valid until the next."""
 
     title: str
     unit: str
@@ -46,14 +46,14 @@ class Steps:
 
     @property
     def decades(self) -> float:
-        """How many powers of ten lie between the lowest and the highest value above zero."""
+        """The number of decades between the lowest and the highest positive value."""
         low, _, high = _spread(self.rows["v"])
         return math.log10(high / low) if low > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What is drawn of one flow."""
+    """The traces of one flow that are drawn."""
 
     steps: tuple[Steps, ...]
     spans: pl.DataFrame
@@ -65,7 +65,7 @@ class Traces:
 
 
 def traces_of(samples: pl.DataFrame, gaps: pl.DataFrame, start_ns: int, span: tuple[float, float]) -> Traces:
-    """The traces of one flow's samples, in the order of time; `gaps` are the log's."""
+    """Return the traces of one flow's samples, in time order; `gaps` are the log's."""
     rows = samples.with_columns(t=(pl.col("time_ns") - start_ns) / 1e9)
     panels = (_windows(rows), _round_trips(rows), _rates(rows), _receiver(rows))
     steps = tuple(filter(None, (_scaled(*panel, span) for panel in panels)))
@@ -77,7 +77,7 @@ Panel = tuple[str, tuple[tuple[float, str], ...], dict[str, pl.DataFrame]]
 
 
 def _windows(rows: pl.DataFrame) -> Panel:
-    """Segments: what may be in flight, and what is."""
+    """The windows in segments: what may be in flight, and what is."""
     in_flight = pl.col("packets_out") - pl.col("sacked_out") - pl.col("lost_out") + pl.col("retrans_out")
     by_bytes = pl.col("in_flight_bytes") / pl.col("mss_bytes").replace(0, None)
     peer = pl.col("snd_wnd_bytes") / pl.col("mss_bytes").replace(0, None)
@@ -104,7 +104,7 @@ def _rates(rows: pl.DataFrame) -> Panel:
 
 
 def _receiver(rows: pl.DataFrame) -> Panel:
-    """Of an end that mostly receives: the window that it offers, and what nobody has read yet."""
+    """Of an end that mostly receives: the window that it offers, and the received bytes not read yet."""
     last = rows.select(pl.col("received_bytes", "sent_bytes").max()).row(0) if rows.height else (0, 0)
     if (last[0] or 0) <= (last[1] or 0):
         return "Receiver", SIZES, {}
@@ -117,7 +117,7 @@ def _steps(rows: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
 
 
 def _between(column: str, low: float, high: float = float("inf")) -> pl.Expr:
-    """The values that are more than one and less than the other bound; the others stand for something unknown."""
+    """The values strictly between the bounds; others mark an unknown value."""
     value = pl.col(column).cast(pl.Float64)
     return pl.when((value > low) & (value < high)).then(value)
 
@@ -125,12 +125,12 @@ def _between(column: str, low: float, high: float = float("inf")) -> pl.Expr:
 def _scaled(
     title: str, units: tuple[tuple[float, str], ...], found: dict[str, pl.DataFrame], span: tuple[float, float]
 ) -> Steps | None:
-    """The panel in the unit that its values ask for, thinned; none where nothing is known."""
+    """Return the panel, thinned, in the unit that suits its values; None if no value is known."""
     kept = {name: steps for name, steps in found.items() if steps["v"].drop_nulls().len()}
     if not kept:
         return None
     _, middle, high = _spread(pl.concat([steps["v"] for steps in kept.values()]))
-    typical = middle if high > SQUEEZED * middle > 0 else high  # a single spike is not what the unit is for
+    typical = middle if high > SQUEEZED * middle > 0 else high  # a single spike does not determine the unit
     size, unit = next((one for one in units if typical >= one[0]), units[-1])
     thinned = [
         thin(steps, span).select(series=pl.lit(name), t=pl.col("t").round(6), v=(pl.col("v") / size).round_sig_figs(5))
@@ -140,7 +140,7 @@ def _scaled(
 
 
 def _spread(values: pl.Series) -> tuple[float, float, float]:
-    """The lowest, the middle and the highest value above zero."""
+    """Return the lowest, the median and the highest positive value."""
     known = values.filter(values > 0)
     low, middle, high = (float(known.quantile(share) or 0.0) for share in (0.0, 0.5, 1.0))
     return low, middle, high
@@ -161,7 +161,7 @@ def _spans(rows: pl.DataFrame, gaps: pl.DataFrame, start_ns: int, span: tuple[fl
 
 
 def _marks(rows: pl.DataFrame, span: tuple[float, float]) -> pl.DataFrame:
-    """What the kernel's counters grew by from one sample to the next."""
+    """Return the increases of the kernel's counters from one sample to the next."""
     found = []
     for what, column in (("retransmitted", "total_retrans"), ("timeout", "total_rto")):
         known = rows.select("t", n=pl.col(column).cast(pl.Int64)).drop_nulls()
@@ -171,7 +171,7 @@ def _marks(rows: pl.DataFrame, span: tuple[float, float]) -> pl.DataFrame:
 
 
 def span_of(frames: Iterable[pl.DataFrame]) -> tuple[int, tuple[float, float]]:
-    """When the first sample of all was taken, and the seconds that a time axis of all of them has."""
+    """Return the time of the first sample of all, and the range of a time axis for all of them, in seconds."""
     ends = [(frame["time_ns"][0], frame["time_ns"][-1]) for frame in frames if frame.height]
     start = min((low for low, _ in ends), default=0)
     end = max((high for _, high in ends), default=start)

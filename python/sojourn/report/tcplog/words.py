@@ -1,4 +1,4 @@
-"""What stands above and below a flow's picture: who it is, and what became of its packets."""
+"""The text above and below a flow's figure: its identity, and its packet accounting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SKIPPED = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-room", "late")
 QUIET = ("decimated", "unchanged", "early", "filtered", "forgotten")
-"""Dispositions that were asked for."""
+"""Dispositions that the options request."""
 
 WHY = {
     "full": "no room in a ring",
@@ -28,12 +28,12 @@ WHY = {
 
 
 def title_of(flow: Flow) -> str:
-    """Its ends: ours first."""
+    """Return both ends, the local one first."""
     return f"{flow.local} ↔ {flow.remote}"
 
 
 def facts_of(flow: Flow, log: Log) -> str:
-    """Number, algorithm, program and kernel."""
+    """Return number, algorithm, program and kernel."""
     who, _, block, number = flow.key
     where = f" of {who}, block {block}" if block or (who and len({one.key[:2] for one in log.flows}) > 1) else ""
     program = f"{flow.command} (process {flow.process})" if flow.command else ""
@@ -43,7 +43,7 @@ def facts_of(flow: Flow, log: Log) -> str:
 
 
 def account_of(flow: Flow, log: Log, gaps: pl.DataFrame, traces: Traces) -> list[str]:
-    """Sentences: every packet of the flow by its disposition, the log's gaps, and what of it is drawn."""
+    """Return sentences on the flow's packets by disposition, the log's gaps, and the thinning of its figure."""
     return [*_dispositions(flow, log), *_gaps(gaps), *_unasked(log), *_drawn(traces)]
 
 
@@ -85,7 +85,7 @@ def _gaps(gaps: pl.DataFrame) -> list[str]:
 
 
 def _unasked(log: Log) -> list[str]:
-    """What cannot be drawn because nobody asked for it: no mark does not mean that nothing happened."""
+    """Return what is missing because no option requested it: a missing mark does not mean that nothing happened."""
     missing = unasked_of(log.header, DRAWN)
     fields = fields_of(log.header)
     return [f"Logged with --fields {fields}: {', '.join(missing)} cannot be drawn."] if missing else []

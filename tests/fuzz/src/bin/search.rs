@@ -1,5 +1,5 @@
-//! libFuzzer over one target: `SOJOURN_FUZZ_TARGET=NAME SOJOURN_FUZZ_SEEDS=FOLDER search FOLDER CORPUS…` writes the target's seeds
-//! into FOLDER first; without a name it prints all names (scripts/fuzz.sh).
+//! Runs libFuzzer on one target: `SOJOURN_FUZZ_TARGET=NAME SOJOURN_FUZZ_SEEDS=FOLDER search FOLDER CORPUS…` writes the
+//! target's seeds into FOLDER first; without a name it prints all names (scripts/fuzz.sh).
 
 #![no_main]
 

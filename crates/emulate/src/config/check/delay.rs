@@ -1,4 +1,4 @@
-//! Contradictions of a delay line.
+//! Checks a delay line for contradictions.
 
 use sojourn_time::Nanos;
 

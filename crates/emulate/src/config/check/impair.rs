@@ -1,4 +1,4 @@
-//! Contradictions of losses, corruption and duplication.
+//! Checks losses, corruption and duplication for contradictions.
 
 use super::{Refused, ensure, probability, span};
 use crate::config::{Corruption, Impairments, Loss};
@@ -55,9 +55,9 @@ fn all_probabilities(values: &[(&str, f64)], of: &str) -> Refused {
     values.iter().try_for_each(|(name, value)| probability(*value, &format!("{name} {of}")))
 }
 
-/// Refuses a state that is left with more than certainty.
+/// Refuses a state whose exit probabilities add up to more than 1.
 fn row(a: f64, b: f64, name: &str) -> Refused {
-    // What was computed as 1 − p may miss 1 by a rounding.
+    // A value computed as 1 − p may differ by a rounding error.
     ensure(a + b <= 1.0 + 1e-12, || {
         format!("loss state: {name} is {}; what leaves a state cannot be more than 1, make them smaller", a + b)
     })

@@ -1,4 +1,4 @@
-//! Contradictions of a link.
+//! Checks a link for contradictions.
 
 use sojourn_time::Nanos;
 
@@ -6,11 +6,11 @@ use super::{Refused, ensure, not_too_long, probability, span};
 use crate::config::units::{rate_text, time_text};
 use crate::config::{Link, Outage, Profile, Trace, TracePoint};
 
-/// The fastest link, in bit/s.
+/// The maximum rate, in bit/s.
 const FASTEST: u64 = 100_000_000_000;
-/// The largest overhead either way, in bytes: the smallest frame must keep a byte, and nothing is a jumbo frame beside a frame.
+/// The range of overheads, in bytes: the smallest frame must keep a byte; the upper end is more than any real framing adds.
 const OVERHEADS: std::ops::RangeInclusive<i32> = -59..=65_535;
-/// The largest burst: 2^40 bytes, so that credit in bits still fits integers.
+/// The largest burst: 2^40 bytes, so that credit in bits fits the integers.
 const LARGEST_BURST: u64 = 1 << 40;
 
 pub(super) fn link(link: &Link) -> Refused {

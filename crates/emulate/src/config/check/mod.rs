@@ -1,7 +1,6 @@
-//! What contradicts itself.
+//! Checks a configuration for contradictions.
 //!
-//! Whatever passes here can be run: engines rely on it and check nothing again. Each refusal is one sentence with its place
-//! and its cure.
+//! The engine relies on these checks and repeats none of them. Each refusal is one sentence that names the place and the remedy.
 
 mod delay;
 mod impair;
@@ -16,36 +15,36 @@ use sojourn_time::Nanos;
 use super::units::{rate_text, size_text, time_text};
 use super::{Config, Pipe};
 
-/// What is wrong with what was asked: one sentence, with where.
+/// An error in a configuration: one sentence, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct ConfigError {
-    /// Where: a file with its line, an option, a pipe.
+    /// The place: a file with its line, an option, a pipe.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what to write instead.
     pub problem: String,
 }
 
 impl ConfigError {
-    /// Makes one.
+    /// Makes an error.
     pub fn new(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { place: place.into(), problem: problem.into() }
     }
 }
 
-/// A refusal that does not know its pipe or rule yet.
+/// A refusal without its pipe or rule, which the caller adds.
 type Refused = Result<(), String>;
 
-/// Delays above this are refused: frames would be held for longer than anybody waits.
+/// The maximum delay, a week: a longer one is probably a mistake.
 const LONGEST: Nanos = Nanos::seconds(7 * 86_400);
 
-/// Pipes that one emulator has at most: their numbers are 16 bits in the log.
+/// The maximum number of pipes: their numbers are 16 bits in the log.
 const MOST_PIPES: usize = 65_535;
 
-/// Finds the first contradiction.
+/// Returns the first contradiction.
 ///
 /// # Errors
-/// Names it in one sentence.
+/// Names the contradiction in one sentence.
 pub fn check(config: &Config) -> Result<(), ConfigError> {
     whole(config).map_err(|problem| ConfigError::new("emulator", problem))?;
     names(config)?;
@@ -56,10 +55,10 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
     memory(config)
 }
 
-/// Finds the first contradiction within a pipe.
+/// Returns the first contradiction within a pipe.
 ///
 /// # Errors
-/// Names it in one sentence.
+/// Names the contradiction in one sentence.
 pub fn check_pipe(pipe: &Pipe) -> Result<(), ConfigError> {
     pipe_parts(pipe).map_err(|problem| ConfigError::new(format!("pipe {}", pipe.name), problem))
 }
@@ -94,7 +93,7 @@ fn names(config: &Config) -> Result<(), ConfigError> {
     }
 }
 
-/// Finds out whether what is on its way at full rate fits the memory: a rate without a delay, or the other way round, says nothing.
+/// Checks that the bandwidth-delay products of all pipes fit into memory; a pipe without a rate or a delay adds nothing.
 fn memory(config: &Config) -> Result<(), ConfigError> {
     let mut sum = 0_u128;
     for pipe in &config.pipes {
@@ -120,7 +119,7 @@ fn ensure(holds: bool, sentence: impl FnOnce() -> String) -> Refused {
     if holds { Ok(()) } else { Err(sentence()) }
 }
 
-/// Refuses names that could not be written in words again.
+/// Refuses names that cannot be written as words again.
 fn name(name: &str, whose: &str) -> Refused {
     ensure(!name.is_empty(), || format!("{whose} has no name; give it one"))?;
     ensure(!name.contains(|c: char| c == '"' || c.is_control()), || {
@@ -128,12 +127,12 @@ fn name(name: &str, whose: &str) -> Refused {
     })
 }
 
-/// Refuses what is no probability; not a number is none.
+/// Refuses values outside 0 to 1, and NaN.
 fn probability(value: f64, what: &str) -> Refused {
     ensure((0.0..=1.0).contains(&value), || format!("{what} is {value}, and not from 0 to 1 (0% to 100%)"))
 }
 
-/// Refuses times that are not above zero, or too long to be meant.
+/// Refuses times that are not positive, or longer than the maximum.
 fn span(value: Nanos, what: &str) -> Refused {
     ensure(value > Nanos::ZERO, || format!("{what} is {}; it must be above 0", time_text(value)))?;
     not_too_long(value, what)
@@ -145,7 +144,7 @@ fn not_too_long(value: Nanos, what: &str) -> Refused {
     })
 }
 
-/// Refuses numbers that are not above zero.
+/// Refuses numbers that are not positive and finite.
 fn positive(value: f64, what: &str) -> Refused {
     ensure(value.is_finite() && value > 0.0, || format!("{what} is {value}; it must be above 0"))
 }

@@ -1,4 +1,4 @@
-//! Contradictions of a queue.
+//! Checks a queue for contradictions.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::config::{Aqm, Class, Codel, FqCodel, Limit, Pie, Pipe, Queue, Red, Sc
 
 /// The smallest frame without FCS, in bytes.
 const SMALLEST_FRAME: u64 = 60;
-/// Classes that a queue has at most: they are numbered in 16 bits.
+/// The maximum number of classes of a queue: they are numbered in 16 bits.
 const MOST_CLASSES: usize = 65_535;
 
 pub(super) fn queue(pipe: &Pipe) -> Refused {
@@ -33,7 +33,7 @@ pub(super) fn queue(pipe: &Pipe) -> Refused {
     classes(queue)
 }
 
-/// Names what of a queue was given.
+/// Names the part of a queue that was configured.
 const fn named(queue: &Queue) -> &'static str {
     match (queue.aqm.is_some(), &queue.scheduler) {
         (true, _) => "queue management (red, codel, pie)",

@@ -1,4 +1,4 @@
-//! Contradictions of rules and masks.
+//! Checks rules and masks for contradictions.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{ConfigError, Refused, ensure, probability};
 use crate::config::{Action, Config, Mask, Match, Prefix, Rule};
 
-/// The most flows that a mask may distinguish.
+/// The maximum number of flows of a mask.
 const MOST_FLOWS: u32 = 1 << 20;
 /// Protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
@@ -25,7 +25,7 @@ pub(super) fn rules(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Finds out whether the pipe and the class of a rule are there.
+/// Checks that the pipe and the class of a rule exist.
 fn target(rule: &Rule, config: &Config) -> Refused {
     let Action::Pipe { pipe: name, class } = &rule.action else { return Ok(()) };
     let Some(pipe) = config.pipes.iter().find(|pipe| pipe.name == *name) else {
@@ -72,7 +72,7 @@ fn numbers(on: &Match) -> Refused {
     on.probability.map_or(Ok(()), |it| probability(it, "probability"))
 }
 
-/// Finds out whether addresses and EtherType are of one family.
+/// Checks that addresses and EtherType belong to one family.
 fn families(on: &Match) -> Refused {
     for prefix in [on.source, on.destination].into_iter().flatten() {
         ensure(prefix.bits <= width(prefix), || {

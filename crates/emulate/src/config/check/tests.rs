@@ -1,4 +1,4 @@
-//! What contradicts itself is refused in one sentence.
+//! Contradictions are refused in one sentence.
 
 use super::*;
 use crate::config::{
@@ -6,7 +6,7 @@ use crate::config::{
     pipe_from_words,
 };
 
-/// Makes a pipe by words, and lets a test spoil it.
+/// Makes a pipe from words, and lets a test invalidate it.
 fn spoilt(words: &str, spoil: impl FnOnce(&mut Pipe)) -> String {
     let base = Pipe { name: "p".to_owned(), ..Pipe::default() };
     let mut pipe = pipe_from_words(words, &base).unwrap();

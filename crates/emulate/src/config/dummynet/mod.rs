@@ -1,9 +1,9 @@
-//! Whole configurations in dummynet's and ipfw's lines.
+//! Parses whole configurations in the syntax of dummynet and ipfw.
 //!
 //! `pipe 1 config bw 10Mbit/s delay 20 plr 0.01`, `queue 2 config pipe 1 weight 10`, `sched 1 config type wf2q+`,
-//! `add 100 pipe 1 tcp from 10.0.0.0/8 to any dst-port 80 forward`, with or without `ipfw` or `dnctl` before them. Of our own
-//! there are `seed N`, `memory SIZE` and `budget T`, and every word of a pipe. What a line cannot have here
-//! is refused with what to write instead.
+//! `add 100 pipe 1 tcp from 10.0.0.0/8 to any dst-port 80 forward`, optionally with a leading `ipfw` or `dnctl`. Our
+//! own additions are `seed N`, `memory SIZE` and `budget T`, and every word of a pipe. Anything unsupported is refused
+//! with a message that says what to write instead.
 
 mod rule;
 
@@ -12,22 +12,22 @@ use std::path::Path;
 use super::words::{Dialect, Draft, Words, split};
 use super::{Config, ConfigError, Pipe, units};
 
-/// Reads lines of dummynet and ipfw. Files that they name are looked for from the working directory on.
+/// Parses lines of dummynet and ipfw. Relative paths start at the working directory.
 ///
 /// # Errors
-/// Names the line and what is wrong.
+/// Names the line and the problem.
 pub fn config_from_dummynet(text: &str) -> Result<Config, ConfigError> {
     parse(text, "", Path::new(""))
 }
 
-/// Reads lines; `place` is the file's name, `folder` where the files are that it names.
+/// Parses lines; `place` is the file's name, and relative paths start at `folder`.
 pub(super) fn parse(text: &str, place: &str, folder: &Path) -> Result<Config, ConfigError> {
     let mut reader = Reader { config: Config::default(), folder, queues: Vec::new(), configured: Vec::new() };
     let at = |number: usize, problem: String| ConfigError::new(format!("{place} line {number}").trim_start(), problem);
     for (number, line) in super::files::lines(text) {
         reader.line(number, line).map_err(|problem| at(number, problem))?;
     }
-    // Queues and schedulers may stand before their pipe.
+    // Queues and schedulers may precede their pipe.
     for (number, words) in std::mem::take(&mut reader.queues) {
         reader.flow(&words).map_err(|problem| at(number, problem))?;
     }
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str, place: &str, folder: &Path) -> Result<Config, Co
 struct Reader<'a> {
     config: Config,
     folder: &'a Path,
-    /// Lines of queues and schedulers.
+    /// Lines of queues and schedulers, with their numbers.
     queues: Vec<(usize, Vec<String>)>,
     configured: Vec<String>,
 }
@@ -56,7 +56,7 @@ impl Reader<'_> {
                 self.queues.push((number, words));
                 Ok(())
             }
-            // A configuration starts empty: there is nothing to flush.
+            // Nothing to flush: the configuration starts empty.
             ["flush"] | ["pipe" | "queue" | "sched", "flush"] => Ok(()),
             ["sysctl", setting] | [setting] if setting.contains('=') => self.setting(setting),
             [name, value] => self.own(name, value),
@@ -105,7 +105,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads `queue N config pipe M …` and `sched N config …` into the pipe that they belong to.
+    /// Parses `queue N config pipe M …` and `sched N config …` into their pipe.
     fn flow(&mut self, words: &[String]) -> Result<(), String> {
         let [kind, name, _, rest @ ..] = words else { return Ok(()) };
         let (pipe, rest) = match rest {
@@ -128,7 +128,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the options of a queue: those of a class.
+/// Parses the options of a queue into a class.
 fn class(name: &str, draft: &mut Draft, words: &mut Words) -> Result<(), String> {
     let weight =
         words.take("weight").then(|| words.argument("weight", "10")).transpose()?.unwrap_or_else(|| "1".to_owned());
@@ -155,7 +155,7 @@ fn class(name: &str, draft: &mut Draft, words: &mut Words) -> Result<(), String>
     Ok(())
 }
 
-/// Counts the words of the tool's own name and its switches.
+/// Returns the number of words that are the tool's name and its switches.
 fn tool(words: &[String]) -> usize {
     if !matches!(words.first().map(String::as_str), Some("ipfw" | "dnctl" | "/sbin/ipfw" | "${fwcmd}")) {
         return 0;

@@ -1,12 +1,12 @@
-//! ipfw's rules, as far as a bridge between two ports can follow them.
+//! Parses ipfw's rules, as far as they apply to a bridge between two ports.
 
 use crate::config::selection::{FIELDS, ip_length, mac, ports, prefix, protocol, tcp_flags};
 use crate::config::{Action, Config, ConfigError, Direction, Match, Rule, units};
 
-/// What ipfw adds to the last number where none is given.
+/// ipfw's increment for a rule without a number.
 const STEP: u32 = 100;
 
-/// Reads what follows `add`.
+/// Parses the arguments of `add`.
 pub(super) fn add(words: &[&str], rules: &mut Vec<Rule>) -> Result<(), String> {
     let mut words = Left(words);
     let number = match words.0.first().and_then(|word| word.parse().ok()) {
@@ -31,7 +31,7 @@ pub(super) fn add(words: &[&str], rules: &mut Vec<Rule>) -> Result<(), String> {
     Ok(())
 }
 
-/// Names the pipes that queues belong to, once all are known: `queue 2` is a class of the pipe that has it.
+/// Resolves the pipes of queues, once all are known: `queue 2` is a class of the pipe that has it.
 pub(super) fn resolve_queues(config: &mut Config) -> Result<(), ConfigError> {
     for rule in &mut config.rules {
         let Action::Pipe { pipe, class: Some(class) } = &mut rule.action else { continue };
@@ -47,7 +47,7 @@ pub(super) fn resolve_queues(config: &mut Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The words of a rule that are left.
+/// The remaining words of a rule.
 struct Left<'a>(&'a [&'a str]);
 
 impl<'a> Left<'a> {
@@ -72,7 +72,7 @@ impl<'a> Left<'a> {
 fn action(words: &mut Left<'_>) -> Result<Action, String> {
     match words.next("pipe 1")? {
         "pipe" => Ok(Action::Pipe { pipe: words.next("pipe 1")?.to_owned(), class: None }),
-        // Its pipe is known when all lines are read.
+        // The pipe is resolved after all lines are parsed.
         "queue" => Ok(Action::Pipe { pipe: String::new(), class: Some(words.next("queue 1")?.to_owned()) }),
         "allow" | "accept" | "pass" | "permit" => Ok(Action::Pass),
         "deny" | "drop" => Ok(Action::Drop),
@@ -83,7 +83,7 @@ fn action(words: &mut Left<'_>) -> Result<Action, String> {
     }
 }
 
-/// Reads `PROTOCOL from SOURCE [PORTS] to DESTINATION [PORTS] OPTIONS`, or options alone.
+/// Parses `PROTOCOL from SOURCE [PORTS] to DESTINATION [PORTS] OPTIONS`, or options alone.
 fn body(words: &mut Left<'_>, on: &mut Match) -> Result<(), String> {
     if words.0.get(1) == Some(&"from") {
         protocol(words.next("ip")?, on)?;
@@ -115,10 +115,10 @@ fn option(word: &str, words: &mut Left<'_>, on: &mut Match) -> Result<(), String
     match word {
         "forward" => on.direction = Some(Direction::Forward),
         "backward" => on.direction = Some(Direction::Backward),
-        // Everything here is a bridged frame of layer 2.
+        // Every frame here is a bridged layer-2 frame.
         "layer2" | "bridged" => {}
         "MAC" | "mac" => {
-            // ipfw names the destination first.
+            // ipfw puts the destination first.
             on.destination_mac = mac(words.next(&example)?)?;
             on.source_mac = mac(words.next(&example)?)?;
         }

@@ -1,4 +1,4 @@
-//! ipfw's lines as dummynet reads them; what is refused is in `tests/corpus`.
+//! Tests of ipfw's syntax for dummynet; refusals are in `tests/corpus`.
 
 use proptest::prelude::*;
 use sojourn_time::Nanos;

@@ -1,4 +1,4 @@
-//! Distributions of delays: iproute2's `.dist` tables, and what a user measured.
+//! Parses delay distributions: iproute2's `.dist` tables, and measured ones.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use super::lines;
 use crate::config::units;
 use crate::config::words::Dialect;
 
-/// Values of a table; iproute2 has 4096, the kernel takes up to 16384.
+/// Limit on a table's values; iproute2 has 4096, the kernel accepts up to 16384.
 const MOST_VALUES: usize = 16_384;
-/// Points of a user's distribution.
+/// Limit on the points of a user's distribution.
 const MOST_POINTS: usize = 1 << 20;
 /// One standard deviation in a table.
 const SCALE: f64 = 8192.0;
-/// Where distributions of iproute2 install them.
+/// Folders in which distributions of Linux install iproute2's tables.
 const FOLDERS: [&str; 3] = ["/usr/lib/tc", "/usr/lib64/tc", "/lib/tc"];
 
-/// Returns netem's table of a name: ours for `pareto` and `paretonormal`, else a file, else one of iproute2's.
+/// Returns netem's table by name: built in for `pareto` and `paretonormal`, otherwise from a file, or from iproute2's folders.
 ///
 /// # Errors
-/// Says what could not be found, or the line that is wrong.
+/// Says what was not found, or names the wrong line.
 pub fn table(name: &str, path: &Path) -> Result<Vec<i16>, String> {
     match name {
         "pareto" => return Ok(built_in(pareto)),
@@ -35,7 +35,7 @@ pub fn table(name: &str, path: &Path) -> Result<Vec<i16>, String> {
     super::read(&path, parse_table)
 }
 
-/// Reads a `.dist` table: whole numbers between comments. They are put in rising order: a table is a set of equally likely values.
+/// Parses a `.dist` table: integers between comments. They are sorted: a table is a set of equally likely values.
 pub(super) fn parse_table(text: &str) -> Result<Vec<i16>, String> {
     let mut values = Vec::new();
     for (number, line) in lines(text) {
@@ -56,7 +56,8 @@ pub(super) fn parse_table(text: &str) -> Result<Vec<i16>, String> {
     Ok(values)
 }
 
-/// Reads a user's distribution: `probability delay` on each line (rising, up to 1), or one delay a line (a sample). A bare delay is in ms.
+/// Reads a user's distribution: `probability delay` on each line (ascending, up to 1), or one delay per line (a
+/// sample). A bare delay is in ms.
 ///
 /// # Errors
 /// Names the line that is wrong.
@@ -93,7 +94,7 @@ pub(super) fn parse_empirical(text: &str) -> Result<Vec<(f64, Nanos)>, String> {
     }
 }
 
-/// Makes points reach from 0 to 1: what is below the first point has its delay.
+/// Extends points to the range from 0 to 1: below the first point the distribution has that point's delay.
 fn completed(mut points: Vec<(f64, Nanos)>) -> Result<Vec<(f64, Nanos)>, String> {
     if let Some(&(share, delay)) = points.first()
         && share > 0.0
@@ -106,7 +107,7 @@ fn completed(mut points: Vec<(f64, Nanos)>) -> Result<Vec<(f64, Nanos)>, String>
     }
 }
 
-/// Makes a distribution of a sample: its order statistics at equal steps.
+/// Makes a distribution from a sample: its order statistics at equal steps.
 fn of_sample(mut sample: Vec<Nanos>) -> Result<Vec<(f64, Nanos)>, String> {
     if sample.len() < 2 {
         return Err("a sample needs two delays or more".to_owned());
@@ -116,18 +117,18 @@ fn of_sample(mut sample: Vec<Nanos>) -> Result<Vec<(f64, Nanos)>, String> {
     Ok(sample.into_iter().enumerate().map(|(at, delay)| (at as f64 / steps, delay)).collect())
 }
 
-/// Makes a table as iproute2's generators do: at 4096 equal steps of the probability, cut at 4 standard deviations.
+/// Makes a table as iproute2's generators do: at 4096 equal steps of the probability, truncated at 4 standard deviations.
 fn built_in(quantile: impl Fn(f64) -> f64) -> Vec<i16> {
-    // Casts of floats saturate: that is the cut.
+    // Casts of floats saturate: this truncates the table.
     (0..4096).map(|at| (quantile(f64::from(at) / 4096.0) * SCALE).round() as i16).collect()
 }
 
-/// The quantile of netem's Pareto: shape 3, its mean moved to 0; `(u^(-1/3) − 1.5) × 4/3` with u from the upper end.
+/// The quantile function of netem's Pareto distribution: shape 3, shifted to mean 0; `(u^(-1/3) − 1.5) × 4/3` with u from the upper tail.
 fn pareto(u: f64) -> f64 {
     ((1.0 - u).powf(-1.0 / 3.0) - 1.5) * 4.0 / 3.0
 }
 
-/// The quantile of the standard normal distribution, by halving; -4 is where tables are cut.
+/// The quantile function of the standard normal distribution, by bisection; tables are truncated at -4.
 fn normal_quantile(u: f64) -> f64 {
     let (mut low, mut high) = (-4.0, 4.0);
     for _ in 0..40 {
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn built_in_tables_are_those_of_iproute2() {
-        // The first and last values that its generators print: 4096 of them, rising, cut at 4 standard deviations.
+        // The first and last values that iproute2's generators print: 4096 of them, ascending, truncated at 4 standard deviations.
         let values = table("pareto", Path::new("")).unwrap();
         assert_eq!((values.len(), values[0], values[4095]), (4096, -5461, i16::MAX));
         let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / 4096.0 / SCALE;
@@ -163,7 +164,7 @@ mod tests {
             let theirs = parse_table(&text).unwrap();
             let ours = table(name, Path::new("")).unwrap();
             assert_eq!(theirs.len(), ours.len());
-            // iproute2 works its normal out in steps of 0.00005 and starts its table at -10.
+            // iproute2 computes its normal distribution in steps of 0.00005 and starts its table at -10.
             let far =
                 ours.iter().zip(&theirs).skip(1).filter(|(a, b)| (i32::from(**a) - i32::from(**b)).abs() > 40).count();
             assert!(far <= 4, "{name}: {far} values are apart");

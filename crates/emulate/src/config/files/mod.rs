@@ -1,6 +1,6 @@
-//! Files of other tools: delay profiles, distribution tables, traces, patterns.
+//! Parses files of other tools: delay profiles, distribution tables, traces, patterns.
 //!
-//! All of them are foreign bytes: whatever is in them, they are read or refused with the line that is wrong.
+//! Their content is untrusted: it is parsed, or refused with the wrong line.
 
 pub mod distribution;
 pub mod pattern;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 /// The environment variable that names installed packages of such files: `NAME=FOLDER:NAME=FOLDER`.
 const PACKAGES: &str = "SOJOURN_PROFILES";
 
-/// The largest file that is read, in bytes.
+/// The maximum file size, in bytes.
 const MOST: u64 = 64 << 20;
 
-/// Returns where a file is: from `folder` on, or, of a name like `wlan/11g.profile`, in the package `wlan`.
+/// Returns the path of a file: relative to `folder`, or, for a name like `wlan/11g.profile`, in the package `wlan`.
 pub(super) fn find(folder: &Path, name: &str) -> PathBuf {
     let beside = folder.join(name);
     if beside.exists() {
@@ -32,7 +32,7 @@ fn packaged(packages: &str, name: &str) -> Option<PathBuf> {
     packages.split(':').find_map(named).map(|folder| Path::new(&folder).join(file))
 }
 
-/// Reads a file as `parse` understands it; names it in a refusal.
+/// Reads and parses a file; a refusal names the file.
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, String> {
     parse(&text(path)?).map_err(|why| format!("{}: {why}", path.display()))
 }
@@ -49,7 +49,7 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("{place} is not text"))
 }
 
-/// Returns the lines that say something, with their numbers from 1: without comments, trimmed.
+/// Returns the lines with content, with their numbers from 1: trimmed, without comments.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let content = |line: &'_ str| -> usize { line.find('#').unwrap_or(line.len()) };
     text.lines()

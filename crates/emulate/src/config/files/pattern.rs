@@ -1,10 +1,10 @@
-//! Patterns of losses: a letter for each packet, or each millisecond.
+//! Parses loss patterns: a character for each packet, or each millisecond.
 
 use std::path::Path;
 
 use super::lines;
 
-/// Reads a pattern: `0` or `.` goes through, `1` or `x` is lost; spaces and new lines are nothing, `#` begins a comment.
+/// Reads a pattern: `0` or `.` is delivered, `1` or `x` is lost; white space is ignored, `#` begins a comment.
 ///
 /// # Errors
 /// Names the line that is wrong.

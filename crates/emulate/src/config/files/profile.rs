@@ -1,4 +1,4 @@
-//! dummynet's delay profiles: extra time that a medium's access takes, as an empirical distribution.
+//! Parses dummynet's delay profiles: extra time for medium access, as an empirical distribution.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::config::Profile;
 use crate::config::units;
 use crate::config::words::Dialect;
 
-/// dummynet's own bounds.
+/// dummynet's own limits.
 const SAMPLES: std::ops::RangeInclusive<usize> = 2..=1022;
 const DEFAULT_SAMPLES: usize = 100;
 
-/// What a profile file says.
+/// The content of a profile file.
 #[derive(Debug)]
 pub struct Read {
-    /// Its `bw` line.
+    /// The rate of its `bw` line.
     pub rate_bps: Option<u64>,
-    /// The rest.
+    /// The profile.
     pub profile: Profile,
 }
 
@@ -30,14 +30,14 @@ pub fn read(path: &Path) -> Result<Read, String> {
     super::read(path, parse)
 }
 
-/// Its lines while they are read.
+/// The content of a profile file while it is parsed.
 #[derive(Default)]
 struct Draft {
     name: Option<String>,
     rate_bps: Option<u64>,
     loss_level: Option<f64>,
     samples: Option<usize>,
-    /// Whether the delay is the first column, once points have begun.
+    /// Whether the delay is the first column; set by the header of the points.
     is_delay_first: Option<bool>,
     points: Vec<(f64, Nanos)>,
 }
@@ -81,7 +81,7 @@ impl Draft {
         };
         let (delay, share) = if is_delay_first { (first, second) } else { (second, first) };
         let point = (units::fraction(share)?, units::time_in(delay, Dialect::Dummynet)?);
-        if self.points.len() > *SAMPLES.end() {
+        if self.points.len() >= *SAMPLES.end() {
             return Err(format!("more than {} points", SAMPLES.end()));
         }
         self.points.push(point);
@@ -100,7 +100,7 @@ impl Draft {
             return Err("the delay must rise with the probability".to_owned());
         }
         let steps = self.samples.unwrap_or(DEFAULT_SAMPLES);
-        // As dummynet has it: a packet draws one of so many equally likely values, from the lower end of each step.
+        // As in dummynet: a packet draws one of these equally likely values, taken at the lower end of each step.
         let samples = (0..steps).map(|at| interpolate(&self.points, at as f64 / steps as f64)).collect();
         let profile =
             Profile { name: self.name.unwrap_or_default(), loss_level: self.loss_level.unwrap_or(1.0), samples };
@@ -108,7 +108,7 @@ impl Draft {
     }
 }
 
-/// Returns the delay at a probability, by straight lines between points; below the first it is the first's.
+/// Returns the delay at a probability, linear between points; below the first point it is the first point's delay.
 fn interpolate(points: &[(f64, Nanos)], share: f64) -> Nanos {
     let next = points.partition_point(|point| point.0 <= share);
     match (next.checked_sub(1).and_then(|at| points.get(at)), points.get(next)) {

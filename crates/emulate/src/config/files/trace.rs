@@ -1,4 +1,4 @@
-//! Traces of a link: mahimahi's opportunities, and tables of time, rate, delay and loss.
+//! Parses link traces: mahimahi's opportunities, and tables of time, rate, delay and loss.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use super::lines;
 use crate::config::words::Dialect;
 use crate::config::{Trace, TracePoint, units};
 
-/// Lines of a trace.
+/// The maximum number of lines of a trace.
 const MOST: usize = 4 << 20;
 
-/// Reads a trace: mahimahi's where the first line is a number, else a table with a header.
+/// Reads a trace: mahimahi's if the first line is a number, otherwise a table with a header.
 ///
 /// # Errors
 /// Names the line that is wrong.
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str, name: &str) -> Result<Trace, String> {
     if first.bytes().all(|byte| byte.is_ascii_digit()) { opportunities(text, name) } else { table(text, name) }
 }
 
-/// mahimahi's: a line for each packet of up to 1500 bytes that may leave, in ms since the start; the last is the length of a round.
+/// Parses a mahimahi trace: one line per packet of up to 1500 bytes that may leave, in ms since the start; the last line is the period.
 fn opportunities(text: &str, name: &str) -> Result<Trace, String> {
     let mut at: Vec<Nanos> = Vec::new();
     for (number, line) in lines(text) {
@@ -46,7 +46,7 @@ fn opportunities(text: &str, name: &str) -> Result<Trace, String> {
     Ok(Trace::Opportunities { at, period, file: name.to_owned() })
 }
 
-/// A column: what it says, and the unit that its header gives ("" where each cell has its own).
+/// A column: its quantity, and the unit in its header ("" if each cell has its own).
 struct Column {
     of: Of,
     unit: String,
@@ -60,7 +60,8 @@ enum Of {
     Loss,
 }
 
-/// A header of `time` and any of `rate`, `delay`, `loss` (with units as in `time_ms`), and a line for each piece. A line `repeat,60s` says how long a round is.
+/// Parses a table: a header with `time` and any of `rate`, `delay`, `loss` (with units, as `time_ms`), then a line per
+/// point. A line `repeat,60s` sets the period.
 fn table(text: &str, name: &str) -> Result<Trace, String> {
     let mut lines = lines(text);
     let (number, header) = lines.next().ok_or("there is nothing in it")?;
@@ -146,7 +147,7 @@ fn point(columns: &[Column], cells: &[&str]) -> Result<TracePoint, String> {
         match column.of {
             Of::Time => point.at = units::time(&format!("{cell}{unit}"))?,
             Of::Delay => point.delay = Some(units::time(&format!("{cell}{unit}"))?),
-            // In a file's header bps is bits per second, as in the records.
+            // In a file's header bps means bits per second, as in our records.
             Of::Rate => point.rate_bps = Some(units::rate_in(&format!("{cell}{unit}"), Dialect::Dummynet)?),
             Of::Loss => point.loss = Some(share(cell, unit)?),
         }

@@ -1,4 +1,4 @@
-//! A configuration as TOML.
+//! Parses a configuration in TOML.
 //!
 //! ```toml
 //! seed = 7
@@ -22,8 +22,8 @@
 //! pipe = "forward"
 //! ```
 //!
-//! A key of a pipe is a word of the same name with what follows it there, so that both forms mean the same. Keys that are not
-//! known are refused with their line.
+//! A key of a pipe is the word of the same name, and its value is the word's arguments, so that both forms have the
+//! same meaning. Unknown keys are refused with their line.
 
 mod rule;
 
@@ -36,7 +36,7 @@ use super::words::{Dialect, Draft, Key, Words, split, words_of};
 use super::{Config, ConfigError, Pipe, units};
 use sojourn_time::near::did_you_mean;
 
-/// A refusal with where it is: a byte of the text.
+/// A refusal with its position in the text, in bytes.
 struct Wrong {
     at: usize,
     problem: String,
@@ -44,7 +44,7 @@ struct Wrong {
 
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// Reads TOML; `folder` is where the files are that it names.
+/// Parses TOML; relative paths in it start at `folder`.
 pub(super) fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, ConfigError> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -110,7 +110,7 @@ fn pipe(table: &DeTable<'_>, name: Option<&str>, start: usize, folder: &Path) ->
             _ => put(known(key, &keys)?, value, &mut draft, folder)?,
         }
     }
-    // What changes the meaning of words behind it comes last.
+    // Keys that change the meaning of later words are processed last.
     for (key, value) in in_order(table) {
         match key.get_ref().as_ref() {
             "after" => after(table_of(value)?, &mut draft, folder)?,
@@ -156,7 +156,7 @@ fn class(value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Resu
     Ok(())
 }
 
-/// Gives a word its value as the words that would follow it.
+/// Passes a value to a word as the word's arguments.
 fn put(word: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Path) -> Result<(), Wrong> {
     if let DeValue::Array(values) = value.get_ref() {
         if values.is_empty() {
@@ -173,7 +173,7 @@ fn put(word: &str, value: &Spanned<DeValue<'_>>, draft: &mut Draft, folder: &Pat
     draft.put(word, arguments, folder).map_err(|why| at(value, why))
 }
 
-/// Turns `{ target = "5ms", ecn = true }` into words.
+/// Converts `{ target = "5ms", ecn = true }` to words.
 fn of_options(options: &DeTable<'_>) -> Result<Vec<String>, Wrong> {
     let mut words = Vec::new();
     for (key, value) in in_order(options) {
@@ -190,7 +190,7 @@ fn of_options(options: &DeTable<'_>) -> Result<Vec<String>, Wrong> {
     Ok(words)
 }
 
-/// Returns a key as the words have it: `half_life` is `half-life`.
+/// Returns the known word of a key: `half_life` is `half-life`.
 fn known(key: &Spanned<std::borrow::Cow<'_, str>>, words: &[&'static str]) -> Result<&'static str, Wrong> {
     let (name, dashed) = (key.get_ref().as_ref(), key.get_ref().replace('_', "-"));
     words.iter().find(|word| **word == dashed || **word == name).copied().ok_or_else(|| {
@@ -199,7 +199,7 @@ fn known(key: &Spanned<std::borrow::Cow<'_, str>>, words: &[&'static str]) -> Re
     })
 }
 
-/// Returns the entries as they stand in the file.
+/// Returns the entries in the order of the file.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);

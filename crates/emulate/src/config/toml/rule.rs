@@ -1,4 +1,4 @@
-//! Rules as tables.
+//! Parses rules from TOML tables.
 
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
@@ -7,10 +7,10 @@ use super::{Wrong, at, in_order, known, scalar, whole};
 use crate::config::selection::FIELDS;
 use crate::config::{Action, Match, Rule};
 
-/// Keys beside those of what a rule asks of a packet.
+/// Keys of a rule that are not conditions.
 const KEYS: [&str; 4] = ["action", "class", "number", "pipe"];
 
-/// What becomes of a packet, while its keys are read.
+/// The action of a rule while its keys are parsed.
 #[derive(Default)]
 struct Target {
     pipe: Option<String>,

@@ -1,4 +1,4 @@
-//! Configurations in TOML; what is refused is in `tests/corpus`.
+//! Tests of configurations in TOML; refusals are in `tests/corpus`.
 
 use sojourn_time::Nanos;
 

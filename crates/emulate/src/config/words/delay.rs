@@ -5,7 +5,7 @@ use sojourn_time::Nanos;
 use super::{Draft, Read, Words, impair};
 use crate::config::{Distribution, Order, Pipe, PortDelay, Reorder, files, selection};
 
-/// netem's `delay T [J [CORR]]`; dummynet's `delay T` is its beginning.
+/// Parses netem's `delay T [J [CORR]]`, which includes dummynet's `delay T`.
 pub(super) fn delay(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     let constant = words.or_none(|words| words.time("delay"))?;
     draft.pipe.delay.constant = constant.unwrap_or(Nanos::ZERO);
@@ -54,7 +54,7 @@ pub(super) fn order(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
     Ok(())
 }
 
-/// netem's `reorder P [CORR] [gap N]`, and `by T`: how much of its delay a chosen packet is spared.
+/// Parses netem's `reorder P [CORR] [gap N]`, and `by T`: the reduction of a selected packet's delay.
 pub(super) fn reorder(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let read = words.or_none(|words| {
         let mut reorder = Reorder { probability: words.percentage(word)?, gap: 0, by: None };
@@ -73,7 +73,7 @@ pub(super) fn reorder(draft: &mut Draft, word: &str, words: &mut Words) -> Read<
     Ok(())
 }
 
-/// `port-delay PORTS T`: of several in one text each adds to those before it.
+/// Parses `port-delay PORTS T`. Several in one text are added up.
 pub(super) fn port_delay(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let read = words.or_none(|words| {
         let ports = words.value(word, "5001-5010 40ms", selection::ports)?;
@@ -87,10 +87,10 @@ pub(super) fn port_delay(draft: &mut Draft, word: &str, words: &mut Words) -> Re
     Ok(())
 }
 
-/// What the size and the shape of the jitter are to be: they may come in any order.
+/// The size and the shape of the jitter, which may come in any order.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// The first delay of ports in these words takes the place of what was there; the next ones add to it.
+    /// Whether these words named a port delay. The first one replaces the configured ones; later ones are added.
     is_port_named: bool,
     size: Option<Nanos>,
     shape: Option<Shape>,
@@ -101,7 +101,7 @@ enum Shape {
     Uniform,
     Normal,
     Exponential,
-    /// Shape, and a scale where it was given; else the mean is the jitter.
+    /// Shape, and a scale if given; otherwise the jitter is the mean.
     Lomax(f64, Option<Nanos>),
     Gamma(f64, Option<Nanos>),
     Table(Vec<i16>, String),
@@ -116,7 +116,7 @@ impl Pending {
         }
     }
 
-    /// Puts size and shape together; what was not named is as it was.
+    /// Combines size and shape; what was not named stays as it was.
     pub fn finish(&mut self, pipe: &mut Pipe) -> Result<(), String> {
         let old = pipe.delay.jitter.take();
         let size = self.size.or_else(|| old.as_ref().and_then(size_of));
@@ -130,7 +130,7 @@ impl Pending {
     }
 }
 
-/// Returns the number behind `jitter` that makes this distribution; `None`: it has none.
+/// Returns the value of `jitter` that makes this distribution; `None`: it has none.
 fn size_of(distribution: &Distribution) -> Option<Nanos> {
     match *distribution {
         Distribution::Uniform { spread } => Some(spread),
@@ -142,7 +142,7 @@ fn size_of(distribution: &Distribution) -> Option<Nanos> {
     }
 }
 
-/// Gives a distribution another size; without one it is uniform, as netem has it.
+/// Changes the size of a distribution; without a distribution, the jitter is uniform, as in netem.
 fn resized(old: Option<Distribution>, size: Nanos) -> Result<Option<Distribution>, String> {
     let shape = match old {
         None | Some(Distribution::Uniform { .. }) => Shape::Uniform,
@@ -160,7 +160,7 @@ fn resized(old: Option<Distribution>, size: Nanos) -> Result<Option<Distribution
     sized(shape, Some(size)).map(Some)
 }
 
-/// Makes a distribution of a shape and a size.
+/// Makes a distribution from a shape and a size.
 fn sized(shape: Shape, size: Option<Nanos>) -> Result<Distribution, String> {
     let of = |name: &str| {
         size.filter(|size| *size > Nanos::ZERO)
@@ -182,7 +182,7 @@ fn sized(shape: Shape, size: Option<Nanos>) -> Result<Distribution, String> {
 }
 
 fn nanos(value: f64) -> Nanos {
-    // Casts of floats saturate: nothing here can overflow.
+    // Casts of floats saturate: no overflow.
     Nanos(value.round() as i64)
 }
 
@@ -208,7 +208,7 @@ fn shape(words: &mut Words) -> Result<Shape, String> {
     })
 }
 
-/// Reads "2.5" or "2.5 scale 1ms".
+/// Parses "2.5" or "2.5 scale 1ms".
 fn shape_and_scale(name: &str, words: &mut Words) -> Result<(f64, Option<Nanos>), String> {
     let of = format!("distribution {name}");
     let shape = words.real(&of, "2")?;

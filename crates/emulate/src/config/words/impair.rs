@@ -19,7 +19,7 @@ pub(super) fn loss(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     Ok(())
 }
 
-/// `after loss …`, for this loss alone.
+/// Parses `after loss …`, for this loss only.
 pub(super) fn loss_after(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let was_after = std::mem::replace(&mut draft.impair.is_after, true);
     let read = loss(draft, word, words);
@@ -27,7 +27,7 @@ pub(super) fn loss_after(draft: &mut Draft, word: &str, words: &mut Words) -> Re
     read
 }
 
-/// dummynet's `plr P` and `plr K,p,H,r`, where K and H are what is lost in the good and the bad state.
+/// Parses dummynet's `plr P` and `plr K,p,H,r`, where K and H are the loss probabilities in the good and the bad state.
 pub(super) fn plr(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let loss = words.value(word, "0.01", |text| {
         let values: Result<Vec<f64>, String> = text.split(',').map(units::fraction).collect();
@@ -62,11 +62,11 @@ pub(super) fn duplicate(draft: &mut Draft, word: &str, words: &mut Words) -> Rea
     Ok(())
 }
 
-/// Where impairments go: before the queue, as in netem and dummynet, until `after` says behind the link.
+/// Where impairments apply: before the queue, as in netem and dummynet; after the word `after`, behind the link.
 #[derive(Default)]
 pub(super) struct Pending {
     is_after: bool,
-    /// A place's first loss in these words takes the place of what was there; the next ones add to it.
+    /// By place: whether a loss was named. The first loss replaces the configured ones; later ones are added.
     named: [bool; 2],
 }
 
@@ -83,7 +83,7 @@ impl Draft {
     }
 }
 
-/// Reads "1%" or "none", as corrupt and duplicate have it.
+/// Parses "1%" or "none", for corrupt and duplicate.
 fn share(word: &str, words: &mut Words) -> Read<Option<f64>> {
     let share = words.or_none(|words| {
         let share = words.percentage(word)?;
@@ -92,7 +92,7 @@ fn share(word: &str, words: &mut Words) -> Read<Option<f64>> {
     Ok(share.filter(|share| *share > 0.0))
 }
 
-/// Refuses netem's correlation where it has no exact meaning here.
+/// Refuses netem's correlation of a word for which it has no exact meaning.
 pub(super) fn refuse_correlation(word: &str, words: &mut Words) -> Read<()> {
     no_correlation(words, |text| {
         format!("{word}: the correlation {text} is not offered (netem's changes the probability itself); leave it out")
@@ -107,7 +107,7 @@ pub(super) fn no_correlation(words: &mut Words, refusal: impl Fn(&str) -> String
     }
 }
 
-/// Reads what is behind `loss`; `None`: a loss of nothing.
+/// Parses the arguments of `loss`; `None`: a loss probability of 0.
 fn kind(words: &mut Words) -> Read<Option<Loss>> {
     if words.is_number() {
         return random(words);
@@ -132,8 +132,8 @@ fn kind(words: &mut Words) -> Read<Option<Loss>> {
     }
 }
 
-/// `loss P [CORR]`. With a correlation it is the chain of two states whose loss is exactly P and whose correlation from one
-/// packet to the next is exactly CORR: p + r = 1 − CORR, p / (p + r) = P.
+/// Parses `loss P [CORR]`. With a correlation, the result is the two-state chain with loss probability P and
+/// packet-to-packet correlation CORR, both exact: p + r = 1 − CORR, p / (p + r) = P.
 fn random(words: &mut Words) -> Read<Option<Loss>> {
     let probability = words.percentage("loss")?;
     let correlation = words.percentage_if("loss")?.unwrap_or(0.0);
@@ -150,7 +150,7 @@ fn random(words: &mut Words) -> Read<Option<Loss>> {
     Ok(Some(Loss::GilbertElliott { p: probability * leave, r: (1.0 - probability) * leave, h: 0.0, k: 1.0 }))
 }
 
-/// netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p, everything is lost in the bad state, nothing in the good one.
+/// Parses netem's `gemodel p [r [1-h [1-k]]]` with its defaults: r is 1 − p; the bad state loses every packet, the good one none.
 fn gemodel(words: &mut Words) -> Read<Loss> {
     let word = "loss gemodel";
     let p = words.percentage(word)?;
@@ -160,13 +160,13 @@ fn gemodel(words: &mut Words) -> Read<Loss> {
     Ok(Loss::GilbertElliott { p, r, h, k })
 }
 
-/// The model as the literature has it: `ge p r h k`, with h and k what is delivered.
+/// Parses the model as in the literature: `ge p r h k`, where h and k are delivery probabilities.
 fn gilbert_elliott(words: &mut Words) -> Read<Loss> {
     let mut next = || words.percentage("loss ge");
     Ok(Loss::GilbertElliott { p: next()?, r: next()?, h: next()?, k: next()? })
 }
 
-/// netem's `state p13 [p31 [p32 [p23 [p14]]]]` with its defaults.
+/// Parses netem's `state p13 [p31 [p32 [p23 [p14]]]]` with its defaults.
 fn state(words: &mut Words) -> Read<Loss> {
     let word = "loss state";
     let p13 = words.percentage(word)?;
@@ -177,7 +177,7 @@ fn state(words: &mut Words) -> Read<Loss> {
     Ok(Loss::FourState { p13, p31, p23, p32, p14 })
 }
 
-/// `loss burst P MEAN`: a loss of P in bursts of MEAN packets: r = 1 / MEAN, p = P r / (1 − P).
+/// Parses `loss burst P MEAN`: loss probability P in bursts of MEAN packets: r = 1 / MEAN, p = P r / (1 − P).
 fn burst(words: &mut Words) -> Read<Loss> {
     let probability = words.percentage("loss burst")?;
     let mean = words.real("loss burst", "1% 5")?;
@@ -211,7 +211,7 @@ fn segment(words: &mut Words) -> Read<Loss> {
     Ok(Loss::Segment { index, retransmissions: retransmissions.unwrap_or(0) })
 }
 
-/// Reads a file's name, and the file.
+/// Parses a file name, and reads the file.
 fn pattern(word: &str, words: &mut Words) -> Read<(Vec<bool>, String)> {
     let (file, path) = words.file(word, "losses.txt")?;
     Ok((files::pattern::read(&path)?, file))

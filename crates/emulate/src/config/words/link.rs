@@ -3,13 +3,13 @@
 use super::{Draft, Read, Words};
 use crate::config::{Cell, Outage, files, units};
 
-/// What an Ethernet frame without FCS takes beside on a wire: preamble and delimiter (8), FCS (4), gap (12).
+/// Bytes of an Ethernet frame on the wire beyond the frame without FCS: preamble and delimiter (8), FCS (4), gap (12).
 const ETHERNET: i32 = 24;
 
 /// ATM's cells.
 const ATM: Cell = Cell { bytes: 48, overhead_bytes: 5 };
 
-/// netem's `rate R [overhead [cellsize [celloverhead]]]`.
+/// Parses netem's `rate R [overhead [cellsize [celloverhead]]]`.
 pub(super) fn rate(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let link = &mut draft.pipe.link;
     link.rate_bps = bits_per_second(word, words)?;
@@ -24,7 +24,7 @@ pub(super) fn rate(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()>
     Ok(())
 }
 
-/// dummynet's; to it a bandwidth of 0 is no limit. Anywhere else that is a contradiction, which the checks name.
+/// Parses dummynet's `bw`, where 0 means no limit. A `rate` of 0 is a contradiction, which the checks report.
 pub(super) fn bandwidth(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     draft.pipe.link.rate_bps = bits_per_second(word, words)?.filter(|bps| *bps > 0);
     Ok(())
@@ -56,7 +56,7 @@ pub(super) fn burst(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
     Ok(())
 }
 
-/// dummynet's profile; its `bw` line is the link's rate.
+/// Parses dummynet's profile; its `bw` line sets the link's rate.
 pub(super) fn profile(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let read = words.or_none(|words| files::profile::read(&words.file(word, "modem.profile")?.1))?;
     let link = &mut draft.pipe.link;
@@ -73,7 +73,7 @@ pub(super) fn trace(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
     Ok(())
 }
 
-/// `outage [at] AT [for] LASTS [every T]`.
+/// Parses `outage [at] AT [for] LASTS [every T]`.
 pub(super) fn outage(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     if !std::mem::replace(&mut draft.link.has_outages, true) {
         draft.pipe.link.outages.clear();

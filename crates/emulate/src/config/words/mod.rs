@@ -1,10 +1,11 @@
-//! A pipe in words: netem's, dummynet's and our own, freely mixed, in any order.
+//! Parses a pipe from words: those of netem, dummynet and our own, in any combination and order.
 //!
-//! Only what is named changes on top of a base, so that `set forward loss 2%` leaves the delay alone. A whole line of either
-//! tool is taken as that tool means it: `netem delay 20ms loss 1` or `tc qdisc add dev eth1 root netem …` (percentages without
-//! their sign, bare times in nanoseconds), `pipe 1 config bw 10Mbit/s delay 20 plr 0.01` (bare times in milliseconds). In words
-//! of no declared tool a number that the two would read differently is refused. Where a word of a tool cannot be had exactly
-//! (a correlation from packet to packet of a delay), it is refused with what to write instead.
+//! Words change only what they name, relative to a base, so that `set forward loss 2%` keeps the delay. A whole line of
+//! either tool has that tool's meaning: in `netem delay 20ms loss 1` or `tc qdisc add dev eth1 root netem …`
+//! percentages need no sign and bare times are nanoseconds; in `pipe 1 config bw 10Mbit/s delay 20 plr 0.01` bare times
+//! are milliseconds. Without such a line, a number that the tools would interpret differently is refused. A word that
+//! cannot be reproduced exactly (the packet-to-packet correlation of a delay) is refused with a message that says what
+//! to write instead.
 
 mod delay;
 mod impair;
@@ -24,22 +25,22 @@ pub use print::{to_stages, to_words};
 pub(super) use table::{Key, words_of};
 pub use table::{PipeOption, is_word, nearest_word, pipe_options};
 
-/// Whose words these are.
+/// The tool whose meaning applies to bare numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Nobody's: what is ambiguous is refused.
+    /// None: ambiguous numbers are refused.
     #[default]
     Ours,
-    /// dummynet's.
+    /// dummynet.
     Dummynet,
-    /// tc's.
+    /// tc (netem).
     Netem,
 }
 
-/// Changes a pipe by words. Files are looked for from the working directory on.
+/// Changes a pipe by words. Relative paths start at the working directory.
 ///
 /// # Errors
-/// Says in one sentence which word is not understood, and what would be.
+/// Names the word that is not understood, and what would be.
 pub fn pipe_from_words(text: &str, base: &Pipe) -> Result<Pipe, ConfigError> {
     pipe_in(text, base, Path::new("")).map_err(|problem| {
         let place = if base.name.is_empty() { "words".to_owned() } else { format!("pipe {}", base.name) };
@@ -47,10 +48,10 @@ pub fn pipe_from_words(text: &str, base: &Pipe) -> Result<Pipe, ConfigError> {
     })
 }
 
-/// Changes a pipe by options, each a word and what would follow it. Files are looked for from the working directory on.
+/// Changes a pipe by options, each a word and its values. Relative paths start at the working directory.
 ///
 /// # Errors
-/// Says in one sentence which option is not understood, and what would be.
+/// Names the option that is not understood, and what would be.
 pub fn pipe_from_options<'a>(
     options: impl IntoIterator<Item = (&'a str, &'a str)>,
     base: &Pipe,
@@ -61,7 +62,7 @@ pub fn pipe_from_options<'a>(
     read.map_err(|problem| ConfigError { place: format!("pipe {}", base.name), problem })
 }
 
-/// Changes a pipe by words; files are looked for from `folder` on.
+/// Changes a pipe by words; relative paths start at `folder`.
 pub(super) fn pipe_in(text: &str, base: &Pipe, folder: &Path) -> Result<Pipe, String> {
     let mut words = Words::new(split(text)?, Dialect::Ours, folder);
     words.take_head()?;
@@ -70,10 +71,10 @@ pub(super) fn pipe_in(text: &str, base: &Pipe, folder: &Path) -> Result<Pipe, St
     draft.finish()
 }
 
-/// What was read, or why it was not understood.
+/// A parsed value, or why it was not understood.
 type Read<T> = Result<T, String>;
 
-/// Words that are still to be read.
+/// The words still to be parsed.
 pub(super) struct Words {
     words: Vec<String>,
     at: usize,
@@ -86,7 +87,7 @@ impl Words {
         Self { words, at: 0, dialect, folder: folder.to_owned() }
     }
 
-    /// Takes the beginning of a whole line of a tool, and so learns whose words these are.
+    /// Parses the head of a tool's whole line, and sets the dialect accordingly.
     fn take_head(&mut self) -> Result<(), String> {
         if self.peek() == Some("tc") {
             while self.peek().is_some_and(|word| word != "netem") {
@@ -113,26 +114,26 @@ impl Words {
         self.words.get(self.at).map(String::as_str)
     }
 
-    /// Takes the next word, whatever it is.
+    /// Takes the next word.
     pub fn any(&mut self) -> Option<String> {
         let word = self.words.get(self.at).cloned();
         self.at += usize::from(word.is_some());
         word
     }
 
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it equals `word`.
     pub fn take(&mut self, word: &str) -> bool {
         let is_it = self.peek() == Some(word);
         self.at += usize::from(is_it);
         is_it
     }
 
-    /// Whether the next word begins as a number does.
+    /// Returns whether the next word starts like a number.
     pub fn is_number(&self) -> bool {
         self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
     }
 
-    /// Takes the next word if it begins as a number does.
+    /// Takes the next word if it starts like a number.
     pub fn number(&mut self) -> Option<String> {
         if self.is_number() { self.any() } else { None }
     }
@@ -142,28 +143,28 @@ impl Words {
         self.any().ok_or_else(|| format!("{word} needs a value, as in \"{word} {example}\""))
     }
 
-    /// Takes the argument of `word`, as `read` understands it.
+    /// Takes the argument of `word` and parses it with `read`.
     pub fn value<T>(&mut self, word: &str, example: &str, read: impl Fn(&str) -> Result<T, String>) -> Read<T> {
         let text = self.argument(word, example)?;
         read(&text).map_err(|why| format!("{word}: {why}"))
     }
 
-    /// Takes another argument of `word` if a number is next.
+    /// Takes and parses another argument of `word` if a number is next.
     pub fn value_if<T>(&mut self, word: &str, read: impl Fn(&str) -> Result<T, String>) -> Read<Option<T>> {
         self.number().map(|text| read(&text).map_err(|why| format!("{word}: {why}"))).transpose()
     }
 
-    /// Takes "none" or what `read` takes.
+    /// Takes "none", or what `read` parses.
     pub fn or_none<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<Option<T>> {
         if self.take("none") { Ok(None) } else { read(self).map(Some) }
     }
 
-    /// Takes `name` and what `read` takes behind it, if it is next.
+    /// If `name` is next, takes it and what `read` parses after it.
     pub fn behind<T>(&mut self, name: &str, read: impl FnOnce(&mut Self, &str) -> Read<T>) -> Read<Option<T>> {
         if self.take(name) { read(self, name).map(Some) } else { Ok(None) }
     }
 
-    /// Takes names with their values, in any order, until `read` says that it knows one no more.
+    /// Takes names with their values, in any order, until `read` does not know a name.
     pub fn each(&mut self, mut read: impl FnMut(&mut Self, &str) -> Read<bool>) -> Read<()> {
         while let Some(name) = self.any() {
             if !read(self, &name)? {
@@ -204,7 +205,7 @@ impl Words {
         self.value(word, example, |text| units::real(text).ok_or_else(|| format!("{text:?} is not a number")))
     }
 
-    /// Takes a file's name, as it stands there; returns where the file is, too.
+    /// Takes a file name; returns it as written, and its path.
     pub fn file(&mut self, word: &str, example: &str) -> Read<(String, PathBuf)> {
         let name = self.argument(word, example)?;
         let path = files::find(&self.folder, &name);
@@ -212,7 +213,7 @@ impl Words {
     }
 }
 
-/// A pipe that is being changed, with what can only be resolved at the end.
+/// A pipe under change, with state that is only resolved at the end.
 #[derive(Default)]
 pub(super) struct Draft {
     pub pipe: Pipe,
@@ -227,7 +228,7 @@ impl Draft {
         Self { pipe: base.clone(), ..Self::default() }
     }
 
-    /// Reads words to their end.
+    /// Parses all words.
     pub fn read(&mut self, words: &mut Words) -> Result<(), String> {
         while let Some(word) = words.any() {
             self.word(&word, words)?;
@@ -235,12 +236,12 @@ impl Draft {
         Ok(())
     }
 
-    /// Reads one word with all of its arguments.
+    /// Parses one word with all of its arguments.
     pub fn put(&mut self, word: &str, arguments: Vec<String>, folder: &Path) -> Result<(), String> {
         let mut words = Words::new(arguments, Dialect::Ours, folder);
         self.word(word, &mut words)?;
         if word == "aqm" {
-            // It says only what kind of word comes next.
+            // `aqm` is followed by another word.
             return self.read(&mut words);
         }
         match words.peek() {
@@ -249,7 +250,7 @@ impl Draft {
         }
     }
 
-    /// Reads one word with its arguments.
+    /// Parses one word with its arguments.
     pub fn word(&mut self, word: &str, words: &mut Words) -> Result<(), String> {
         let known = table::find(word).ok_or_else(|| unknown(word))?;
         if !known.is_of_class {
@@ -266,7 +267,7 @@ impl Draft {
     }
 }
 
-/// Says what is wrong with a word that nothing knows.
+/// Returns the message for an unknown word.
 fn unknown(word: &str) -> String {
     if word.starts_with(|c: char| c.is_ascii_digit()) {
         return format!("{word} has no word before it that takes a value; write what it is, as in \"delay {word}\"");
@@ -277,10 +278,10 @@ fn unknown(word: &str) -> String {
     )
 }
 
-/// Splits a line into words; quotes hold a name with spaces together.
+/// Splits a line into words; quotes enclose a name with spaces.
 ///
 /// # Errors
-/// A quote that is not closed.
+/// If a quote is not closed.
 pub(super) fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();

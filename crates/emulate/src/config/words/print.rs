@@ -1,4 +1,4 @@
-//! A pipe back in words.
+//! Formats a pipe as words.
 
 use std::iter;
 
@@ -8,10 +8,10 @@ use crate::config::{
     Order, Outage, Pie, Pipe, PortDelay, Queue, Red, Reorder, Scheduler, Trace,
 };
 
-/// Writes a pipe in words that make the same pipe of an idle one. An idle pipe is no words at all. What was read from a file
-/// is named by its file; a dummynet profile by its name.
+/// Formats a pipe as words that make the same pipe from an empty one; an empty pipe gives no words. Values read from a
+/// file are written as the file's name, a dummynet profile as its own name.
 pub fn to_words(pipe: &Pipe) -> String {
-    // Every field is named, here and below: one that is not written does not compile.
+    // Every field is destructured, here and below, so that a field that is not written does not compile.
     let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
     let mut out = Vec::new();
     out.extend(mask.as_ref().map(self::mask));
@@ -22,12 +22,12 @@ pub fn to_words(pipe: &Pipe) -> String {
         out.push("after".to_owned());
         impairments(after, &mut out);
     }
-    // Last, for the words of a queue behind a class are the class's.
+    // Last, because words of a queue after a class apply to the class.
     self::queue(queue, &mut out);
     out.join(" ")
 }
 
-/// The stages of a pipe in the order in which a packet passes them, each with its words: none where it does nothing.
+/// Returns the stages of a pipe in the order in which a packet passes them, each with its words; none for a stage without effect.
 pub fn to_stages(pipe: &Pipe) -> Vec<(&'static str, String)> {
     let Pipe { name: _, mask, before, queue, link, after, delay } = pipe;
     let in_words = |write: &dyn Fn(&mut Vec<String>)| {
@@ -79,7 +79,7 @@ fn loss(loss: &Loss) -> String {
     }
 }
 
-/// In netem's words where they give the very same numbers; 1 − (1 − h) does not always.
+/// Formats with netem's words if they give exactly the same numbers; 1 − (1 − h) does not always.
 fn gilbert_elliott(p: f64, r: f64, h: f64, k: f64) -> String {
     let [p_text, r_text] = [p, r].map(percentage_text);
     if h == 0.0 && k == 1.0 {
@@ -187,7 +187,7 @@ fn scheduler(queue: &Queue) -> Option<String> {
         Scheduler::Wf2q => "type wf2q+".to_owned(),
         Scheduler::Drr { quantum } => format!("type drr quantum {quantum}"),
         Scheduler::FqCodel(fq) => {
-            // The smaller of both limits holds; one that was not written is not shown where it does not hold.
+            // The smaller limit applies; a default limit that does not apply is not written.
             let is_idle = fq.limit == FqCodel::default().limit
                 && queue.limit.slots.is_some_and(|slots| slots <= u64::from(fq.limit));
             let limit = if is_idle { String::new() } else { format!(" limit {}", fq.limit) };
@@ -218,7 +218,7 @@ fn mask(mask: &Mask) -> String {
         vlan,
         most,
     } = mask;
-    // Without a bit that counts all packets are one flow; the words for it still need one.
+    // A mask without bits makes one flow of all packets; its words still need one field.
     let mut text = format!("mask src-ip /{source4}");
     let rest = [
         (*destination4 != 0, format!(" dst-ip /{destination4}")),
@@ -235,7 +235,7 @@ fn mask(mask: &Mask) -> String {
     text
 }
 
-/// Keeps a name with spaces, or none, together.
+/// Quotes a name that is empty or has spaces.
 fn quoted(name: &str) -> String {
     if name.is_empty() || name.contains(char::is_whitespace) { format!("\"{name}\"") } else { name.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! Words of the queue, its management, its scheduler and its flows.
+//! Words of the queue, its active queue management, its scheduler and its flow mask.
 
 use sojourn_time::Nanos;
 
@@ -6,10 +6,10 @@ use super::{Dialect, Draft, Read, Words, impair};
 use crate::config::{Aqm, Class, Codel, DropFrom, FqCodel, Limit, Mask, Pie, Queue, Red, Scheduler, units};
 use sojourn_time::near::did_you_mean;
 
-/// A visit's bytes where none are given: a full frame.
+/// The default quantum: a full frame, in bytes.
 const QUANTUM: u32 = 1514;
 
-/// The limit of the queue, or of the class that these words belong to.
+/// Parses the limit of the queue, or of the current class.
 pub(super) fn limit(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let limit = how_much(word, words)?;
     match draft.class() {
@@ -19,7 +19,7 @@ pub(super) fn limit(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()
     Ok(())
 }
 
-/// `drop head`, `drop tail`; any other `drop` is a loss.
+/// Parses `drop head` and `drop tail`; any other `drop` is a loss.
 pub(super) fn drop(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     draft.pipe.queue.drop = match words.peek() {
         Some("head") => DropFrom::Head,
@@ -35,7 +35,7 @@ pub(super) fn droptail(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
     Ok(())
 }
 
-/// The management of the queue, or of the class that these words belong to.
+/// Parses the active queue management of the queue, or of the current class.
 pub(super) fn management(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let named = words.or_none(|words| manager(word, words))?;
     let limit = draft.pipe.queue.limit;
@@ -51,7 +51,7 @@ pub(super) fn management(draft: &mut Draft, word: &str, words: &mut Words) -> Re
     Ok(())
 }
 
-/// `aqm none` takes management away; else the word only says what kind of word comes next.
+/// Parses `aqm`: `aqm none` removes active queue management; otherwise another word follows that is parsed by itself.
 pub(super) fn aqm(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     let known = ["red", "gred", "codel", "pie", "fq_codel", "dualpi2"];
     match words.peek().unwrap_or_default() {
@@ -69,7 +69,7 @@ pub(super) fn aqm(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     }
 }
 
-/// The word `ecn` by itself: the management that was named before marks.
+/// Parses `ecn` alone: the queue management named before marks.
 pub(super) fn ecn(draft: &mut Draft, _: &str, _: &mut Words) -> Read<()> {
     let queue = &mut draft.pipe.queue;
     match (&mut queue.aqm, &mut queue.scheduler) {
@@ -92,7 +92,7 @@ pub(super) fn scheduler_type(draft: &mut Draft, word: &str, words: &mut Words) -
     Ok(())
 }
 
-/// A scheduler by its own name; `none` takes away those that are management as well.
+/// Parses a scheduler by its own name; `none` removes a scheduler that includes queue management.
 pub(super) fn scheduler(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     if matches!(word, "fq_codel" | "fq-codel" | "dualpi2") && words.take("none") {
         no_management(&mut draft.pipe.queue);
@@ -103,7 +103,7 @@ pub(super) fn scheduler(draft: &mut Draft, word: &str, words: &mut Words) -> Rea
     Ok(())
 }
 
-/// `class NAME weight W`; the words of a queue that follow are the class's.
+/// Parses `class NAME weight W`; words of a queue that follow apply to the class.
 pub(super) fn class(draft: &mut Draft, word: &str, words: &mut Words) -> Read<()> {
     let name = words.argument(word, "web weight 10")?;
     let weight = words.behind("weight", |words, name| words.whole(name, "10"))?;
@@ -126,37 +126,37 @@ pub(super) fn classes(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()>
     Ok(())
 }
 
-/// dummynet's mask, and `macs`, `vlan`, `most N`.
+/// Parses dummynet's mask, and `macs`, `vlan`, `most N`.
 pub(super) fn mask(draft: &mut Draft, _: &str, words: &mut Words) -> Read<()> {
     draft.pipe.mask = words.or_none(bits)?;
     Ok(())
 }
 
-/// What is resolved at the end: the unit of RED's thresholds, whose words these are.
+/// State that is resolved at the end: the unit of RED's thresholds, the current class.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// RED without a unit: bytes where the queue is in bytes.
+    /// RED has thresholds without a unit: they are bytes if the limit is in bytes.
     is_red_open: bool,
     has_type: bool,
     has_classes: bool,
-    /// The class that the words of a queue now belong to.
+    /// The current class, to which words of a queue apply.
     class: Option<usize>,
 }
 
 impl Draft {
-    /// Returns the class that the words of a queue now belong to.
+    /// Returns the current class.
     fn class(&mut self) -> Option<&mut Class> {
         self.pipe.queue.classes.get_mut(self.queue.class?)
     }
 }
 
 impl Pending {
-    /// Takes the words of a queue that follow for the pipe's again.
+    /// Ends the current class: words of a queue apply to the pipe's queue again.
     pub const fn leave_class(&mut self) {
         self.class = None;
     }
 
-    /// Resolves RED's unit, and gives classes the scheduler that dummynet gives them.
+    /// Resolves RED's unit, and sets dummynet's default scheduler for classes.
     pub fn finish(&self, queue: &mut Queue) {
         if self.is_red_open {
             queue.aqm = queue.aqm.map(|aqm| in_unit_of(aqm, queue.limit));
@@ -190,7 +190,7 @@ fn scheduler_of(name: &str, words: &mut Words) -> Read<Scheduler> {
     })
 }
 
-/// Reads "50" (slots), "30KB", "50 slots", "auto"; several follow each other with a slash: "50/30KB".
+/// Parses a limit: "50" (slots), "30KB", "50 slots", "auto", or several with slashes: "50/30KB".
 fn how_much(word: &str, words: &mut Words) -> Read<Option<Limit>> {
     if words.take("auto") || words.take("none") {
         return Ok(None);
@@ -210,7 +210,7 @@ fn how_much(word: &str, words: &mut Words) -> Read<Option<Limit>> {
     Ok(Some(limit))
 }
 
-/// Reads management; true: RED's thresholds have no unit of their own.
+/// Parses active queue management; true: RED's thresholds have no unit.
 fn manager(word: &str, words: &mut Words) -> Read<(Aqm, bool)> {
     Ok(match word {
         "codel" => (Aqm::Codel(codel(words, Codel::default())?), false),
@@ -222,7 +222,7 @@ fn manager(word: &str, words: &mut Words) -> Read<(Aqm, bool)> {
     })
 }
 
-/// Takes management away, and the schedulers that are management as well: what is left is a plain queue.
+/// Removes active queue management, and schedulers that include it: a plain queue remains.
 fn no_management(queue: &mut Queue) {
     queue.aqm = None;
     if matches!(queue.scheduler, Scheduler::FqCodel(_) | Scheduler::DualPi2 { .. }) {
@@ -230,7 +230,7 @@ fn no_management(queue: &mut Queue) {
     }
 }
 
-/// dummynet's `red w_q/min/max/max_p [ecn]`; thresholds with a unit of their own: "5KB", "5slots".
+/// Parses dummynet's `red w_q/min/max/max_p [ecn]`; thresholds may have a unit: "5KB", "5slots".
 fn red(word: &str, words: &mut Words) -> Read<(Red, bool)> {
     let text = words.argument(word, "0.002/5/15/0.1")?;
     let parts: Vec<&str> = text.split('/').collect();
@@ -254,7 +254,7 @@ fn red(word: &str, words: &mut Words) -> Read<(Red, bool)> {
     Ok((red, min.1.or(max.1).is_none()))
 }
 
-/// Reads a threshold, and whether it is in bytes where it says so.
+/// Parses a threshold; the unit, if given: true for bytes.
 fn threshold(word: &str, text: &str) -> Read<(f64, Option<bool>)> {
     if let Some(value) = units::real(text) {
         return Ok((value, None));
@@ -269,7 +269,7 @@ fn threshold(word: &str, text: &str) -> Read<(f64, Option<bool>)> {
     Ok((bytes as f64, Some(true)))
 }
 
-/// Gives RED's bare thresholds the unit of the queue, as dummynet does.
+/// Gives RED's thresholds without a unit the unit of the queue's limit, as dummynet does.
 fn in_unit_of(aqm: Aqm, limit: Limit) -> Aqm {
     match aqm {
         Aqm::Red(red) => Aqm::Red(Red { in_bytes: limit.bytes.is_some() && limit.slots.is_none(), ..red }),
@@ -277,7 +277,7 @@ fn in_unit_of(aqm: Aqm, limit: Limit) -> Aqm {
     }
 }
 
-/// Takes "ecn" or "noecn", if one of them is next.
+/// Takes "ecn" or "noecn", if one of them is next; returns whether it was "ecn".
 fn is_marking(words: &mut Words) -> bool {
     let is_marking = words.take("ecn");
     if !is_marking {
@@ -286,7 +286,7 @@ fn is_marking(words: &mut Words) -> bool {
     is_marking
 }
 
-/// `codel [target T] [interval T] [ecn]`, in any order.
+/// Parses `codel [target T] [interval T] [ecn]`, in any order.
 fn codel(words: &mut Words, mut codel: Codel) -> Read<Codel> {
     words.each(|words, name| of_codel(&mut codel, name, words))?;
     Ok(codel)
@@ -302,7 +302,7 @@ fn of_codel(codel: &mut Codel, name: &str, words: &mut Words) -> Read<bool> {
     Ok(true)
 }
 
-/// dummynet's `pie`, without its switches: this one is RFC 8033's.
+/// Parses dummynet's `pie`, without its switches: this PIE follows RFC 8033.
 fn pie(words: &mut Words) -> Read<Pie> {
     let mut pie = Pie::default();
     words.each(|words, name| {
@@ -338,7 +338,7 @@ fn fq_codel(words: &mut Words) -> Read<FqCodel> {
     Ok(fq)
 }
 
-/// `dualpi2 [target T] [step T] [coupling K]`, with the defaults of RFC 9332.
+/// Parses `dualpi2 [target T] [step T] [coupling K]`, with the defaults of RFC 9332.
 fn dualpi2(words: &mut Words) -> Read<Scheduler> {
     let (mut target, mut step, mut coupling) = (Nanos::millis(15), Nanos::millis(1), 2.0);
     words.each(|words, name| {
@@ -353,7 +353,7 @@ fn dualpi2(words: &mut Words) -> Read<Scheduler> {
     Ok(Scheduler::DualPi2 { target, step, coupling })
 }
 
-/// Reads which bits of a packet make its flow: at least one field of them.
+/// Parses the bits of a packet that identify its flow: at least one field.
 fn bits(words: &mut Words) -> Read<Mask> {
     let (mut mask, mut is_named) = (Mask::default(), false);
     words.each(|words, name| {
@@ -394,7 +394,7 @@ const ALL: Mask = Mask {
     most: 0,
 };
 
-/// Reads "/24" or, of IPv4, "0xffffff00"; a bare number is a number of bits for IPv6, as dummynet has it.
+/// Parses "/24" or, for IPv4, "0xffffff00"; for IPv6 a bare number is a prefix length, as in dummynet.
 fn first_bits(word: &str, words: &mut Words, most: u8) -> Read<u8> {
     let text = words.argument(word, "/24")?;
     let refusal = || {
@@ -420,7 +420,7 @@ fn port_bits(word: &str, words: &mut Words) -> Read<u16> {
     value.ok_or_else(|| format!("mask {word}: {text:?} is not 16 bits; write 0xffff for each port by itself"))
 }
 
-/// Reads "proto" or dummynet's "proto 0xff".
+/// Parses "proto" or dummynet's "proto 0xff".
 fn protocol(words: &mut Words) -> Read<bool> {
     match words.number().as_deref() {
         None | Some("0xff" | "255") => Ok(true),

@@ -1,9 +1,9 @@
-//! Every word that others follow as its values: what reads it, where a configuration file may have it as a key, and what it is as an
-//! option of a command line.
+//! The table of all words: the parser of each, where a configuration file may use it as a key, and its option on the command line.
 //!
-//! One line here, a field of the pipe, its effect in the engine and its words in [`print`](super::print) are an option. Options of
-//! a command line are shown and applied in the order of this table, however they were given. So an option that says more of
-//! what another one also sets stands behind it: `overhead` behind `rate`, whose words may name one too.
+//! An option consists of one line here, a field of the pipe, its effect in the engine, and its words in
+//! [`print`](super::print). Options of a command line are shown and applied in the order of this table, in whatever
+//! order they were given. An option that refines another one therefore follows it: `overhead` follows `rate`, whose
+//! arguments may include an overhead.
 
 use Key::{Impairment, Pipe, Queue, Text, Unlisted};
 use sojourn_time::near::nearest;
@@ -14,21 +14,21 @@ use super::{Draft, Words, delay, impair, link, queue};
 pub(in crate::config) struct Word {
     pub word: &'static str,
     pub key: Key,
-    /// Behind `class NAME` it is about that class. Every other word ends the words of a class.
+    /// Whether it applies to a class after `class NAME`. Every other word ends the class.
     pub is_of_class: bool,
     pub read: Reader,
     pub option: Option<PipeOption>,
 }
 
-/// Reads what stands behind a word, which it is given, into a draft.
+/// Parses the arguments of a word, which is passed along, into a draft.
 type Reader = fn(&mut Draft, &str, &mut Words) -> Result<(), String>;
 
-/// Where a configuration file may have a word as a key.
+/// Where a configuration file may use a word as a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::config) enum Key {
-    /// Nowhere, and it is never suggested: another spelling, or what has no meaning here.
+    /// Nowhere, and it is never suggested: another spelling, or a word without effect.
     Unlisted,
-    /// Nowhere: it has a meaning among other words alone.
+    /// Nowhere: it has a meaning only among other words.
     Text,
     /// In a pipe.
     Pipe,
@@ -38,32 +38,32 @@ pub(in crate::config) enum Key {
     Queue,
 }
 
-/// A word as an option of a command line, whose argument is the word's values.
+/// A word as a command-line option, whose argument is the word's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipeOption {
-    /// The option's name, and the word.
+    /// The option's name, which is the word.
     pub word: &'static str,
-    /// What its argument is called.
+    /// The name of its argument in help.
     pub value_name: &'static str,
-    /// A sentence of help.
+    /// Its help, one sentence.
     pub help: &'static str,
-    /// Its argument may begin with a hyphen: a number, which may be refused in a sentence.
+    /// Whether its argument may begin with a hyphen: a negative number, which is then refused with a proper message.
     pub takes_hyphen: bool,
-    /// It may be given several times.
+    /// Whether it may be given several times.
     pub is_repeated: bool,
 }
 
-/// Tells whether a pipe's words may begin with this one.
+/// Returns whether a pipe's words may begin with this one.
 pub fn is_word(word: &str) -> bool {
     WORDS.iter().any(|known| known.word == word)
 }
 
-/// Returns the word that a mistyped one was probably meant to be, if it is like one.
+/// Returns the known word that is most similar to a mistyped one, if any is.
 pub fn nearest_word(word: &str) -> Option<&'static str> {
     nearest(word, &words_of(|_| true))
 }
 
-/// Returns the options of a pipe, in the order in which they are to be shown and applied.
+/// Returns the options of a pipe, in the order in which they are shown and applied.
 pub fn pipe_options() -> impl Iterator<Item = PipeOption> {
     WORDS.iter().filter_map(|word| word.option)
 }
@@ -138,17 +138,17 @@ const fn word(word: &'static str, key: Key, read: Reader) -> Word {
 }
 
 impl Word {
-    /// It is an option of a command line.
+    /// Makes the word a command-line option.
     const fn option(self, value_name: &'static str, help: &'static str) -> Self {
         self.asked(value_name, help, [false, false])
     }
 
-    /// It is one whose argument is or begins with a number.
+    /// Makes the word an option whose argument is or begins with a number.
     const fn number(self, value_name: &'static str, help: &'static str) -> Self {
         self.asked(value_name, help, [true, false])
     }
 
-    /// It is one with a number that may be given several times.
+    /// Makes the word an option with a number that may be given several times.
     const fn numbers(self, value_name: &'static str, help: &'static str) -> Self {
         self.asked(value_name, help, [true, true])
     }
@@ -163,7 +163,7 @@ pub(super) fn find(word: &str) -> Option<&'static Word> {
     WORDS.iter().find(|known| known.word == word)
 }
 
-/// Returns the words of some kinds, sorted; those that are never suggested are in none.
+/// Returns the words of some kinds, sorted, except unlisted ones.
 pub(in crate::config) fn words_of(of: impl Fn(Key) -> bool) -> Vec<&'static str> {
     let listed = WORDS.iter().filter(|word| word.key != Unlisted && of(word.key));
     let mut words: Vec<_> = listed.map(|word| word.word).collect();

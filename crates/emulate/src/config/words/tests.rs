@@ -1,4 +1,4 @@
-//! Words of three tongues, there and back; what is refused is in `tests/corpus`.
+//! Tests of the words of three dialects, parsed and printed; refusals are in `tests/corpus`.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn only_loss(words: &str) -> Loss {
     loss.clone()
 }
 
-/// What is recorded of a word is also read back from its own words.
+/// Every word is declared once and has a recorded case in `tests/corpus`; every option has one that is accepted.
 #[test]
 fn every_word_is_declared_once_and_what_it_does_is_recorded() {
     let recorded: Vec<&str> = include_str!("../../../tests/corpus/configurations.txt").lines().collect();
@@ -40,7 +40,7 @@ fn every_word_is_declared_once_and_what_it_does_is_recorded() {
     }
 }
 
-/// What help shows in quotes, as "25% gap 5", can be given as it stands.
+/// Examples quoted in help, such as "25% gap 5", are accepted literally.
 #[test]
 fn the_examples_of_help_are_read() {
     let is_file = |example: &&str| example.contains("FILE");
@@ -144,7 +144,7 @@ fn models_of_loss_have_netems_defaults() {
     assert_eq!(only_loss("loss dwell 1s 50ms"), Loss::Dwell { good: Nanos::seconds(1), bad: Nanos::millis(50) });
 }
 
-/// netem's `loss P CORR` loses 1.75 % where 10 % with 25 % was asked; here the loss is P and the correlation CORR, exactly.
+/// netem's `loss P CORR` with 10 % and 25 % loses 1.75 %; here the loss is P and the correlation CORR, exactly.
 #[test]
 fn correlated_loss_keeps_its_loss_and_its_correlation() {
     for (loss, correlation) in [(0.003, 0.25), (0.1, 0.25), (0.3, 0.75), (0.9, 0.25)] {
@@ -359,7 +359,7 @@ fn queue() -> impl Strategy<Value = Queue> {
             coupling
         }),
     ];
-    // A class without any limit of its own has none, and not an empty one.
+    // A class without its own limit has no limit, not an empty one.
     let own = option::of(limit().prop_filter("empty", |limit| *limit != Limit::default()));
     let class = (any::<u32>(), own, option::of(aqm())).prop_map(|(weight, limit, aqm)| Class {
         name: String::new(),
@@ -415,7 +415,7 @@ proptest! {
         let base = Pipe { name: "p".to_owned(), ..Pipe::default() };
         let read = pipe_from_words(&words, &base).map_err(|error| TestCaseError::fail(format!("{words}: {error}")))?;
         prop_assert_eq!(&read, &pipe, "{}", words);
-        // A log must give a replay the very same numbers.
+        // A replay must read exactly the same numbers from a log.
         let json = serde_json::to_string(&pipe).map_err(|error| TestCaseError::fail(error.to_string()))?;
         let again: Pipe = serde_json::from_str(&json).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(again, pipe, "{}", json);

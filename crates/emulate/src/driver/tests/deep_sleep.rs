@@ -1,4 +1,4 @@
-//! A processor that wakes late from a long sleep, and what passes within the kernel.
+//! Tests of a CPU that wakes late from a long sleep, and of frames bridged by the kernel.
 
 use sojourn_port::bridge::Passed;
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn who_wakes_late_from_a_long_sleep_learns_to_wake_in_time() {
-    // Waking takes 20 µs, and 420 µs after half a millisecond: more than a second part of a sleep and what the driver begins with.
+    // Waking takes 20 µs, and 420 µs after half a millisecond: more than the last part of a sleep and the initial guard together.
     let (wake, wake_from_deep) = (Nanos::micros(20), Nanos::micros(400));
     let processor = Processor { look: Nanos(40), wake, wake_from_deep, ..Processor::default() };
     let sides = sides(100, Nanos::millis(20));
@@ -18,7 +18,7 @@ fn who_wakes_late_from_a_long_sleep_learns_to_wake_in_time() {
     assert!(share > 0.8, "it slept {share} of the time");
 }
 
-/// A port whose frames pass within the kernel: so many more each time that it is asked.
+/// A port whose frames are bridged by the kernel: their number grows with each call.
 struct Straight(Cell<Passed>, File);
 
 impl BridgePort for Straight {

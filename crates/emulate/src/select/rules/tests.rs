@@ -1,4 +1,4 @@
-//! Rules against packets: each test of a match, order, counters, chances.
+//! Tests of rules: each condition, order, counters, probabilities.
 
 use super::*;
 use crate::config::Class;
@@ -24,7 +24,7 @@ fn rules(rules: Vec<Rule>) -> Rules {
     Rules::new(&config(rules)).expect("good rules")
 }
 
-/// TCP from 10.0.0.1:5000 to 10.0.1.2:80, a SYN.
+/// A SYN from 10.0.0.1:5000 to 10.0.1.2:80.
 fn syn() -> Key {
     let wide = |address: [u8; 4]| std::array::from_fn(|index| address.get(index).copied().unwrap_or(0));
     Key {
@@ -137,7 +137,7 @@ fn chances_make_paths_of_their_shares_and_do_not_disturb_each_other() {
         (rules.counters().map(|rule| f64::from(rule.packets as u32)).collect::<Vec<_>>(), selected)
     };
     let (counted, alone) = draws(vec![likely(10, 0.3, "slow"), likely(20, 0.5, "fast")]);
-    // Binomial: four standard deviations.
+    // Binomial distribution: four standard deviations.
     let within = |seen: f64, of: f64, p: f64| (seen - of * p).abs() < 4.0 * (of * p * (1.0 - p)).sqrt();
     assert!(within(counted[0], f64::from(PACKETS), 0.3), "{counted:?}");
     assert!(within(counted[1], f64::from(PACKETS) - counted[0], 0.5), "{counted:?}");

@@ -1,5 +1,5 @@
-//! `match --live`: interfaces tapped and their packets matched while they pass. The taps are those of `capture`, what comes of them is reported as
-//! of files; when a packet can be let through is in `passing`.
+//! `match --live`: taps interfaces and matches their packets while they pass. The taps are those of `capture`, and the
+//! reports are those of `match` on files; `passing` decides when a packet can be matched.
 
 mod passing;
 mod progress;
@@ -26,20 +26,21 @@ use crate::sys::STOP;
 use passing::Passing;
 
 const SECOND: Nanos = Nanos::seconds(1);
-/// Which way packets go is not waited for any longer: where no tap shows what the other does, the taps are taken for the box's own ports.
+/// The maximum wait to detect the packets' direction. If no tap sees a packet of the other by then, the taps count as
+/// the device's own ports.
 const LONGEST_WAIT: Nanos = Nanos::seconds(3);
-/// While packets wait for what another tap has not shown yet, it looks so often.
+/// The poll interval while packets wait for the frames of another tap.
 const LOOK_AGAIN: Nanos = Nanos::millis(5);
 
-/// Matches what passes interfaces.
+/// Matches the packets that pass interfaces.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, or what was matched must not be trusted.
+/// If the request is invalid, this machine cannot carry it out, or the result must not be trusted.
 pub fn run(asked: &Match) -> anyhow::Result<()> {
     let rule = Rule { key: asked.key.unwrap_or_default(), most: None, mtu: asked.mtu };
     let wanted = wanted(asked, &rule)?;
     let signal = place::stop_signal()?;
-    // It needs little, but soon: rings are full after seconds.
+    // Matching needs little CPU time, but soon: a ring fills within seconds.
     place::raise_priority();
     let mut session = Session::open(wanted, Limits::default())?;
     session.keep_rows();
@@ -56,7 +57,7 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     live.end(why)
 }
 
-/// Interfaces that are matched.
+/// The live match of tapped interfaces.
 struct Live<'a> {
     asked: &'a Match,
     rule: Rule,
@@ -67,7 +68,7 @@ struct Live<'a> {
 }
 
 impl Live<'_> {
-    /// Matches until it is to end; returns why it does.
+    /// Matches until the end; returns the reason for it.
     fn pass(&mut self, signal: BorrowedFd<'_>) -> anyhow::Result<Why> {
         let until = self.asked.live.span.map_or(Time::NEVER, |span| self.from + span);
         let most = self.asked.live.count.unwrap_or(u64::MAX);
@@ -94,7 +95,7 @@ impl Live<'_> {
         }
     }
 
-    /// Takes what the taps have shown, and lets through what can be.
+    /// Takes the frames that the taps delivered, and matches those for which that is possible.
     fn take(&mut self) -> anyhow::Result<()> {
         for (place, (rows, all_until)) in self.session.rows().enumerate() {
             self.passing.take(place, rows, all_until.map(|at| at.0));
@@ -106,7 +107,7 @@ impl Live<'_> {
         self.passing.go_on(|pairs| output.as_mut().map_or(Ok(()), |output| output.write(pairs, ROWS)))
     }
 
-    /// Finds out which way packets go.
+    /// Detects the direction of packets.
     fn begin(&mut self) -> anyhow::Result<()> {
         let names: Vec<Name> = self.asked.taps().map(|name| Name::of_interface(name)).collect();
         let keeps_rows = self.output.is_some();
@@ -115,7 +116,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Says what has become of packets so far, and makes what is known of them readable.
+    /// Reports the outcomes so far, and flushes the records.
     fn tell(&mut self, now: Time) -> anyhow::Result<()> {
         let is_known = self.passing.has_common() || self.passing.waits_since((now - LONGEST_WAIT).0);
         if self.passing.pairs().is_empty() && is_known {
@@ -128,7 +129,7 @@ impl Live<'_> {
         }
         let told = progress::json((now - self.from).0, inputs, pairs, &dropped);
         let mut screen = io::stderr().lock();
-        // Nobody may read it any more; the match goes on.
+        // The reader of standard error may have closed it; the match continues.
         let _ = if self.asked.json {
             writeln!(screen, "{told}")
         } else {
@@ -137,7 +138,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Matches what has passed by now, and says what came of all.
+    /// Matches the remaining packets, and reports the results.
     fn end(mut self, why: Why) -> anyhow::Result<()> {
         self.passing.close(HostClock.now().0);
         let why = self.session.detach(why);
@@ -167,14 +168,14 @@ impl Live<'_> {
     }
 }
 
-/// Returns what the taps counted.
+/// Returns the taps' counters.
 fn of_live(ended: &Ended, outside: u64, late: u64) -> Value {
     let mut told = capture::show::json(ended);
     (told["outside"], told["late"]) = (json!(outside), json!(late));
     told
 }
 
-/// Returns the same for a person.
+/// Returns the taps' counters as text.
 fn text(ended: &Ended, outside: u64, late: u64) -> String {
     let mut text = format!("\n{}", capture::show::taps_text(ended));
     let notes = [
@@ -187,7 +188,7 @@ fn text(ended: &Ended, outside: u64, late: u64) -> String {
     text + &ended.findings().text()
 }
 
-/// Refuses to have packets that a tap dropped taken for lost ones.
+/// Returns an error if a tap dropped packets: they could look lost.
 fn judge(ended: Ended) -> anyhow::Result<()> {
     let found = ended.findings();
     let of_tap = |tap: &TapEnded| {

@@ -1,7 +1,7 @@
-//! Packets of taps that are open, let through the pairs in the order of their times as soon as nothing earlier can come.
+//! Passes the packets of open taps to the pairs in time order, as soon as no earlier packet can follow.
 //!
-//! A tap shows its frames block by block, so what one tap has shown is older or younger than what the other has. A packet is let through
-//! when each other tap shows a later one, or has shown all that passed until then. Opens nothing, reads no clock.
+//! A tap delivers its frames block by block, so one tap may be ahead of another. A packet is passed on when each other
+//! tap has delivered a later one, or everything up to that time. Opens nothing, reads no clock.
 
 use sojourn_record::tap::Tapped;
 
@@ -10,31 +10,32 @@ use super::super::input::Input;
 use super::super::packet::Packet;
 use super::super::pair::{self, Pair};
 
-/// A frame is stamped before its tap counts it: by the interface or as it comes from the driver, and then the processor may be taken away.
+/// The maximum time between a frame's timestamp and its count by the tap: the interface or the driver takes the
+/// timestamp, and the CPU may be preempted after that. ns.
 const SLACK: i64 = 20_000_000;
 
-/// Packets of open taps.
+/// The packets of open taps.
 pub struct Passing {
     inputs: Vec<Input>,
     pairs: Vec<Pair>,
-    /// Until when each tap has shown all. ns.
+    /// The time up to which each tap has delivered everything. ns.
     shown: Vec<i64>,
-    /// Until when the pairs have been given all. ns.
+    /// The time up to which the pairs have received everything. ns.
     passed: i64,
-    /// From when on all taps are open, and until when. ns.
+    /// The times from which and until which all taps are open. ns.
     open: [i64; 2],
     outside: u64,
     late: u64,
 }
 
 impl Passing {
-    /// Begins with taps of which all are open from `from` on, in the order of the path.
+    /// Creates it for taps in the order of the path, all of them open from `from` on.
     pub fn new(inputs: Vec<Input>, from: i64) -> Self {
         let shown = vec![i64::MIN; inputs.len()];
         Self { inputs, pairs: Vec::new(), shown, passed: i64::MIN, open: [from, i64::MAX], outside: 0, late: 0 }
     }
 
-    /// Takes what a tap has shown; at `all_until`, where that is known, there was no more.
+    /// Adds the frames that a tap delivered; `all_until`, if known, is the time up to which they are complete.
     pub fn take(&mut self, place: usize, rows: impl Iterator<Item = Tapped>, all_until: Option<i64>) {
         let [from, until] = self.open;
         for row in rows {
@@ -52,27 +53,27 @@ impl Passing {
         }
     }
 
-    /// Says until when all taps are open: what passes later is left out.
+    /// Sets the time until which all taps are open; later packets are left out.
     pub fn close(&mut self, until: i64) {
         self.open[1] = until;
     }
 
-    /// Returns the taps, and what was counted of them.
+    /// Returns the taps' inputs, with their counters.
     pub fn inputs(&mut self) -> &mut Vec<Input> {
         &mut self.inputs
     }
 
-    /// Returns what became of the packets; none: it is not known yet which way they go.
+    /// Returns the pairs; empty while the direction of packets is unknown.
     pub fn pairs(&mut self) -> &mut Vec<Pair> {
         &mut self.pairs
     }
 
-    /// Returns both.
+    /// Returns inputs and pairs.
     pub fn parts(&mut self) -> (&mut [Input], &mut [Pair]) {
         (&mut self.inputs, &mut self.pairs)
     }
 
-    /// Whether packets wait for what another tap shows.
+    /// Whether packets wait for another tap.
     pub fn waits(&self) -> bool {
         self.inputs.iter().any(|input| !input.begun().is_empty())
     }
@@ -82,20 +83,20 @@ impl Passing {
         self.inputs.iter().filter_map(Input::next_at).any(|at| at < before)
     }
 
-    /// Whether a tap has shown so many packets that wait.
+    /// Whether so many packets of one tap wait.
     pub fn holds(&self, most: usize) -> bool {
         self.inputs.iter().any(|input| input.begun().len() >= most)
     }
 
-    /// Whether neighbouring taps have shown enough in common to tell which way packets go.
+    /// Whether neighbouring taps have enough packets in common to detect their direction.
     pub fn has_common(&self) -> bool {
         self.inputs.iter().zip(&self.inputs[1..]).all(|(first, second)| pair::offset(first, second).is_some())
     }
 
-    /// Lets through what nothing earlier can come before; `each` is given the pairs after every packet.
+    /// Passes on every packet that no earlier one can precede; calls `each` with the pairs after every packet.
     ///
     /// # Errors
-    /// When `each` fails.
+    /// If `each` fails.
     pub fn go_on(&mut self, mut each: impl FnMut(&mut [Pair]) -> anyhow::Result<()>) -> anyhow::Result<()> {
         if self.pairs.is_empty() {
             return Ok(());
@@ -103,7 +104,7 @@ impl Passing {
         while let Some(place) = self.next() {
             let Self { inputs, pairs, passed, .. } = self;
             inputs[place].take(|packet| {
-                // One that comes too late counts from now on.
+                // A late packet gets the latest time so far.
                 *passed = packet.at.max(*passed);
                 hand_on(pairs, place, &Packet { at: *passed, ..*packet });
             });
@@ -117,7 +118,7 @@ impl Passing {
         Ok(())
     }
 
-    /// Returns which tap's packet is next, where that is certain.
+    /// Returns the tap with the next packet, if that is certain.
     fn next(&self) -> Option<usize> {
         let next = self.inputs.iter().enumerate().filter_map(|(place, input)| Some((place, input.next_at()?)));
         let (place, at) = next.min_by_key(|(_, at)| *at)?;
@@ -125,7 +126,7 @@ impl Passing {
         self.inputs.iter().zip(&self.shown).all(is_certain).then_some(place)
     }
 
-    /// Lets through all that is left, and judges it: the taps have shown all.
+    /// Passes on all remaining packets and ends the pairs: the taps have delivered everything.
     ///
     /// # Errors
     /// As [`Self::go_on`].
@@ -136,12 +137,12 @@ impl Passing {
         Ok(())
     }
 
-    /// How many packets passed while taps were being attached or detached: they are left out.
+    /// Returns the number of packets that passed while taps were attached or detached; they are left out.
     pub fn outside(&self) -> u64 {
         self.outside
     }
 
-    /// How many packets came so late that others were let through before them.
+    /// Returns the number of packets that arrived after later ones had been passed on.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -186,7 +187,7 @@ mod tests {
         Passing::new(["left", "right"].map(|tap| Input::open(about(tap))).into(), 0)
     }
 
-    /// Begins to match, as soon as a tap has shown something.
+    /// Starts matching, once a tap has delivered a frame.
     fn begin(passing: &mut Passing) {
         let terms = Terms {
             number: 0,
@@ -210,10 +211,10 @@ mod tests {
         passing.go_on(|_| Ok(())).expect("nothing is written");
     }
 
-    /// Matches in their order, who was not matched and whether unexpected, frames seen each way, late ones.
+    /// Matches in order, unmatched packets and whether each is unexpected, frames seen per direction, late packets.
     type Told = (Vec<Crossing>, Vec<(u64, bool)>, [u64; 2], u64);
 
-    /// What became of all, once it has ended.
+    /// Returns all outcomes, after the end.
     fn told(mut passing: Passing, until: i64) -> Told {
         passing.close(until);
         begin(&mut passing);
@@ -235,13 +236,13 @@ mod tests {
         (crossings, left, seen, late)
     }
 
-    /// Packets both ways through a box: what each tap sees, in its order.
+    /// Returns what each tap sees, in its order, of packets in both directions through a device.
     fn seen(packets: &[(i64, i64, bool, u8)]) -> [Vec<Tapped>; 2] {
         let (mut taps, mut at) = ([Vec::new(), Vec::new()], 0);
         for (number, (gap, delay, is_forward, fate)) in packets.iter().enumerate() {
             at += gap;
             let (first, second) = if *is_forward { (0, 1) } else { (1, 0) };
-            // Of sixteen one is lost, and one comes from nowhere.
+            // Of 16 packets, one is lost and one is unexpected.
             if *fate != 1 {
                 taps[first].push(row(at, number as u64, "in"));
             }
@@ -269,7 +270,7 @@ mod tests {
             for (step, one, other) in steps {
                 now += step;
                 for (place, lag) in [one, other].into_iter().enumerate() {
-                    // A block comes when it is full or old; only sometimes everything was shown.
+                    // A block is delivered when it is full or old; delivery is complete only sometimes.
                     let until = now - lag;
                     let some = rows[place].iter().skip(shown[place]).take_while(|row| row.at.at.0 <= until).cloned();
                     let some: Vec<Tapped> = some.collect();

@@ -1,4 +1,4 @@
-//! What has become of packets so far, in a line each second. Pure.
+//! Formats the outcomes so far, one line each second. Pure.
 
 use serde_json::{Value, json};
 use sojourn_matcher::Way;
@@ -11,7 +11,7 @@ use crate::numbers::{grouped, span};
 const WAYS: [(Way, &str); 2] = [(Way::Forward, "forward"), (Way::Backward, "backward")];
 const PERCENTILES: [(&str, f64); 2] = [("p50_ns", 0.5), ("p99_ns", 0.99)];
 
-/// Returns it as JSON: the counts of packets whose window is over, and the percentiles of their delays.
+/// Returns JSON: the counts of packets whose window is over, and the percentiles of their delays.
 pub fn json(elapsed_ns: i64, inputs: &[Input], pairs: &[Pair], dropped: &[u64]) -> Value {
     let tap = |(input, dropped): (&Input, &u64)| {
         let packets = input.told.keyed + input.told.without_key;
@@ -44,7 +44,7 @@ fn of_way(pair: &Pair, way: Way, name: &str, [first, second]: [&String; 2]) -> V
     told
 }
 
-/// Returns the line for a person.
+/// Returns the line as text.
 pub fn text(told: &Value) -> String {
     let number = |of: &Value, name: &str| grouped(of[name].as_u64().unwrap_or(0));
     let elements = |name: &str| told[name].as_array().map_or(&[][..], Vec::as_slice);

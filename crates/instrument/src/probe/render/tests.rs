@@ -1,4 +1,4 @@
-//! What a person and a program read, held to a line of known truth.
+//! Tests of the text and the JSON output against a simulated line with known delays.
 
 use std::sync::atomic::AtomicBool;
 
@@ -70,7 +70,7 @@ fn findings_are_told_beside_the_figures() {
     assert_eq!(json["lost"].as_u64().zip(json["received"].as_u64()).map(|(lost, got)| lost + got), Some(100));
 }
 
-/// A block with a Poisson schedule whose probes leave as they should, or whose gaps are then made all alike.
+/// Measures a block with a Poisson schedule, and alters the result by `alter`.
 fn poisson(alter: impl Fn(&mut Measured)) -> (Value, String) {
     let mut request = request(Line::constant(5_000, 5_000), 400);
     request.shape.schedule = sojourn_probe::Schedule::Poisson;
@@ -104,13 +104,14 @@ fn poisson_departures_are_tested_and_the_statistic_is_told() {
     assert!(told.get("anderson_darling").is_none() && !text.contains("Anderson"), "{text}");
 }
 
-/// Departures whose stamps are missing stand at their calls: beside the stamps of the others they make other gaps.
+/// A departure without a TX timestamp has the time of its send call; mixed with TX timestamps, that distorts the
+/// inter-departure times.
 #[test]
 fn departures_without_stamps_are_not_tested_as_if_all_had_them() {
     let late = |measured: &mut Measured| {
         for (place, probe) in measured.probes.iter_mut().enumerate() {
             probe.departure.source = if place % 2 == 0 { Source::Kernel } else { Source::User };
-            // A driver that holds each frame for twenty intervals: half of the departures lack it.
+            // Simulates a driver that holds each frame for twenty intervals; half of the departures lack that delay.
             let held = if place % 2 == 0 { Nanos::millis(200) } else { Nanos::ZERO };
             probe.departure.at = probe.send_call + held;
         }
@@ -124,12 +125,12 @@ fn departures_without_stamps_are_not_tested_as_if_all_had_them() {
     });
     assert!(told["anderson_darling"].is_null(), "{told}");
     assert!(text.contains("dropped 3 frames and did not send 2 of the probes"), "{text}");
-    // Replies that were dropped leave all departures known.
+    // Dropped replies leave all departures known.
     let (told, _) = poisson(|measured| measured.block.counts.local_drops = 3);
     assert_eq!(told["anderson_darling"]["n"], 399, "{told}");
 }
 
-/// A session whose reflector's times are all off by so much, as a program reads it.
+/// Measures a session whose reflector's clock is off by `off`; returns JSON and text.
 fn session(own: Scale, is_ptp: bool, off: Nanos, is_shared: bool) -> (Value, String) {
     let to = To::Sim(Simulated { line: Box::new(Line::constant(5_000, 6_250)), carries: None });
     let shape = Shape::regular(100, Nanos::millis(10), Nanos::seconds(1));

@@ -1,4 +1,4 @@
-//! The command line of `stream`. What `serve` is asked in JSON as well is declared once, in `request`, `to` and `shape`.
+//! The command line of `stream`. Options that `serve` takes in JSON as well are declared once, in `request`, `to` and `shape`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `stream send`, `recv` and `sim`: a request made of the command line, carried out once, and told to a person or as JSON.
+//! `stream send`, `recv` and `sim`: one request from the command line, reported as text or JSON.
 
 pub mod arguments;
 pub mod recv;
@@ -16,14 +16,14 @@ use super::one_way::OneWay;
 use super::quantiles::{self, Quantiles};
 use crate::numbers;
 
-/// Prints the report. Whoever reads may have gone away: what was measured does not depend on it.
+/// Prints the report. The reader may have closed the output; that must not change the result.
 fn print(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// Adds to what an answer says of a flow that arrived: its delays with the error of the clocks, and the interval of its loss.
+/// Adds to the report of a received flow: delays with the clock error, and the confidence interval of the loss ratio.
 fn add_times(told: &mut Value, flow: &FlowReceived, one_way: Option<&OneWay>) {
-    // Of two clocks, without their error: not told.
+    // Delays between two clocks are not reported without the clock error.
     if let Some(told) = told.as_object_mut() {
         told.retain(|name, _| name != "delay_ns" && name != "delay_classes");
     }
@@ -47,7 +47,7 @@ fn times(flow: &FlowReceived, one_way: Option<OneWay>) -> String {
     format!("{table}\n{clock}\n")
 }
 
-/// Counts how many stamps each source took.
+/// Counts the timestamps by source.
 fn sources(of: impl Iterator<Item = Source>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for source in of {
@@ -63,7 +63,7 @@ fn names(sources: &BTreeMap<&'static str, u64>) -> String {
     sources.keys().copied().collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns what was asked, intended and achieved of a flow, for a person.
+/// Returns the requested, intended and achieved rates of a flow as text.
 fn rates(flow: &FlowSent, frame_bytes: usize) -> String {
     let asked = match flow.asked_pps {
         0.0 => "as many as can be".to_owned(),

@@ -1,4 +1,4 @@
-//! `stream recv`: flows at one or more interfaces, until their senders say that they are done.
+//! `stream recv`: receives flows at one or more interfaces, until their senders announce the end.
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
@@ -26,17 +26,17 @@ use crate::stream::request::{Head, Receive, ReceiveOptions, ReceivePort, SentCou
 use crate::stream::to::Via;
 use crate::sys::STOP;
 
-/// Frames that are overtaken by the end of their stream are waited for so long.
+/// The wait after the last announced end, for frames that the announcement overtook (the residue of RFC 2544).
 const RESIDUE: Nanos = Nanos::millis(100);
 
-/// The most frames that are kept one by one; above, histograms tell.
+/// The maximum number of frames recorded individually; beyond it, only histograms are kept.
 const MOST_KEPT: usize = 2_000_000;
 
-/// Receives until all senders are done, the time is over, or a signal comes, and tells what arrived.
+/// Receives until all senders have ended, the time is over, or a signal arrives; reports the results.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, nothing arrived, or the figures must not
-/// be used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, nothing arrived, or the
+/// results must not be used.
 pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
     let signal = place::stop_signal()?;
@@ -46,7 +46,7 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let mut kept = Kept::default();
     let mut reception = Reception::open(&asked, &place, &mut kept)?;
     STREAM.confine()?;
-    // On standard error, which a program may read to know when to send.
+    // On standard error: a program may read it to learn when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
     let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };
     reception.run(&STOP, &[signal], &mut |receiver| until.is_over(receiver))?;
@@ -82,7 +82,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
     }
     Ok(Receive {
         head: Head::default(),
-        // A greeting brings no cookie at first: 0 is none.
+        // A first greeting contains no cookie, which is 0: ours must not be 0.
         senders: Senders::Greeting { cookie: secret::random()?.max(1) },
         auth: secret::auth(arguments.key.as_deref())?,
         allowed: allowed.clone(),
@@ -93,7 +93,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
     })
 }
 
-/// The ports: one for each interface that is named.
+/// Returns the ports, one per named interface.
 fn ports(ReceiveByHand { dev, port, address, ipv6, .. }: &ReceiveByHand) -> Vec<ReceivePort> {
     let address = address.or_else(|| ipv6.then_some(Ipv6Addr::UNSPECIFIED.into()));
     let devices: Vec<Option<String>> =
@@ -105,7 +105,7 @@ fn ports(ReceiveByHand { dev, port, address, ipv6, .. }: &ReceiveByHand) -> Vec<
     devices.into_iter().enumerate().map(of_device).collect()
 }
 
-/// Tells whether peers that are named so can be at the other end.
+/// Whether a peer in this set can send over this backend.
 const fn can_send(peers: Peers, via: Via) -> bool {
     match peers {
         Peers::Any => true,
@@ -114,11 +114,11 @@ const fn can_send(peers: Peers, via: Via) -> bool {
     }
 }
 
-/// When to end.
+/// The condition of the end.
 struct Until {
     flows: Vec<u16>,
     deadline: Time,
-    /// When all senders had said that they were done.
+    /// The time at which all senders had announced their end.
     heard: Option<Time>,
 }
 
@@ -132,12 +132,12 @@ impl Until {
     }
 }
 
-/// Counts what belongs to none of the flows, at all ports.
+/// Sums the unexpected frames of all ports.
 fn unexpected(received: &Received) -> Unexpected {
     received.outcome.ports.iter().fold(Unexpected::default(), |all, port| all + port.unexpected)
 }
 
-/// Ends with a sentence where nothing arrived.
+/// Returns an error if nothing arrived.
 fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), NotTrusted> {
     let arrived = received.outcome.flows.iter().any(|flow| flow.counts.frames() > flow.counts.unexpected.total());
     if arrived {
@@ -166,12 +166,12 @@ fn refuse_silence(arguments: &ReceiveByHand, received: &Received) -> Result<(), 
     Err(NotTrusted(format!("no frame of a stream arrived: {advice}")))
 }
 
-/// What is reported.
+/// The data to report.
 struct Told<'a> {
     asked: &'a Receive,
     received: &'a Received,
     ends: &'a [(u16, Option<End>)],
-    /// Where the sender of each flow greeted from.
+    /// The address from which each flow's sender greeted.
     senders: &'a [(u16, PeerAddress)],
     engines: &'a [String],
 }
@@ -316,7 +316,7 @@ impl Told<'_> {
     }
 }
 
-/// Lengths of runs, as JSON: how many of which length.
+/// Returns a histogram of run lengths as JSON.
 fn runs(cells: &[sojourn_stream::Cell]) -> Value {
     let cell = |cell: &sojourn_stream::Cell| json!({ "least": cell.low, "most": cell.high, "count": cell.count });
     cells.iter().map(cell).collect()

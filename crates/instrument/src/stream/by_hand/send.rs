@@ -1,4 +1,4 @@
-//! `stream send`: one flow, and what its sender knows of it, for a person or as JSON.
+//! `stream send`: sends one flow, and reports the sender's results as text or JSON.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -25,19 +25,19 @@ use crate::stream::request::{Flow, Head, Keep, Send, SendOptions, StampsAsked};
 use crate::stream::send::{self, Sending, Sent};
 use crate::sys::STOP;
 
-/// For how long a receiver may take to say that it knows of the end.
+/// The timeout for the receiver to acknowledge the end.
 const PATIENCE: Nanos = Nanos::millis(200);
 
-/// For how long a receiver may take to say that it counts the stream.
+/// The timeout for a receiver to acknowledge the greeting.
 const GREETING_PATIENCE: Nanos = Nanos::seconds(2);
 
-/// The most frames that are kept one by one; above, histograms tell.
+/// The maximum number of frames recorded individually; beyond it, only histograms are kept.
 const MOST_KEPT: u64 = 4_000_000;
 
-/// Sends a stream, tells its receiver of the end, and tells what was sent.
+/// Sends a stream, announces the end to its receiver, and reports what was sent.
 ///
 /// # Errors
-/// When the request makes no sense, the machine cannot, records cannot be written, or the figures must not be used.
+/// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
     place::stop_signal()?;
@@ -79,10 +79,10 @@ fn request(arguments: &SendByHand) -> anyhow::Result<Send> {
     Ok(Send { head: Head::default(), key, auth, flows: vec![flow], options, stay_open: false })
 }
 
-/// Tells receivers the key of the stream, and returns how many will count it.
+/// Sends the key of the stream to the receivers, and returns how many will count it.
 ///
 /// # Errors
-/// When the port fails, or none counts it and one says why.
+/// If the port fails, or no receiver counts the stream and one states the reason.
 fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
     let (to, is_group) = (&asked.flows[0].to, asked.flows[0].to.is_group());
     let key = asked.key;
@@ -108,7 +108,7 @@ fn greet(sending: &mut Sending<'_>, asked: &Send) -> anyhow::Result<usize> {
     if greeted.receivers() > 0 { Ok(greeted.receivers()) } else { Err(NotTrusted(format!("{to}: {problem}")).into()) }
 }
 
-/// Tells the receiver what was sent, and how its clock stands to ours.
+/// Announces the number of frames sent, and the receiver's clock offset from this host's.
 fn conclude(sending: &mut Sending<'_>, sent: &Sent, asked: &Send) -> anyhow::Result<bool> {
     let Some(flow) = sent.outcome.flows.first() else { return Ok(false) };
     let (key, auth) = (asked.key, &asked.auth);
@@ -123,8 +123,7 @@ fn conclude(sending: &mut Sending<'_>, sent: &Sent, asked: &Send) -> anyhow::Res
     Ok(is_heard)
 }
 
-/// Returns the mean pacing error by the stamps of the kernel or the interface; `None` where these are of fewer than nine in ten
-/// frames.
+/// Returns the mean pacing error by timestamps of the kernel or the interface; `None` if fewer than nine in ten frames have one.
 fn pacing_error(sent: &Sent) -> Option<f64> {
     let rows = &sent.outcome.rows;
     let stamped = rows.iter().filter(|row| row.departure.source < Source::User);
@@ -133,7 +132,7 @@ fn pacing_error(sent: &Sent) -> Option<f64> {
     is_enough.then(|| spans.iter().sum::<f64>() / spans.len() as f64)
 }
 
-/// What is reported of clocks: to several receivers of a group, each its own, and then none to who gave no answers.
+/// Returns the clock reports: in a group each receiver gets its own, and a receiver that did not answer gets none.
 fn lines(sent: &Sent) -> Vec<(Option<u64>, Option<EndLine>)> {
     let line = |known: &Known| known.end_line((sent.outcome.started, sent.outcome.ended));
     match sent.clocks.as_slice() {
@@ -154,14 +153,14 @@ fn findings(sending: &Sending<'_>, sent: &Sent) -> Findings {
     let fits: Vec<_> = (0..flows.len()).filter(is_poisson).filter_map(|place| flows[place].fit).collect();
     found.of_departures(&fits);
     found.of_unexpected(sent.outcome.unexpected);
-    // Where nobody answered there is no receiver of ours, and no clock to know.
+    // If no receiver answered, there is no clock to know.
     if !sent.outcome.exchanges.is_empty() {
         sent.clocks.iter().for_each(|known| found.of_clock(known));
     }
     found
 }
 
-/// What is reported.
+/// The data to report.
 struct Told<'a> {
     asked: &'a Send,
     sending: &'a Sending<'a>,

@@ -1,4 +1,4 @@
-//! `stream sim`: both ends over a simulated path, told as they would be by hand.
+//! `stream sim`: simulates both ends over a simulated path, and reports as `send` and `recv` do.
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -20,10 +20,10 @@ use crate::stream::to::To;
 use crate::stream::{receive, send};
 use crate::sys::STOP;
 
-/// Simulates a stream, and tells what was sent and what arrived.
+/// Simulates a stream, and reports what was sent and received.
 ///
 /// # Errors
-/// When the request makes no sense, records cannot be written, or nothing arrived.
+/// If the request is invalid, records cannot be written, or nothing arrived.
 pub fn run(arguments: &SimulateByHand) -> anyhow::Result<()> {
     let flow = Flow { flow: 1, to: To::default(), shape: arguments.shape.clone() };
     arguments.shape.check_rate()?;

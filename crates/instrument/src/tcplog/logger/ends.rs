@@ -1,4 +1,4 @@
-//! The last words of a log: on the flows that are open, on totals, and the account; into the spool and to another host.
+//! The final records of a log: open flows, totals and counters, written to the spool and to the export.
 
 use sojourn_tcplog::account::{Account, Disposition};
 use sojourn_tcplog::layout::Totals;
@@ -7,8 +7,8 @@ use sojourn_tcplog::spool::Export;
 use super::Logger;
 
 impl Logger {
-    /// Writes the last words. Returns the samples of no packet and the private states that are in no file, and what is being sent, with
-    /// its account.
+    /// Writes the final records. Returns the numbers of samples without a packet and of private states that are in no
+    /// file, and the export with its counters.
     pub(super) fn end_logs(
         &mut self,
         account: &mut Account,
@@ -38,7 +38,7 @@ impl Logger {
                 export.gone(slot, flow, forgotten);
             }
         });
-        // What came when its flow was gone.
+        // Packets that were counted after their flow was reaped.
         let forgotten = self.flight.as_ref().into_iter().flat_map(|flight| flight.left_out().iter());
         let late = forgotten.map(|late| (Disposition::Forgotten, late));
         let late = late.chain(self.own.left_out.iter().map(|late| (Disposition::Filtered, late)));

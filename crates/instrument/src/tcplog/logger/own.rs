@@ -1,17 +1,17 @@
-//! Connections of the log itself: what they send is about the log, and would be logged and sent again without an end. Their packets
-//! are counted as filtered.
+//! The log's own connections, which carry its export: logging their packets would produce more packets, endlessly.
+//! Their packets are counted as filtered.
 
 use sojourn_tcplog::account::LeftOut;
 use sojourn_tcplog::layout::{Sample, point};
 use sojourn_tcplog::{Event, Head, decode};
 
-/// The log's own connections, and what was left out of them.
+/// The log's own connections, and the counts of what was left out because of them.
 #[derive(Debug, Default)]
 pub struct Own {
-    /// Of their sockets.
+    /// The cookies of their sockets.
     cookies: Vec<u64>,
     pub left_out: LeftOut,
-    /// Samples of no packet, and private states.
+    /// Samples that belong to no packet; private states are counted in the next field.
     pub events: u64,
     pub privates: u64,
     /// Samples of packets.
@@ -19,7 +19,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// Those of sockets with these cookies.
+    /// The connections of sockets with these cookies.
     pub fn of(cookies: Vec<u64>) -> Self {
         Self { cookies, ..Self::default() }
     }
@@ -28,7 +28,7 @@ impl Own {
         self.cookies.contains(&cookie)
     }
 
-    /// Counts a record, if it is of such a connection; says whether it is.
+    /// Counts a record if it belongs to such a connection; returns whether it does.
     pub fn take(&mut self, event: &[u8]) -> bool {
         let Some(head) = (!self.cookies.is_empty()).then(|| Head::of(event)).flatten() else { return false };
         let is_own = self.has(head.cookie);

@@ -1,4 +1,4 @@
-//! What a logger holds does not grow with how many flows there have been, and what it tells at the end is the law.
+//! Tests that a logger's memory does not grow with the number of past flows, and that its final counters add up.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use sojourn_tcplog::{Prefix, Source, SourceError};
 use super::*;
 use crate::tcplog::arguments::PartArguments;
 
-/// Room for all that end between two looks.
+/// The table size: room for all flows that end between two reaps.
 const SLOTS: u32 = 128;
 
-/// Short connections, one after the other, eight at a time.
+/// A source of short connections, one after the other, eight at a time.
 struct Short {
     twin: Simulated,
     is_on: bool,
-    /// Shows flows that have ended as they were before their first packet.
+    /// Reports flows that have ended with the counters from before their first packet.
     is_late: bool,
-    /// Says that somebody has taken it away.
+    /// Reports that its programs were detached.
     is_taken: bool,
 }
 
@@ -102,7 +102,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Logs until so many flows have ended, holding what is held to what the table has; then what is reported of it.
+/// Logs until so many flows have ended, checks that memory stays within the table's size, and returns the results.
 fn log(name: &str, source: Short, flight: Option<Flight>, flows: u64) -> (Ended, Converted) {
     let folder = folder(name);
     let mut logger = Logger::new(Box::new(source), flight).unwrap();
@@ -167,8 +167,7 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
     assert!(forgotten > 1_000, "{forgotten}");
 }
 
-/// The oldest part goes as soon as the next has begun, and the log is killed then: before what is known of flows was written down
-/// again by the clock.
+/// The oldest part is removed as soon as the next has begun, and the log is killed before the timer writes the flows again.
 #[test]
 fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
     let (mut logger, folder) = in_parts("parts", Short::new(false));
@@ -181,7 +180,7 @@ fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
     // 256 KiB of records.
     assert!(converted.removed > 3 && converted.records > 500, "{} {}", converted.removed, converted.records);
     let unknown = converted.flow_list.iter().filter(|flow| flow.starts_with(';')).count() as u64;
-    // Those that began within the last part are not known yet.
+    // Flows that began within the last part are not known yet.
     assert!(unknown <= begun_since, "{unknown} of {}, {begun_since} since", converted.flow_list.len());
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -197,7 +196,7 @@ fn an_interruption_outlives_the_part_in_which_it_was_written() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A log of 256 KiB in parts, of which some are removed; the last has just begun.
+/// Returns a log of 256 KiB in parts, of which some are removed; the last has just begun.
 fn in_parts(name: &str, source: Short) -> (Logger, PathBuf) {
     let folder = folder(name);
     let mut logger = Logger::new(Box::new(source), None).unwrap();

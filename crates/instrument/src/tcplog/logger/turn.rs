@@ -1,4 +1,4 @@
-//! A turn of the drain: what it brought, what it leaves of each flow, and where its records go.
+//! One turn of the drain: the records read, the latest sample per flow, and the destinations of records.
 
 use sojourn_tcplog::Head;
 use sojourn_tcplog::numbers::Numbers;
@@ -6,21 +6,21 @@ use sojourn_tcplog::spool::{Export, Spool};
 
 use super::MOST_SLOTS;
 
-/// What a turn brought.
+/// The results of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Records of all CPUs.
+    /// The number of records of all CPUs.
     pub records: u64,
-    /// Of the CPU that had the most.
+    /// The number of records of the CPU with the most.
     pub most: u64,
-    /// Those that had any, and how many.
+    /// The CPUs with records, and the number of records of each.
     pub(super) cpus: Vec<(u32, u64)>,
 }
 
 impl Turn {
     pub(super) fn note(&mut self, cpu: u32) {
         self.records += 1;
-        // They come CPU by CPU.
+        // Records arrive CPU by CPU.
         if self.cpus.last().is_none_or(|(last, _)| *last != cpu) {
             self.cpus.push((cpu, 0));
         }
@@ -31,7 +31,7 @@ impl Turn {
     }
 }
 
-/// Where records go.
+/// The destinations of records.
 pub(super) struct Sinks<'a> {
     pub spool: &'a mut Option<Spool>,
     pub export: &'a mut Option<Export>,
@@ -39,9 +39,9 @@ pub(super) struct Sinks<'a> {
 }
 
 impl Sinks<'_> {
-    /// Writes a record, where a log is written, counts its flow, and sends it where it is to be sent.
+    /// Writes a record to the spool, if there is one, numbers its flow, and exports the record, if requested.
     pub(super) fn write(&mut self, cpu: u32, event: &[u8]) {
-        // What is not written is in no record: its flow is not numbered by it.
+        // A record that is not written must not give its flow a number.
         if self.spool.as_ref().is_none_or(|spool| !spool.is_broken())
             && let Some(head) = Head::of(event)
         {

@@ -1,4 +1,4 @@
-//! Memory that programs in the kernel write while we read it.
+//! Shared memory of BPF maps, which programs in the kernel write while this process reads it.
 
 mod sys;
 

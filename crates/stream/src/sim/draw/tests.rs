@@ -1,4 +1,4 @@
-//! What befalls packets is as often and as long as the path says.
+//! Frequencies and times of impairments match the path's parameters.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn draw(path: &Path) -> Draw {
     Draw::new(path, 1).unwrap()
 }
 
-/// Which of so many frames are lost.
+/// Returns which of `frames` frames are lost.
 fn losses(path: &Path, frames: usize) -> Vec<bool> {
     let mut draw = draw(path);
     (0..frames).map(|_| draw.forward(0, 64, true).is_none()).collect()
@@ -22,10 +22,10 @@ fn gilbert_elliott_loses_the_share_and_in_the_bursts_that_its_chain_says() {
         let n = 300_000;
         let lost = losses(&Path { bursty_loss: Some(chain), ..Path::constant(0) }, n);
         let share = lost.iter().filter(|lost| **lost).count() as f64 / n as f64;
-        // The chain's memory widens the binomial error by (2 - p - r) / (p + r) at most.
+        // The chain's correlation multiplies the binomial variance by (2 - p - r) / (p + r) at most.
         let error = (chain.loss() / n as f64 * (1.0 + 2.0 * (2.0 - p - r) / (p + r))).sqrt();
         assert!((share - chain.loss()).abs() < 4.0 * error, "{share} {} {error}", chain.loss());
-        // Two losses in a row, exactly: both in the bad state, or across it.
+        // The exact probability of two losses in a row: within the states, or across a transition.
         let (good, bad) = (1.0 - chain.share_bad(), chain.share_bad());
         let (in_good, in_bad) = (1.0 - k, 1.0 - h);
         let pair =
@@ -69,7 +69,7 @@ fn a_deterministic_server_keeps_poisson_arrivals_waiting_as_long_as_pollaczek_an
 fn a_serialiser_passes_its_rate_and_its_queue() {
     let serialiser = Serialiser { rate_bps: Some(1e9), rate_pps: None, queue_frames: 10 };
     let mut draw = draw(&Path { serialiser: Some(serialiser), ..Path::constant(0) });
-    // 1,250 bytes take 10 µs; at once come 100: one is served, ten wait.
+    // 1,250 bytes take 10 µs; of 100 simultaneous frames one is served and ten wait.
     let through: Vec<_> = (0..100).filter_map(|_| draw.serialise(0, 1_250)).collect();
     assert_eq!(through, (1..=11).map(|place| place * 10_000).collect::<Vec<_>>());
     assert_eq!(draw.serialise(10_000, 1_250), Some(120_000), "one has left");

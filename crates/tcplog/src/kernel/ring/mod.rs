@@ -1,4 +1,4 @@
-//! The reader's side of a ring's protocol, whatever memory the ring lies in: the kernel's, or a model of it.
+//! The reader's side of the ring protocol, for any memory: the kernel's, or a model of it.
 
 mod sys;
 

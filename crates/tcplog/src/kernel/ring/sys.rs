@@ -1,8 +1,9 @@
-//! The protocol of a ring and its bytes, in one type: bytes are shown only between the writer's commit and our release.
+//! The ring protocol and the ring's bytes in one type: bytes can be read only between the writer's commit and the
+//! reader's release.
 //!
-//! The writer (`take_slot` and `hand_over` of bpf/record.h) takes position p only where p is less than `room` ahead of what was
-//! released, writes slot p mod room, and commits p + 1 into the slot. The reader shows a slot whose commit is its position + 1,
-//! and releases it afterwards. Model-checked below against the orders in which memory may be seen.
+//! The writer (`take_slot` and `hand_over` of bpf/record.h) takes position p only if p is less than `room` ahead of the
+//! released position, writes slot p mod room, and commits p + 1 into the slot. The reader shows a slot whose commit is
+//! its position + 1, and releases it afterwards. A model checker tests it below against all permitted memory orders.
 
 #![expect(unsafe_code, reason = "a record is shown where it lies, in memory that programs in the kernel write")]
 
@@ -12,25 +13,25 @@ use crate::kernel::rings::READER;
 use crate::kernel::sys::Mapping;
 use crate::layout::SLOT_BYTES as SLOT;
 
-/// Where the record is in a slot.
+/// The offset of the record in a slot.
 const RECORD: usize = 8;
 
-/// Memory of one ring.
+/// The memory of one ring.
 ///
 /// # Safety
-/// A value has the only reader of its ring. `commit` acquires what was written before the commit, `release` comes after all reads
-/// before it, and the writer keeps to the protocol above.
+/// A value is the only reader of its ring. `commit` has acquire semantics and `release` release semantics; the writer
+/// follows the protocol above.
 pub unsafe trait Ring {
-    /// Loads the commit of a slot.
+    /// Load the commit word of a slot.
     fn commit(&self, slot: usize) -> u64;
 
-    /// Shows the bytes of a slot.
+    /// Show the bytes of a slot.
     ///
     /// # Safety
     /// The slot is committed and not released.
     unsafe fn show(&self, slot: usize, see: &mut dyn FnMut(&[u8]));
 
-    /// Tells the writer that all records before this position were read.
+    /// Announce to the writer that all records before this position have been read.
     fn release(&self, position: u64);
 }
 
@@ -40,18 +41,18 @@ pub struct Reader<R> {
     ring: R,
     /// A power of 2.
     room: u64,
-    /// Of the next record.
+    /// The position of the next record.
     position: u64,
 }
 
 impl<R: Ring> Reader<R> {
-    /// Begins with a ring that nothing was read of.
+    /// Start at the beginning of an unread ring.
     pub const fn new(ring: R, room: u64) -> Self {
         Self { ring, room, position: 0 }
     }
 
-    /// Shows what waits, up to a record that is still being written; no more than a ring holds, for programs go on meanwhile.
-    /// Returns how many.
+    /// Show the waiting records, up to one that is still being written, and at most one ring's worth, because programs
+    /// continue meanwhile. Return their number.
     pub fn drain(&mut self, see: &mut dyn FnMut(&[u8])) -> u64 {
         let first = self.position;
         for position in first..first + self.room {
@@ -78,7 +79,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// The rings of so many CPUs, each with so many slots, one behind the other.
+    /// Create the readers of all CPUs' rings, which lie one after the other with `room` slots each.
     pub fn all(slots: Mapping, readers: Mapping, cpus: usize, room: u32) -> Vec<Reader<Self>> {
         let (slots, readers) = (Arc::new(slots), Arc::new(readers));
         let one = |cpu| Self { slots: Arc::clone(&slots), readers: Arc::clone(&readers), cpu, room: room as usize };
@@ -90,14 +91,14 @@ impl Mapped {
     }
 }
 
-// SAFETY: made by `all` alone, with one reader each; loads acquire and stores release; the programs are ours.
+// SAFETY: only `all` creates it, with one reader each; loads acquire, stores release; the programs follow the protocol.
 unsafe impl Ring for Mapped {
     fn commit(&self, slot: usize) -> u64 {
         self.slots.load(self.at(slot))
     }
 
     unsafe fn show(&self, slot: usize, see: &mut dyn FnMut(&[u8])) {
-        // SAFETY: as the caller says, the programs leave these bytes alone.
+        // SAFETY: the caller ensures that the slot is committed, so the programs do not write these bytes.
         see(unsafe { self.slots.bytes(self.at(slot) + RECORD, SLOT - RECORD) });
     }
 
@@ -117,7 +118,7 @@ mod tests {
 
     const ROOM: usize = 2;
 
-    /// A ring whose every access is watched: one that races with another ends the test.
+    /// A ring whose accesses loom tracks: a data race fails the test.
     struct Model {
         taken: AtomicU64,
         released: AtomicU64,
@@ -127,7 +128,7 @@ mod tests {
         releases: Ordering,
     }
 
-    // SAFETY: loom runs one thread at a time, and ends the test at an access that is not ordered.
+    // SAFETY: loom runs one thread at a time, and fails the test at an unordered access.
     unsafe impl Sync for Model {}
     // SAFETY: as above.
     unsafe impl Send for Model {}
@@ -145,7 +146,7 @@ mod tests {
             }
         }
 
-        /// Writes a record as bpf/record.h does; whether there was room.
+        /// Write a record as bpf/record.h does; return whether there was room.
         fn write(&self, value: u8, commit: Ordering) -> bool {
             let position = loop {
                 // `take_slot`: two volatile loads, then a compare-and-swap that is a full barrier.
@@ -161,21 +162,21 @@ mod tests {
                 }
             };
             let slot = position as usize % ROOM;
-            // SAFETY: the slot is ours until it is committed; loom holds us to that.
+            // SAFETY: the slot belongs to this writer until it commits; loom checks it.
             self.records[slot].with_mut(|record| unsafe { *record = [value; 2] });
             self.commits[slot].store(position + 1, commit);
             true
         }
     }
 
-    // SAFETY: what is tested.
+    // SAFETY: this is what the test checks.
     unsafe impl Ring for Arc<Model> {
         fn commit(&self, slot: usize) -> u64 {
             self.commits[slot].load(self.acquires)
         }
 
         unsafe fn show(&self, slot: usize, see: &mut dyn FnMut(&[u8])) {
-            // SAFETY: loom ends the test where it is not so.
+            // SAFETY: loom fails the test if the slot is not committed.
             self.records[slot].with(|record| see(unsafe { &*record }));
         }
 
@@ -184,8 +185,8 @@ mod tests {
         }
     }
 
-    /// Runs every order, with at most three switches away from a thread that could go on, of two writers, of which one
-    /// interrupts or follows the other, and a reader beside them.
+    /// Check all interleavings, with at most three preemptions, of a reader and two writers, one of which interrupts or
+    /// follows the other.
     fn check(acquires: Ordering, releases: Ordering, commit: Ordering) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);

@@ -1,4 +1,5 @@
-//! What is sent and what is skipped are everything that came, exactly; a stream that is cut or forged ends in a sentence.
+//! Sent and skipped records together are exactly those received from the rings; a cut or forged stream ends with an
+//! error.
 
 use proptest::prelude::*;
 
@@ -23,7 +24,7 @@ fn flow(cookie: u64) -> Flow {
     Flow { cookie, ..Flow::take(&mut [].as_slice()) }
 }
 
-/// All that waits, as one stream.
+/// Take all waiting chunks, as one stream.
 fn all(outbox: &Outbox) -> Vec<u8> {
     std::iter::from_fn(|| outbox.take()).flat_map(|chunk| chunk.bytes).collect()
 }
@@ -52,7 +53,7 @@ fn folder(name: &str) -> std::path::PathBuf {
     folder
 }
 
-/// Records that a spool of these frames holds, how many packets its last words say were left out, and how it ends.
+/// Return the records in a spool of these frames, the number of packets left out by its entries, and how it ends.
 fn kept(name: &str, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64, Ending) {
     let folder = folder(name);
     let mut arrived = Arrived::create(&folder, HEADER, u64::MAX).unwrap();
@@ -78,7 +79,7 @@ fn kept(name: &str, frames: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64, Ending) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
 
-    /// A receiver that reads now and then, or never: `taken` chunks after each flush.
+    /// The receiver reads occasionally or never: `taken` chunks after each flush.
     #[test]
     fn what_is_sent_and_what_is_skipped_are_all_that_came(
         count in 0..2_000_u64, rhythm in 1..60_u64, taken in 0..2_usize, room in 1_u32..64, at_once in any::<bool>(),
@@ -171,7 +172,7 @@ fn what_waits_when_the_connection_is_lost_and_what_comes_after_is_skipped() {
     assert_eq!(records, 10);
 }
 
-/// Totals alone are not worth a packet: that would be counted, and said in the next.
+/// Totals alone are not sent: their packet would be counted and change the next totals.
 #[test]
 fn nothing_is_sent_about_nothing_new() {
     let outbox = Arc::<Outbox>::default();
@@ -189,7 +190,7 @@ fn nothing_is_sent_about_nothing_new() {
     assert!(!all(&outbox).is_empty());
 }
 
-/// A receiver that is stopped must not fill memory with flows that end.
+/// A stalled receiver must not fill memory with ended flows.
 #[test]
 fn last_words_have_a_bound_and_what_finds_no_room_is_said() {
     let outbox = Arc::<Outbox>::default();

@@ -1,16 +1,16 @@
-//! Logs of several parts, of which the oldest are removed, cut or missing.
+//! Logs of several parts, of which the oldest are removed, or some are cut or missing.
 
 use std::time::Duration;
 
 use super::*;
 use crate::spool::{Step, steps};
 
-/// A log of which nothing is known but its samples has no flows to begin a part with.
+/// Begin a part of a log without entries of flows.
 fn begin(spool: &mut Spool, totals: &[Totals]) -> Result<(), SpoolError> {
     spool.begin_part(totals, &mut |_| ())
 }
 
-/// Writes a log of several parts, of which the oldest are removed while it is written; what is left of it.
+/// Write a log of several parts, of which the oldest are removed meanwhile; return its folder.
 fn in_parts(name: &str, remove: usize, ends: bool) -> (PathBuf, Made) {
     let folder = folder(name);
     let mut made = made();
@@ -87,7 +87,8 @@ fn a_part_that_somebody_else_removed_or_cut_is_found() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Of 1,000 packets that were logged so many are there, so many were removed, and the rest is lost; all of them are in one count.
+/// Of 1,000 logged packets, assert how many are present, how many were removed, and that the rest is lost; each is in
+/// one count.
 fn expect_lost(converted: &Converted, there: u64, removed: u64) {
     assert_eq!(converted.records, there);
     let of = |one| total(converted, Some(one));
@@ -97,7 +98,7 @@ fn expect_lost(converted: &Converted, there: u64, removed: u64) {
     assert_eq!((counted, converted.is_conserved), (total(converted, None), false));
 }
 
-/// A byte of its header is another one: the file cannot be read at all.
+/// Change a byte of the header, so that the file cannot be read at all.
 fn spoil(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).unwrap();
     bytes[20] ^= 1;
@@ -145,8 +146,8 @@ fn a_last_part_that_cannot_be_read_is_said_and_one_without_any_that_can_is_left(
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Killed after any step of removing it, what is left of a log whose records are made is the whole log or none: never one that
-/// lacks its first parts, which would be made records of instead.
+/// If the removal of a converted log is killed after any step, either the whole log remains or none. A log without its
+/// first parts would be converted again.
 #[test]
 fn a_spool_that_is_removed_is_whole_or_none_after_each_step() {
     for parts in [1, 4] {
@@ -181,7 +182,7 @@ fn a_spool_that_is_removed_is_whole_or_none_after_each_step() {
                 }
             }
             assert_eq!(fs::read(&samples).unwrap(), bytes, "{taken} steps of {parts} parts");
-            // Who removes it later finds what is left, and a new log can be written there.
+            // The next removal finds the rest, and a new log can be written there.
             let mut spool = Spool::create(&folder, HEADER).unwrap();
             spool.end().unwrap();
             assert_eq!(spool::files(&folder), [folder.join(spool::NAME)]);
@@ -197,7 +198,7 @@ fn a_part_that_cannot_be_removed_makes_no_log_of_what_is_left() {
     let (folder, _) = in_parts("not-removed", 0, true);
     let all = steps(&folder);
     assert!(matches!(&all[0], Step::Rename(..)));
-    // A folder is no file that could be removed.
+    // A folder cannot be removed like a file.
     let second = spool::files(&folder)[1].clone();
     fs::remove_file(&second).unwrap();
     fs::create_dir(&second).unwrap();
@@ -209,7 +210,7 @@ fn a_part_that_cannot_be_removed_makes_no_log_of_what_is_left() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Ends a log whose next part could not be begun: what comes then is counted, and the last words are where the samples are.
+/// End a log whose next part could not be begun: later samples are counted, and the final entries are in the last part.
 fn expect_last_words(mut spool: Spool, made: &Made, late: &[Sample]) {
     late.iter().for_each(|sample| spool.event(0, &bytes(sample)));
     let mut account = made.account();
@@ -225,7 +226,7 @@ fn expect_last_words(mut spool: Spool, made: &Made, late: &[Sample]) {
 fn a_limit_that_is_met_where_a_part_begins_leaves_the_last_words() {
     let folder = folder("limit-at-part");
     let made = made();
-    // Of the 64 KiB that events may have, the header takes two thirds: there is no room for another.
+    // Of the 64 KiB for events, the header takes two thirds: there is no room for another.
     let header = format!(r#"{{"hz": 250, "command": "{}"}}"#, "x".repeat(40 << 10));
     let mut spool = Spool::create(&folder, &header).unwrap().limited_to(spool::LEAST_LIMIT);
     let (early, late) = made.samples.split_at(100);
@@ -283,7 +284,7 @@ fn a_part_begins_with_the_flows_that_are_open() {
     late.iter().for_each(|sample| spool.event(0, &bytes(sample)));
     spool.flush().unwrap();
     assert!(spool.fresh() > 0 && spool.remove_oldest().unwrap());
-    // It is killed before anything more is said of them.
+    // Killed before their next entries.
     drop(spool);
     let converted = recover(&folder, &Origin::default()).unwrap();
     assert_eq!(converted.flow_list, ["::1;40000-::1;5201", "10.0.0.1;40000-10.0.0.2;5201"]);
@@ -306,7 +307,7 @@ fn what_a_part_begins_with_is_no_more_than_a_third_of_what_all_may_have() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Each part repeats a quarter of the budget and has as much that is new, and it is written in several pieces.
+/// Each part repeats a quarter of the budget, has as much new content, and is written in several pieces.
 #[test]
 fn all_parts_together_stay_within_the_budget_while_another_begins() {
     let folder = folder("budget");
@@ -319,7 +320,7 @@ fn all_parts_together_stay_within_the_budget_while_another_begins() {
         while spool.fresh() < budget / 4 {
             made.samples.iter().for_each(|sample| spool.event(0, &bytes(sample)));
             spool.flush().unwrap();
-            // As the logger does at each turn.
+            // As the logger does in every loop.
             while spool.total() > budget && spool.remove_oldest().unwrap() {}
         }
         let mut show = |say: &mut dyn FnMut(u32, &Flow)| {
@@ -337,7 +338,7 @@ fn all_parts_together_stay_within_the_budget_while_another_begins() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Writes parts of 640 KiB, each with what fills it and the samples, until all together have so much.
+/// Write parts of 640 KiB, with filler and the samples, until all together have `bytes` bytes.
 fn fill(spool: &mut Spool, made: &Made, bytes: u64) {
     loop {
         made.samples.iter().for_each(|sample| spool.event(0, &self::bytes(sample)));
@@ -358,7 +359,7 @@ fn no_part_is_removed_for_one_that_is_too_long_to_begin() {
     let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(budget);
     fill(&mut spool, &made, budget - (512 << 10));
     let (before, total) = (spool::files(&folder), spool.total());
-    // Longer than a third of the budget, and written in pieces of 1 MiB, of which the first would need room.
+    // Longer than a third of the budget, and written in pieces of 1 MiB, the first of which would need room.
     let flows = (budget / 3) as u32 / (Flow::BYTES as u32 + 16) + 2;
     let mut show = |say: &mut dyn FnMut(u32, &Flow)| (0..flows).for_each(|slot| say(slot, &made.flows[0]));
     let told = spool.begin_part(&[made.totals], &mut show);
@@ -367,7 +368,8 @@ fn no_part_is_removed_for_one_that_is_too_long_to_begin() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What would be removed gives less than what is lacking: the disk is full of something else. With a little more room it is enough.
+/// Removing the part would free less than is missing, because the disk is full of other files. With a little more room
+/// it suffices.
 #[test]
 fn no_part_is_removed_for_one_that_a_full_disk_has_no_room_for() {
     for (name, has_room) in [("no-room-to-begin", false), ("room-to-begin", true)] {
@@ -401,7 +403,7 @@ fn no_part_is_removed_for_one_that_a_full_disk_has_no_room_for() {
     }
 }
 
-/// What says that packets passed which nobody saw is not removed with the part in which it was written.
+/// The note of an interruption must not be lost with the part in which it was written.
 #[test]
 fn an_interruption_is_told_whatever_parts_are_removed_and_once() {
     for removed in [0, 2] {
@@ -447,7 +449,7 @@ fn a_log_to_which_nothing_comes_does_not_grow_and_says_that_it_is_alive() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Killed just then, or written to without any of it having come to the disk when the power failed.
+/// Killed at that moment, or written to but lost in a power failure.
 #[test]
 fn a_last_part_without_a_whole_header_takes_nothing_away_and_is_counted() {
     for (name, length) in [("just-made", 0), ("power-lost", HEADER.len() as u64)] {
@@ -465,7 +467,7 @@ fn a_last_part_without_a_whole_header_takes_nothing_away_and_is_counted() {
     }
 }
 
-/// Flow 1 has ended in a part that was removed, and the flight recorder had forgotten three of its packets.
+/// Flow 1 has ended in a part that was removed, and the flight recorder had discarded three of its packets.
 #[test]
 fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
     let folder = folder("gone-part");
@@ -496,12 +498,12 @@ fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
             .map(|one| total(&converted, one));
     assert_eq!((seen, logged), (PACKETS, rest.len() as u64));
     assert_eq!((left, decimated), ((made.samples.len() - rest.len()) as u64, PACKETS / 2));
-    // Nothing is odd but that it was killed.
+    // The kill is the only fault.
     assert_eq!(converted.problems.len(), 2, "{:?}", converted.problems);
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Who makes records may be killed when a file was set aside and the others are still there.
+/// A conversion may be killed after a file was set aside and before the others are removed.
 #[test]
 fn a_file_that_was_set_aside_is_a_part_until_the_others_are_gone_and_stays() {
     let folder = folder("set-aside");

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 ALIKE = 0.03
-"""Periods of two series, or modes, are the same within this share."""
+"""The largest relative difference of two equal periods, or modes."""
 
 NAMES = {
     EVERY: "periodic_delay", PULSE: "periodic_in_time", RAMP: "delay_ramps", STEP: "delay_steps", DRIFT: "drift",
@@ -77,16 +77,16 @@ class Shown:
     series: int
     on_direct: bool = False
     told_by: str | None = None
-    """Of a period that counts: whether it is as many probes at several intervals, or as long a time."""
+    """For a counted period: whether it is constant in probes over several intervals, or in time."""
 
     @property
     def is_told(self) -> bool:
-        """Whether most series show it; a step is there once by its nature."""
+        """Whether most series show it; a step occurs only once by its nature."""
         return self.anomaly.kind == STEP or 2 * self.seen > self.series
 
 
 def study(run: Run) -> Study:
-    """Every anomaly of every path, with what the series look like."""
+    """Return every anomaly of every path, with samples of the series."""
     shown = attributed(run, [one for path in _series_of(run).items() for one in shown_by(*path)])
     rows = [*path_rows(run), *anomaly_rows(run, shown)]
     stamp_sources(run, rows)
@@ -99,7 +99,7 @@ def study(run: Run) -> Study:
 
 
 def _series_of(run: Run) -> dict[tuple[str, int], list[Series]]:
-    """The series of each path and cell, in their order."""
+    """Return the series of each path and cell, in order."""
     several: dict[tuple[str, int], list[Series]] = {}
     for block in run.measured.sort("block", "seq").partition_by("block", maintain_order=True):
         device, cell = str(block["device"][0]), int(block["cell"][0])
@@ -111,7 +111,7 @@ def _series_of(run: Run) -> dict[tuple[str, int], list[Series]]:
 
 
 def shown_by(path: tuple[str, int], series: list[Series]) -> list[Shown]:
-    """What the series of one path and cell show, alike ones together, in the order of the kinds."""
+    """Return the anomalies of the series of one path and cell, equal ones together, in the order of the kinds."""
     groups: list[list[Anomaly]] = []
     for one in series:
         taken: set[int] = set()
@@ -127,7 +127,7 @@ def shown_by(path: tuple[str, int], series: list[Series]) -> list[Shown]:
 
 
 def are_alike(one: Anomaly, other: Anomaly) -> bool:
-    """Whether two series show the same: kind and period; a step or a drift is once only."""
+    """Return whether two anomalies are the same: kind and period; steps are never equal."""
     if (one.kind, one.every, one.among) != (other.kind, other.every, other.among) or one.kind == STEP:
         return False
     if one.seconds is not None and other.seconds is not None:
@@ -138,7 +138,7 @@ def are_alike(one: Anomaly, other: Anomaly) -> bool:
 
 
 def _together(group: list[Anomaly]) -> Anomaly:
-    """The mean of alike anomalies, with an interval that has all of theirs."""
+    """Return the mean of equal anomalies, with an interval that contains all of theirs."""
     sizes = [one.size for one in group]
     lows, highs = [one.low for one in sizes if one.low is not None], [one.high for one in sizes if one.high is not None]
     whole = len(lows) == len(sizes)
@@ -158,7 +158,8 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def attributed(run: Run, shown: list[Shown]) -> list[Shown]:
-    """Each with whether any series of the direct link in its cell shows it too, and whether it is counted or timed."""
+    """Add whether any series of the direct link in its cell shows it too, and whether it is constant in probes or in
+    time."""
     direct = [one for one in shown if one.device in (DIRECT, A_A)]
     found = []
     for one in shown:
@@ -169,12 +170,12 @@ def attributed(run: Run, shown: list[Shown]) -> list[Shown]:
 
 
 def _same(one: Anomaly, other: Anomaly) -> bool:
-    """Whether a path's anomaly is the direct link's: of one kind and period, and as large."""
+    """Return whether a path's anomaly is the direct link's: of the same kind and period, and as large."""
     return (are_alike(one, other) or (one.kind == other.kind == STEP)) and _as_large(one.size, other.size)
 
 
 def _as_large(one: Interval, other: Interval) -> bool:
-    """Whether two sizes have one sign, and intervals that overlap or estimates that differ by little."""
+    """Return whether two sizes have one sign, and overlapping intervals or estimates that differ little."""
     if one.estimate * other.estimate <= 0:
         return False
     if abs(one.estimate - other.estimate) <= 10 * ALIKE * abs(other.estimate):
@@ -184,7 +185,7 @@ def _as_large(one: Interval, other: Interval) -> bool:
 
 
 def _told_by(run: Run, one: Shown, shown: list[Shown]) -> str | None:
-    """Whether the same device, probed at another interval, shows the same number or the same time."""
+    """Return whether the same device, probed at another interval, shows the same number of probes or the same time."""
     every, interval = one.anomaly.every, run.cells[one.cell].interval_ns or 0
     if every is None:
         return None
@@ -199,7 +200,7 @@ def _told_by(run: Run, one: Shown, shown: list[Shown]) -> str | None:
 
 
 def anomaly_rows(run: Run, shown: list[Shown]) -> list[Row]:
-    """The largest anomaly of each kind, path and cell."""
+    """Return the largest anomaly of each kind, path and cell."""
     rows, known = [], set()
     for one in sorted(shown, key=lambda one: -abs(one.anomaly.size.estimate)):
         of, place = one.anomaly, (one.device, one.cell, one.anomaly.kind)
@@ -223,7 +224,7 @@ def _ns(seconds: float | None) -> float | None:
 
 
 def found(run: Run, shown: list[Shown]) -> Iterator[Finding]:
-    """A finding for each kind that most series of a path and cell show, the largest first."""
+    """Return a finding for each kind that most series of a path and cell show, the largest first."""
     for kind in KINDS:
         told: dict[Place, Shown] = {}
         for one in shown:
@@ -238,14 +239,14 @@ def found(run: Run, shown: list[Shown]) -> Iterator[Finding]:
 
 
 def _value(anomaly: Anomaly) -> float:
-    """What a finding's number is: the period where there is one, else the size in ns."""
+    """Return the number of a finding: the period if there is one, else the size in ns."""
     if anomaly.every is not None:
         return float(anomaly.every)
     return anomaly.seconds if anomaly.seconds is not None else anomaly.size.estimate
 
 
 def phrase(run: Run, one: Shown) -> str:
-    """One anomaly, with its period, its size and in how many series it is."""
+    """Return one anomaly in words, with its period, its size and the number of series that show it."""
     of = one.anomaly
     size = micro(of.size.estimate) + (
         "" if of.size.low is None or of.size.high is None else f" ({micro(of.size.low)} to {micro(of.size.high)})"
@@ -266,7 +267,7 @@ def phrase(run: Run, one: Shown) -> str:
 
 
 def _after(run: Run, one: Shown) -> str:
-    """The time of a period that counts, and which of both it is."""
+    """Return the time of a counted period, and whether it is constant in probes or in time."""
     seconds = (one.anomaly.every or 0) * (run.cells[one.cell].interval_ns or 0) / 1e9
     if one.told_by == COUNTED:
         return " at every interval between probes"
@@ -283,7 +284,7 @@ def _ordinal(n: int) -> str:
 
 
 def sentence(run: Run, shown: list[Shown]) -> str:
-    """What the devices show that the direct link does not; else in how many probes nothing was found."""
+    """Return what the devices show that the direct link does not; else in how many probes nothing was found."""
     devices = [one for one in run.devices if one not in (DIRECT, A_A)] or [DIRECT]
     said = []
     for device in devices:
@@ -310,7 +311,7 @@ def sentence(run: Run, shown: list[Shown]) -> str:
 
 
 def _reach(run: Run) -> str:
-    """The longest periods that the series can show: in probes, and in time at each interval."""
+    """Return the longest periods that the series can show: in probes, and in time at each interval."""
     longest: dict[float, float] = {}
     for block in run.measured.partition_by("block"):
         interval = (run.cells[int(block["cell"][0])].interval_ns or 0) / 1e9
@@ -346,7 +347,7 @@ PROFILES: dict[str, Any] = {
 
 
 def _profiles(shown: list[Shown]) -> pl.DataFrame:
-    """The mean delay over the position in each period."""
+    """Return the mean delay over the position in each period."""
     rows = []
     for one in shown:
         of = one.anomaly

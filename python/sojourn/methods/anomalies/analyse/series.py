@@ -1,8 +1,8 @@
-"""What recurs or changes in one series of delays: every n-th probe, every so many seconds, ramps, steps, drift, modes.
+"""Find what recurs or changes in one series of delays: every n-th probe, periods in time, ramps, steps, drift, modes.
 
-The probes of a period that counts are searched apart from the others: in them a ramp is seen that a few in a thousand
-probes carry. What recurs is taken off before steps, drift and modes are looked for. Sizes are of round trips. Each
-search speaks where a series without anything would less than once in thousands.
+The probes of a counted period are searched separately: this detects a ramp in only a few of a thousand probes.
+Recurring parts are subtracted before the search for steps, drift and modes. Sizes are of round trips. For each search,
+the probability of a false alarm in a series without anomalies is below one in thousands.
 """
 
 from __future__ import annotations
@@ -33,48 +33,49 @@ if TYPE_CHECKING:
 
 EVERY, PULSE, RAMP, STEP, DRIFT, MODE = "every n-th", "pulse", "ramp", "step", "drift", "mode"
 KINDS = (EVERY, PULSE, RAMP, STEP, DRIFT, MODE)
-"""As reports list them."""
+"""In the order of reports."""
 
 CLUSTERS = 20
-"""Parts of a series of which each gives one value of a size."""
+"""Parts of a series, of which each gives one value of a size."""
 
 SHORTEST_INTERVALS = 8
-"""Periods in time are looked for from so many times between two probes."""
+"""The shortest period in time, in intervals between probes."""
 
 PROFILE_BINS = 1000
 LEAST_IN_PROFILE = 20
 DRAWN = 200
 PROFILE_FOOT = 0.1
-"""A pulse or a ramp lasts as long as its profile is above this share of its peak."""
+"""A pulse or a ramp lasts while its profile is above this share of its peak."""
 
 RAMP_RHO, RAMP_P = 0.5, 1e-6
-"""The delay within a ramp rises with time: rank correlation, and its p."""
+"""Limits for a ramp: rank correlation of the delay with time, and its p."""
 
 LEAST_RAMP_BINS = 5
 LEAST_PART = 0.05
 SAME = 0.02
-"""How far a period may be from a whole number of times another, as a share of the other's."""
+"""The largest deviation of a period from a multiple of another, as a share of the other."""
 
 LEVEL_PHASES = 10
 LEVEL_SHARE, LEVEL_NEAR = 0.8, 0.05
-"""A level recurs where so much of its variance does; shares within `LEVEL_NEAR` are as good."""
+"""A level recurs if this share of its variance does; shares within `LEVEL_NEAR` are equally good."""
 
 IN_STEP = 0.98
-"""A whole number of intervals explains so much of what a period near to it does: it is the period."""
+"""A whole number of intervals replaces a nearby period if it explains at least this share of what the period
+explains."""
 
 MOST_NUMBERS = 8
 
 DRIFT_P, DRIFT_SHARE = 1e-6, 0.02
 STEP_SHARE = 0.02
-"""The least step or drift, of the level."""
+"""The least step or drift, as a share of the level."""
 
 MODE_P = 1e-6
-"""What `find_modes` asks for: a valley deeper by five standard deviations than chance digs."""
+"""The p behind `find_modes`' rule: a valley five standard deviations deeper than chance explains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The delays of probes in their order, ns, NaN where none came back, and when they left, s."""
+    """The delays of probes in order, in ns (NaN: no answer), and their departures, in s."""
 
     times_s: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -83,12 +84,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that was found; what does not belong to its kind is None. `among`: only each n-th probe has it."""
+    """One anomaly; fields that do not apply to its kind are None. `among`: only each n-th probe has it."""
 
     kind: str
     size: Interval
     p: float | None
-    """The chance that noise shows it: None where no law says."""
+    """The probability that noise shows it; None where it is unknown."""
 
     every: int | None = None
     phase: int | None = None
@@ -102,7 +103,7 @@ class Anomaly:
 
 
 def anomalies_in(series: Series) -> list[Anomaly]:
-    """Everything that one series shows, periods first."""
+    """Return all anomalies of one series, periods first."""
     known = ~np.isnan(series.values)
     if known.sum() < 2 * LEAST_BINS * LEAST_IN_A_BIN:
         return []
@@ -127,7 +128,8 @@ def anomalies_in(series: Series) -> list[Anomaly]:
 def _numbers(
     series: Series, filled: NDArray[np.float64], known: NDArray[np.bool_]
 ) -> tuple[list[Every], NDArray[np.bool_]]:
-    """The periods that count probes, and the probes of none of them. What recurs in time is taken off on the way."""
+    """Return the periods that count probes, and the probes of none of them. Periods in time are subtracted
+    meanwhile."""
     numbers: list[Every] = []
     rest, values = known.copy(), series.values.copy()
     returning = 0.0
@@ -137,7 +139,7 @@ def _numbers(
             break
         seconds = every.n * series.interval_s
         if _is_multiple(seconds, returning):
-            break  # it is what is left of that
+            break  # it is a remainder of the period in time
         less = rest & ~every.members(len(filled))
         in_time = _cycle(series, filled, less, None)
         if in_time is not None and _has_size(in_time.size) and _is_multiple(seconds, in_time.seconds or 0.0):
@@ -146,13 +148,13 @@ def _numbers(
             numbers.append(every)
             rest = less
         values = series.values.copy()
-        if returning:  # anew: those of the numbers stood in it
+        if returning:  # again: its profile contained the counted probes
             values[rest] -= _folded(series.times_s[rest], filled[rest], returning)
     return numbers, rest
 
 
 def _members(known: NDArray[np.bool_], numbers: list[Every]) -> list[NDArray[np.bool_]]:
-    """The probes of each number: those that are of no other, unless most are."""
+    """Return the probes of each counted period: those of no other period, unless most are shared."""
     whole = [known & one.members(len(known)) for one in numbers]
     of = np.sum(whole, axis=0) if whole else np.zeros(0)
     alone = [one & (of == 1) for one in whole]
@@ -160,12 +162,12 @@ def _members(known: NDArray[np.bool_], numbers: list[Every]) -> list[NDArray[np.
 
 
 def _has_size(size: Interval) -> bool:
-    """Whether a size is a number, and its interval, where it has one, without 0."""
+    """Return whether a size is a number, and its interval, if any, excludes 0."""
     return not np.isnan(size.estimate) and (size.low is None or size.high is None or size.excludes(0))
 
 
 def _is_multiple(seconds: float, period: float) -> bool:
-    """Whether a period is a whole number of times another one."""
+    """Return whether a period is a multiple of another one."""
     times = seconds / period if period else 0.0
     return round(times) >= 1 and abs(times - round(times)) < SAME * max(1.0, times)
 
@@ -177,7 +179,7 @@ def _every(
     members: NDArray[np.bool_],
     rest: NDArray[np.bool_],
 ) -> Anomaly:
-    """How much longer the probes of the number take, by their median; by their mean where few of them do."""
+    """Return how much longer the probes of a counted period take, by their median; by their mean if few of them do."""
     typical, whole = _typical(left, members, rest), _mean(values, members, rest)
     size = typical if typical.excludes(0) and typical.estimate > LEAST_PART * whole.estimate else whole
     folded = values[: len(values) // every.n * every.n].reshape(-1, every.n).mean(axis=0) - float(np.median(values))
@@ -186,14 +188,14 @@ def _every(
 
 
 def _typical(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Interval:
-    """The median of the members above that of the rest, which are so many that theirs is known."""
+    """Return the median of the members above that of the rest, which are enough for theirs to be known."""
     found, other = median_of(values[members]), float(np.median(values[rest]))
     ends = [None if end is None else end - other for end in (found.low, found.high)]
     return Interval(found.estimate - other, ends[0], ends[1], found.level, found.n)
 
 
 def _mean(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray[np.bool_]) -> Interval:
-    """The mean of the members above that of the rest, over parts of the series that have both."""
+    """Return the mean of the members above that of the rest, over parts of the series that have both."""
     parts = np.array_split(np.arange(len(values)), CLUSTERS)
     apart = [values[part][members[part]].mean() - values[part][rest[part]].mean()
              for part in parts if members[part].any() and rest[part].any()]  # fmt: skip
@@ -201,7 +203,7 @@ def _mean(values: NDArray[np.float64], members: NDArray[np.bool_], rest: NDArray
 
 
 def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_], among: int | None) -> Anomaly | None:
-    """What recurs in time among the chosen probes: a ramp where the delay rises within it, else a pulse."""
+    """Return what recurs in time among the chosen probes: a ramp if the delay rises within it, else a pulse."""
     t, v = series.times_s[chosen], values[chosen]
     if len(v) < LEAST_IN_PROFILE * (LEAST_RAMP_BINS + 1):
         return None
@@ -213,7 +215,7 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
     excess = v - float(np.median(v))
     period = _in_step(t, excess, _refined(t, excess, seconds), series.interval_s)
     profile = _profile(t, excess, period)
-    if cycle is None:  # it has no rest of which the median could be
+    if cycle is None:  # no probes outside the cycle could give the median
         base = float(profile.min())
         excess, profile = excess - base, profile - base
     first, peak, last = _run(profile)
@@ -236,14 +238,14 @@ def _cycle(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_
 
 
 def _recurring_level(t: NDArray[np.float64], values: NDArray[np.float64]) -> float | None:
-    """The period in time that most of what the levels of bins differ by returns with, or None."""
+    """Return the period in time that explains most of the variance of the bins' levels, or None."""
     levels, starts = binned(values)
     n, at = len(levels), t[starts] - t[0]
     span = float(t[-1] - t[0])
     if n <= LEAST_RETURNS * LEVEL_PHASES or np.ptp(levels) == 0 or span <= 0:
         return None
     apart = levels - levels.mean()
-    # Multiples of a period return as well: the shortest is it.
+    # Multiples of a period recur too: the shortest is the period.
     tried = span / np.arange(LEAST_RETURNS, n / LEVEL_PHASES, 0.1)
     shares = np.array([_returning(at, apart, float(one)) for one in tried])
     best = float(shares.max())
@@ -254,7 +256,7 @@ def _recurring_level(t: NDArray[np.float64], values: NDArray[np.float64]) -> flo
 
 
 def _returning(at: NDArray[np.float64], apart: NDArray[np.float64], period: float) -> float:
-    """The share of the variance of levels that is between the phases of a period."""
+    """Return the share of the variance of levels that is between the phases of a period."""
     place = (np.mod(at / period, 1.0) * LEVEL_PHASES).astype(np.int64)
     sums, counts = np.bincount(place, weights=apart), np.bincount(place)
     within = len(apart) - len(counts)
@@ -264,7 +266,7 @@ def _returning(at: NDArray[np.float64], apart: NDArray[np.float64], period: floa
 
 
 def _widened(size: Interval, share: float) -> Interval:
-    """An interval with a share of the estimate more to either side, by squares: where a return ends, a bin tells."""
+    """Widen an interval by a share of the estimate, in quadrature: the profile's bins limit where a pulse ends."""
     if size.half_width is None:
         return size
     reach = float(np.hypot(size.half_width, share * size.estimate))
@@ -272,7 +274,7 @@ def _widened(size: Interval, share: float) -> Interval:
 
 
 def _refined(t: NDArray[np.float64], excess: NDArray[np.float64], period: float) -> float:
-    """The period near to a first one at which the folded delays differ most by their phase."""
+    """Return the period near a first estimate whose folded delays differ most between phases."""
     cycles = max(1.0, float(np.ptp(t)) / period)
     for reach in (0.5 / cycles, 0.05 / cycles):
         tried = period * (1 + reach * np.linspace(-1, 1, 41))
@@ -281,7 +283,7 @@ def _refined(t: NDArray[np.float64], excess: NDArray[np.float64], period: float)
 
 
 def _in_step(t: NDArray[np.float64], excess: NDArray[np.float64], period: float, interval_s: float) -> float:
-    """The whole number of intervals that a period may as well be: no probe distinguishes the two."""
+    """Return the whole number of intervals near a period, if the probes do not distinguish the two."""
     whole = round(period / interval_s) * interval_s
     drift = abs(whole - period) * float(np.ptp(t)) / period
     is_as_good = 0.0 < drift < interval_s and _spread(t, excess, whole) > IN_STEP * _spread(t, excess, period)
@@ -289,29 +291,29 @@ def _in_step(t: NDArray[np.float64], excess: NDArray[np.float64], period: float,
 
 
 def _spread(t: NDArray[np.float64], excess: NDArray[np.float64], period: float) -> float:
-    """The sum of squares of the folded means, each as often as it has values."""
+    """Return the sum of squares of the folded means, weighted by their number of values."""
     place, counts = _placed(t, period)
     sums = np.bincount(place, weights=excess, minlength=len(counts))
     return float((sums * sums / np.maximum(counts, 1)).sum())
 
 
 def _placed(t: NDArray[np.float64], period: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bin of the period that each time falls into, and how many do."""
+    """Return the bin of the period for each time, and the count of each bin."""
     bins = int(max(LEAST_RAMP_BINS + 1, min(PROFILE_BINS, len(t) // LEAST_IN_PROFILE)))
     place = np.minimum((np.mod(t / period, 1.0) * bins).astype(np.int64), bins - 1)
     return place, np.bincount(place, minlength=bins)
 
 
 def _foot(phase: NDArray[np.float64], excess: NDArray[np.float64]) -> float:
-    """Where the line through a ramp begins at nothing, by phase; before the run that stands out, if at all."""
+    """Return the phase at which the line through a ramp is zero, if before the bins that exceed the base."""
     slope, level = np.polyfit(phase, excess, 1)
     return min(0.0, float(-level / slope)) if slope > 0 else 0.0
 
 
 def _profile(t: NDArray[np.float64], excess: NDArray[np.float64], period: float) -> NDArray[np.float64]:
-    """The mean excess by the phase of a period; where no probe left, that of the probe before.
+    """Return the mean excess by the phase of a period; for phases without probes, that of the phase before.
 
-    Of a period that is a whole number of intervals most phases have no probe.
+    If a period is a whole number of intervals, most phases have no probe.
     """
     place, counts = _placed(t, period)
     means = np.bincount(place, weights=excess, minlength=len(counts)) / np.maximum(counts, 1)
@@ -321,7 +323,8 @@ def _profile(t: NDArray[np.float64], excess: NDArray[np.float64], period: float)
 
 
 def _run(profile: NDArray[np.float64]) -> tuple[int, int, int]:
-    """The bins from which, about its peak, and before which a profile stands out; the first may be below 0."""
+    """Return the bins around the peak in which a profile exceeds its base: first, peak, end; the first may be
+    below 0."""
     bins, peak = len(profile), int(profile.argmax())
     above = profile > PROFILE_FOOT * profile[peak]
     first = last = peak
@@ -333,7 +336,7 @@ def _run(profile: NDArray[np.float64]) -> tuple[int, int, int]:
 
 
 def _drawn(profile: NDArray[np.float64], first: int, period: float) -> tuple[tuple[float, float], ...]:
-    """The profile from a tenth of a period before its beginning on, in at most `DRAWN` points."""
+    """Return the profile from a tenth of a period before its begin, in at most `DRAWN` points."""
     bins = len(profile)
     turned = np.roll(profile, bins // 10 - first)
     pieces = np.array_split(np.arange(bins), min(bins, DRAWN))
@@ -341,7 +344,7 @@ def _drawn(profile: NDArray[np.float64], first: int, period: float) -> tuple[tup
 
 
 def _rises(phase: NDArray[np.float64], values: NDArray[np.float64], until: float) -> bool:
-    """Whether values rise with the phase up to so much of it, by ranks."""
+    """Return whether values rise with the phase up to `until`, by ranks."""
     phase, values = phase[phase <= until], values[phase <= until]
     n = len(values)
     if n < LEAST_IN_A_BIN or np.ptp(values) == 0:
@@ -352,19 +355,19 @@ def _rises(phase: NDArray[np.float64], values: NDArray[np.float64], until: float
 
 
 def _size(part: NDArray[np.float64], excess: NDArray[np.float64], *, ramp: bool) -> float:
-    """Of one return: the mean excess, or of a ramp what a line through its beginning comes to at its end."""
+    """Return the size of one occurrence: the mean excess, or for a ramp the end of the line through its begin."""
     return float((part * excess).sum() / (part * part).sum()) if ramp else float(excess.mean())
 
 
 def _folded(t: NDArray[np.float64], values: NDArray[np.float64], period: float) -> NDArray[np.float64]:
-    """Of each value, what its phase of the period has above the median."""
+    """Return for each value the mean excess of its phase above the median."""
     place, counts = _placed(t, period)
     levels = np.bincount(place, weights=values - float(np.median(values)), minlength=len(counts))
     return np.asarray((levels / np.maximum(counts, 1))[place], dtype=np.float64)
 
 
 def _changes(series: Series, values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Iterator[Anomaly]:
-    """Steps, modes, and where there is no step, a drift over the whole series."""
+    """Return steps, modes and, if there is no step, a drift over the whole series."""
     t, v = series.times_s[chosen], values[chosen]
     level = abs(float(np.median(v)))
     steps = find_steps(v, STEP_SHARE * level)
@@ -382,7 +385,7 @@ def _changes(series: Series, values: NDArray[np.float64], chosen: NDArray[np.boo
 
 
 def _modes(values: NDArray[np.float64]) -> Iterator[Anomaly]:
-    """Modes beyond the fastest: how far each is from that, and the share of the probes about it."""
+    """Return the modes beyond the fastest: the distance of each from that, and the share of the probes in it."""
     modes = find_modes(values)
     borders = [0.0, *((one + other) / 2 for one, other in pairwise(modes)), np.inf]
     for mode, low, high in list(zip(modes, borders[:-1], borders[1:], strict=True))[1:]:

@@ -32,7 +32,7 @@ ASKING = (delay.asked, loss.asked, link.asked, accounting.asked)
 
 
 def study(run: Run) -> Study:
-    """The results, the checks with their verdicts, the published hypotheses, and the samples of the figures."""
+    """Return the results, the checks with their verdicts, the published hypotheses, and the samples of the figures."""
     of = Gathered(run)
     several = seen_of(of)
     of.overloads.update(Place(device, one.cell) for one in several if one.pipe.rate_bps for device in run.devices)
@@ -46,7 +46,7 @@ def study(run: Run) -> Study:
 
 
 def checked(run: Run, several: list[Seen]) -> list[dict[str, Any]]:
-    """Every check of the run with its verdict."""
+    """Return every check of the run with its verdict."""
     limits, checks = limits_of(run), Checks()
     for seen in several:
         for asking in ASKING:
@@ -57,7 +57,7 @@ def checked(run: Run, several: list[Seen]) -> list[dict[str, Any]]:
 
 
 def _without_configured(found: Study, several: list[Seen], checks: list[dict[str, Any]]) -> Study:
-    """The study without findings of configured losses, delays and copies; the checks judge those."""
+    """Return the study without findings of configured losses, delays and copies; the checks judge those."""
     configured = {Place(one.device, one.cell) for one in several}
     kept = [one for one in (_unconfigured(finding, configured) for finding in found.findings) if one is not None]
     found.findings[:] = kept
@@ -79,7 +79,7 @@ CONFIGURED = (
 
 
 def _unconfigured(finding: Finding, configured: set[Place]) -> Finding | None:
-    """The finding without the places that are configured to cause it; None where nothing is left."""
+    """Return the finding without the places that are configured to cause it; None where nothing is left."""
     if finding.name not in CONFIGURED:
         return finding
     rest = tuple(place for place in finding.places if place not in configured)
@@ -87,7 +87,7 @@ def _unconfigured(finding: Finding, configured: set[Place]) -> Finding | None:
 
 
 def sentence(rows: list[Row], several: list[Seen], checks: list[dict[str, Any]]) -> str:
-    """How many checks pass, which failed first, and how exactly packets leave."""
+    """Return how many checks pass, which failed first, and how exactly packets leave."""
     devices = {one.device for one in several} - {DIRECT, A_A}
     if not devices:
         return "No pipe of an emulator was measured"
@@ -111,14 +111,14 @@ def _by_chance() -> str:
 
 
 def _beyond(checks: list[dict[str, Any]]) -> str:
-    """How many of the inconclusive checks have an estimate beyond the limit."""
+    """Return how many of the inconclusive checks have an estimate beyond the limit."""
     known = [one for one in checks if one["verdict"] == "inconclusive" and None not in (one["limit"], one["measured"])]
     several = [one for one in known if abs(one["measured"] - (one["configured"] or 0.0)) > one["limit"]]
     return f" ({len(several)} of them with an estimate beyond the limit)" if several else ""
 
 
 def _losses(checks: list[dict[str, Any]]) -> str:
-    """The loss ratio that is least likely by chance, beside the configured one."""
+    """Return the loss ratio that is least likely by chance, with the configured one."""
     several = [one for one in checks if one["check"] == "loss" and one["of"] == "streams" and one["p"] is not None]
     if not several:
         return ""
@@ -140,7 +140,7 @@ def _first(failed: list[dict[str, Any]], several: int) -> str:
 
 
 def _exactness(rows: list[Row]) -> str:
-    """The worst cell's median and 99th percentile of actual minus intended departure."""
+    """Return the worst cell's median and 99th percentile of actual minus intended departure."""
     own = [row for row in rows if row.quantity == "emulation_error"]
     middle, tail = (_largest(own, name) for name in ("p50", "p99"))
     if middle is None:
@@ -160,7 +160,7 @@ def _largest(rows: list[Row], statistic: str) -> Row | None:
 
 
 def _cell(row: Row) -> str:
-    """The cell's pipe and time between packets."""
+    """Return the cell's pipe and time between packets."""
     pace = row.factors.interval_ns
     parts = [row.factors.pipe, f"packets {spell_interval(pace)} apart" if pace else None]
     return ", ".join(one for one in parts if one)

@@ -16,7 +16,7 @@ DISPOSITIONS = ("unmatched", "sent", "lost")
 
 
 def asked(seen: Seen, _limits: dict[str, float]) -> list[Asked]:
-    """Conservation within the log, and of the stream's frames between log and stream."""
+    """Return checks of conservation within the log, and of the stream's frames between log and stream."""
     return [*_dispositions(seen), *_frames(seen)] if seen.has_log else []
 
 
@@ -37,7 +37,7 @@ def _dispositions(seen: Seen) -> list[Asked]:
 
 
 def _frames(seen: Seen) -> list[Asked]:
-    """Frames that the sender sent and the emulator did not log, and frames that it sent and nobody received."""
+    """Return the frames sent but not logged by the emulator, and the frames it sent that were not received."""
     at = ["block", "flow", "seq"]
     own = seen.log.filter(pl.col("copy_of").is_null()).drop_nulls("seq")
     logged = own.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "disposition").unique(at)
@@ -58,7 +58,7 @@ def _frames(seen: Seen) -> list[Asked]:
 
 
 def replayed(run: Run) -> list[tuple[str, Asked]]:
-    """The replay of each emulator's log in virtual time: how many packets differ."""
+    """Return the replay of each emulator's log in virtual time: how many packets differ."""
     found = []
     for event in run.log:
         if event.get("event") == "emulator-replay":
@@ -71,7 +71,7 @@ def replayed(run: Run) -> list[tuple[str, Asked]]:
 
 
 def _differing(event: dict[str, Any]) -> int:
-    """How many packets differ; a log that could not be replayed has none, of none compared: that is inconclusive."""
+    """Return how many packets differ; a log that could not be replayed compares none, which is inconclusive."""
     names = ("dispositions", "drawn", "intended")  # one packet may be in all of them
     counts = [int(event.get(name) or 0) for name in names]
     return max(counts) or int(event.get("identical") is False)

@@ -1,9 +1,9 @@
 """The uncertainty budget of an emulated delay: of the mean's error, in the first cell that has one.
 
-The measurand is the mean one-way delay over the emulator, less that of the direct link in the same cell, less the
-configured mean. The unit is the trial (of several beds the bed), and not the parts of trials that the row's own
-interval is over: parts of one trial are alike. Both paths' trials have scatter of their own. Emulator and stream read
-one clock, whose rate is in the measured delay and in the waiting: it cancels in the error, not in a delay in seconds.
+The measurand is the mean one-way delay over the emulator, minus that of the direct link in the same cell, minus the
+configured mean. The unit is the trial (with several beds the bed), not the parts of trials that the row's own interval
+is over: parts of one trial are correlated. The trials of both paths contribute scatter. Emulator and stream read one
+clock, whose rate affects the measured delay and the waiting: it cancels in the error, not in a delay in seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 PARTS = "parts of trials, though parts of one trial are alike"
 LEAST = 3
-"""Fewer trials or beds show too little of their scatter."""
+"""With fewer trials or beds the scatter is unknown."""
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of the first pipe whose mean delay is known."""
+    """Return the budget of the first pipe whose mean delay is known."""
     found = [row for row in study.rows if (row.quantity, row.statistic) == ("emulated_delay_error", "mean")]
     if not found:
         return []
@@ -56,7 +56,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def _scatter(rows: list[Row], trials: pl.DataFrame, row: Row) -> list[Entry]:
-    """Of the differences of several beds, or of the trials of each path on one."""
+    """Return the scatter of the differences of several beds, or of the trials of each path on one."""
     if row.sessions is not None:
         return scatter_of(rows, row, "differences of rounds")
     emulated, floor = (_means(trials, path, row.cell) for path in (row.device, DIRECT))
@@ -68,7 +68,7 @@ def _scatter(rows: list[Row], trials: pl.DataFrame, row: Row) -> list[Entry]:
 
 
 def _means(trials: pl.DataFrame, device: str, cell: int | None) -> NDArray[np.float64]:
-    """The mean delays of a path's trials in a cell."""
+    """Return the mean delays of a path's trials in a cell."""
     if trials.is_empty():
         return np.empty(0)
     here = trials.filter(pl.col("device") == device, pl.col("cell") == cell)
@@ -76,7 +76,7 @@ def _means(trials: pl.DataFrame, device: str, cell: int | None) -> NDArray[np.fl
 
 
 def _of(name: str, means: NDArray[np.float64], row: Row, said: str, sensitivity: float = 1.0) -> Entry:
-    """The standard uncertainty of the average of these."""
+    """Return the standard uncertainty of the average of these means."""
     n = len(means)
     if n < LEAST:
         return required(name, f"{said}: too few")
@@ -85,7 +85,7 @@ def _of(name: str, means: NDArray[np.float64], row: Row, said: str, sensitivity:
 
 
 def _clock(run: Run, rows: list[Row], row: Row) -> Entry:
-    """The clock by which the emulator waits is the one by which its delay is measured, where all hosts have one."""
+    """Return the clock's rate: the emulator waits by the clock that measures its delay, if all hosts share one."""
     own = (row.device, row.cell, "emulated_delay", "mean")
     delay = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
     if row.clock_bound_ns:
@@ -100,7 +100,7 @@ def _clock(run: Run, rows: list[Row], row: Row) -> Entry:
 
 
 def _path(rows: list[Row], row: Row) -> list[Entry]:
-    """What the path to and from the emulator takes is part of the figure."""
+    """Return the delay of the path to and from the emulator, which is part of the figure."""
     own = (row.device, row.cell, "path_delay")
     found = next((one for one in rows if (one.device, one.cell, one.quantity) == own), None)
     name = "path outside the emulator"
@@ -110,7 +110,7 @@ def _path(rows: list[Row], row: Row) -> list[Entry]:
 
 
 def _log(rows: list[Row], row: Row) -> Entry:
-    """The emulator's own log says how late packets left; the figure does not use it."""
+    """Return the lateness in the emulator's log, which the figure does not use."""
     own = (row.device, row.cell, "emulation_error", "mean")
     found = next((one for one in rows if (one.device, one.cell, one.quantity, one.statistic) == own), None)
     name = "lateness in the emulator's log"

@@ -47,13 +47,13 @@ closer limit would need many more packets."""
 
 
 def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """All checks of one pipe's delays; without those of times where packets are to leave at once."""
+    """Return all checks of one pipe's delays; without timing checks where packets leave at once."""
     if not seen.is_timed:
         return [*_drawn(seen), *_order(seen)]
     if seen.floor_p50_ns is None:
         return [*_kept(seen, limits), *_drawn(seen), *_order(seen), *_tick(seen, limits)]
     outside = [*_outside(seen, limits), *_mean(seen, limits)]
-    if error95 := seen.clock_errors[1]:  # which would be a shift of the whole distribution
+    if error95 := seen.clock_errors[1]:  # an error of the clocks would shift the whole distribution
         outside = [_less_sure(one, error95) for one in outside]
     else:
         outside += _distribution(seen, limits)
@@ -61,7 +61,7 @@ def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def _less_sure(one: Asked, by_ns: float) -> Asked:
-    """The same check with an interval that holds the clocks' error too."""
+    """Return the check with an interval that includes the clocks' error."""
     reading = one.reading
     if reading is None or one.unit != "ns":
         return one
@@ -69,7 +69,7 @@ def _less_sure(one: Asked, by_ns: float) -> Asked:
 
 
 def _kept(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """Actual minus intended departure, in the log."""
+    """Return checks of actual minus intended departure, in the log."""
     rows = seen.inside
     if not rows.height:
         return []
@@ -105,7 +105,7 @@ def _quantile(
 
 
 def _outside(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """The stream's one-way delays, minus the direct path's."""
+    """Return checks of the stream's one-way delays, minus the direct path's."""
     rows = seen.outside
     if not rows.height or seen.floor_p50_ns is None:
         return []
@@ -124,10 +124,10 @@ def _outside(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Interval:
-    """Mean one-way delay minus the direct path's, with Welch's interval over parts of trials.
+    """Return the mean one-way delay minus the direct path's, with Welch's interval over parts of trials.
 
     `less_stay`: each packet's intended time in the emulator is subtracted too. Of several sessions: the mean over
-    rounds of what both paths differ by within each, judged over sessions.
+    rounds of the difference of both paths within each, with an interval over sessions.
     """
     figure = figure_over_floor(seen, alpha, less_stay=less_stay)
     if figure is not None:
@@ -149,7 +149,7 @@ def mean_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Int
 
 
 def figure_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> Figure | None:
-    """The same of several sessions, with what stands beside it; None where there is one."""
+    """Return the same for several sessions, with its parts; None for one session."""
     rows = seen.outside if less_stay else seen.packets
     if sessions_in(rows) is None:
         return None
@@ -162,7 +162,7 @@ def figure_over_floor(seen: Seen, alpha: float, *, less_stay: bool = False) -> F
 
 
 def _whole(rows: pl.DataFrame) -> pl.DataFrame:
-    """The packets of rounds that have all their trials on one bed."""
+    """Return the packets of rounds that have all their trials on one bed."""
     trials = rows.group_by("session", "round").agg(pl.col("block").n_unique().alias("trials"))
     kept = trials.filter(pl.col("trials") == pl.col("trials").max())
     return rows.join(kept, on=["session", "round"], how="semi", maintain_order="left")
@@ -174,7 +174,7 @@ def _part_means(values: NDArray[np.float64], rows: pl.DataFrame) -> NDArray[np.f
 
 
 def _mean(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """The mean delay under jitter, of a pipe in which nothing else delays packets."""
+    """Return the check of the mean delay under jitter, for a pipe in which nothing else delays packets."""
     jitter, mean = seen.pipe.jitter, seen.pipe.mean_delay_ns
     known = math.isfinite(mean) and jitter is not None and math.isfinite(jitter.sd)
     if jitter is None or not known or _is_varied(seen) or not seen.packets.height:
@@ -189,12 +189,12 @@ def _mean(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def _is_varied(seen: Seen) -> bool:
-    """Whether packets also wait elsewhere than in the delay line, or some are chosen to overtake."""
+    """Return whether packets also wait elsewhere than in the delay line, or some are chosen to overtake."""
     return bool(seen.pipe.rate_bps or seen.pipe.link.get("trace") or seen.pipe.reorder)
 
 
 def _distribution(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """Measured delays against the configured distribution."""
+    """Return the check of measured delays against the configured distribution."""
     jitter, floor = seen.pipe.jitter, seen.floor_p50_ns
     if jitter is None or floor is None or _is_varied(seen) or not seen.packets.height or swapped(seen) > SWAPPED:
         return []
@@ -215,7 +215,7 @@ def _distribution(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def _independent(seen: Seen) -> float:
-    """How many independent packets one packet is worth where jitter is correlated."""
+    """Return the effective number of independent packets per packet where jitter is correlated."""
     if not seen.pipe.half_life_ns or not seen.interval_ns:
         return 1.0
     rho = 2 ** (-seen.interval_ns / seen.pipe.half_life_ns)
@@ -223,7 +223,7 @@ def _independent(seen: Seen) -> float:
 
 
 def swapped(seen: Seen) -> float:
-    """The share of packets that left at another packet's time; without a log, 1 or 0 by order and interval."""
+    """Return the share of packets that left at another packet's time; without a log, 1 or 0 by order and interval."""
     rows = _in_line(seen).drop_nulls("intended_ns")
     if rows.height:
         own = rows["intended_ns"] == rows["at_ns"] + rows["drawn_ns"]
@@ -235,13 +235,14 @@ def swapped(seen: Seen) -> float:
 
 
 def _in_line(seen: Seen) -> pl.DataFrame:
-    """The logged packets that reached the delay line, with `at_ns`, their time; without those chosen to overtake."""
+    """Return the logged packets that reached the delay line, with `at_ns`, their time; without those chosen to
+    overtake."""
     rows = seen.log.filter(pl.col("drawn_ns").is_not_null() & ~pl.col("reordered"))
     return rows.with_columns(at_ns=pl.coalesce("link_left_ns", "entered_ns")).sort("block", "flow", "at_ns", "number")
 
 
 def _drawn(seen: Seen) -> list[Asked]:
-    """The drawn delays against the configured distribution."""
+    """Return checks of the drawn delays against the configured distribution."""
     rows, pipe = _in_line(seen), seen.pipe
     if not rows.height or pipe.link.get("trace"):
         return []
@@ -267,13 +268,14 @@ def _clipped(drawn: NDArray[np.float64], share: float) -> Asked:
 
 
 def binomial_p(k: int, n: int, p: float) -> float:
-    """Two-sided p of a binomial count: twice the smaller tail."""
+    """Return the two-sided p of a binomial count: twice the smaller tail."""
     low, high = float(special.bdtr(k, n, p)), float(special.bdtrc(k - 1, n, p)) if k else 1.0
     return min(1.0, 2 * min(low, high))
 
 
 def _fits(name: str, u: NDArray[np.float64], *, continuous: bool) -> Asked:
-    """Anderson and Darling's test; where values repeat (tables), Kolmogorov's distance, which is then conservative."""
+    """Test by Anderson and Darling; for repeated values (tables) by Kolmogorov's distance, which is then
+    conservative."""
     if continuous:
         fit = anderson_darling(u)
         what = "Anderson and Darling's A² of the draws (about 1 if they fit)"
@@ -291,13 +293,13 @@ def _fits(name: str, u: NDArray[np.float64], *, continuous: bool) -> Asked:
 
 
 def scores(seen: Seen, rows: pl.DataFrame) -> NDArray[np.float64]:
-    """The normal scores of the draws: each draw comes from a normal number, and those are correlated."""
+    """Return the normal scores of the draws: each draw comes from a normal number, and those are correlated."""
     u = seen.pipe.delay_cdf(rows["drawn_ns"].to_numpy().astype(np.float64))
     return np.asarray(special.ndtri(np.clip(u, 1e-12, 1 - 1e-12)), dtype=np.float64)
 
 
 def steps(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Of each draw with a predecessor in its trial and flow: both scores, and the configured correlation."""
+    """Return for each draw with a predecessor in its trial and flow both scores, and the configured correlation."""
     z = scores(seen, rows)
     at = rows["at_ns"].to_numpy()
     same = (np.diff(rows["block"].to_numpy()) == 0) & (np.diff(rows["flow"].to_numpy()) == 0) & (np.diff(at) > 0)
@@ -308,13 +310,13 @@ def steps(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[
 
 
 def correlated(seen: Seen, rows: pl.DataFrame) -> list[Asked]:
-    """Correlation in time: the innovations must be independent, normal, and of the configured variance."""
+    """Check correlation in time: the innovations must be independent, normal, and of the configured variance."""
     before, after, rho = steps(seen, rows)
     if len(before) < 3:
         return []
     left = np.sqrt(1 - rho**2)
     fit = _fits("drawn delays, distribution", special.ndtr((after - rho * before) / left), continuous=True)
-    # Least squares for the share of the configured correlation that is there: 1 as configured, 0 without correlation.
+    # Least squares for the fraction of the configured correlation: 1 as configured, 0 without correlation.
     weight = float(((rho * before / left) ** 2).sum())
     there = float((rho * before * after / left**2).sum()) / weight
     mean = float(rho.mean())
@@ -327,7 +329,7 @@ def correlated(seen: Seen, rows: pl.DataFrame) -> list[Asked]:
 
 
 def _order(seen: Seen) -> list[Asked]:
-    """Where order is kept: no packet overtakes, and departures are at the drawn times, each used once."""
+    """Check that order is kept: no packet overtakes, and departures are at the drawn times, each used once."""
     if not seen.pipe.keeps_order:
         return []
     found = []
@@ -358,7 +360,7 @@ def _never_back(rows: pl.DataFrame) -> Asked:
 
 
 def _tick(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """Periodic errors: the quantisation error of an emulator that acts on clock ticks only."""
+    """Check for periodic errors: the quantisation error of an emulator that acts on clock ticks only."""
     rows = seen.stayed.drop_nulls("stay_ns").sort("block", "flow", "departure_ns")
     trials = list(seen.by_block(rows))
     times = [one["departure_ns"].to_numpy().astype(np.float64) for one in trials]

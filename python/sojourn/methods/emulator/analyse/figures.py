@@ -59,7 +59,7 @@ CURVE = 160
 
 
 def rows_of(run: Run, seen: Seen) -> list[Row]:
-    """The results of one path and cell."""
+    """Return the results of one path and cell."""
     rows = []
     if seen.has_log:
         rows += _spread(run, seen, "emulation_error", seen.inside, "error_ns")
@@ -77,7 +77,7 @@ def rows_of(run: Run, seen: Seen) -> list[Row]:
 
 
 def _path(run: Run, seen: Seen) -> list[Row]:
-    """The path's delay outside the emulator, and the errors with it compensated."""
+    """Return the path's delay outside the emulator, and the errors with it compensated."""
     found = path.crossed(seen)
     if not found.height:
         return []
@@ -97,7 +97,7 @@ def _spread(run: Run, seen: Seen, quantity: str, packets: pl.DataFrame, column: 
 
 
 def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, packets: pl.DataFrame) -> Row:
-    """`name`: quantity, statistic, unit."""
+    """Return a row; `name`: quantity, statistic, unit."""
     quantity, statistic, unit = name
     row = Row(seen.device, quantity, statistic, value, unit, None, run.cells[seen.cell], seen.cell, packets.height)
     row.sessions = sessions_in(packets)
@@ -106,7 +106,7 @@ def _row(run: Run, seen: Seen, name: tuple[str, str, str], value: Interval, pack
 
 
 def _shift(run: Run, seen: Seen) -> list[Row]:
-    """The error of the mean delay, of pipes whose mean is known."""
+    """Return the error of the mean delay, for pipes whose mean is known."""
     if seen.pipe.rate_bps or seen.pipe.link.get("trace") or not math.isfinite(seen.pipe.mean_delay_ns):
         return []
     over = delay.mean_over_floor(seen, 0.05)
@@ -149,7 +149,7 @@ def _lost(run: Run, seen: Seen) -> list[Row]:
 
 
 def samples(run: Run, several: list[Seen], checks: list[dict[str, Any]]) -> dict[str, pl.DataFrame]:
-    """What the page draws."""
+    """Return the samples of the page."""
     found = {
         "pipes": _concat([_pipe(one) for one in several], PIPES),
         "emulation_errors": _concat([frame for one in several for frame in _errors(one)], ERRORS),
@@ -220,7 +220,7 @@ def _errors(seen: Seen) -> Iterator[pl.DataFrame]:
 
 
 def _losses(run: Run, seen: Seen) -> pl.DataFrame:
-    """The intended departure of each lost frame."""
+    """Return the intended departure of each lost frame."""
     came = seen.packets.select("block", "flow", "seq").unique()
     order = pl.col("seq").rank("ordinal").over("block", "flow").cast(pl.Int64)
     count = pl.len().over("block", "flow").cast(pl.Int64)
@@ -232,7 +232,7 @@ def _losses(run: Run, seen: Seen) -> pl.DataFrame:
 
 
 def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
-    """Lengths of bursts and gaps, and how often each is expected, where losses reveal the chain's state."""
+    """Return the lengths of bursts and gaps with their expected counts, where losses reveal the chain's state."""
     chain = loss.whole_chain(seen)
     if chain is None or not chain.is_renewal or not 0 < chain.loss < 1:
         return
@@ -249,7 +249,7 @@ def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
 
 
 def _correlations(seen: Seen) -> pl.DataFrame:
-    """Correlations over lags: of the normal scores of draws, and of losses; with the expected ones."""
+    """Return correlations over lags: of the normal scores of draws, and of losses; with the expected ones."""
     return pl.concat([pl.DataFrame(schema=CORRELATIONS), *_of_draws(seen), *_of_losses(seen)])
 
 
@@ -301,7 +301,7 @@ def _of_losses(seen: Seen) -> list[pl.DataFrame]:
 
 
 def _distribution(seen: Seen) -> pl.DataFrame:
-    """Measured delays minus the direct path's median; where packets take each other's times, the drawn delays."""
+    """Return measured delays minus the direct path's median; where packets swap departure times, the drawn delays."""
     if seen.pipe.jitter is None or seen.pipe.rate_bps:
         return pl.DataFrame(schema=DISTRIBUTION)
     is_measured = seen.floor_p50_ns is not None and delay.swapped(seen) <= delay.SWAPPED

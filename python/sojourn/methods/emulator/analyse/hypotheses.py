@@ -1,7 +1,8 @@
-"""Published hypotheses about emulators: no quantisation error, no delay too short, no dependence on the packet rate.
+"""Published hypotheses about emulators: no quantisation error, no delay too short, no dependence on the packet rate,
+and losses as configured.
 
-And losses as configured. A hypothesis is supported where the whole interval of every figure that it is about lies
-within its limit; a figure without an interval leaves it inconclusive.
+A hypothesis is supported where the whole interval of every figure concerned lies within its limit; a figure without an
+interval makes it inconclusive.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ORDER = ("fail", "inconclusive", "pass")
 
 
 def evaluate(run: Run, several: list[Seen], told: Told) -> list[Outcome]:
-    """The plan's hypotheses that are about emulators; of every path with one."""
+    """Return the outcomes of the plan's hypotheses about emulators, for every path with one."""
     outcomes = []
     for name in run.hypotheses:
         for device in dict.fromkeys(one.device for one in several):
@@ -48,7 +49,8 @@ def _no_tick(name: str, device: str, told: Told) -> Outcome:
 
 
 def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
-    """Delays are not short by a constant, as dummynet's were by 0.26 ms: by medians, which stalls do not move."""
+    """Test that delays are not short by a constant, as dummynet's were by 0.26 ms: by medians, which stalls do not
+    move."""
     limit = told[2]["offset"]
     wanted = (device, "emulation_error_outside", "p50")
     rows = [row for row in told[0] if (row.device, row.quantity, row.statistic) == wanted]
@@ -76,7 +78,7 @@ def _no_shortfall(name: str, device: str, told: Told) -> Outcome:
 
 
 def _independent_of_rate(name: str, device: str, told: Told) -> Outcome:
-    """For every delay, its errors at different packet rates differ by less than the limit."""
+    """Test for every delay that its errors at different packet rates differ by less than the limit."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in told[0]:
         if (row.device, row.quantity, row.statistic) == (device, "emulation_error_outside", "p50"):
@@ -116,7 +118,7 @@ def _ends(shown: Interval) -> str:
 
 
 def _span(rows: list[Row]) -> Interval:
-    """The largest minus the least estimate; its half-width is the root of the sum of both squared half-widths."""
+    """Return the largest minus the least estimate; its half-width is the root sum of squares of both half-widths."""
     low, high = (pick(rows, key=lambda row: row.value.estimate).value for pick in (min, max))
     span = high.estimate - low.estimate
     halves = [one.half_width for one in (low, high)]
@@ -129,9 +131,9 @@ def _span(rows: list[Row]) -> Interval:
 def _loss_as_configured(
     name: str, device: str, checks: list[dict[str, Any]], shares: dict[str, list[Share]]
 ) -> Outcome:
-    """Of every pipe, over all of its cells: the share lies within a tenth of the configured one, the pattern is random.
+    """Test for every pipe over all its cells: the share is within a tenth of the configured one, the pattern is random.
 
-    A cell that fails by itself rejects the hypothesis; one that has too few packets by itself does not decide.
+    A cell that fails by itself rejects the hypothesis; one with too few packets by itself does not decide.
     """
     found = [one for one in checks if one["device"] == device and one["check"].startswith("loss")]
     if not found:
@@ -159,7 +161,7 @@ def _loss_as_configured(
 
 
 def _untested(found: list[dict[str, Any]], every: list[tuple[str, Share]]) -> str:
-    """The first pipe whose pattern of losses no test could judge, or whose count is shorter than a trial."""
+    """Return the first pipe whose loss pattern no test could judge, or whose period is longer than a trial."""
     for words, one in every:
         patterns = [it for it in found if it["pipe"] == words and it["check"].startswith(f"{one.check}, ")]
         if not any(it["verdict"] == PASS for it in patterns):
@@ -220,7 +222,7 @@ def _by_checks(name: str, device: str, found: list[dict[str, Any]], limit: float
 
 
 def _worst(found: list[dict[str, Any]]) -> tuple[str, dict[str, Any] | None]:
-    """The worst verdict as an outcome, and the check that has it."""
+    """Return the worst verdict as an outcome, and its check."""
     if not found:
         return "inconclusive", None
     worst = min(found, key=lambda one: (ORDER.index(one["verdict"]), -(one["measured"] or 0.0)))

@@ -35,7 +35,7 @@ ROUNDING_NS = 1.5
 """Departures are whole nanoseconds; the remainder is carried."""
 
 OVERLOADED = 1.02
-"""A stream that offers this many times the rate keeps the link busy from its first packets on."""
+"""A regular stream that offers this many times the rate keeps the link busy from its first packets on."""
 
 PARTS = 7
 """A busy period is cut into this many parts, so that three trials give an interval."""
@@ -47,7 +47,7 @@ COARSEST = 0.3
 
 
 def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
-    """All checks of one pipe's link and queue."""
+    """Return all checks of one pipe's link and queue."""
     if not seen.pipe.rate_bps:
         return []
     plain = [*_law(seen), *_rates(seen, limits)] if seen.pipe.is_plain_link else []
@@ -55,7 +55,7 @@ def asked(seen: Seen, limits: dict[str, float]) -> list[Asked]:
 
 
 def served(seen: Seen) -> list[pl.DataFrame]:
-    """The packets that a link served, in the order in which they left it, for each trial and dynamic pipe."""
+    """Return the packets that a link served, in the order of departure, for each trial and dynamic pipe."""
     rows = seen.log.filter(pl.col("link_left_ns").is_not_null()).sort("block", "flow", "link_left_ns", "number")
     return rows.partition_by("block", "flow", maintain_order=True)
 
@@ -66,7 +66,7 @@ def _times(seen: Seen, rows: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _law(seen: Seen) -> list[Asked]:
-    """The departure time of every packet, computed from the packet before it."""
+    """Check the departure time of every packet, computed from the packet before it."""
     rate = int(seen.pipe.rate_bps or 0)
     wrong = n = 0
     for rows in served(seen):
@@ -78,7 +78,7 @@ def _law(seen: Seen) -> list[Asked]:
 
 
 def busy(seen: Seen) -> list[pl.DataFrame]:
-    """The served packets that left, of the busy periods: those in which the link never idled."""
+    """Return the served packets that left, in busy periods: those in which the link was never idle."""
     found = []
     for rows in served(seen):
         sent = rows.filter(pl.col("disposition") == "sent").drop_nulls("departure_ns")
@@ -98,7 +98,7 @@ class Busy(NamedTuple):
 
 
 def departures(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
-    """Times and bits of the actual departures of busy periods, where all packets stay equally long behind the link."""
+    """Return times and bits of the actual departures of busy periods, where the delay behind the link is constant."""
     if seen.pipe.jitter is not None or seen.pipe.reorder:
         return []
     several = [
@@ -113,7 +113,7 @@ def _session_of(rows: pl.DataFrame) -> int:
 
 
 def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
-    """The same by the stream's arrivals; without a log, of a regular stream that offered more than the rate."""
+    """Return the same by the stream's arrivals; without a log, for a regular stream that offered more than the rate."""
     if seen.pipe.jitter is not None or seen.pipe.reorder:
         return []
     if stretches:
@@ -131,7 +131,7 @@ def arrivals(seen: Seen, stretches: list[pl.DataFrame]) -> list[Busy]:
 
 
 def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
-    """A busy period as the receiver saw it; None where not all of it arrived."""
+    """Return a busy period by the receiver's timestamps; None where some of its packets did not arrive."""
     own = stretch.select("block", pl.col("flow_of_stream").alias("flow"), "seq", "frame_bytes").drop_nulls()
     came = own.join(seen.packets.select("block", "flow", "seq", "arrival_ns"), on=["block", "flow", "seq"], how="inner")
     if came.height < stretch.height:
@@ -142,7 +142,7 @@ def _arrived(seen: Seen, stretch: pl.DataFrame) -> Busy | None:
 
 
 def _since(times: pl.Series) -> NDArray[np.float64]:
-    """Times since the first of them."""
+    """Return times since the first of them."""
     whole = times.to_numpy().astype(np.int64)
     return np.asarray(whole - whole[0], dtype=np.float64)
 
@@ -172,7 +172,7 @@ def _whole(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> A
 
 
 def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[float]:
-    """The rate of each of a few parts of a busy period: the bits after its first packet over the time they took."""
+    """Return the rate of each of a few parts of a busy period: the bits after its first packet over their duration."""
     several = max(1, min(PARTS, len(times) // LEAST_BUSY))
     edges = np.linspace(0, len(times) - 1, several + 1).astype(np.int64)
     total = np.cumsum(bits)
@@ -181,9 +181,11 @@ def part_rates(times: NDArray[np.float64], bits: NDArray[np.float64]) -> list[fl
 
 
 def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float]) -> list[Asked]:
-    """The rate in windows. Its limit allows for whole packets, and at both ends for departures as late as p99's limit.
+    """Check the rate in windows. The limit allows for whole packets, and at both ends for departures as late as p99's
+    limit.
 
-    Judged by the highest percentile beyond which ten windows lie, so that a single stall of the machine does not count.
+    Judged by the highest percentile with at least ten windows beyond it, so that a single stall of the machine does not
+    count.
     """
     found = []
     for window in WINDOWS_NS:
@@ -204,12 +206,12 @@ def _in_windows(seen: Seen, of: str, rows: list[Busy], limits: dict[str, float])
 
 
 def _deviation(name: str, of: str, what: str, worst: float, limit: float, n: int) -> Asked:
-    """A largest deviation is an observation and has no interval."""
+    """Return a check of a largest deviation, which is an observation without an interval."""
     return Asked(name, of, 0.0, "ratio", what, None, (0.0, limit), limit, measured=worst, n=n)
 
 
 def _queue(seen: Seen) -> list[Asked]:
-    """The queue never exceeds its limit, and drops no packet as long as there is room."""
+    """Check that the queue never exceeds its limit, and drops no packet while there is room."""
     told = seen.pipe.queue.get("limit") or {}
     rows = seen.log.filter(~pl.col("cause").is_in(["before", "rule", "memory"]))
     found: list[Asked] = []
@@ -245,9 +247,9 @@ def _most(name: str, what: str, most: float, limit: float, unit: str, n: int) ->
 
 
 def _fairness(seen: Seen) -> list[Asked]:
-    """Classes under a fair scheduler: how far any falls behind its share while all of them wait, against the bound.
+    """Check a fair scheduler: the lag of any class behind its share while all of them wait, against the bound.
 
-    Judged in the order in which packets left the link by the log, and in that in which the stream's packets arrived.
+    Judged by the order of departures from the link in the log, and by that of arrivals of the stream's packets.
     """
     scheduler = seen.pipe.scheduler
     if scheduler.name not in BOUNDS or not seen.pipe.is_plain_link or not _is_overloaded(seen):
@@ -263,7 +265,7 @@ def _fairness(seen: Seen) -> list[Asked]:
 
 
 def _is_overloaded(seen: Seen) -> bool:
-    """Whether more was offered to the link than it carries, so that classes wait at all."""
+    """Return whether more than the link's rate was offered, so that classes wait at all."""
     size = seen.trials["frame_bytes"].max()
     if not isinstance(size, int) or not seen.interval_ns:
         return False
@@ -271,7 +273,7 @@ def _is_overloaded(seen: Seen) -> bool:
 
 
 def _fair(of: str, lags: list[Lag]) -> Asked:
-    """The worst period; where all are too short to show a class that gets too little, only a failure counts."""
+    """Return the check of the worst period; if all are too short to detect an unfair class, only a failure counts."""
     worst = max((lag.worst for lag in lags), default=float("nan"))
     if worst <= 1 and not any(lag.is_telling for lag in lags):
         worst = float("nan")
@@ -285,12 +287,12 @@ SHORT = 0.2
 
 @dataclass(frozen=True)
 class Lag:
-    """Of a busy period: the largest lag of a class as a share of its bound, and how many packets were served."""
+    """One busy period: the largest lag of a class as a share of its bound, and the number of packets served."""
 
     worst: float
     n: int
     is_telling: bool
-    """Whether each class would have exceeded its bound, had it got a fifth less than its share."""
+    """Whether each class would have exceeded its bound with a fifth less than its share."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +307,7 @@ class Contest:
 
     @classmethod
     def of(cls, seen: Seen, rows: pl.DataFrame) -> Contest | None:
-        """None where the stream's packets were not of several classes."""
+        """Build it; None where the stream's packets are not of several classes."""
         own = rows.filter(pl.col("flow_of_stream").is_not_null())["class"].unique().sort().to_list()
         if len(own) < 2:
             return None
@@ -318,7 +320,7 @@ class Contest:
         return cls(rows, classes_of, sizes, weights, all_backlogged(entered, left, classes_of, len(own)))
 
     def lags(self, scheduler: Scheduler, order: NDArray[np.int64] | None = None) -> list[Lag]:
-        """Of each period."""
+        """Return the lag of each period."""
         found, weights = [], np.array(self.weights)
         largest = np.array([self.sizes[self.classes_of == name].max() for name in range(len(weights))])
         bounds = BOUNDS[scheduler.name](weights, largest, scheduler.quantum)
@@ -333,7 +335,7 @@ class Contest:
         return found
 
     def arrived(self, seen: Seen) -> NDArray[np.int64] | None:
-        """When each packet was received; None where one in a period was not."""
+        """Return when each packet was received; None where one in a period was not."""
         if not seen.packets.height:
             return None
         keys = ["block", "flow", "seq"]

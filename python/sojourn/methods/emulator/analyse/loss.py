@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 ZONE = 0.1
-"""The equivalence zone of a share, relative to what is configured: the precision for which `emulate verify --quick`
-computes its packets. Of a share above one half, relative to what is left."""
+"""The equivalence zone of a share, relative to the configured one: the precision for which `emulate verify --quick`
+computes its packets. For a share above one half, relative to its complement."""
 
 LEAST_LOSSES = 200
 LAGS = 10
@@ -50,7 +50,7 @@ PASSED = {"before": [], "after": ["before", "full", "managed", "profile", "rule"
 
 @dataclass(frozen=True)
 class Share:
-    """So many lost of so many packets, and the configured share; they tell as much as `worth` independent ones."""
+    """Lost packets, all packets, and the configured share; `worth` is the effective number of independent packets."""
 
     check: str
     of: str
@@ -61,25 +61,25 @@ class Share:
 
     @property
     def margin(self) -> float:
-        """How far the share may be from the configured one."""
+        """The largest allowed distance of the share from the configured one."""
         return ZONE * min(self.configured, 1 - self.configured)
 
     @property
     def zone(self) -> tuple[float, float]:
-        """Where the whole interval must lie."""
+        """The range in which the whole interval must lie."""
         return self.configured - self.margin, self.configured + self.margin
 
     @property
     def needed(self) -> int:
-        """Packets after which a share as configured passes nine times in ten."""
+        """Packets at which a share as configured passes nine times in ten."""
         return round(trials_needed(self.configured, self.margin) * self.n / self.worth)
 
     def reading(self, alpha: float) -> Interval:
-        """The share with its interval, for a probability that the interval misses the truth."""
+        """Return the share with its interval, for a probability that the interval misses the true value."""
         return worth_pearson(self.lost, self.n, self.worth, 1 - alpha)
 
     def asked(self, what: str = "share of packets that were lost") -> Asked:
-        """The check; a share of none or of all needs no interval."""
+        """Return the check; a configured share of 0 or 1 needs no interval."""
         share, n = self.configured, self.n
         if share in (0.0, 1.0):
             wrong = self.lost if share == 0 else n - self.lost
@@ -92,7 +92,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Losses:
-    """Which packets were lost, trial by trial, and the chain that is to lose them."""
+    """Which packets were lost, trial by trial, and the configured loss chain."""
 
     check: str
     of: str
@@ -101,20 +101,20 @@ class Losses:
 
     @property
     def share(self) -> Share:
-        """How many were lost."""
+        """The share of lost packets."""
         n, lost = sum(map(len, self.rows)), int(sum(row.sum() for row in self.rows))
         return Share(self.check, self.of, self.chain.loss, lost, n, min(float(n), n / self.chain.inflation))
 
 
 def asked(seen: Seen, _limits: dict[str, float]) -> list[Asked]:
-    """All checks of one pipe's losses, duplicates, bit errors and reordering."""
+    """Return all checks of one pipe's losses, duplicates, bit errors and reordering."""
     found = [one for stage in STAGES for one in _stage(seen, stage)]
     found += [*_none_outside(seen), *(check for one in losses(seen) for check in against(one))]
     return [*found, *_copies(seen), *_bit_errors(seen), *_reordering(seen)]
 
 
 def losses(seen: Seen) -> list[Losses]:
-    """Random losses that a chain describes: of each stage in the log, and of both from outside."""
+    """Return random losses that a chain describes: of each stage in the log, and of both from outside."""
     found = []
     for stage in STAGES if seen.has_log else ():
         chain = None if seen.pipe.periodic(stage) else seen.pipe.chain(stage, seen.interval_ns)
@@ -129,13 +129,13 @@ def losses(seen: Seen) -> list[Losses]:
 
 
 def rows_of(seen: Seen, stage: str) -> list[NDArray[np.bool_]]:
-    """For every trial and flow, in order: whether each packet that reached the stage was lost there."""
+    """Return for every trial and flow, in order, whether each packet that reached the stage was lost there."""
     came = seen.log.filter(~pl.col("cause").is_in(PASSED[stage]) & pl.col("copy_of").is_null())
     return [(one["cause"] == stage).to_numpy() for one in came.partition_by("block", "flow", maintain_order=True)]
 
 
 def _stage(seen: Seen, stage: str) -> list[Asked]:
-    """Losses of a stage that are not random: by count, or none at all."""
+    """Check losses of a stage that are not random: by count, or none at all."""
     if not seen.has_log:
         return []
     if counted := seen.pipe.periodic(stage):
@@ -154,9 +154,10 @@ def _none(rows: Sequence[NDArray[np.bool_]], stage: str) -> Asked:
 
 
 def _by_count(rows: Sequence[NDArray[np.bool_]], name: str, told: Any, stage: str) -> Asked:
-    """Every n-th, or a pattern: how many packets deviate from it. The count may continue from trial to trial.
+    """Check losses by count (every n-th, or a pattern): how many packets deviate. The count may continue between
+    trials.
 
-    A trial shorter than the pattern does not count towards the packets compared: it may well lack every loss.
+    A trial shorter than the pattern does not count as compared packets: it may lack every loss.
     """
     if name == "every":
         period, start = int(told["every"]), int(told["first"]) - 1
@@ -173,14 +174,14 @@ def _by_count(rows: Sequence[NDArray[np.bool_]], name: str, told: Any, stage: st
 
 
 def _is_countable(seen: Seen) -> bool:
-    """Whether frames that did not arrive are the configured losses alone."""
+    """Return whether missing frames are the configured losses only."""
     return bool(
         seen.sends.height and not seen.pipe.loss_varies and not any(seen.pipe.corruption(stage) for stage in STAGES)
     )
 
 
 def _none_outside(seen: Seen) -> list[Asked]:
-    """Frames that did not arrive, where no loss is configured."""
+    """Check for missing frames where no loss is configured."""
     if not _is_countable(seen) or any(seen.pipe.losses(stage) for stage in STAGES):
         return []
     lost, n = int(sum(row.sum() for row in seen.arrived)), sum(map(len, seen.arrived))
@@ -190,7 +191,7 @@ def _none_outside(seen: Seen) -> list[Asked]:
 
 
 def whole_chain(seen: Seen) -> Chain | None:
-    """Both stages as one chain, where at most one of them has memory."""
+    """Return both stages as one chain, if at most one of them has memory."""
     chains = [one for stage in STAGES if (one := seen.pipe.chain(stage, seen.interval_ns)) is not None]
     if not chains or sum(bool(seen.pipe.losses(stage)) for stage in STAGES) != len(chains):
         return None
@@ -207,7 +208,7 @@ def whole_chain(seen: Seen) -> Chain | None:
 
 
 def against(losses: Losses) -> list[Asked]:
-    """Losses against a chain: their share, and their pattern."""
+    """Check losses against a chain: their share, and their pattern."""
     rows, chain, of, name = losses.rows, losses.chain, losses.of, losses.check
     share = losses.share
     enough = min(share.lost, share.n - share.lost) >= LEAST_LOSSES
@@ -227,7 +228,7 @@ def against(losses: Losses) -> list[Asked]:
 
 
 def pooled(several: Sequence[Seen]) -> dict[str, list[Share]]:
-    """For every pipe the shares of random losses, over all the cells that have this pipe."""
+    """Return for every pipe the shares of random losses, over all cells with this pipe."""
     found: dict[str, list[Share]] = {}
     for words in dict.fromkeys(one.words for one in several):
         shares = [one.share for seen in several if seen.words == words for one in losses(seen)]
@@ -248,7 +249,7 @@ def _test(name: str, of: str, found: Test, what: str, enough: bool) -> Asked:
 
 
 def _ages(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str, *, burst: bool, enough: bool) -> Asked:
-    """Chi-square over the ages at which bursts (or gaps) end."""
+    """Return chi-square over the ages at which bursts (or gaps) end."""
     ends = chain.ends(burst)
     found = age_test(rows, burst, lambda ages: np.full(len(ages), ends))
     what = f"chi-square of the lengths of {'bursts' if burst else 'gaps'}"
@@ -256,7 +257,7 @@ def _ages(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str, *
 
 
 def _neighbours(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: str, *, enough: bool) -> Asked:
-    """The correlation of neighbouring packets, of a chain whose state the losses do not reveal."""
+    """Check the correlation of neighbouring packets, for a chain whose state the losses do not reveal."""
     numbers = [row.astype(np.float64) for row in rows]
     wanted = chain.correlation(1)
     found = autocorrelation(numbers, 1, chain.loss, 0.95)
@@ -267,7 +268,7 @@ def _neighbours(rows: Sequence[NDArray[np.bool_]], chain: Chain, of: str, name: 
 
 
 def _copies(seen: Seen) -> list[Asked]:
-    """Duplicates, in the log."""
+    """Check duplicates, in the log."""
     found = []
     for stage in STAGES:
         share = seen.pipe.duplication(stage)
@@ -290,7 +291,7 @@ def _proportion(name: str, what: str, found: int, n: int, share: float) -> Asked
 
 
 def _bit_errors(seen: Seen) -> list[Asked]:
-    """Bit errors: the share of flipped bits, or of packets with one."""
+    """Check bit errors: the share of flipped bits, or of packets with one."""
     told = [one for stage in STAGES if (one := seen.pipe.corruption(stage))]
     if len(told) != 1 or not seen.has_log:
         return []
@@ -305,7 +306,7 @@ def _bit_errors(seen: Seen) -> list[Asked]:
 
 
 def _reordering(seen: Seen) -> list[Asked]:
-    """Packets chosen to overtake, of those that reached the delay line."""
+    """Check the packets chosen to overtake, of those that reached the delay line."""
     told = seen.pipe.reorder
     if not told or not seen.has_log:
         return []
@@ -318,5 +319,6 @@ def _reordering(seen: Seen) -> list[Asked]:
 
 
 def reordered_share(probability: float, gap: int) -> float:
-    """After a chosen packet the next gap - 1 cannot be chosen; then each is, with the probability, until one is."""
+    """Return the share of reordered packets: after a chosen one the next gap - 1 are not eligible, then each by
+    chance."""
     return 1 / (max(gap, 1) - 1 + 1 / probability) if probability > 0 else 0.0

@@ -30,7 +30,8 @@ LEAST = 200
 
 
 def crossed(seen: Seen) -> pl.DataFrame:
-    """The stream's packets with `path_ns`, and with `error_ns` minus the path delay of the other half of the trials."""
+    """Return the stream's packets with `path_ns`, and with `error_ns` minus the path delay of the other half of the
+    trials."""
     rows = seen.outside if seen.is_timed and seen.has_log and "seq" in seen.log.columns else pl.DataFrame()
     if rows.height < LEAST:
         return pl.DataFrame()
@@ -54,12 +55,12 @@ def crossed(seen: Seen) -> pl.DataFrame:
 
 
 def delay_of(rows: pl.DataFrame) -> Interval:
-    """The median of the path's delay."""
+    """Return the median of the path's delay."""
     return quantile_by_rounds(rows["path_ns"].to_numpy(), parts_of(rows), 0.5, 0.95)
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """The compensation to configure, and the errors with it, of the plan's first cell that has them."""
+    """Return the compensation to configure, and the errors with it, of the plan's first cell that has them."""
     known = [row for row in rows if row.quantity == "path_delay" and row.value.low is not None]
     if not known:
         return ""
@@ -83,7 +84,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def _elsewhere(known: list[Row], first: Row) -> str:
-    """The time between packets that the figure is of, and the largest path delay at others."""
+    """Return the time between packets of the figure, and the largest path delay at others."""
     pace = first.factors.interval_ns
     most = max(known, key=lambda row: row.value.estimate)
     if most.factors.interval_ns in (pace, None) or pace is None:

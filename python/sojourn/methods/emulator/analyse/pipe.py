@@ -1,6 +1,6 @@
-"""A pipe as it was configured, and what follows from it: the distribution of delays, the chain of losses, the rate.
+"""A pipe as configured, and its predictions: the distribution of delays, the chain of losses, the rate.
 
-It reads the pipe as the emulator tells it (JSON; times in ns, probabilities from 0 to 1) and knows no records.
+Reads the pipe as the emulator reports it (JSON; times in ns, probabilities from 0 to 1), independent of records.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HEADER_BYTES = 14
-"""Corruption leaves these bytes of a frame alone."""
+"""Corruption does not affect these bytes of a frame."""
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """The random part of a delay: its name and parameters (ns but for shapes)."""
+    """The random part of a delay: its name and parameters (ns except for shapes)."""
 
     name: str
     told: Mapping[str, Any]
 
     def cdf(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The share of draws up to `x`."""
+        """Return the share of draws up to `x`."""
         return np.asarray(_CDFS[self.name](np.asarray(x, dtype=np.float64), self.told), dtype=np.float64)
 
     @property
@@ -47,7 +47,7 @@ class Jitter:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether no value has a probability of its own."""
+        """Whether no single value has a positive probability."""
         return self.name not in ("empirical", "table")
 
 
@@ -93,7 +93,7 @@ _CDFS: dict[str, Any] = {
 
 
 def _moments(name: str, told: Mapping[str, Any]) -> tuple[float, float]:
-    """Mean and standard deviation."""
+    """Return mean and standard deviation."""
     if name == "pareto":
         scale, shape = float(told["scale"]), float(told["shape"])
         mean = scale / (shape - 1) if shape > 1 else math.inf
@@ -111,7 +111,7 @@ def _moments(name: str, told: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _piecewise(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Of straight lines between the points of an inverse distribution."""
+    """Return the moments of an inverse distribution with straight lines between its points."""
     shares, values = (np.array(one, dtype=np.float64) for one in zip(*points, strict=True))
     width, low, high = np.diff(shares), values[:-1], values[1:]
     mean = float((width * (low + high) / 2).sum() + shares[0] * values[0])
@@ -121,7 +121,7 @@ def _piecewise(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A scheduler: its name, and the bytes that a class of weight 1 may send in a turn."""
+    """A scheduler: its name, and the bytes that a class of weight 1 may send per turn."""
 
     name: str
     quantum: float
@@ -129,7 +129,7 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Pipe:
-    """A pipe, read."""
+    """A parsed pipe."""
 
     told: Mapping[str, Any]
 
@@ -166,12 +166,12 @@ class Pipe:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether nobody overtakes."""
+        """Whether no packet overtakes another."""
         return (self.delay.get("order") or "kept") == "kept" and not self.delay.get("reorder")
 
     @property
     def mean_delay_ns(self) -> float:
-        """What packets stay in the delay line on average; draws below zero count as zero."""
+        """The mean delay in the delay line; draws below zero count as zero."""
         if self.jitter is None:
             return float(self.constant_ns)
         plain = self.constant_ns + self.jitter.mean
@@ -179,14 +179,15 @@ class Pipe:
 
     @property
     def _clipped(self) -> float:
-        """What the mean gains by draws below zero that became zero: the integral of the distribution below zero."""
+        """The increase of the mean by draws below zero that become zero: the integral of the distribution below
+        zero."""
         if self.jitter is None or float(self.delay_cdf(np.zeros(1) - 1)[0]) <= 0:
             return 0.0
         grid = np.linspace(-20 * self.jitter.sd, -self.constant_ns, 20_001)
         return float(np.trapezoid(self.jitter.cdf(grid), grid))
 
     def delay_cdf(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The share of unclipped delays of at most `x`."""
+        """Return the share of unclipped delays of at most `x`."""
         if self.jitter is None:
             return (x >= self.constant_ns).astype(np.float64)
         return self.jitter.cdf(x - self.constant_ns)
@@ -198,18 +199,18 @@ class Pipe:
 
     @property
     def scheduler(self) -> Scheduler:
-        """Who is next in the queue."""
+        """The scheduler of the queue."""
         name, told = _tagged(self.queue.get("scheduler")) or ("fifo", {})
         return Scheduler(name, float(told.get("quantum") or 0))
 
     @property
     def is_plain_link(self) -> bool:
-        """Whether the link is a rate alone, so that one line says when each packet leaves."""
+        """Whether the link is only a rate, so that one formula gives each packet's departure."""
         varied = ("profile", "trace", "outages", "burst_bytes")
         return bool(self.rate_bps) and not any(self.link.get(one) for one in varied)
 
     def bits(self, frame_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What frames (FCS included) take of the link, overhead and cells included."""
+        """Return the bits of frames (FCS included) on the link, overhead and cells included."""
         carried = frame_bytes - 4 + int(self.link.get("overhead_bytes") or 0)
         cell = self.link.get("cell")
         if cell:
@@ -219,42 +220,42 @@ class Pipe:
 
     @property
     def loss_varies(self) -> bool:
-        """Whether a queue, a profile or a trace loses as well, so that no share of losses is configured."""
+        """Whether a queue, a profile or a trace also loses packets, so that the loss ratio is not configured."""
         return bool(self.rate_bps or self.link.get("profile") or self.link.get("trace") or self.link.get("outages"))
 
     def losses(self, stage: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """The models of loss of a stage ("before", "after")."""
+        """Return the loss models of a stage ("before", "after")."""
         found = [_tagged(one) for one in (self.told.get(stage) or {}).get("loss") or []]
         return [one for one in found if one is not None]
 
     def chain(self, stage: str, interval_ns: float | None) -> Chain | None:
-        """The loss models of a stage as one chain; None where there are none, or they are no chain."""
+        """Return the loss models of a stage as one chain; None where there are none, or they are no chain."""
         models = self.losses(stage)
         if models and all(name == "independent" for name, _ in models):
             return bernoulli(1 - math.prod(1 - float(told["probability"]) for _, told in models))
         return _chain_of(*models[0], interval_ns) if len(models) == 1 else None
 
     def periodic(self, stage: str) -> tuple[str, Mapping[str, Any]] | None:
-        """A model that loses by count: every n-th, a pattern."""
+        """Return a model that loses by count: every n-th, or a pattern."""
         models = self.losses(stage)
         return models[0] if len(models) == 1 and models[0][0] in ("every", "pattern") else None
 
     def duplication(self, stage: str) -> float | None:
-        """The probability that a packet is duplicated."""
+        """Return the probability that a packet is duplicated."""
         return (self.told.get(stage) or {}).get("duplication")
 
     def corruption(self, stage: str) -> tuple[str, float] | None:
-        """How bits are flipped: the model's name and its probability."""
+        """Return the model of bit errors: its name and its probability."""
         found = (self.told.get(stage) or {}).get("corruption")
         return None if not found else next((str(name), float(value)) for name, value in found.items())
 
     @property
     def reorder(self) -> Mapping[str, Any] | None:
-        """Chosen packets that overtake."""
+        """The settings for packets chosen to overtake."""
         return self.delay.get("reorder")
 
     def describe(self) -> str:
-        """The delay in a few words."""
+        """Return the delay in a few words."""
         said = f"{self.constant_ns / 1e6:g} ms"
         if self.jitter is not None:
             said += f" and {self.jitter.name} jitter"
@@ -262,7 +263,7 @@ class Pipe:
 
 
 def _tagged(found: Any) -> tuple[str, Mapping[str, Any]] | None:
-    """A variant as serde writes it: {"name": {...}}, or "name"."""
+    """Return a variant as serde writes it: {"name": {...}}, or "name"."""
     if not found:
         return None
     if isinstance(found, str):

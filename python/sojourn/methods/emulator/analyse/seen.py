@@ -1,8 +1,8 @@
-"""What is known of each pipe: its configuration, the emulator's packet log, and the stream's frames from outside.
+"""The data of each pipe: its configuration, the emulator's packet log, and the stream's frames from outside.
 
-One `Seen` for each path with an emulator and each cell. The log's rows are the packets of the stream's direction that
-went through a pipe, in the order of their numbers; rows of the stream's own frames carry its flow and sequence number,
-read from the header that the log kept. It judges nothing.
+There is one `Seen` for each path with an emulator and each cell. The log's rows are the packets in the stream's
+direction that went through a pipe, in the order of their numbers; rows of the stream's own frames have its flow and
+sequence number, read from the header that the log kept. The module judges nothing.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ if TYPE_CHECKING:
     from sojourn.analysis.stream_study import Gathered
 
 KIND_AT, FLOW_AT, DATA = 4, 6, (1, 7)
-"""Of the header of a stream's frame: where its kind and flow stand, and the kinds of packets."""
+"""In the header of a stream's frame: the offsets of kind and flow, and the kinds of packets."""
 SEQ_AT = {b"SOJ3": slice(16, 22), b"SOJ2": slice(12, 20)}
-"""How it begins, and where its number stands; the second is that of earlier versions, whose logs are read too."""
+"""The magic of the header, and the offset of its number; the second is that of earlier versions, whose logs are read
+too."""
 
 FORWARD = "forward"
 """The direction of streams, and the name of its pipe."""
 
 LEAST_PARTS = 20
-"""An interval is over at least this many parts of trials, where there are packets enough."""
+"""The least number of parts of trials for an interval, given enough packets."""
 
 LEAST_STAY_NS = 100e3
-"""Packets that stay at least this long are judged by their departure time; shorter delays end before a program runs."""
+"""Packets delayed at least this long are judged by their departure time; shorter delays end before a program runs."""
 
 LEAST_IN_PART = 25
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A pipe and what is known of it; times are plain ns."""
+    """A pipe and its data; times are plain ns."""
 
     device: str
     cell: int
@@ -62,7 +63,7 @@ class Seen:
     floor: pl.DataFrame
     sends: pl.DataFrame
     cut: frozenset[int] = frozenset()
-    """Blocks of which the end of the log may be missing: the emulator was killed, and the run resumed."""
+    """Blocks whose log may be truncated: the emulator was killed, and the run resumed."""
 
     @property
     def has_log(self) -> bool:
@@ -82,7 +83,7 @@ class Seen:
         return 1e9 / float(mean) if isinstance(mean, float) and mean > 0 else None
 
     def by_block(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """The rows of each trial."""
+        """Return the rows of each trial."""
         yield from rows.partition_by("block", maintain_order=True)
 
     @cached_property
@@ -93,9 +94,10 @@ class Seen:
 
     @cached_property
     def clock_errors(self) -> tuple[float, float]:
-        """The maximum and the 95 % error of the clocks in a delay less the direct path's: each of both has its own.
+        """The maximum and the 95 % error of the clocks in a delay minus the direct path's: the sum of both paths'
+        errors.
 
-        Where the ends have two clocks the emulator waits by its host's, whose rate differs from that which measures.
+        If the ends have two clocks, the emulator waits by its host's, whose rate differs from the measuring one's.
         """
         both = [one for one in (self.packets, self.floor) if one.height and "clock_bound_ns" in one.columns]
 
@@ -109,7 +111,7 @@ class Seen:
 
     @cached_property
     def stayed(self) -> pl.DataFrame:
-        """The stream's packets with `stay_ns`, how long each was to stay in the emulator; null where unknown."""
+        """The stream's packets with `stay_ns`, each one's intended time in the emulator; null where unknown."""
         plain = self.packets
         if self.has_log and "seq" in self.log.columns:
             stays = self.sent.filter(pl.col("copy_of").is_null()).drop_nulls("seq").select(
@@ -129,9 +131,9 @@ class Seen:
 
     @cached_property
     def is_timed(self) -> bool:
-        """Whether packets stay long enough to be judged by their departure times.
+        """Whether packets are delayed long enough to be judged by their departure times.
 
-        Of a packet that is to leave at once, the delay measured is only that of passing through.
+        For a packet without delay, only the time of passing through is measured.
         """
         stays = self.stayed["stay_ns"].median() if self.packets.height else None
         least = float(stays) if isinstance(stays, float) else self.pipe.mean_delay_ns
@@ -144,7 +146,7 @@ class Seen:
         return placed.with_columns(error_ns=pl.col("over_ns") - pl.col("stay_ns")).drop_nulls("error_ns")
 
     def over_floor(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The stream's packets with `over_ns`: the delay minus the direct path's median, that of the same session."""
+        """Add `over_ns`: the delay minus the direct path's median, of the same session."""
         delay = pl.col("delay_ns")
         if sessions_in(self.floor) is None or sessions_in(rows) is None:
             return rows.with_columns(over_ns=delay - pl.lit(self.floor_p50_ns, dtype=pl.Float64))
@@ -169,14 +171,14 @@ class Seen:
 
 
 def sessions_in(rows: pl.DataFrame) -> int | None:
-    """Over how many sessions packets are; None where they are of one."""
+    """Return the number of sessions with packets; None for one."""
     return beds_in(rows["session"].to_numpy()) if "session" in rows.columns else None
 
 
 def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
-    """Each row's part: trials are cut into pieces of equally many packets, so that there are at least twenty parts.
+    """Return each row's part: trials are cut into pieces of equally many packets, at least twenty parts in all.
 
-    Of several sessions, each is a part, however many packets it has.
+    With several sessions, each is a part, however many packets it has.
     """
     if sessions_in(rows):
         return np.unique(rows["session"].to_numpy(), return_inverse=True)[1].astype(np.int64)
@@ -192,7 +194,7 @@ def parts_of(rows: pl.DataFrame) -> NDArray[np.int64]:
 
 
 def seen_of(of: Gathered) -> list[Seen]:
-    """Every path and cell whose pipe is known, in the order of the tables."""
+    """Return every path and cell whose pipe is known, in the order of the tables."""
     run = of.run
     pipes = _pipes(run)
     log = _numbered(run.emulated)
@@ -230,7 +232,7 @@ def _seen(
 
 
 def cut_blocks(log: list[dict[str, Any]]) -> frozenset[int]:
-    """The blocks of emulators that began and never ended: what they had not yet written is lost."""
+    """Return the blocks of emulators that began and never ended: what they had not yet written is lost."""
     found: set[int] = set()
     open_: set[int] = set()
     for event in log:
@@ -245,7 +247,8 @@ def cut_blocks(log: list[dict[str, Any]]) -> frozenset[int]:
 
 
 def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
-    """The pipe of every block in the run's log: its configuration string, and how the emulator read it."""
+    """Return the pipe of every block in the run's log: its configuration string, and the pipe as the emulator parsed
+    it."""
     found: dict[int, tuple[str, Pipe]] = {}
     started = _started(run)
     for block, event in run.trial_events.items():
@@ -255,21 +258,21 @@ def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
     for event in run.log:
         if event.get("event") == "emulator-set" and event.get("to"):
             block, name = int(event["block"]), str(event.get("pipe") or "")
-            if told.get(block) != FORWARD or name == FORWARD:  # one event a pipe: the stream's own direction counts
+            if told.get(block) != FORWARD or name == FORWARD:  # one event per pipe: the stream's own direction counts
                 told[block] = name
                 found[block] = (str(event.get("words") or name), Pipe(event["to"]))
     return found
 
 
 def _started(run: Run) -> tuple[str, Pipe] | None:
-    """The pipe that the emulator began with, of a run that sets none."""
+    """Return the pipe that the emulator started with, for a run that sets none."""
     for path in sorted(run.folder.records.glob("emulation-*.jsonl")):
         with path.open("rb") as lines:
             line = lines.readline(MOST_BYTES)
         try:
             first = json_value(line or b"{}")
             pipes = [dict(one) for one in (first.get("config") or {}).get("pipes") or []]
-        except (ValueError, TypeError, AttributeError) as error:  # of anyone's making: other bytes, or of another shape
+        except (ValueError, TypeError, AttributeError) as error:  # the file may be damaged or of another structure
             raise RequestError(f"{path} is damaged: its first line is not how an emulator began ({error})") from error
         chosen = next((one for one in pipes if one.get("name") == FORWARD), pipes[0] if pipes else None)
         if chosen:
@@ -278,7 +281,8 @@ def _started(run: Run) -> tuple[str, Pipe] | None:
 
 
 def _numbered(log: pl.DataFrame) -> pl.DataFrame:
-    """The log's rows of the stream's direction in order, with flow_of_stream and seq (null: not of the stream)."""
+    """Return the log's rows of the stream's direction in order, with flow_of_stream and seq (null: not of the
+    stream)."""
     if not log.height:
         return log.with_columns(flow_of_stream=pl.lit(None, pl.Int32), seq=pl.lit(None, pl.Int64))
     through = log.filter((pl.col("direction") == FORWARD) & (pl.col("pipe") != "")).sort("block", "number")
@@ -292,7 +296,7 @@ def _numbered(log: pl.DataFrame) -> pl.DataFrame:
 
 
 def _header(head: bytes | None) -> tuple[int | None, int | None]:
-    """Flow and number of a stream's packet; neither of anything else."""
+    """Return flow and number of a stream's packet; None for any other packet."""
     for magic, seq_at in SEQ_AT.items():
         at = head.find(magic) if head else -1
         if head is None or at < 0:

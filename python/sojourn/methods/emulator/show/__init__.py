@@ -25,7 +25,7 @@ TITLES = {"min": "Min", "mean": "Mean", "p50": "Median", "max": "Max", "sd": "St
 
 
 def errors(run: Run) -> Table:
-    """The emulation error of every cell, by the log and from outside."""
+    """Return the emulation error of every cell, by the log and from outside."""
     groups = {"emulation_error": "Emulation error, emulator's log",
               "emulation_error_outside": "Delays, from outside",
               "emulation_error_compensated": "From outside, path delay compensated"}  # fmt: skip
@@ -56,7 +56,7 @@ def errors(run: Run) -> Table:
 
 
 def emulated(run: Run) -> Table:
-    """The emulated delay, with the statistics that the papers print."""
+    """Return the emulated delay, with the statistics that the papers print."""
     measures = (
         *(Measure("emulated_delay", name, TITLES[name], "Delay minus the direct path's", interval=name == "mean")
           for name in ("min", "mean", "max", "sd")),
@@ -79,7 +79,7 @@ def emulated(run: Run) -> Table:
 
 
 def lost(run: Run) -> Table:
-    """The share of the stream's frames that the emulator lost."""
+    """Return the share of the stream's frames that the emulator lost."""
     measures = (Measure("emulated_loss", "ratio", "Lost"),)
     note = (
         "From the sequence numbers of the stream's frames; the CI is Clopper and Pearson's over packets, or Korn and "
@@ -94,7 +94,7 @@ def lost(run: Run) -> Table:
 
 
 def keys(run: Run) -> list[Key]:
-    """The checks, the error of departures, the error from outside, and the loss."""
+    """Return the checks, the error of departures, the error from outside, and the loss."""
     found = checks_of(run)
     if not found:
         return []
@@ -120,13 +120,13 @@ WIDE_SAYS = ("too few packets for a narrower interval",)
 
 
 def _is_wide(row: dict[str, Any]) -> bool:
-    """Whether the interval is many times as wide as the estimate is large."""
+    """Return whether the interval is many times as wide as the estimate is large."""
     low, high = row["ci_low"], row["ci_high"]
     return low is not None and high is not None and high - low > WIDE * abs(row["estimate"])
 
 
 def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
-    """The loss seen from outside that is least likely by chance."""
+    """Return the loss ratio from outside that is least likely by chance."""
     several = [one for one in found if one["check"] == "loss" and one["of"] == "streams" and one["p"] is not None]
     if not several:
         return []
@@ -141,14 +141,14 @@ def _loss_key(found: list[dict[str, Any]]) -> list[Key]:
 
 
 def _worst(run: Run, quantity: str, statistic: str) -> dict[str, Any] | None:
-    """The worst of the cells whose departure times are judged."""
+    """Return the worst of the cells whose departure times are judged."""
     timed = sorted({one["cell"] for one in checks_of(run) if one["check"].endswith(", median")})
     rows = run.rows(quantity, statistic).drop_nulls("estimate").filter(pl.col("cell").is_in(timed))
     return rows.sort(pl.col("estimate").abs(), descending=True).row(0, named=True) if rows.height else None
 
 
 def how(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     lines = words(
         run,
         "Each cell has a pipe, which is configured before each trial without losing a packet. In every cell the same "

@@ -27,7 +27,7 @@ STATISTICS = {"p50": "median", "p99": "99th percentile"}
 
 
 def errors(run: Run) -> Figure | None:
-    """Errors of departures and delays, on a log(1 - p) axis."""
+    """Return the errors of departures and delays, on a log(1 - p) axis."""
     found = sample(run, "emulation_errors")
     if found.is_empty():
         return None
@@ -50,14 +50,14 @@ def errors(run: Run) -> Figure | None:
 
 
 def _by_path(rows: pl.DataFrame) -> pl.DataFrame:
-    """The panel's name with the path before it, where there are several."""
+    """Prefix the panel's name with the path, where there are several."""
     if rows["device"].n_unique() < 2:
         return rows
     return rows.with_columns(cell=pl.format("{}: {}", "device", "cell"))
 
 
 def over_delay(run: Run) -> Figure | None:
-    """The error over the configured delay."""
+    """Return the error over the configured delay."""
     rows = _error_rows(run, "delay_ns", 1e-6, "pipe")
     if rows.is_empty() or rows.filter(pl.col("x") > 0)["x"].n_unique() < 2:
         return None
@@ -72,7 +72,7 @@ def over_delay(run: Run) -> Figure | None:
 
 
 def over_rate(run: Run) -> Figure | None:
-    """The median error over the time between packets, one line for each pipe."""
+    """Return the median error over the time between packets, one line for each pipe."""
     rows = _error_rows(run, "interval_ns", 1e-6, "pipe", "interval_ns", "schedule")
     rows = rows.filter(pl.col("series") == STATISTICS["p50"]) if rows.height else rows
     if rows.is_empty() or rows["x"].n_unique() < 2:
@@ -89,7 +89,7 @@ def over_rate(run: Run) -> Figure | None:
 
 
 def _error_rows(run: Run, x: str, factor: float, *without: str) -> pl.DataFrame:
-    """Rows of the error from outside over a column of the pipe or a factor; series is the statistic."""
+    """Return rows of the error from outside over a column of the pipe or a factor; series is the statistic."""
     pipes = run.samples("pipes")
     found = run.results.filter(
         (pl.col("quantity") == "emulation_error_outside") & pl.col("statistic").is_in(list(STATISTICS))
@@ -108,7 +108,7 @@ def _error_rows(run: Run, x: str, factor: float, *without: str) -> pl.DataFrame:
 
 
 def distribution(run: Run) -> Figure | None:
-    """Measured delays beside the configured distribution."""
+    """Return measured delays and the configured distribution."""
     found = sample(run, "delay_distribution")
     if found.is_empty():
         return None
@@ -128,7 +128,7 @@ def distribution(run: Run) -> Figure | None:
 
 
 def losses_over_time(run: Run) -> Figure | None:
-    """The lost frames, one row for each trial."""
+    """Return the lost frames, one row for each trial."""
     found = sample(run, "losses")
     if found.is_empty():
         return None
@@ -143,7 +143,7 @@ def losses_over_time(run: Run) -> Figure | None:
 
 
 def loss_shares(run: Run) -> Figure | None:
-    """Measured less configured loss, over the configured one."""
+    """Return measured minus configured loss, over the configured one."""
     pipes = run.samples("pipes")
     found = run.rows("emulated_loss", "ratio")
     if pipes is None or found.is_empty():
@@ -174,7 +174,7 @@ def loss_shares(run: Run) -> Figure | None:
 
 
 def loss_runs(run: Run) -> Figure | None:
-    """Lengths of bursts and gaps beside their geometric distribution."""
+    """Return the lengths of bursts and gaps with their geometric distribution."""
     found = sample(run, "loss_run_lengths")
     if found.is_empty():
         return None
@@ -193,7 +193,7 @@ def loss_runs(run: Run) -> Figure | None:
 
 
 def correlations(run: Run) -> Figure | None:
-    """Correlation over lags beside the configured one."""
+    """Return the correlation over lags with the configured one."""
     found = sample(run, "autocorrelations")
     if found.is_empty():
         return None

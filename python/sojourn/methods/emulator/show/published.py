@@ -1,7 +1,7 @@
-"""The papers' tables of dummynet beside our emulator: delays, delays over the time between packets, losses.
+"""The papers' tables of dummynet with this emulator's results: delays, delays over the time between packets, losses.
 
 The papers measured round trips through two pipes, one each way: their one-way delay is half of the round trip minus the
-direct path's. Ours is one way, from the stream's timestamps, through one pipe.
+direct path's. The delays here are one way, from the stream's timestamps, through one pipe.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ NONE = show(None, None, None, "ns")
 
 @dataclass(frozen=True)
 class Ours:
-    """Our cells with a constant delay or a configured loss, by path; empty where the run has none."""
+    """This run's cells with a constant delay or a configured loss, by path; may be empty."""
 
     run: Run
     pipes: pl.DataFrame
 
     @classmethod
     def of(cls, run: Run) -> Ours:
-        """The cells of this run."""
+        """Return the cells of this run."""
         pipes = run.samples("pipes")
         return cls(run, pl.DataFrame() if pipes is None else pipes)
 
     def at(self, column: str, value: float, interval_ns: float | None = None) -> dict[str, Any] | None:
-        """Our cell with this configured value (to a thousandth), at the interval nearest to theirs by ratio."""
+        """Return the cell with this configured value (to a thousandth), at the interval nearest to the paper's by
+        ratio."""
         if self.pipes.is_empty():
             return None
         near = (pl.col(column) - value).abs() <= 1e-3 * max(value, 1e-9)
@@ -60,7 +61,7 @@ class Ours:
         return found.sort(nearest, maintain_order=True).row(0, named=True)
 
     def figure(self, cell: dict[str, Any] | None, quantity: str, statistic: str) -> Shown:
-        """A figure of that cell."""
+        """Return a figure of that cell."""
         if cell is None:
             return NONE
         rows = self.run.rows(quantity, statistic, device=str(cell["device"])).filter(pl.col("cell") == cell["cell"])
@@ -69,7 +70,7 @@ class Ours:
 
 
 def delay_table(run: Run, name: str) -> Table:
-    """Dummynet's delays: minimum, average, maximum, spread and one-way delay; ours, and both errors."""
+    """Return dummynet's delays (minimum, average, maximum, spread, one-way delay), this run's, and both errors."""
     rows = read_published(name)
     ours = Ours.of(run)
     spread = (("min", "Min"), ("mean", "Average"), ("max", "Max"), ("sd", "Std dev"))
@@ -100,7 +101,7 @@ def delay_table(run: Run, name: str) -> Table:
 
 
 def interval_table(run: Run, name: str) -> Table:
-    """Dummynet's delay at every rate beside ours at the interval nearest to it."""
+    """Return dummynet's delay at every rate with this run's at the nearest interval."""
     rows = read_published(name)
     ours = Ours.of(run)
     columns = (
@@ -124,7 +125,7 @@ def interval_table(run: Run, name: str) -> Table:
 
 
 def loss_table(run: Run, name: str) -> Table:
-    """Dummynet's losses beside ours, with our interval."""
+    """Return dummynet's losses with this run's and its interval."""
     rows = read_published(name)
     ours = Ours.of(run)
     columns = (
@@ -163,7 +164,7 @@ def _packets(run: Run, cell: dict[str, Any] | None) -> Entry:
 
 
 def _given(value: float, places: int = 1) -> Entry:
-    """A number that is computed from printed ones."""
+    """Return a number computed from printed ones."""
     return Entry(f"{value:.{places}f}".replace("-", "\u2212"), (round(value, places),))
 
 

@@ -40,7 +40,7 @@ FLOOD = "flood"
 
 
 def study(run: Run) -> Study:
-    """Delays, their spread, total rates and fairness for every number of senders."""
+    """Return delays, their spread, total rates and fairness for every number of senders."""
     of = Gathered(run)
     of.begin()
     of.rows.extend(rate_rows(run, of.trials))
@@ -69,7 +69,7 @@ def study(run: Run) -> Study:
 
 
 def spreads(packets: pl.DataFrame) -> pl.DataFrame:
-    """For every trial: standard deviation, quartile range and p99 - p1 of the first sender's delays."""
+    """Return for every trial the standard deviation, interquartile range and p99 - p1 of the first sender's delays."""
     delay = pl.col("delay_ns")
     first = packets.drop_nulls("delay_ns").filter(pl.col("flow") == pl.col("flow").min().over("block"))
     spread = {
@@ -85,7 +85,7 @@ def spreads(packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
-    """Every measure of the delay spread, over trials."""
+    """Return every measure of the delay spread, over trials."""
     rows = []
     for _, _, here in per_path(run, each):
         for name in ("sd", "iqr", "p99-p1"):
@@ -97,7 +97,7 @@ def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
 
 
 def fairness(flows: pl.DataFrame) -> pl.DataFrame:
-    """Jain's index of every trial; a sender without arrivals has rate 0."""
+    """Return Jain's index of every trial; a sender without arrivals has rate 0."""
     groups = flows.partition_by("block", "port", as_dict=True, maintain_order=True)
     found = [
         {
@@ -115,9 +115,9 @@ def fairness(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
-    """Does the delay spread grow with the number of senders: the slope of log spread over log senders, by rounds.
+    """Test whether the delay spread grows with the number of senders: the slope of log spread over log senders.
 
-    Floods are left out: each sender more raises their load, and a full queue has a spread of its own.
+    Floods are left out: each additional sender raises their load, and a full queue has a spread of its own.
     """
     outcomes = []
     by_cell = series(each, "sd")
@@ -134,7 +134,8 @@ def evaluate_growth(run: Run, each: pl.DataFrame) -> list[Outcome]:
 
 
 def growth(by_senders: dict[int, Series]) -> Interval:
-    """The slope of log spread over log senders, over rounds: 0.5 where independent senders add their variances."""
+    """Return the slope of log spread over log senders, over rounds: 0.5 where independent senders add their
+    variances."""
     counts = sorted(by_senders)
     each = [by_senders[count] for count in counts]
     means = [one.by_round() for one in each]
@@ -162,7 +163,7 @@ def _evaluate(device: str, size: int, slope: Interval) -> Outcome:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """What the phase does, where that was measured; else the spread with the fewest and most senders, and fairness."""
+    """Return the effect of the phase if measured; else the spread with the fewest and most senders, and fairness."""
     if said := phase.sentence(rows, _device(run)):
         return said
     device, of_size = _device(run), leading(run, rows)
@@ -178,7 +179,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def leading(run: Run, rows: list[Row]) -> list[Row]:
-    """The standard deviations of the smallest frames' delays over the device, by rising number of senders."""
+    """Return the standard deviations of the smallest frames' delays over the device, by rising number of senders."""
     wanted = (_device(run), "delay_spread", "sd")
     spread = [row for row in rows if (row.device, row.quantity, row.statistic) == wanted]
     spread = [row for row in spread if row.factors.schedule != FLOOD]
@@ -188,7 +189,8 @@ def leading(run: Run, rows: list[Row]) -> list[Row]:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of the phase, or those of the spreads with the fewest and the most senders: none has an offset of clocks."""
+    """Return the budget of the phase, or those of the spreads with the fewest and most senders; none has a clock
+    offset."""
     effects = [row for row in study.rows if (row.device, row.quantity) == (_device(run), "phase_effect")]
     if effects:
         most = max(effects, key=lambda row: row.value.estimate)
@@ -204,14 +206,14 @@ def _device(run: Run) -> str:
 
 
 def jain_said(index: float) -> str:
-    """An index with more digits where three would say 1; 1 itself is all senders at one rate."""
+    """Return an index, with more digits where three would round to 1; 1 means all senders at one rate."""
     if f"{index:.3f}" != "1.000" or index == 1:
         return f"{index:.3f}"
     return f"{index:.6f}" if index < 0.9999995 else "above 0.999999"
 
 
 def _fairness(device: str, rows: list[Row]) -> str:
-    """The index with the most senders: of floods where there are any, for senders with an interval are paced alike."""
+    """Return the index with the most senders, of floods if there are any: those with an interval have equal pacing."""
     of_device = [row for row in rows if (row.device, row.quantity) == (device, "fairness")]
     fair = [row for row in of_device if (row.factors.senders or 1) > 1]
     if not fair:
@@ -222,7 +224,7 @@ def _fairness(device: str, rows: list[Row]) -> str:
 
 
 def _shared(device: str, rows: list[Row]) -> str:
-    """The fairness, of a run that has no delay spread of streams with an interval."""
+    """Return the fairness, for a run without delay spreads of paced streams."""
     said = _fairness(device, rows)
     if not said:
         return "No trial with several senders was measured"
@@ -230,7 +232,7 @@ def _shared(device: str, rows: list[Row]) -> str:
 
 
 def _total(device: str, rows: list[Row]) -> str:
-    """The total rate of the floods, by the number of senders, of the largest frames."""
+    """Return the total rate of the floods with the largest frames, by the number of senders."""
     floods = [row for row in rows if (row.device, row.quantity) == (device, "throughput_bps")
               and row.statistic in ("mean", "at_least") and row.factors.schedule == FLOOD]  # fmt: skip
     size = max((row.factors.frame_bytes or 0 for row in floods), default=0)

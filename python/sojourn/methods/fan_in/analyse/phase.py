@@ -1,13 +1,13 @@
-"""The phase between two regular streams: how the delay of the first depends on when the second last sent.
+"""The phase between two regular streams: how the delay of the first depends on the time since the second's departure.
 
-The phase of a frame is its actual departure less the last departure of the other stream before it, both from the
+The phase of a frame is its actual departure minus the last departure of the other stream before it, both from the
 sender's records; a frame that leaves before the other stream's first, or more than its interval after its last, has
 none. Delays are averaged over equal bins of the phase, from 0 to the other stream's interval, in each round. A round
-counts where every bin has a frame, so that streams of one interval, whose phase stays, have no rows.
+counts if every bin has a frame, so that streams of equal intervals, whose phase is constant, have no rows.
 
-On a path with a rated link that both streams share, a frame waits for the rest of the other's: its delay falls from the
-frame's time on that link to nothing, a saw tooth of that height (phase-saw-tooth). ethernet-tests-2000 (section 4.1.4,
-figure 4.8) expects that the phase matters, and did not record it.
+On a path with a rated link that both streams share, a frame waits for the rest of the other's: with growing phase its
+delay falls from the frame's time on that link to zero (phase-saw-tooth). ethernet-tests-2000 (section 4.1.4, figure
+4.8) expects that the phase matters, and did not record it.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ class Phases:
     frames: pl.DataFrame
     """unit (the round), session, phase_ns, bin, delay_ns, clock_bound_ns, clock_error95_ns."""
     sessions: NDArray[np.int64]
-    """Of each round."""
+    """The session of each round."""
     delays: NDArray[np.float64]
-    """Rounds by bins."""
+    """Mean delays by round (rows) and bin (columns)."""
     interval_ns: float
-    """Of the other stream."""
+    """The interval of the other stream."""
 
     def means(self, values: pl.Series) -> NDArray[np.float64]:
-        """Means by round and bin of a number that each of `frames` has."""
+        """Return means by round and bin of a number of each frame in `frames`."""
         return _table(self.frames.with_columns(values.alias("value")))
 
     def over(self, values: NDArray[np.float64], level: float = 0.95) -> Interval:
-        """The middle of a number of each round."""
+        """Return the location of a number of each round."""
         return middle(values, self.sessions, level)
 
     def deviations(self, table: NDArray[np.float64]) -> Deviations:
-        """How far each bin is from the mean of all, with intervals that hold together."""
+        """Return the deviation of each bin from the mean of all, with simultaneous intervals."""
         apart = table - table.mean(axis=1, keepdims=True)
         return Deviations([self.over(apart[:, place], LEVEL) for place in range(BINS)], None)
 
     def behind(self) -> NDArray[np.float64]:
-        """Of each round, the delay just behind the other's frames less that half an interval later and more.
+        """Return for each round the delay right behind the other's frames minus that from half an interval later on.
 
-        The bins are fixed: the slowest less the fastest of those measured would be more than nothing of any noise.
+        The bins are fixed: with the slowest minus the fastest bin, noise alone would give a positive difference.
         """
         return np.asarray(self.delays[:, 0] - self.delays[:, BINS // 2 :].mean(axis=1), dtype=np.float64)
 
 
 def phases_of(run: Run, packets: pl.DataFrame) -> list[Phases]:
-    """The phases of every path and cell with two regular senders, in the order of the tables."""
+    """Return the phases of every path and cell with two regular senders, in the order of the tables."""
     cells = [cell for cell, one in run.cells.items() if one.senders == 2 and one.schedule == "regular"]
     here = packets.filter(pl.col("cell").is_in(cells) & (pl.col("port") == 0)).drop_nulls("delay_ns")
     if here.is_empty():
@@ -95,7 +95,7 @@ def phases_of(run: Run, packets: pl.DataFrame) -> list[Phases]:
 
 
 def _of_trial(rows: pl.DataFrame, sent: pl.DataFrame | None) -> pl.DataFrame | None:
-    """The first sender's frames of a trial, each with its phase; None where the other sent fewer than two."""
+    """Return the first sender's frames of a trial with their phases; None where the other sent fewer than two."""
     first, last = rows["flow"].min(), None if sent is None else sent["flow"].max()
     if sent is None or first == last:
         return None
@@ -130,7 +130,7 @@ def _table(frames: pl.DataFrame) -> NDArray[np.float64]:
 
 
 def phase_rows(run: Run, several: list[Phases]) -> list[Row]:
-    """The mean delay in each bin, what being just behind costs, and the height of the saw tooth of a rated link."""
+    """Return the mean delay in each bin, the cost of being right behind, and the height expected from a rated link."""
     rows = []
     for one in several:
         bins = {f"at_{centre:.3f}": one.over(one.delays[:, place]) for place, centre in enumerate(centres())}
@@ -144,7 +144,7 @@ def phase_rows(run: Run, several: list[Phases]) -> list[Row]:
 
 
 def centres() -> list[float]:
-    """The middles of the bins, as shares of the interval."""
+    """Return the middles of the bins, as shares of the interval."""
     return [(place + 0.5) / BINS for place in range(BINS)]
 
 
@@ -155,7 +155,7 @@ def _row(run: Run, one: Phases, quantity: str, statistic: str, value: Interval) 
 
 
 def findings(run: Run, several: list[Phases]) -> Iterator[Finding]:
-    """Delays that depend on the phase: a bin that differs from the mean of all bins beyond its interval."""
+    """Return a finding for delays that depend on the phase: a bin deviates significantly from the mean of all bins."""
     found = {}
     for one in several:
         apart = [deviation for deviation in one.deviations(one.delays).each if deviation.excludes(0)]
@@ -171,7 +171,7 @@ def findings(run: Run, several: list[Phases]) -> Iterator[Finding]:
 
 
 def service_ns(run: Run, one: Phases) -> float | None:
-    """How long a frame occupies the slowest rated link that both streams share; None where none is known."""
+    """Return a frame's time on the slowest rated link that both streams share; None where none is known."""
     cables = cables_of(run).get(one.device)
     shared = [] if cables is None else [rate for rate in cables.rates[1:] if rate is not None]
     size = run.cells[one.cell].frame_bytes
@@ -179,12 +179,12 @@ def service_ns(run: Run, one: Phases) -> float | None:
 
 
 def _waits(one: Phases, service: float) -> pl.Series:
-    """What each frame waits for the rest of the other's, by its phase."""
+    """Return each frame's expected wait for the rest of the other's, by its phase."""
     return one.frames.select((service - pl.col("phase_ns")).clip(lower_bound=0.0)).to_series()
 
 
 def height(one: Phases, service: float) -> Interval:
-    """The height of the saw tooth: of each round the slope of its delays over the waits expected, times the service."""
+    """Return the fitted height: each round's slope of delays over the expected waits, times the service time."""
     frames = one.frames.with_columns(wait=_waits(one, service))
     centred = frames.select(
         "unit", *((pl.col(name) - pl.col(name).mean().over("unit")).alias(name) for name in ("wait", "delay_ns"))
@@ -197,7 +197,7 @@ def height(one: Phases, service: float) -> Interval:
 
 
 def evaluate(name: str, run: Run, several: list[Phases]) -> list[Outcome]:
-    """Of every path with a rated link that both streams share."""
+    """Return the outcomes for every path with a rated link that both streams share."""
     found = [_evaluate(name, one, service) for one in several if (service := service_ns(run, one)) is not None]
     return found or [inconclusive(name, "no phase between two streams over a shared link with a rate was measured")]
 
@@ -225,9 +225,9 @@ def _evaluate(name: str, one: Phases, service: float) -> Outcome:
 
 
 def samples(run: Run, several: list[Phases]) -> pl.DataFrame:
-    """The bins: device, cell, phase (share of the interval), phase_ns, delay_ns and ends, frames, expected_ns.
+    """Return the bins: device, cell, phase (share of the interval), phase_ns, delay_ns and ends, frames, expected_ns.
 
-    `expected_ns` is the saw tooth of a rated link above the mean delay of those who do not wait; else null.
+    `expected_ns` is the expected wait on a rated link plus the mean delay of frames that do not wait; else null.
     """
     schema = {
         "device": pl.String, "cell": pl.Int32, "phase": pl.Float64, "phase_ns": pl.Float64, "delay_ns": pl.Float64,
@@ -252,7 +252,7 @@ def _points(run: Run, one: Phases) -> Iterator[tuple[object, ...]]:
 
 
 def sentence(rows: list[Row], device: str) -> str:
-    """By how much the delay depends on the phase; empty where no phase was measured."""
+    """Return how much the delay depends on the phase; empty where no phase was measured."""
     found = [row for row in rows if (row.device, row.quantity) == (device, "phase_effect")]
     if not found:
         return ""

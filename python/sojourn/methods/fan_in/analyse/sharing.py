@@ -1,8 +1,8 @@
 """fan-in-total: senders fill the sum of their own links, or the link they share, and share it equally.
 
 Frames count from the last sender's first arrival to the first sender's last. The total may be off by 1 %, a sender's
-share by 5 % of an equal one. In ethernet-tests-2000 (table 4.2) six senders of 100 Mbit/s gave 72.93 MB/s (6.03 times
-one of them) and eight no more, because the receiver was the limit.
+share by 5 % of an equal one. In ethernet-tests-2000 (table 4.2) six senders of 100 Mbit/s reached 72.93 MB/s (6.03
+times one of them) and eight no more, because the receiver was the limit.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 TOTAL = 0.01
 SHARE = 0.05
 FILLS = 0.99
-"""A sender that offers less than this of its link's rate does not fill it."""
+"""A sender that offers less than this share of its link's rate does not fill it."""
 
 
 def evaluate(name: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) -> list[Outcome]:
-    """Of every flood over a path with rated links."""
+    """Return the outcomes for every flood over a path with rated links."""
     cables = cables_of(run)
     rates = _rates(flows, packets)
     found = [
@@ -43,7 +43,7 @@ def evaluate(name: str, run: Run, flows: pl.DataFrame, packets: pl.DataFrame) ->
 
 
 def _rates(flows: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """The flows with `pps`: the rate of each while all flows of its trial arrive; else over its own time."""
+    """Add `pps`: the rate of each flow while all flows of its trial arrive; else over its own time."""
     at, arrival = ["block", "flow", "port"], pl.col("arrival_ns")
     ends = packets.group_by(at).agg(arrival.min().alias("first"), arrival.max().alias("last"))
     common = ends.group_by("block", "port").agg(pl.col("first").max().alias("from"), pl.col("last").min().alias("to"))
@@ -78,7 +78,8 @@ def _evaluate(name: str, run: Run, flows: pl.DataFrame, cables: Cables) -> Outco
 
 
 def shares(flows: pl.DataFrame) -> Deviations:
-    """Each sender's share of the total relative to an equal one, minus 1, over trials: simultaneous intervals."""
+    """Return each sender's share of the total relative to an equal one, minus 1, over trials: simultaneous
+    intervals."""
     total = pl.col("pps").sum().over("block")
     off = flows.filter(total > 0).with_columns(off=pl.col("pps") * pl.len().over("block") / total - 1)
     level = 1 - 0.05 / max(1, off["flow"].n_unique())
@@ -87,7 +88,7 @@ def shares(flows: pl.DataFrame) -> Deviations:
 
 
 def _both(total: str, fair: Deviations) -> str:
-    """The outcome of both: rejected where one of them is, supported where both are."""
+    """Return the outcome of both: rejected if one of them is, supported if both are."""
     outcome = "supported" if fair.lie_within(SHARE) else "rejected" if fair.beyond(SHARE) else "inconclusive"
     return (
         "rejected"

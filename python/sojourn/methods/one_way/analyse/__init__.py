@@ -44,23 +44,23 @@ __all__ = ["budgets", "study"]
 
 WAITING = "md1"
 PARTS = 20
-"""A trial is cut in so many parts of equally many packets, each told by its median."""
+"""A trial is cut into this many parts of equally many packets, each represented by its median."""
 
 GROWS_P = 1e-3
 GROWS = 0.002
-"""A delay that grows by less than 2 ms in a second is no queue that runs away."""
+"""A delay that grows by less than 2 ms per second is not an unstable queue."""
 
 LOSES = 0.001
 MISSED = 0.005
 LEAST_FOR_RATE = 1000
-"""Fewer frames than this do not tell a rate to half a percent."""
+"""With fewer frames the rate is not known to half a percent."""
 
 POINTS = ("mean", "p50", "p99", "p99.9")
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The cells of one path that differ in their interval alone, by falling interval, and which are stable."""
+    """The cells of one path that differ only in their interval, by falling interval, and which of them are stable."""
 
     device: str
     factors: Factors
@@ -69,18 +69,19 @@ class Sweep:
 
     @property
     def shortest(self) -> int | None:
-        """The place of the shortest stable interval below which the first is not."""
+        """The index of the shortest stable interval with all longer ones stable; None without one."""
         first = self.stable.index(False) if False in self.stable else len(self.stable)
         return first - 1 if first else None
 
     @property
     def beyond(self) -> list[int]:
-        """The cells with shorter intervals: overloads, asked for to see queues grow; none without a stable one."""
+        """The cells with shorter intervals: intended overloads, to see queues grow; empty without a stable interval."""
         return [] if self.shortest is None else self.cells[self.shortest + 1 :]
 
 
 def study(run: Run) -> Study:
-    """Delays of every cell, what the device adds where queues are stable, and the minimum sustainable intervals."""
+    """Return delays of every cell, what the device adds where queues are stable, and the minimum sustainable
+    intervals."""
     of = Gathered(run)
     of.begin()
     growth = growths(of.packets)
@@ -115,7 +116,7 @@ def study(run: Run) -> Study:
 
 
 def growths(packets: pl.DataFrame) -> pl.DataFrame:
-    """Of every trial: how much its delay grows (ns per ns, from the intended departure), and the p of its not growing.
+    """Return for every trial the growth of its delay (ns per ns, from the intended departure), and the p of no growth.
 
     `path_growth` is of the delay from the actual departure: the path's part alone.
     """
@@ -130,13 +131,13 @@ def growths(packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _since(times: pl.Series) -> NDArray[np.float64]:
-    """Times since the first of them."""
+    """Return times since the first of them."""
     whole = times.to_numpy().astype(np.int64)
     return np.asarray(whole - whole[0], dtype=np.float64)
 
 
 def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[float, float]:
-    """How much delays grow with time, and the p of it; nothing is said of fewer than four packets a part."""
+    """Return the growth of delays with time, and its p; 0 and 1 for fewer than four packets per part."""
     if len(delays) < 4 * PARTS:
         return 0.0, 1.0
     parts = np.array_split(np.arange(len(delays)), PARTS)
@@ -146,7 +147,7 @@ def growth_of(times: NDArray[np.float64], delays: NDArray[np.float64]) -> tuple[
 
 
 def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
-    """The trials with growth, p and whether their queue was stable."""
+    """Add growth, p and whether the queue was stable to the trials."""
     least = pl.col("loss_ratio").min().over("device", "frame_bytes", "schedule")
     grows = (pl.col("growth") > GROWS) & (pl.col("p") < GROWS_P)
     loses = pl.col("loss_ratio") > 3 * least + LOSES
@@ -160,7 +161,7 @@ def judge_trials(trials: pl.DataFrame, growth: pl.DataFrame) -> pl.DataFrame:
 
 
 def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
-    """Growth, and the share of trials whose queue was stable."""
+    """Return growth, and the share of trials whose queue was stable."""
     rows = []
     for _, _, here in per_path(run, judged):
         rows.append(
@@ -174,7 +175,7 @@ def growth_rows(run: Run, judged: pl.DataFrame) -> list[Row]:
 
 
 def sweeps(run: Run, judged: pl.DataFrame) -> list[Sweep]:
-    """The cells of every path by their interval; cells without one (shares, floods) are in none."""
+    """Return the cells of every path by their interval; cells without one (shares, floods) are left out."""
     share = {
         (device, cell): float(here["stable"].to_numpy().mean()) for (device, cell), _, here in per_path(run, judged)
     }
@@ -193,7 +194,7 @@ def sweeps(run: Run, judged: pl.DataFrame) -> list[Sweep]:
 
 
 def min_interval_rows(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
-    """The least time between frames: where the queue is still stable, what arrives in overload, and as calculated."""
+    """Return the least time between frames: with a stable queue, between arrivals in overload, and as calculated."""
     if one.device == A_A:
         return []
     rows = _shortest_stable(run, one, judged)
@@ -212,7 +213,7 @@ def min_interval_rows(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
 
 
 def _shortest_stable(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
-    """The shortest stable interval; where the sender did not keep the next shorter one, it is the sender's limit."""
+    """Return the shortest stable interval; if the sender did not keep the next shorter one, the sender is the limit."""
     shortest = one.shortest
     if shortest is None:
         return []
@@ -233,12 +234,12 @@ def _shortest_stable(run: Run, one: Sweep, judged: pl.DataFrame) -> list[Row]:
 
 
 def _tried(at: float) -> Interval:
-    """A time that was configured. Together with the next it is a bracket of the truth, of no level."""
+    """Return a configured time. With the next one it is a bracket of the true value, without a level."""
     return Interval(at, None, None, 0.95, 0)
 
 
 def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
-    """Where the sender, not the path, ended the intervals that could be tried: a limit of the answer, not a doubt."""
+    """Return a note where the sender, not the path, ended the intervals that could be tried."""
     limited = [row for row in limits if row.statistic == "at_most"]
     if not limited:
         return []
@@ -255,7 +256,7 @@ def tester_limited(found: list[Sweep], limits: list[Row]) -> list[Finding]:
 
 
 def next_tried(rows: list[Row], of: Row) -> float | None:
-    """The next shorter time that was tried; None where there is none."""
+    """Return the next shorter time that was tried; None where there is none."""
     place = (of.device, of.cell, "next_tried")
     return next((row.value.estimate for row in rows if (row.device, row.cell, row.statistic) == place), None)
 
@@ -265,7 +266,7 @@ def _row(one: Sweep, cell: int, statistic: str, value: Interval) -> Row:
 
 
 def by_interval(run: Run, rows: list[Row], stable: set[tuple[str, int]]) -> pl.DataFrame:
-    """Delay against interval, with its band, and whether the queue was stable there."""
+    """Return delay over interval, with its band, and whether the queue was stable there."""
     drawn = [
         row
         for row in rows
@@ -278,7 +279,7 @@ def by_interval(run: Run, rows: list[Row], stable: set[tuple[str, int]]) -> pl.D
 
 
 def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:
-    """What the device adds, and the shortest interval at which its queue stays stable."""
+    """Return what the device adds, and the shortest interval at which its queue stays stable."""
     said = added_sentence(run, rows)
     device = main_device(run.devices) or DIRECT
     found = [row for row in limits if row.device == device and row.statistic in ("sustained", "at_most")]

@@ -1,8 +1,8 @@
 """The uncertainty budget of what a device adds one way; of a run without a device, of the delay in the headline.
 
-The measurand is the mean one-way delay over the device less that over the wire, in the plan's reference cell; without a
-wire less that over the direct link, over all cells; without a device the median delay of the cell that has the least.
-The least time between frames has no budget: it is a bracket between two times that were tried, of no level.
+The measurand is the mean one-way delay over the device minus that over the wire, in the plan's reference cell; without
+a wire minus that over the direct link, over all cells; without a device the least median delay of any cell. The least
+time between frames has no budget: it is a bracket between two times that were tried, without a level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of the sentence's first figure; none where no delay was measured."""
+    """Return the budget of the sentence's first figure; none where no delay was measured."""
     device = main_device(run.devices)
     added = study.headline or find(study.rows, device, "device_latency", "pooled")
     if device is not None and added is not None:

@@ -1,12 +1,12 @@
-"""md1: frames that come at random before a link with a rate wait as the M/D/1 queue says, regular ones not at all.
+"""md1: frames at random times before a rated link wait as in an M/D/1 queue; regular ones do not wait.
 
-Three figures of each load below one. That regular frames do not wait: what their median delay has beyond the links'
-own time and the direct link's median. That each frame waits for those before it: of the frames that have to wait
-for half a frame's time or more, the median of what they waited over what Lindley's recursion makes of the departures
-that really were, which no stall of the machine and no luck of the draw moves. And that the mean is Pollaczek and
-Khinchine's, rho S / (2 (1 - rho)): this one has the luck of the draw in its interval, and is not asked of trials so
-short that a queue which begins empty does not come to rest. A wait is a frame's delay beyond that of the regular stream
-of the same load (the median of its trials' medians). ethernet-tests-2000 asked this of its switches, section 4.1.
+Three figures are tested at each load below one. Regular frames do not wait: their median delay minus the links' own
+time and the direct link's median. Each frame waits for those before it: among the frames that wait for at least half a
+frame's time, the median ratio of the observed waits to those of Lindley's recursion over the actual departures, which
+neither stalls of the machine nor the random draw affects. The mean is Pollaczek and Khinchine's, rho S / (2 (1 - rho)):
+its interval includes the random draw, and it is not tested for trials too short for a queue that begins empty to reach
+equilibrium. A wait is a frame's delay minus that of the regular stream of the same load (the median of its trials'
+medians). ethernet-tests-2000 tested its switches so, section 4.1.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 IDLE = 0.05
-"""Regular frames may wait for this share of a frame's time: bridges take their time too."""
+"""Regular frames may wait for this share of a frame's time: bridges need some time too."""
 
 RECURSION = 0.03
 MEAN = 0.1
 LEAST_WAITING = 20
-"""Fewer frames of a trial that wait do not make a median."""
+"""With fewer waiting frames in a trial there is no median."""
 
 RESTS = 20.0
-"""A trial is to last so many times as long as the queue's relaxation time."""
+"""The least duration of a trial, in relaxation times of the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The cells of one path with one load: one of regular frames, one of random ones."""
+    """The cells of one path with one load: one with regular frames, one with random ones."""
 
     device: str
     regular: int
@@ -55,12 +55,12 @@ class Load:
 
     @property
     def service_ns(self) -> float:
-        """S: how long the slowest link has to do with a frame."""
+        """S: the time of a frame on the slowest link."""
         return self.cables.least_ns(self.factors.frame_bytes or 0)
 
     @property
     def rho(self) -> float:
-        """How much of the time the slowest link is busy."""
+        """The utilisation of the slowest link."""
         return self.service_ns / (self.factors.interval_ns or 1)
 
     @property
@@ -70,17 +70,17 @@ class Load:
 
     @property
     def rest_ns(self) -> float:
-        """The queue's relaxation time: how long its beginning influences it."""
+        """The queue's relaxation time: how long its initial state has influence."""
         return float(self.service_ns / (1 - self.rho**0.5) ** 2)
 
     @property
     def words(self) -> str:
-        """What was sent, where."""
+        """The frames, the path and the load, in words."""
         return f"{self.factors.frame_bytes} B over {self.device} at a load of {percent(self.rho)}"
 
 
 def evaluate(name: str, run: Run, packets: pl.DataFrame) -> list[Outcome]:
-    """Of every load below one on every path with rated links."""
+    """Return the outcomes for every load below one on every path with rated links."""
     found = loads(run)
     if not found:
         return [inconclusive(name, "no path with rated links has regular and random frames of one load below 1")]
@@ -88,7 +88,7 @@ def evaluate(name: str, run: Run, packets: pl.DataFrame) -> list[Outcome]:
 
 
 def loads(run: Run) -> list[Load]:
-    """What can be asked: single senders' cells that differ in their schedule alone."""
+    """Return the testable loads: single senders' cells that differ only in their schedule."""
     groups: dict[tuple[object, ...], dict[str, int]] = {}
     for cell, one in run.cells.items():
         if one.interval_ns and one.senders in (None, 1) and not one.load:
@@ -124,7 +124,7 @@ def _medians(packets: pl.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.f
 
 
 def _empty_ns(run: Run, packets: pl.DataFrame, load: Load) -> float:
-    """What the direct link takes of the same frames beyond its own links; nothing where there is none."""
+    """Return the direct link's delay of the same frames in excess of its own links; 0 without a direct link."""
     medians = _medians(packets.filter(device=DIRECT, cell=load.regular).drop_nulls("delay_ns"))
     own = cables_of(run).get(DIRECT)
     known = len(medians) and load.device != DIRECT
@@ -132,7 +132,7 @@ def _empty_ns(run: Run, packets: pl.DataFrame, load: Load) -> float:
 
 
 def _trials(run: Run, packets: pl.DataFrame, load: Load, base: float) -> pl.DataFrame:
-    """Of each trial: mean wait, the median of waits over computed ones, the computed mean, and how long it lasted."""
+    """Return for each trial: mean wait, median ratio of waits to computed ones, computed mean, and duration."""
     found = []
     sends = run.sends.select("block", "flow", "seq", "departure_ns").drop_nulls()
     for (block,), rows in packets.partition_by("block", as_dict=True, maintain_order=True).items():

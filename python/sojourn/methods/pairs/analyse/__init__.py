@@ -33,7 +33,7 @@ __all__ = ["budgets", "study"]
 
 
 def study(run: Run) -> Study:
-    """Latencies, their lines over size, what each path did, and the published hypotheses."""
+    """Return latencies, their lines over size, the figures of each path, and the published hypotheses."""
     rounds = rounds_of(run)
     fits = by_size(run, rounds)
     rows = [*latency_rows(run, rounds), *size_rows(fits), *path_rows(run)]

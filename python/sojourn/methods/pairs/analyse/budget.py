@@ -1,9 +1,9 @@
 """The uncertainty budget of a device's latency at the headline's cell, from pairs.
 
 The measurand is the mean of the latencies of both directions, over the reference, at the plan's reference cell. Each
-bed has its own links, devices, processes, cores and order of paths, so the scatter between beds contains what an
-instance of them is worth, and the scatter of pairs; both are listed and counted once. What has the same value on both
-paths of a pair cancels.
+bed has its own links, devices, processes, cores and order of paths, so the scatter between beds contains the variation
+between instances and the scatter of pairs; both are listed and counted once. What has the same value on both paths of a
+pair cancels.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ONE_DIRECTION = "request or reply by itself"
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """The budget of the headline; none where no device was measured."""
+    """Return the budget of the headline; none where no device was measured."""
     row = study.headline
     if row is None:
         return []
@@ -68,7 +68,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def _scatter(run: Run, rows: list[Row], row: Row) -> list[Entry]:
-    """What repeats differ by: between beds with what that contains, or within the one bed."""
+    """Return the scatter of repetitions: between beds with its parts, or within the one bed."""
     if row.sessions is None:
         return [
             scatter("scatter within the bed", row, row.value.n, f"{row.value.n} pairs of one bed"),
@@ -92,7 +92,7 @@ def _drift(where: str) -> Entry:
 
 
 def directions(rows: list[Row], row: Row) -> Entry:
-    """How request and reply differ: beside the measurand, which is the mean of both."""
+    """Return the difference of request and reply, which is separate from the measurand, the mean of both."""
     name = "asymmetry of request and reply"
     found = _beside(rows, row, "latency_asymmetry", "mean")
     if found is None:
@@ -108,7 +108,7 @@ def directions(rows: list[Row], row: Row) -> Entry:
 
 
 def _stamps(run: Run, row: Row) -> Entry:
-    """Timestamps are taken at the same points on both paths of a pair, or they are not."""
+    """Return whether timestamps are taken at the same points on both paths of a pair."""
     paths = [run.paths[path, row.cell] for path in (row.device, row.reference) if (path, row.cell) in run.paths]
     stamped = [path.probes("departure_source", "arrival_source").drop_nulls("arrival_source") for path in paths]
     sources = pl.concat(stamped).unique() if stamped else pl.DataFrame()
@@ -121,16 +121,16 @@ def _stamps(run: Run, row: Row) -> Entry:
 
 
 def _clock(run: Run, row: Row) -> list[Entry]:
-    """One clock for all stamps: its resolution and its rate. Simulated time has a resolution alone."""
+    """Return the resolution and the rate of the one clock of all timestamps. Simulated time has only a resolution."""
     times = (probes["rtt"].drop_nulls().to_numpy() for probes in run.path_by_path("rtt"))
     step = int(np.gcd.reduce([np.gcd.reduce(own) for own in times if len(own)] or [0]))
-    # Half the difference of two round trips: four stamps, each with a sensitivity of 1/2, so root of four halves is 1.
+    # Half the difference of two round trips: four timestamps, each with a sensitivity of 1/2; √4 · 1/2 is 1.
     found = [timestamp_resolution(max(1, step), "four of them, each with sensitivity ½", 1.0)]
     return found if run.simulated else [*found, clock_rate(row.value.estimate)]
 
 
 def _definition(run: Run, row: Row) -> Entry:
-    """The reference is part of what is measured."""
+    """Return the reference, which is part of the measurand."""
     name = "definition of the measurand"
     if row.reference == WIRE:
         return Entry(
@@ -147,7 +147,7 @@ def _definition(run: Run, row: Row) -> Entry:
 
 
 def _beside(rows: list[Row], row: Row, quantity: str, statistic: str) -> Row | None:
-    """The row of the same device, reference and cell with another quantity."""
+    """Return the row of the same device, reference and cell with another quantity."""
     wanted = (row.device, row.reference, quantity, statistic, row.cell)
     return next(
         (one for one in rows if (one.device, one.reference, one.quantity, one.statistic, one.cell) == wanted), None

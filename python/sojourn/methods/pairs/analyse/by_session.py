@@ -1,7 +1,7 @@
-"""What each session found over each path: the median round trip, and which part of the round trips is in each mode.
+"""The results of each session over each path: the median round trip, and the share of round trips in each mode.
 
-Modes are those of all sessions together, laid upon one another where the fastest mode of each begins (`shape`); a round
-trip belongs to the mode that is nearest. A path with one mode has all of its round trips in it.
+Modes are those of all sessions together, aligned where the fastest mode of each begins (`shape`); a round trip belongs
+to the nearest mode. A path with one mode has all of its round trips in it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SESSION_PATHS: dict[str, Any] = {
     "session": pl.Int64, "device": pl.String, "cell": pl.Int32, "probes": pl.Int64, "median_ns": pl.Float64,
     "mode": pl.Int64, "mode_ns": pl.Float64, "share": pl.Float64,
 }  # fmt: skip
-"""Columns of the sample `session_paths`: one row a session, path, cell and mode."""
+"""Columns of the sample `session_paths`: one row per session, path, cell and mode."""
 
 
 def session_paths(run: Run) -> pl.DataFrame:
-    """Each session's median and shares of modes, columns of `SESSION_PATHS`."""
+    """Return each session's median and shares of modes, columns of `SESSION_PATHS`."""
     found = [pl.DataFrame(schema=SESSION_PATHS), *(_of_path(path) for path in run.paths.values())]
     return pl.concat(found).sort("session", maintain_order=True)
 

@@ -1,13 +1,13 @@
 """A device's latency in each direction, and whether half the difference of round trips is that of either.
 
-Known where the other end stamps a request's arrival and its own reply (its process does, a kernel that answers ICMP
-does not) and both ends read one clock. Both stamps are taken in the same way on both paths of a pair, so what they add
-cancels in the difference. What the other end takes between its two stamps is in neither direction, but in half a round
-trip: what it takes longer on the device's path is `latency_turnaround`, whole and not halved.
+It is known where the other end timestamps a request's arrival and its own reply (its process does, a kernel that
+answers ICMP does not) and both ends read one clock. Both timestamps are taken in the same way on both paths of a pair,
+so their effect cancels in the difference. The time of the other end between its two timestamps is in neither direction,
+but in half a round trip: its increase on the device's path is `latency_turnaround`, whole and not halved.
 
-Half the extra round trip is a direction's latency only where both are alike. That is tested at the headline's cell: the
-request less the mean of both is `latency_asymmetry`, and where its interval of 99.9 % excludes zero, and it is more
-than the bed resolves, a finding says so. Where request and reply differ in size they need not be alike: no finding.
+Half the extra round trip is a direction's latency only where both are equal. That is tested at the headline's cell: the
+request minus the mean of both is `latency_asymmetry`, and if its interval of 99.9 % excludes zero, and it is more than
+the bed resolves, a finding reports it. Where request and reply differ in size they need not be equal: no finding.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WAYS = {
     "latency_request": ("departure_ns", "responder_arrival_ns"),
     "latency_reply": ("responder_departure_ns", "arrival_ns"),
 }
-"""Each direction by the stamps between which it runs."""
+"""Each direction, by its first and last timestamp."""
 
 TIMES = WAYS | {"latency_turnaround": ("responder_arrival_ns", "responder_departure_ns")}
-"""The directions, and what lies between them."""
+"""The directions, and the turnaround between them."""
 
 TURNAROUND_MOST = 0.1
-"""Of the headline: more than this of another program's time in it is said."""
+"""The least share of the headline that is another program's time for a finding."""
 
 ASYMMETRY = "latency_asymmetry"
 Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
@@ -52,7 +52,8 @@ Matrices = dict[tuple[str, str], "NDArray[np.float64]"]
 
 
 def directions_of(run: Run, rounds: Rounds) -> Matrices:
-    """Each direction's times of every path, cell and round, the mean of its blocks; empty without a common clock."""
+    """Return each direction's times of every path, cell and round, the mean of its blocks; empty without a common
+    clock."""
     if run.plan.get("bed", {}).get("backend") not in ONE_CLOCK:
         return {}
     times = [(pl.col(end) - pl.col(begin)).mean().alias(name) for name, (begin, end) in TIMES.items()]
@@ -74,7 +75,8 @@ def directions_of(run: Run, rounds: Rounds) -> Matrices:
 
 
 def direction_rows(run: Run, rounds: Rounds, ways: Matrices, of: Row | None) -> list[Row]:
-    """What each device adds to the request and to the reply, in every cell; of the headline also its asymmetry."""
+    """Return what each device adds to the request and to the reply, in every cell; of the headline also its
+    asymmetry."""
     if not ways:
         return []
     rows: list[Row] = []
@@ -99,7 +101,7 @@ def _of_cells(
     what: tuple[str, str, str],
     differences: NDArray[np.float64],
 ) -> Iterator[Row]:
-    """A row a cell, over the pairs that its device's latency is over."""
+    """Return one row per cell, over the same pairs as the device's latency."""
     device, reference, quantity = what
     is_pair = ~np.isnan(rounds.one_way(device, reference))
     for at, (cell, used) in enumerate(zip(rounds.cells, is_pair, strict=True)):
@@ -119,7 +121,7 @@ def _asymmetry(ways: Matrices, device: str, reference: str) -> NDArray[np.float6
 
 
 def stamps_of(run: Run) -> dict[int, tuple[str, str]]:
-    """By cell, who stamped departures and arrivals at the asking end, with the best stamp that it has."""
+    """Return by cell the timestamp sources of departures and arrivals at the requesting end."""
     names = ("departure_source", "arrival_source")
     several = run.stamps.drop_nulls("arrival_source").group_by("cell").agg(pl.col(*names).unique())
     return {
@@ -129,14 +131,14 @@ def stamps_of(run: Run) -> dict[int, tuple[str, str]]:
 
 
 def _source(stamps: tuple[str, str], quantity: str) -> str:
-    """Between which stamps it runs."""
+    """Return the timestamps of a quantity, in words."""
     request, reply = f"departure {stamps[0]}, arrival responder", f"departure responder's program, arrival {stamps[1]}"
     own = {"latency_request": request, "latency_reply": reply, "latency_turnaround": "responder, and its program"}
     return own.get(quantity, f"request: {request}; reply: {reply}")
 
 
 def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: float) -> Iterator[Finding]:
-    """That request and reply do not take the same at the headline's cell, where they have the same size."""
+    """Return a finding if request and reply of equal size differ significantly at the headline's cell."""
     of = next((row for row in rows if row.quantity == ASYMMETRY), None)
     if of is None or of.factors.payload_bytes != of.factors.response_payload_bytes:
         return
@@ -156,7 +158,7 @@ def asymmetry_findings(rounds: Rounds, ways: Matrices, rows: list[Row], bed_ns: 
 
 
 def turnaround_findings(rows: list[Row], bed_ns: float) -> Iterator[Finding]:
-    """That the answering program took longer on the device's path, and half of that is in the headline."""
+    """Return a finding if the answering program was slower on the device's path, as half of that is in the headline."""
     of = next((row for row in rows if row.quantity == ASYMMETRY), None)
     if of is None:
         return

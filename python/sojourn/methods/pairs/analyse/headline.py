@@ -1,4 +1,4 @@
-"""The sentence of a run of pairs: the measurand (`analysis.measurand`), what stands beside it, what is not covered."""
+"""The sentence of a run of pairs: the measurand (`analysis.measurand`), further figures, and what is not covered."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def latency_sentence(run: Run, rows: list[Row], findings: list[Finding]) -> str:
 
 
 def _others(run: Run, rows: list[Row], row: Row) -> list[str]:
-    """What the other devices add over a reference that the plan states, in the same cell."""
+    """Return what the other devices add over a reference that the plan states, in the same cell."""
     if row.reference in (DIRECT, WIRE):
         return []
     found = (row_at(rows, one, row.reference or DIRECT, "mean", row.cell) for one in run.devices if one != row.device)
@@ -58,13 +58,13 @@ def _others(run: Run, rows: list[Row], row: Row) -> list[str]:
 
 
 def _not_covered(rows: list[Row], row: Row) -> str:
-    """What another run could find beyond the interval; a direction by itself, where the records do not tell it."""
+    """Return what the interval does not cover of another run; also a single direction, if the records lack it."""
     alone = row_at(rows, row.device, row.reference or DIRECT, "mean", row.cell, "latency_asymmetry")
     return not_covered(row.sessions, "" if alone is not None else "request or reply by itself")
 
 
 def _directions(rows: list[Row], row: Row, findings: list[Finding]) -> list[str]:
-    """The latency of each direction over the same reference, and whether half a round trip stands for both."""
+    """Return the latency of each direction over the same reference, and whether half a round trip represents both."""
     place = (row.device, row.reference or DIRECT, "mean", row.cell)
     request, reply, apart = (
         row_at(rows, *place, quantity) for quantity in ("latency_request", "latency_reply", "latency_asymmetry")
@@ -80,7 +80,7 @@ def _directions(rows: list[Row], row: Row, findings: list[Finding]) -> list[str]
 
 
 def _bridge(rows: list[Row], row: Row) -> list[str]:
-    """The Linux bridge's over the same reference, where another device is the subject."""
+    """Return the Linux bridge's latency over the same reference, where another device is the subject."""
     beside = row.device != "bridge" and row.reference in (DIRECT, WIRE)
     bridge = row_at(rows, "bridge", row.reference or DIRECT, "mean", row.cell) if beside else None
     over = "wire" if row.reference == WIRE else "direct link"
@@ -89,7 +89,7 @@ def _bridge(rows: list[Row], row: Row) -> list[str]:
 
 
 def _per_byte(run: Run, rows: list[Row], row: Row, bed: float) -> list[str]:
-    """The cost per byte over the same reference, where it is not zero and the bed resolves it; a line a probe."""
+    """Return the cost per byte over the same reference, if it is not zero and the bed resolves it; one per probe."""
     kind = (row.device, row.reference, "latency_slope")
     slopes = [one for one in rows if (one.device, one.reference, one.quantity) == kind]
     told = []
@@ -103,7 +103,7 @@ def _per_byte(run: Run, rows: list[Row], row: Row, bed: float) -> list[str]:
 
 
 def _bytes_between(run: Run, slope: Row) -> float:
-    """How many bytes lie between the shortest and the longest frame of a fit."""
+    """Return the difference in bytes of the longest and the shortest frame of a fit."""
     probe = str(slope.factors.probe)
     sizes = [factors.mean_frame_bytes for cell, factors in run.cells.items() if lies_on_line(run, cell, probe)]
     return max(sizes) - min(sizes)

@@ -1,6 +1,6 @@
-"""What the delays look like: periodic, drifting, in several modes, not yet steady, disturbed, lost or out of order.
+"""Findings about the delays: periodic, drifting, in several modes, not yet steady, disturbed, lost or out of order.
 
-Each detector is cautious: it speaks where chance would so speak less than once in thousands of runs.
+Each detector is conservative: its false alarms are rarer than one in thousands of runs.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 DRIFT_P = 1e-4
 DRIFT_SHARE = 0.02
-"""Drift is worth a word when the round trip moved by more than this over the run."""
+"""The least relative change of the round trip over the run for a finding."""
 
 UNSTEADY_LEVEL = 0.9999
 UNSTEADY_SHARE = 0.05
-"""The first quarter of a block may be this much slower than the rest before the warm-up counts as too short."""
+"""The largest relative excess of the first quarter of a block for which the warm-up is long enough."""
 
 STALL_NS = 1_000_000
 STALL_FACTOR = 20
-"""A probe on the direct link that is this slow met something that is not the experiment."""
+"""A probe on the direct link beyond these limits was disturbed by something outside the experiment."""
 
 LEAST_TURNS = 4
-"""Periods in time are looked for from so many times the time between two blocks of a path."""
+"""The shortest period in time, in times between two blocks of a path."""
 
 MODES_LEVEL = 0.999
-"""Of the interval of a difference of shares: a run that is doubted for it by chance is one in a thousand a cell."""
+"""The level of the interval of a difference of shares: one false alarm in a thousand runs per cell."""
 
 LEAST_FOR_MODES = 300
 COUNTS = {
@@ -57,13 +57,13 @@ COUNTS = {
 
 
 def shape_findings(run: Run, rounds: Rounds, bed_ns: float) -> list[Finding]:
-    """All that the delays show; `bed_ns` is what the bed can resolve, one way."""
+    """Return all findings about the delays; `bed_ns` is the bed's resolution, one way."""
     found = [*_periods(run), *_drifts(run, 2 * bed_ns), *_modes(run, bed_ns), *_interference(run), *_counts(run)]
     return [*found, *_warming(run, 2 * bed_ns), *_transient(run, rounds, bed_ns)]
 
 
 def _periods(run: Run) -> Iterator[Finding]:
-    """What recurs in a device; of several beds, in the devices of two beds at least, for each counts for itself."""
+    """Return periods in a device; with several beds, in the devices of at least two beds, as each counts for itself."""
     counted: dict[str, list[float]] = {}
     timed: dict[str, list[float]] = {}
     beds = run.probes["part"].n_unique() if run.sessions > 1 else 1
@@ -82,7 +82,7 @@ def _periods(run: Run) -> Iterator[Finding]:
 
 
 def _boxes(run: Run) -> Iterator[tuple[str, pl.DataFrame]]:
-    """The probes that each box saw, in their order, warm-up included: one box at a time, for all are millions."""
+    """Return the probes of each box in order, warm-up included; one box at a time, as all are millions."""
     link = pl.col("device").replace({} if run.has_twins else {A_A: DIRECT})
     box = ["device", *(["part", "instance"] if run.sessions > 1 else ["instance"] if run.has_twins else [])]
     boxes = run.blocks.with_columns(link).group_by(box, maintain_order=True).agg("block")
@@ -99,7 +99,7 @@ def _of_most(told: dict[str, list[float]], beds: int) -> dict[Place, float]:
 
 
 def _slow_of(probes: pl.DataFrame) -> NDArray[np.bool_]:
-    """Which probes were slow among those of their cell; the warm-up never is."""
+    """Return which probes were slow among those of their cell; the warm-up never is."""
     slow = np.zeros(probes.height, dtype=np.bool_)
     for cell in probes.with_row_index("place").partition_by("cell"):
         answered = cell.filter(pl.col("rtt").is_not_null() & ~pl.col("warmup"))
@@ -109,7 +109,7 @@ def _slow_of(probes: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 def _cycle_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
-    """The time in which slow probes recur; longer than the turns in which the path is measured, which recur as well."""
+    """Return the time in which slow probes recur; longer than the turns of the paths, which recur too."""
     turns = np.diff(np.sort(probes.group_by("block").agg(pl.col("intended_ns").min())["intended_ns"].to_numpy()))
     if not len(turns):
         return None
@@ -120,10 +120,11 @@ def _cycle_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
 
 
 def _period_of(probes: pl.DataFrame, slow: NDArray[np.bool_]) -> float | None:
-    """Probes counted as they pass one box, over all cells and with the warm-up, for it counts them all."""
+    """Return the period in probes that pass one box, over all cells and with the warm-up, as the box counts
+    them all."""
     block = int(probes.group_by("block").len()["len"].mode().max())  # type: ignore[arg-type]
     period = find_period(np.flatnonzero(slow), probes.height)
-    # What recurs once a block is the block's own beginning, not the device's.
+    # A period of one block comes from the block's begin, not from the device.
     return float(period.every) if period is not None and period.every % block else None
 
 
@@ -176,7 +177,8 @@ def _modes(run: Run, bed_ns: float) -> Iterator[Finding]:
 
 
 def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> Iterator[Finding]:
-    """Paths that meet the slower mode unequally often, where that is more of their difference than the bed resolves."""
+    """Return paths whose shares of the slower mode differ, if that explains more than the bed resolves of their
+    difference."""
     found: dict[Place, float] = {}
     shares: dict[Place, tuple[float, float]] = {}
     for device in run.devices:
@@ -207,7 +209,7 @@ def _modes_apart(run: Run, modes: dict[Place, list[float]], bed_ns: float) -> It
 
 
 def _slow_shares(path: Laid, above_ns: float) -> pl.DataFrame:
-    """Per bed and round, the share of round trips that lie so far above where the path's fastest mode begins."""
+    """Return per bed and round the share of round trips this far above the begin of the path's fastest mode."""
     slow = pl.Series("slow", path.above_foot > above_ns)
     return path.probes.with_columns(slow).group_by("part", "round").agg(pl.col("slow").mean())
 
@@ -241,7 +243,7 @@ def _counts(run: Run) -> Iterator[Finding]:
 
 
 def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
-    """Is the first quarter of the measured probes of a block slower than the later half."""
+    """Return a finding if the first quarter of a block's measured probes is slower than the later half."""
     part = (pl.col("seq") - pl.col("seq").min().over("block")) / pl.len().over("block")
     parts = pl.concat(
         probes.with_columns(part.alias("part"))
@@ -271,7 +273,7 @@ def _warming(run: Run, least_ns: float) -> Iterator[Finding]:
 
 
 def _transient(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
-    """Do the first third of the rounds say the same of a device as the rest."""
+    """Return a finding if the first third of the rounds differs from the rest."""
     for device, reference in rounds.pairs():
         if reference != DIRECT or device == A_A:
             continue
@@ -289,7 +291,7 @@ def _transient(run: Run, rounds: Rounds, bed_ns: float) -> Iterator[Finding]:
 def _early_and_later(
     averages: NDArray[np.float64], session: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """The first third of each bed's rounds and the others, both less the mean of their bed; and the level."""
+    """Return the first third of each bed's rounds and the others, both minus the mean of their bed; and the level."""
     known = ~np.isnan(averages) & (session != NO_SESSION)
     early, later = [], []
     for one in np.unique(session[known]):
@@ -303,7 +305,7 @@ def _early_and_later(
 
 
 def _two_sample(first: NDArray[np.float64], rest: NDArray[np.float64]) -> bool:
-    """Whether the two lie apart by rank sum, far beyond chance (four standard deviations)."""
+    """Return whether the two differ by rank sum, by more than four standard deviations."""
     m, n = len(first), len(rest)
     ranks = np.argsort(np.argsort(np.concatenate([first, rest]), kind="stable"), kind="stable") + 1
     mean, sd = m * (m + n + 1) / 2, (m * n * (m + n + 1) / 12) ** 0.5

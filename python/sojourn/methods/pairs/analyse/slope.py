@@ -1,10 +1,10 @@
 """slope-is-sum-of-rates: a frame's latency grows by 8/R for each of its bytes on every link with rate R.
 
-Asked of whole paths, not of their differences, in which what is wrong on both sides would cancel. Half the round trip
-of each block's fastest probe stands for it: a machine that is busy only ever adds, and adds the more the longer a frame
-is under way, so that means (the lines over size elsewhere) and even medians are steeper than the links. The margin is
-5 %: bridges and our own links copy frames besides, as the switches of ethernet-tests-2000 had backplanes (0.161 where
-two links of 100 Mbit/s make 0.160 us per byte, section 3.2; 0.105 where two links make 0.088, section 3.3).
+Tested on whole paths, not on their differences, in which an error on both sides would cancel. Each block is represented
+by half the round trip of its fastest probe: a busy machine only adds delay, and adds more the longer a frame is under
+way, so means (the lines over size elsewhere) and even medians are steeper than the links. The margin is 5 %: bridges
+and virtual links also copy frames, as the switches of ethernet-tests-2000 had backplanes (0.161 where two links of 100
+Mbit/s make 0.160 us per byte, section 3.2; 0.105 where two links make 0.088, section 3.3).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARGIN = 0.05
 
 
 def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outcome]:
-    """Of every path with rated links and every probe with two sizes or more."""
+    """Return the outcomes for every path with rated links and every probe with at least two sizes."""
     cables, fastest = cables_of(run), _fastest(run)
     found = [
         outcome
@@ -46,9 +46,9 @@ def evaluate(name: str, run: Run, _rounds: Rounds, _bed_ns: float) -> list[Outco
 
 
 def _fastest(run: Run) -> pl.DataFrame:
-    """Device, cell, round: half the fastest round trip of each block, the mean of the round's visits.
+    """Return device, cell, round: half the fastest round trip of each block, the mean of the round's visits.
 
-    Of a run of several sessions, a session stands for its rounds.
+    Of a run of several sessions, a session replaces its rounds.
     """
     half = pl.col("rtt").cast(pl.Float64) / 2
     unit = "part" if run.sessions > 1 else "round"
@@ -79,7 +79,7 @@ def _evaluate(name: str, run: Run, fastest: pl.DataFrame, device: str, probe: st
 
 
 def _by_round(fastest: pl.DataFrame, sizes: dict[int, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sizes, and rounds by sizes; cells that differ otherwise are averaged, rounds that lack one left out."""
+    """Return sizes, and rounds by sizes; cells that differ otherwise are averaged, incomplete rounds left out."""
     told = pl.DataFrame({"cell": list(sizes), "size": list(sizes.values())}, schema_overrides={"cell": pl.Int32})
     here = fastest.with_columns(pl.col("cell").cast(pl.Int32)).join(told, on="cell")
     here = here.filter(pl.len().over("round") == len(sizes)).group_by("round", "size").agg(pl.col("rtt").mean())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured: unit, clock, timestamps, intervals."""
+    """Return how it was measured: unit, clock, timestamps, intervals."""
     clock, stamps = clock_and_stamps(run, "rtt")
     beds = run.sessions
     over = (
@@ -65,7 +65,8 @@ CONTROLS = {False: "the direct link against itself", True: "one direct link agai
 
 
 def keys(run: Run) -> list[Key]:
-    """The headline first, then what each device adds over the direct link in the same cell; the bed's resolution."""
+    """Return the headline first, then what each device adds over the direct link in the same cell; the bed's
+    resolution."""
     head = run.verdict.get("pairs") or {}
     kind = (head.get("device"), head.get("reference"))
     cell = head.get("cell", min((one.number for one in run.cells), default=None))
@@ -90,7 +91,7 @@ def _is_direct(row: dict[str, Any]) -> bool:
 
 
 def _latency_key(run: Run, row: dict[str, Any]) -> Key:
-    """A device's latency in one cell; what its interval is made of stands below it."""
+    """Return a device's latency in one cell, with the parts of its interval below it."""
     shown, cell = shown_of(row), run.cell_of(row)
     beds = f" over {row['sessions']} beds" if row["sessions"] else ", one bed"
     said = ["too few pairs for an interval" if row["ci_low"] is None else f"{_interval(row)}{beds}"]
@@ -116,7 +117,7 @@ BESIDE = (
     ("sd", "between_beds", "beds differ by sd {value} {unit} ({interval})"),
     ("next_run", "device_latency", "another run of as many beds: {interval} {unit}"),
 )
-"""Rows that stand beside a mean over beds, and how they are said."""
+"""Rows shown with a mean over beds, and their wording."""
 
 
 def _is_not_zero(row: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The table of a device's latency in each direction, where the other end stamps and shares the clock."""
+"""The table of a device's latency in each direction, if the other end timestamps by the same clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def directions(run: Run) -> Table:
-    """Request and reply by themselves, each with the stamps between which it runs."""
+    """Return request and reply separately, each with its timestamps."""
     columns = (
         Column(("device",), "Device", numeric=False),
         Column(("reference",), "Over", numeric=False),

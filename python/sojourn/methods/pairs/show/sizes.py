@@ -1,4 +1,4 @@
-"""Latency against frame size: points, the line a + b × size and its band, for whole paths and for devices alone."""
+"""Latency over frame size: points, the line a + b × size and its band, for whole paths and for devices alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 KINDS = (("Whole path", None), ("Device alone, over direct", "direct"), ("Device alone, over wire", "wire"))
 FEW = 3
-"""Bands of more devices than these are drawn thinner: they lie on each other."""
+"""With more devices, bands are drawn thinner: they overlap."""
 
 SCALE = alt.Scale(zero=False, nice=True)
 AXIS = alt.Axis(tickCount=6)
 
 
 def lines(run: Run) -> Figure | None:
-    """The figure, with a row of panels per probe."""
+    """Return the figure, with a row of panels per probe."""
     band, points = samples.bands(run), samples.points(run)
     if points.is_empty():
         return None
@@ -45,7 +45,7 @@ def lines(run: Run) -> Figure | None:
 
 
 def _stated(run: Run) -> list[tuple[str, str | None]]:
-    """The reference that the plan states, where it is none of the others."""
+    """Return the reference that the plan states, if it is another one."""
     stated = run.plan.get("pairs", {}).get("reference")
     return [(f"Device alone, over {stated}", stated)] if stated not in {one for _, one in KINDS} else []
 

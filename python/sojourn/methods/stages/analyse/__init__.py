@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
 
 Errors = tuple[float | None, float | None]
-"""A clock's bound and its 95 % error."""
+"""A clock's maximum error and its 95 % error."""
 
 SUM = "stages-sum"
 
@@ -86,13 +86,14 @@ BREAKDOWN: dict[str, Any] = {
     "trials": pl.Int64,
     "frames": pl.Int64,
 }
-"""One row a stage in the order of the way, then the total (stage "total"); reference null for the whole path."""
+"""One row per stage in the order of the path, then the total (stage "total"); reference null for the whole path."""
 
 MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.String, "why": pl.String}
 
 
 def study(run: Run) -> Study:
-    """Every device's and cell's breakdown, what devices add to each stage, and whether stages sum to the whole."""
+    """Return every device's and cell's breakdown, what devices add to each stage, and whether stages sum to the
+    whole."""
     of = Gathered(run)
     of.begin()
     found: list[Breakdown] = []
@@ -115,7 +116,7 @@ def study(run: Run) -> Study:
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """That of what the main device adds to the path between the drivers, or to the whole where that is not known."""
+    """Return the budget of what the main device adds to the path between the drivers, or else to the whole."""
     device = main_device(run.devices)
     over = DIRECT if device is None else reference_of(run, device)
     added = [row for row in study.rows if (row.device, row.reference, row.statistic) == (device, over, "mean")]
@@ -133,7 +134,7 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def stage_rows(found: list[Breakdown], cells: Mapping[int, Factors]) -> list[Row]:
-    """Every stage of every path, and what devices add to each over the direct link."""
+    """Return every stage of every path, and what devices add to each over the direct link."""
     rows = [row for one in found for row in _path_rows(one, cells)]
     for device, reference, points in compared(found):
         rows += _difference_rows(device, reference, points, cells)
@@ -163,7 +164,7 @@ def _path_rows(breakdown: Breakdown, cells: Mapping[int, Factors]) -> Iterator[R
 
 
 def _shares(breakdown: Breakdown) -> NDArray[np.float64]:
-    """Each stage's part of the mean total of its trial (rows); NaN where that is zero."""
+    """Return each stage's share of the mean total of its trial (rows); NaN where that is zero."""
     totals = breakdown.means[:, -1:]
     return np.asarray(breakdown.means / np.where(totals == 0, np.nan, totals), dtype=np.float64)
 
@@ -185,10 +186,10 @@ def _difference_rows(
 
 
 def sum_of_stages(found: list[Breakdown], device: str | None) -> Outcome:
-    """The hypothesis `stages-sum`: the sum of the stages is the mean latency of all frames, within 5 % of it.
+    """Test the hypothesis `stages-sum`: the sum of the stages is the mean latency of all frames, within 5 % of it.
 
-    Trivially so where every frame has every stamp. Else the worst path and cell decides: the outcome is about what
-    the frames without a stamp take more than the others.
+    It holds trivially where every frame has every timestamp. Otherwise the worst path and cell decides: the outcome is
+    about the excess latency of frames without a timestamp.
     """
     frames, partial = sum(one.frames for one in found), sum(one.partial for one in found)
     if not frames:
@@ -213,13 +214,13 @@ def _summed(breakdown: Breakdown) -> Outcome:
 
 
 def _gravity(one: Outcome) -> tuple[int, float]:
-    """Rejected before inconclusive before supported; the further off, the graver."""
+    """Return a sort key: rejected before inconclusive before supported, then by the relative deviation."""
     shown = 0.0 if one.shown is None else abs(one.shown.estimate)
     return ("supported", "inconclusive", "rejected").index(one.outcome), shown / (one.margin or 1.0)
 
 
 def backwards(found: list[Breakdown]) -> dict[tuple[str, int, str], float]:
-    """The stages in which stamps are out of order, by device, cell and stage: the share of frames."""
+    """Return the stages whose timestamps are out of order, by device, cell and stage: the share of frames."""
     return {
         (one.device, one.cell, stage): float(share)
         for one in found
@@ -229,7 +230,7 @@ def backwards(found: list[Breakdown]) -> dict[tuple[str, int, str], float]:
 
 
 def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl.DataFrame:
-    """The sample `latency_breakdown`, with the factors of each cell beside it."""
+    """Return the sample `latency_breakdown`, with the factors of each cell."""
     rows = [row for one in found for row in _stage_samples(one)]
     rows += [row for one, reference, points in compared(found) if one.device != A_A for row in
              _added_stages(one, reference, points)]  # fmt: skip
@@ -237,7 +238,7 @@ def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl
 
 
 def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
-    """The sample `missing_timestamps`: which timestamps are missing, and why."""
+    """Return the sample `missing_timestamps`: which timestamps are missing, and why."""
     rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
     return pl.DataFrame(rows, schema=MISSING, orient="row")
 
@@ -270,7 +271,7 @@ def _added_stages(device: Breakdown, reference: Breakdown, points: tuple[str, ..
 
 
 def _ends(points: tuple[str, ...], position: int) -> tuple[str, str]:
-    """Between which stamps the stage at a position lies; the total lies between the first and the last."""
+    """Return the first and last timestamp of the stage at a position; the total has the first and last of all."""
     if position == len(points) - 1:
         return CALLED[points[0]], CALLED[points[-1]]
     return CALLED[points[position]], CALLED[points[position + 1]]
@@ -284,13 +285,13 @@ def _with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataF
 
 
 def _clock_errors(frames: pl.DataFrame) -> dict[tuple[str, int], Errors]:
-    """The largest clock error of the frames of each device and cell."""
+    """Return the largest clock error of the frames of each device and cell."""
     largest = frames.group_by("device", "cell").agg(pl.col("clock_bound_ns").max(), pl.col("clock_error95_ns").max())
     return {(device, cell): (bound, error95) for device, cell, bound, error95 in largest.iter_rows()}
 
 
 def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> None:
-    """Write the clock's error on every row; differences have those of both paths, a stage on one side none."""
+    """Set the clock's error on every row; differences have those of both paths, a stage on one side none."""
     for row in rows:
         at = row.cell if row.cell is not None else -1
         crosses = "path" in row.quantity or row.quantity == "stage_total" or "answer" in row.quantity
@@ -300,7 +301,7 @@ def _with_clocks(rows: list[Row], errors: Mapping[tuple[str, int], Errors]) -> N
 
 
 def _out_of_order(found: list[Breakdown]) -> list[Finding]:
-    """Stages that run backwards, but for the path: that one is the clocks' affair."""
+    """Return findings for negative stages, except the path, which the clocks explain."""
     shares = {key: share for key, share in backwards(found).items() if "path" not in key[2] and key[2] != "total"}
     behind = [Place(one.device, one.cell) for one in found if BEHIND in one.missing.values()]
     if behind:
@@ -317,7 +318,7 @@ def _out_of_order(found: list[Breakdown]) -> list[Finding]:
 
 
 def _sentence(run: Run, found: list[Breakdown]) -> str:
-    """What of the latency is spent where, through the main device at its first cell."""
+    """Return the largest parts of the latency, through the main device at its first cell."""
     device = main_device(run.devices) or DIRECT
     breakdown = next((one for one in found if one.device == device), found[0] if found else None)
     if breakdown is None:
@@ -334,9 +335,9 @@ def _sentence(run: Run, found: list[Breakdown]) -> str:
 
 
 def _added_sentence(run: Run, breakdown: Breakdown, found: list[Breakdown]) -> str:
-    """What the device adds between the sender's driver and the arrival, or to the whole where these are not known.
+    """Return what the device adds between the sender's driver and the arrival, or else to the whole.
 
-    Over the wire where one was measured, with the direct link beside it.
+    Over the wire if measured, with the direct link beside it.
     """
     said: dict[str, str] = {}
     over = reference_of(run, breakdown.device)
@@ -354,7 +355,7 @@ def _added_sentence(run: Run, breakdown: Breakdown, found: list[Breakdown]) -> s
 
 
 def _over(reference: str, adds: str, value: Interval) -> str:
-    """The figure over the wire, and beside it the one over the direct link."""
+    """Return the figure over the wire, or the one over the direct link beside it."""
     if reference == WIRE:
         return f"{adds} over the wire; "
     known = "" if value.low is None or value.high is None else f" ({micro(value.low)} to {micro(value.high)})"
@@ -362,7 +363,7 @@ def _over(reference: str, adds: str, value: Interval) -> str:
 
 
 def _adds(name: str, stage: str, value: Interval, over: str = "") -> str:
-    """What a device adds to a stage, where the interval does not hold zero."""
+    """Return what a device adds to a stage, if the interval excludes zero."""
     if value.low is None or value.high is None:
         return f"{name} changes the stage {stage} by {micro(value.estimate)} (too few trials for an interval)"
     between = f"{micro(value.estimate)} ({percent(value.level)} CI {micro(value.low)} to {micro(value.high)}{over})"

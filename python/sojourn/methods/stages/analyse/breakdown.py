@@ -1,4 +1,4 @@
-"""What a frame's latency is made of: the stamps that each device and cell has, and its stages by trials.
+"""The parts of a frame's latency: the timestamps of each device and cell, and its stages by trials.
 
 Differences of two paths are paired within rounds. Makes no row and no sentence.
 """
@@ -31,10 +31,10 @@ POINTS = (
     "answer_arrival_ns",
     "answer_receive_call_ns",
 )
-"""The stamps in the order of the way."""
+"""The timestamps in the order of the path."""
 
 NAMES = ("pacing", "send", "qdisc", "path", "receive", "answer", "answer_receive")
-"""The stage between each stamp and the next."""
+"""The stage between each timestamp and the next."""
 
 CALLED = {
     "intended_ns": "intended",
@@ -48,31 +48,32 @@ CALLED = {
 }
 
 BEHIND = "later than the driver's: it was taken in another queue further along the path, not in the sender's"
-"""Why a queue's stamp is not used: a kernel stamps a frame again in the queue of each device that passes it on."""
+"""Why a queue's timestamp is not used: a kernel timestamps a frame again in the queue of each device that
+forwards it."""
 
 PRESENT_SHARE = 0.99
-"""A stamp that fewer of a cell's frames have is missing from the cell."""
+"""A timestamp that fewer of a cell's frames have is missing from the cell."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """One device in one cell: the stamps it has, and per trial (rows) and stage (columns) mean and quantiles."""
+    """One device in one cell: its timestamps, and per trial (rows) and stage (columns) mean and quantiles."""
 
     device: str
     cell: int
     points: tuple[str, ...]
     rounds: NDArray[np.int64]
     sessions: NDArray[np.int64]
-    """Of each trial; all alike where the run has one bed."""
+    """The session of each trial; all equal where the run has one bed."""
     means: NDArray[np.float64]
     quantiles: dict[str, NDArray[np.float64]]
     frames: int
     partial: int
-    """Frames that have the first stamp and the last, and lack one between."""
+    """Frames with the first and the last timestamp that lack one between."""
     missed: NDArray[np.float64]
-    """Of each trial: the mean total of its frames, partial ones too, less that of those with every stamp."""
+    """For each trial: the mean total of its frames, partial ones too, minus that of those with every timestamp."""
     negative: NDArray[np.float64]
     missing: dict[str, str]
 
@@ -83,12 +84,13 @@ class Breakdown:
 
 
 def stage_name(begin: str, end: str) -> str:
-    """The name of a stage between two stamps: those that it runs through, joined."""
+    """Return the name of a stage between two timestamps: the names of the stages in it, joined."""
     return "+".join(NAMES[POINTS.index(begin) : POINTS.index(end)])
 
 
 def breakdowns(frames: pl.DataFrame) -> list[Breakdown]:
-    """A breakdown for every device and cell of `frames`: device, cell, round, block, the stamps and their sources."""
+    """Return a breakdown for every device and cell of `frames`: device, cell, round, block, timestamps and their
+    sources."""
     found = []
     for (device, cell), rows in frames.partition_by("device", "cell", as_dict=True, maintain_order=True).items():
         one = _breakdown(str(device), int(str(cell)), rows)
@@ -131,7 +133,7 @@ def _breakdown(device: str, cell: int, frames: pl.DataFrame) -> Breakdown | None
 
 
 def _missing(frames: pl.DataFrame) -> dict[str, str]:
-    """The stamps that this cell lacks, each with the reason."""
+    """Return the timestamps that this cell lacks, each with the reason."""
     lacking: dict[str, str] = {}
     for point in POINTS:
         share = 1 - frames[point].null_count() / frames.height if point in frames.columns else 0.0
@@ -150,7 +152,7 @@ def _missing(frames: pl.DataFrame) -> dict[str, str]:
 
 
 def compared(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tuple[str, ...]]]:
-    """Every device beside each reference of its cell, the direct link first, and the stamps that both have."""
+    """Return every device with each reference of its cell, the direct link first, and the timestamps that both have."""
     paths = {(one.cell, one.device): one for one in found}
     references = against(list(dict.fromkeys(one.device for one in found)))
     for one in found:
@@ -163,20 +165,21 @@ def compared(found: list[Breakdown]) -> Iterator[tuple[Breakdown, Breakdown, tup
 def differences(
     device: Breakdown, reference: Breakdown, points: tuple[str, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Per round (rows) and stage between `points` (columns, the total last): device less reference; each's session."""
+    """Return per round (rows) and stage between `points` (columns, the total last) device minus reference; with
+    sessions."""
     rounds = np.array(sorted(set(_rounds(device)) & set(_rounds(reference))), dtype=np.int64).reshape(-1, 2)
     first, second = _by_round(device, rounds, points), _by_round(reference, rounds, points)
     return first - second, rounds[:, 0]
 
 
 def _rounds(breakdown: Breakdown) -> list[tuple[int, int]]:
-    """Session and round of the rounds that have all their visits on one bed."""
+    """Return session and round of the rounds that have all their visits on one bed."""
     visits = max(np.bincount(breakdown.rounds).tolist(), default=0)
     return [(at.session, at.round) for at in whole_rounds(breakdown.sessions, breakdown.rounds, visits)]
 
 
 def _by_round(breakdown: Breakdown, rounds: NDArray[np.int64], points: tuple[str, ...]) -> NDArray[np.float64]:
-    """Mean stages between the points kept, averaged over the visits of each round."""
+    """Return mean stages between the kept points, averaged over the visits of each round."""
     heights = np.concatenate([np.zeros((len(breakdown.means), 1)), np.cumsum(breakdown.means[:, :-1], axis=1)], axis=1)
     kept = heights[:, [breakdown.points.index(one) for one in points]]
     stages = np.column_stack([np.diff(kept, axis=1), kept[:, -1] - kept[:, 0]])

@@ -83,25 +83,25 @@ SEEN: dict[str, pl.DataType] = {
     "number": pl.Int64(), "first_ns": pl.Int64(), "first_source": pl.String(), "second_source": pl.String(),
     "delay_ns": pl.Float64(),
 }  # fmt: skip
-"""What is read of each packet."""
+"""The columns that are read of each packet."""
 FALSE_ALARM = 0.05
-"""How often one of all comparisons of subtraction and taps may differ by chance."""
+"""The probability that any comparison of subtraction and taps differs by chance."""
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """The packets of the streams that both taps saw, with their trials; and what the taps told of each trial."""
+    """The packets of the streams that both taps saw, with their trials; and the taps' report of each trial."""
 
     packets: pl.DataFrame
-    """block, device, cell, round, visit, session, port, node, number (of those that entered), first_ns, first_source,
-    second_source, delay_ns, clock_bound_ns, clock_error95_ns."""
+    """block, device, cell, round, visit, session, port, node, number (among those that entered), first_ns,
+    first_source, second_source, delay_ns, clock_bound_ns, clock_error95_ns."""
     flows: pl.DataFrame
-    """The trials that have taps, a row each, `lost` being what was lost between these."""
+    """The trials that have taps, one row each; `lost` is the loss between the taps."""
     events: dict[int, dict[str, Any]]
 
     @property
     def stamped(self) -> str:
-        """Who stamped, at the port where packets enter and at that where they leave."""
+        """The sources of timestamps, at the port where packets enter and at that where they leave."""
         kinds = self.packets.select("first_source", "second_source").unique().sort(pl.all()).rows()
         words = [str(come) if come == go else f"{come} at the entry, {go} at the exit" for come, go in kinds]
         return f"{' and '.join(words)}, at both ports of the device"
@@ -114,7 +114,7 @@ class Crossed:
 
 
 def study(run: Run) -> Study:
-    """The delays between taps of every device and cell, and those of modes over the plain bridge."""
+    """Return the delays between taps of every device and cell, and those of modes over the plain bridge."""
     of = Gathered(run)
     of.begin()
     of.add_devices(run.cells)
@@ -164,7 +164,7 @@ def study(run: Run) -> Study:
 
 
 def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
-    """What the taps of the trials that count saw of their streams."""
+    """Return what the taps of the kept trials saw of their streams."""
     known = set(flows["block"].to_list())
     taps = (event for event in run.log if event.get("event") == "taps")
     events = {int(event["block"]): event for event in taps if int(event["block"]) in known}
@@ -188,14 +188,14 @@ def crossed_of(run: Run, flows: pl.DataFrame) -> Crossed:
 
 
 def crossings_of(run: Run, event: dict[str, Any], cell: int) -> pl.DataFrame:
-    """The frames of the stream that both taps of a trial saw: those of its length, in its direction."""
+    """Return the frames of the stream that both taps of a trial saw: those of its length, in its direction."""
     crossings = read_table(run.folder.records / event["records"], "crossings").frame
     length = (run.cells[cell].frame_bytes or 0) - FCS_BYTES
     return crossings.filter(pl.col("direction") == "forward", pl.col("length_bytes") == length)
 
 
 def without_serialisation(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
-    """The packets with their delays less what the plan asks to subtract: frames of a cell have one length."""
+    """Subtract from the delays what the plan requests: frames of a cell have one length."""
     times = {cell: float(time_subtracted(run, cell)) for cell in run.cells}
     if not any(times.values()):
         return packets
@@ -204,18 +204,19 @@ def without_serialisation(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def time_subtracted(run: Run, cell: int) -> int:
-    """What is subtracted from the delay of a cell's frames. ns."""
+    """Return what is subtracted from the delay of a cell's frames, in ns."""
     return serialisation_ns((run.cells[cell].frame_bytes or 0) - FCS_BYTES, subtracted_rate(run))
 
 
 def counts_of(event: dict[str, Any]) -> dict[str, int]:
-    """The accounting of the packets of the stream's direction."""
+    """Return the packet counts of the stream's direction."""
     directions = event["matched"]["pairs"][0]["directions"]
     return next((one["counts"] for one in directions if one["direction"] == "forward"), {})
 
 
 def stream_mean(run: Run, event: dict[str, Any]) -> float | None:
-    """The mean delay of a trial's frames between its taps, without the exchanges of clocks where there were any."""
+    """Return the mean delay of a trial's frames between its taps, without the exchanges of clocks, if there
+    were any."""
     trial = run.trial_events.get(int(event["block"]), {})
     clocks = trial.get("clock") or ()
     if all(one.get("shared") for one in ([clocks] if isinstance(clocks, dict) else clocks)):
@@ -229,20 +230,21 @@ def stream_mean(run: Run, event: dict[str, Any]) -> float | None:
 
 
 def mean_of(event: dict[str, Any]) -> float | None:
-    """The mean delay of a trial's packets in the stream's direction; None where none crossed."""
+    """Return the mean delay of a trial's packets in the stream's direction; None where none crossed."""
     ways = event["matched"]["pairs"][0]["directions"]
     delay = next((one["delay"] for one in ways if one["direction"] == "forward" and one.get("delay")), None)
     return float(delay["mean_ns"]) if delay and delay["n"] else None
 
 
 def lost_between(event: dict[str, Any]) -> int:
-    """How many packets entered and did not leave, until the taps were detached: a while after the last departure."""
+    """Return how many packets entered and did not leave until the taps were detached, a while after the last
+    departure."""
     counts = counts_of(event)
     return sum(int(counts.get(name, 0)) for name in ("lost", "pending", "evicted"))
 
 
 def over_rows(run: Run, crossed: Crossed) -> list[Row]:
-    """What each device's delay is more than the plain bridge's and the redirect's, from pairs of trials."""
+    """Return each device's excess delay over the plain bridge and over the redirect, from pairs of trials."""
     each = series(crossed.means, "mean")
     rows = []
     for place, reference in enumerate(references()):
@@ -255,7 +257,8 @@ def over_rows(run: Run, crossed: Crossed) -> list[Row]:
 
 
 def disagreements(run: Run, of: Gathered, crossed: Crossed) -> dict[tuple[str, str, int], Differences]:
-    """What a device adds over the redirect by subtraction less the same by taps, of the same pairs of trials."""
+    """Return what a device adds over the redirect by subtraction minus the same by taps, of the same pairs of
+    trials."""
     ways, taps = series(of.summaries, "mean"), series(crossed.means, "mean")
     found = {}
     for device in (one for one in run.devices if one not in (DIRECT, A_A, WIRE)):
@@ -269,7 +272,7 @@ def disagreements(run: Run, of: Gathered, crossed: Crossed) -> dict[tuple[str, s
 
 
 def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs: Differences) -> list[Row]:
-    """The mean of differences of one device, reference and cell; nothing where there is no pair."""
+    """Return the mean of differences of one device, reference and cell; empty without a pair."""
     if not pairs:
         return []
     device, reference, cell = place
@@ -279,7 +282,7 @@ def difference_rows(run: Run, place: tuple[str, str, int], quantity: str, pairs:
 
 
 def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity: str) -> list[Row]:
-    """The times between frames of regular streams by one kind of stamps (`at_ns`), and how many keep what was asked."""
+    """Return the times between frames of regular streams by one kind of timestamps (`at_ns`), and the share kept."""
     asked = asked_intervals(run)
     rows = []
     for one in interval_values(run, packets, quantity):
@@ -291,7 +294,7 @@ def interval_rows(run: Run, packets: pl.DataFrame, flows: pl.DataFrame, quantity
 
 
 def value_rows(run: Run, one: Values, quantity: str) -> list[Row]:
-    """The least, the most, the mean and others of one device's values in one cell. ns."""
+    """Return minimum, maximum, mean and other statistics of one device's values in one cell, in ns."""
     ends = {"min": float(one.values.min()), "max": float(one.values.max())}
     figures = {name: Interval(value, None, None, 0.95, len(one.blocks)) for name, value in ends.items()}
     figures |= {"mean": one.mean(), "sd": one.sd()}
@@ -302,10 +305,10 @@ def value_rows(run: Run, one: Values, quantity: str) -> list[Row]:
 
 
 def interval_errors(entered: pl.DataFrame, left: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """The packets with `error_ns`: the time since the frame before by the tap, less the same by the sender's stamps.
+    """Add `error_ns`: the time since the previous frame by the tap, minus the same by the sender's timestamps.
 
-    Frames are paired by their order, for the tap's numbers count other frames, too: in trials of which every frame that
-    was sent was seen by both taps and by the receiver.
+    Frames are paired by order, as the tap's numbers count other frames too; only in trials whose sent frames were all
+    seen by both taps and by the receiver.
     """
     sent = flows.select("block", pl.col("sent").cast(pl.Int64).alias("several"))
 
@@ -325,7 +328,7 @@ def interval_errors(entered: pl.DataFrame, left: pl.DataFrame, flows: pl.DataFra
 
 
 def interval_values(run: Run, packets: pl.DataFrame, quantity: str) -> list[Values]:
-    """The times between frames of regular streams; where frames between two are missing (`number`), there is none."""
+    """Return the times between frames of regular streams; none across missing frames (by `number`)."""
     within = ("block", "port", "node")
     gaps = (
         packets.filter(pl.col("cell").is_in(list(asked_intervals(run))))
@@ -339,12 +342,12 @@ def interval_values(run: Run, packets: pl.DataFrame, quantity: str) -> list[Valu
 
 
 def asked_intervals(run: Run) -> dict[int, int | None]:
-    """What was asked of the cells whose streams are regular."""
+    """Return the configured interval of the cells whose streams are regular."""
     return {cell: factors.interval_ns for cell, factors in run.cells.items() if factors.schedule == "regular"}
 
 
 def kept(one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
-    """The share of the intervals that are within 10 % of the asked one, over trials or beds."""
+    """Return the share of the intervals that are within 10 % of the configured one, over trials or beds."""
     near = np.abs(one.values - asked_ns) <= TOLERANCE * asked_ns
     every, within = (
         np.bincount(one.trials, weights=which, minlength=len(one.blocks)).astype(np.float64)
@@ -355,7 +358,7 @@ def kept(one: Values, asked_ns: int, flows: pl.DataFrame) -> Interval | None:
 
 
 def lost_by_taps(crossed: Crossed) -> list[Finding]:
-    """Taps that dropped packets: what they say was lost may have passed."""
+    """Return a finding for taps that dropped packets: those counted as lost may have passed."""
     dropped = {block: sum(tap["account"]["dropped"] for tap in event["captured"]["taps"])
                for block, event in crossed.events.items()}  # fmt: skip
     total = sum(dropped.values())
@@ -370,7 +373,7 @@ def lost_by_taps(crossed: Crossed) -> list[Finding]:
 
 
 def ambiguous(crossed: Crossed) -> list[Finding]:
-    """Matches that the order alone decides."""
+    """Return a finding for matches decided by order alone."""
     total = sum(counts_of(event).get("ambiguous", 0) for event in crossed.events.values())
     said = (
         f"{counted(total, 'packet')} were identical to another within the window: they are distinguished by their "
@@ -380,9 +383,10 @@ def ambiguous(crossed: Crossed) -> list[Finding]:
 
 
 def disagreeing(apart: dict[tuple[str, str, int], Differences], ends: pl.DataFrame) -> list[Finding]:
-    """Devices that subtraction finds to differ from what their taps see, at a level that all comparisons share.
+    """Return a finding for devices where subtraction and taps differ, at a level shared by all comparisons.
 
-    Of ends with two clocks (`ends`, their delays) the clocks' errors may be the difference: the interval holds them.
+    With two clocks at the ends (`ends`, their delays) the clocks' errors may be the difference: the interval includes
+    them.
     """
     level = 1 - FALSE_ALARM / max(1, len(apart))
     judged = {}
@@ -403,7 +407,7 @@ def disagreeing(apart: dict[tuple[str, str, int], Differences], ends: pl.DataFra
 
 
 def densities(values: list[Values]) -> pl.DataFrame:
-    """How the packets of each device and cell are spread over classes of delay."""
+    """Return the distribution of the packets of each device and cell over classes of delay."""
     schema = {"device": pl.String, "cell": pl.Int32, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
     found = []
     for one in values:
@@ -416,7 +420,7 @@ def densities(values: list[Values]) -> pl.DataFrame:
 
 
 def headline(run: Run, rows: list[Row]) -> Row | None:
-    """The mean delay in the device that the run is about, in the plan's first cell that has one."""
+    """Return the mean delay in the device that the run is about, in the plan's first cell that has one."""
     devices = [PLAIN, *(one for one in run.devices if one not in (DIRECT, A_A, WIRE, PLAIN)), WIRE]
     for device in devices:
         for row in rows:
@@ -426,7 +430,7 @@ def headline(run: Run, rows: list[Row]) -> Row | None:
 
 
 def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
-    """How long packets are in the device, and which mode takes most beyond it."""
+    """Return how long packets are in the device, and which mode adds most."""
     head = headline(run, rows)
     if head is None or not values:
         return "No packet was seen by both taps of a device"
@@ -450,29 +454,30 @@ def sentence(run: Run, rows: list[Row], values: list[Values]) -> str:
 
 
 def error_of(row: Row, head: Row) -> bool:
-    """Whether a row is the 99th percentile of the tap's error in the headline's cell; the spread may have none."""
+    """Return whether a row is the 99th percentile of the tap's error in the headline's cell; the spread may
+    have none."""
     place = (row.device, row.cell, row.quantity, row.statistic)
     return place == (head.device, head.cell, "tap_interval_error", "p99")
 
 
 def _ended(row: Row) -> str:
-    """A figure with its interval, and over how many beds that is."""
+    """Return a figure with its interval and number of beds."""
     return f"{figure(row.value)} ({covers([], row)})"
 
 
 def costliest(rows: list[Row], head: Row) -> Row | None:
-    """What takes most beyond the plain bridge in the headline's cell."""
+    """Return the largest excess over the plain bridge in the headline's cell."""
     more = [row for row in rows if row.quantity == OVER and row.reference == PLAIN and row.cell == head.cell]
     return max(more, key=lambda row: row.value.estimate, default=None)
 
 
 def span(value: Interval) -> str:
-    """The interval in words, where there is one."""
+    """Return the interval in words."""
     return "no interval" if value.low is None or value.high is None else f"{micro(value.low)} to {micro(value.high)}"
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """Those of the sentence's figures: the headline's, and of what takes most beyond it."""
+    """Return the budgets of the sentence's figures: the headline's, and that of the largest excess."""
     if study.headline is None:
         return []
     most = costliest(study.rows, study.headline)

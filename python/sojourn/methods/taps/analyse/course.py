@@ -1,7 +1,7 @@
 """The delay between the taps packet by packet over the run, and the time on a link that is subtracted on request.
 
-Subtraction is by name alone: the plan's `taps.subtract_serialisation`. The time of a frame on a link of that rate, with
-FCS, preamble and start delimiter, is subtracted from its delay, as by `sojourn match --subtract-serialisation`.
+Nothing is subtracted unless the plan has `taps.subtract_serialisation`. The time of a frame on a link of that rate,
+with FCS, preamble and start delimiter, is subtracted from its delay, as by `sojourn match --subtract-serialisation`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 def subtracted_rate(run: Run) -> int | None:
-    """The rate of the link whose serialisation is subtracted. bit/s."""
+    """Return the rate of the link whose serialisation is subtracted, in bit/s."""
     words = run.plan.get("taps", {}).get("subtract_serialisation")
     found = rate(str(words)) if words else None
     return int(found[1]) if found else None
 
 
 def timeline(run: Run, packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Every k-th packet, and the slowest of those left out between them: device, cell, block, elapsed_s, delay_ns.
+    """Return every k-th packet, and the slowest of those left out between them: device, cell, block, elapsed_s,
+    delay_ns.
 
-    The taps' clock may be another than that of the ends: times count from the beginning of the packet's trial.
+    The taps' clock may differ from that of the ends: times count from the begin of the packet's trial.
     """
     began = flows.unique("block").with_columns(began_s=elapsed_s(run, "started_ns")).select("block", "began_s")
     within = (pl.col("first_ns") - pl.col("first_ns").min().over("block")).cast(pl.Float64) / 1e9

@@ -1,7 +1,7 @@
-"""What was in the device when a packet entered it, and what of each trial was lost, reordered or duplicated there.
+"""Packets in flight in the device when a packet enters it, and the losses, reordering and duplicates of each trial.
 
-A packet is in flight from its stamp at the port where it enters to that at the port where it leaves; what was lost in
-between is not counted as in flight, for nobody knows until when it was.
+A packet is in flight from its timestamp at the port where it enters to that at the port where it leaves; a lost packet
+is not counted as in flight, because the time of its loss is unknown.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = "packets_in_flight"
 LEAST_IN_A_CLASS = 10
-"""Packets of a trial that make a mean of it."""
+"""The least number of a trial's packets for a mean."""
 
 EXACT = 8
-"""So many in flight are a class of their own; beyond, each power of two begins one."""
+"""Numbers in flight below this are a class each; beyond, each power of two begins a class."""
 
 LOST, REORDERED, DUPLICATED = "lost_between_taps", "reordered_between_taps", "duplicated_between_taps"
 OF = {LOST: ("lost", "entered"), REORDERED: ("reordered", "left"), DUPLICATED: ("duplicated", "left")}
-"""The shares: what is counted, and of what."""
+"""The shares: numerator and denominator."""
 
 
 def with_in_flight(packets: pl.DataFrame) -> pl.DataFrame:
-    """The packets with how many others had entered before each and had not left: `in_flight`."""
+    """Add `in_flight`: how many others had entered before each packet and had not left."""
     frames = []
     for one in packets.sort("block", "first_ns", maintain_order=True).partition_by("block", maintain_order=True):
         entered = one["first_ns"].to_numpy().astype(np.int64)
@@ -47,7 +47,7 @@ def with_in_flight(packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def flight_rows(run: Run, packets: pl.DataFrame) -> list[Row]:
-    """How many packets were in the device: the mean over trials, and the most."""
+    """Return the number of packets in the device: the mean over trials, and the maximum."""
     rows = []
     for (device, cell), some in _places(run, packets):
         trials = some.group_by("block").agg(pl.col("session").first(), pl.col("in_flight").mean()).sort("block")
@@ -63,7 +63,7 @@ def flight_rows(run: Run, packets: pl.DataFrame) -> list[Row]:
 
 
 def delays_in_flight(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
-    """The delay by how many packets were in the device: device, cell, in_flight, packets, mean_ns, low_ns, high_ns."""
+    """Return the delay by packets in the device: device, cell, in_flight, packets, mean_ns, low_ns, high_ns."""
     schema: dict[str, Any] = {
         "device": pl.String, "cell": pl.Int32, "in_flight": pl.Int64, "packets": pl.Int64, "mean_ns": pl.Float64,
         "low_ns": pl.Float64, "high_ns": pl.Float64,
@@ -84,7 +84,7 @@ def delays_in_flight(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(run: Run, packets: pl.DataFrame) -> list[tuple[tuple[str, int], pl.DataFrame]]:
-    """The packets of each path and cell, in the order of the tables."""
+    """Return the packets of each path and cell, in the order of the tables."""
     groups = packets.partition_by("device", "cell", as_dict=True, maintain_order=True)
     each = {(str(device), int(str(cell))): some for (device, cell), some in groups.items()}
     return [(place, each[place]) for place in in_order(run, list(each))]
@@ -96,7 +96,7 @@ def accounts(
     events: dict[int, dict[str, Any]],
     counts_of: Callable[[dict[str, Any]], dict[str, int]],
 ) -> pl.DataFrame:
-    """Of each trial: block, device, cell, session, elapsed_s, entered, left, lost, reordered, duplicated."""
+    """Return for each trial: block, device, cell, session, elapsed_s, entered, left, lost, reordered, duplicated."""
     counted = []
     for block, event in sorted(events.items()):
         counts = counts_of(event)
@@ -114,7 +114,7 @@ def accounts(
 
 
 def account_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """The shares of the packets that were lost, reordered or duplicated between the taps."""
+    """Return the shares of the packets that were lost, reordered or duplicated between the taps."""
     rows = []
     for (device, cell), some in _places(run, trials):
         for quantity, (counted, of) in OF.items():

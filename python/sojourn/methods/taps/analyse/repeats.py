@@ -1,10 +1,10 @@
-"""Cells that stood out while a run was measured, and whether they do so when they are repeated by themselves.
+"""Cells with a large deviation during a run, and whether it persists when they are repeated separately.
 
-What a device takes more than its reference in a cell, less the middle of the same in all its cells of that size, is the
-cell's deviation. It is anomalous where the deviation of the rounds, over sessions, is not zero and large; it persists
-where that of the repeated trials, less the same middle, has its sign, is not zero, and at least half its size.
+A cell's deviation is a device's excess delay over its reference in the cell, minus the median excess of all its cells
+of that size. It is anomalous where the deviation of the rounds, over sessions, is significant and large; it persists
+where that of the repeated trials, minus the same median, has its sign, is significant, and has at least half its size.
 
-Rows: cell_anomaly; mean (of the rounds), repeated (by itself) [ns], with the reference.
+Rows: cell_anomaly; mean (of the rounds), repeated (separately) [ns], with the reference.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 QUANTITY = "cell_anomaly"
 MARGIN = 0.25
-"""Of the reference's mean delay: a smaller deviation is none."""
+"""Share of the reference's mean delay: a smaller deviation does not count."""
 
 PERSISTS = 0.5
 FEW = 3
-"""Sessions with repeated trials: from so many on, each gives one value; of fewer, each pair of trials does."""
+"""From this many sessions with repeated trials on, each gives one value; with fewer, each pair of trials does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A cell that was repeated: its deviation in the rounds and by itself, and the reference's delay there."""
+    """A repeated cell: its deviation in the rounds and when repeated, and the reference's delay there."""
 
     device: str
     reference: str
@@ -51,12 +51,12 @@ class Repeated:
 
     @property
     def is_anomalous(self) -> bool:
-        """Whether the rounds of all sessions show it, not just those of one."""
+        """Whether the rounds of all sessions show it, not only those of one."""
         return self.rounds.excludes(0) and abs(self.rounds.estimate) > MARGIN * self.delay_ns
 
     @property
     def persists(self) -> bool | None:
-        """Whether it is there when it is repeated by itself; None: too few trials tell."""
+        """Whether the deviation is there when repeated; None: too few trials to decide."""
         if self.again.low is None:
             return None
         ratio = self.again.estimate / self.rounds.estimate if self.rounds.estimate else 0.0
@@ -64,7 +64,7 @@ class Repeated:
 
 
 def repeated_cells(run: Run, means: pl.DataFrame, mean_of: Callable[[dict[str, Any]], float | None]) -> list[Repeated]:
-    """Every cell that was repeated, from the trials of the rounds (`means`) and the log."""
+    """Return every repeated cell, from the trials of the rounds (`means`) and the log."""
     taps = {int(one["block"]): one for one in run.log if one.get("event") == "taps"}
     told: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for event in (one for one in run.log if one.get("event") == "repeated"):
@@ -73,7 +73,7 @@ def repeated_cells(run: Run, means: pl.DataFrame, mean_of: Callable[[dict[str, A
     sessions = sorted({session for _, _, session in level})
     found = []
     for (device, reference, cell), events in told.items():
-        if cell not in run.cells:  # of a run that somebody has cut
+        if cell not in run.cells:  # the run folder was truncated
             continue
         several = [one for one in run.cells if _alike(run, one, cell)]
         own = {}
@@ -100,13 +100,13 @@ def repeated_cells(run: Run, means: pl.DataFrame, mean_of: Callable[[dict[str, A
 
 
 def _levels(means: pl.DataFrame) -> dict[tuple[str, int, int], float]:
-    """The mean delay of each path, cell and session, each trial one value."""
+    """Return the mean delay of each path, cell and session; each trial is one value."""
     each = means.group_by("device", "cell", "session").agg(pl.col("mean").mean())
     return {(str(device), int(cell), int(session)): float(mean) for device, cell, session, mean in each.iter_rows()}
 
 
 def _alike(run: Run, one: int, other: int) -> bool:
-    """Whether two cells differ in nothing but how often frames leave."""
+    """Return whether two cells differ only in the rate of frames."""
     names = ("probe", "kind", "engine", "schedule", "frame_bytes", "to", "senders", "pipe")
     return all(getattr(run.cells[one], name) == getattr(run.cells[other], name) for name in names)
 
@@ -116,7 +116,7 @@ def _over(again: list[NDArray[np.float64]]) -> Interval:
 
 
 def repeat_rows(run: Run, cells: list[Repeated]) -> list[Row]:
-    """The deviations, of the rounds and repeated."""
+    """Return the deviations, of the rounds and when repeated."""
     return [
         Row(one.device, QUANTITY, statistic, value, "ns", one.reference, run.cells[one.cell], one.cell)
         for one in cells
@@ -125,7 +125,7 @@ def repeat_rows(run: Run, cells: list[Repeated]) -> list[Row]:
 
 
 def anomalous(cells: list[Repeated]) -> list[Finding]:
-    """The cells that are anomalous over all sessions, and whether they persist."""
+    """Return the cells that are anomalous over all sessions, and whether they persist."""
     found = {Place(one.device, one.cell): one for one in cells if one.is_anomalous}
     if not found:
         return []

@@ -1,12 +1,12 @@
-"""Messages over TCP as the tap before the device saw them: whether each was one segment, and how late it passed.
+"""Messages over TCP at the tap before the device: whether each was one segment, and how late it passed.
 
-The taps of such a trial record segments with data alone. A message is alone where a segment carries it and nothing
-else; several in one segment, a part of one, and retransmissions are recognised by lengths alone. Where
-every message was alone, segments and messages correspond one to one, in order: then the stamp of each, less its due
-time, is a pacing error on the wire.
+The taps of such a trial only record segments with data. A message is alone if a segment carries it and nothing else.
+Several messages in one segment, a part of one, and retransmissions are recognised by lengths alone. If every message
+was alone, segments and messages correspond one to one, in order: then each timestamp minus the message's due time is a
+pacing error on the wire.
 
 Rows: segments_per_message; mean [1]. one_segment_messages (of those sent, the ones that left alone); ratio [1].
-tap_pacing_error (from the due time to the stamp of the tap, through the sender's stack); mean p50 p99 max [ns].
+tap_pacing_error (from the due time to the tap's timestamp, through the sender's stack); mean p50 p99 max [ns].
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 ENGINE = "tcp"
 HEADERS_BYTES = 14 + 20 + 20
-"""Before the data of a segment without options."""
+"""The bytes before the data of a segment without options."""
 
 SEEN_FIRST = ("lost", "evicted", "pending")
-"""What the tap before the device saw, and that behind it did not."""
+"""Outcomes of packets that the tap before the device saw, and the one behind it did not."""
 
 TOLERATED = 0.005
-"""Of the messages: with more that did not leave alone, the packet rate is not the one that was asked for."""
+"""The largest share of messages that did not leave alone for which the packet rate is the configured one."""
 
 PER_MESSAGE, ALONE, PACING = "segments_per_message", "one_segment_messages", "tap_pacing_error"
 COUNTS = ("messages", "segments", "alone", "joined", "cut", "repeated_bytes")
@@ -44,9 +44,9 @@ SCHEMA: dict[str, Any] = {"block": pl.Int32(), **dict.fromkeys(COUNTS, pl.Int64(
 
 
 def segments_of(run: Run, flows: pl.DataFrame, events: dict[int, dict[str, Any]]) -> pl.DataFrame:
-    """Of each trial over TCP: block, device, cell, session and COUNTS.
+    """Return for each trial over TCP: block, device, cell, session and COUNTS.
 
-    `alone`: messages that were certainly alone; `joined`: segments of more; `cut`: of less; `repeated_bytes`: data
+    `alone`: messages that were certainly alone; `joined`: segments of several; `cut`: of a part; `repeated_bytes`: data
     beyond what was written.
     """
     trials = flows.filter(pl.col("cell").is_in(cells_of(run)) & pl.col("block").is_in(list(events))).unique("block")
@@ -59,12 +59,12 @@ def segments_of(run: Run, flows: pl.DataFrame, events: dict[int, dict[str, Any]]
 
 
 def cells_of(run: Run) -> list[int]:
-    """The cells whose streams are messages over TCP."""
+    """Return the cells whose streams are messages over TCP."""
     return [cell for cell, factors in run.cells.items() if factors.engine == ENGINE]
 
 
 def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
-    """How many bytes of data each segment carried that the tap before the device saw."""
+    """Return the data bytes of each segment that the tap before the device saw."""
     folder = run.folder.records / event["records"]
     both = read_table(folder, "crossings").frame.filter(pl.col("direction") == "forward")
     one = read_table(folder, "unmatched").frame.filter(
@@ -75,9 +75,9 @@ def data_lengths(run: Run, event: dict[str, Any]) -> pl.Series:
 
 
 def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, int, int]:
-    """How many segments there are, how many messages were certainly alone, how many segments carry more, or less; and
-    the retransmitted bytes. What is as long as a message may be a retransmission: those in longer segments may
-    not have been alone the first time.
+    """Return the number of segments, of messages certainly alone, of segments with more, of segments with less, and the
+    retransmitted bytes. A segment as long as a message may be a retransmission: messages in longer segments may not
+    have been alone the first time.
     """
     alone, joined, cut = (int(one.sum()) for one in (data == size, data > size, data < size))
     in_longer = int((data.filter(data > size) // max(1, size)).sum())
@@ -86,7 +86,7 @@ def classes(data: pl.Series, size: int, messages: int) -> tuple[int, int, int, i
 
 
 def segment_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """Segments for each message, and the share of the messages that were alone."""
+    """Return the segments per message, and the share of messages that were alone."""
     rows = []
     groups = trials.partition_by("device", "cell", as_dict=True, maintain_order=True)
     for place in in_order(run, [(str(device), int(str(cell))) for device, cell in groups]):
@@ -103,7 +103,7 @@ def segment_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
 
 
 def segments_differ(trials: pl.DataFrame) -> list[Finding]:
-    """Messages that did not leave as one segment each; a note where they are few."""
+    """Return a finding for messages that did not leave as one segment each; a note if they are few."""
     shares: dict[Place, float] = {}
     told: dict[Place, dict[str, int]] = {}
     for (device, cell), some in trials.partition_by("device", "cell", as_dict=True).items():
@@ -127,7 +127,7 @@ def segments_differ(trials: pl.DataFrame) -> list[Finding]:
 
 
 def departures_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
-    """When each message was written, as `Crossed.packets` has packets: `at_ns`, `number` and the trial."""
+    """Return when each message was written, in the form of `Crossed.packets`: `at_ns`, `number` and the trial."""
     places = flows.filter(pl.col("cell").is_in(cells_of(run))).unique("block")
     own = run.sends.join(places.select("block", "device", "cell", "session"), on="block", how="inner")
     return own.with_columns(port=pl.lit(0, pl.Int32), node=pl.lit(0, pl.Int32)).rename(
@@ -136,7 +136,8 @@ def departures_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def wire_errors(run: Run, packets: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
-    """The packets of trials whose every message was alone, with `error_ns`: the tap's stamp less the due time."""
+    """Return the packets of trials whose messages were all alone, with `error_ns`: the tap's timestamp minus the due
+    time."""
     exact = trials.filter((pl.col("segments") == pl.col("messages")) & (pl.col("alone") == pl.col("messages")))
     due = run.sends.select("block", pl.col("seq").alias("number"), "intended_ns")
     mine = packets.join(exact.select("block"), on="block", how="semi").join(due, on=["block", "number"], how="inner")
@@ -144,7 +145,7 @@ def wire_errors(run: Run, packets: pl.DataFrame, trials: pl.DataFrame) -> pl.Dat
 
 
 def pacing_rows(run: Run, packets: pl.DataFrame, trials: pl.DataFrame) -> list[Row]:
-    """How far from their due times messages passed the tap before the device."""
+    """Return the delay from due time to the tap before the device, for messages."""
     rows = []
     for one in ordered(run, list(values_of(wire_errors(run, packets, trials), "error_ns", PACING))):
         figures = {"mean": one.mean(), "max": Interval(float(one.values.max()), None, None, 0.95, len(one.blocks))}

@@ -1,4 +1,4 @@
-"""The report of "taps": the delay of each packet in the device, over throughput, and what modes take more."""
+"""The report of "taps": the delay of each packet in the device, over throughput, and what modes add."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUANTITY = "delay_between_taps"
 
 
 def between(run: Run) -> Table:
-    """The distribution of the delay in each device, by cell."""
+    """Return the distribution of the delay in each device, by cell."""
     titles = {"min": "Min", "mean": "Mean", "p50": "Median", "max": "Max", "sd": "Std dev"}
     several = ("min", "mean", "p50", *delays.TAIL, "max", "sd")
     measures = tuple(
@@ -43,7 +43,7 @@ def between(run: Run) -> Table:
 
 
 def more(run: Run) -> Table:
-    """What each mode takes more than the plain bridge, and each device more than the redirect."""
+    """Return what each mode adds to the plain bridge, and each device to the redirect."""
     measures = (Measure(f"{QUANTITY}_over", "mean", "Mean delay"),)
     note = "The mean delay between the taps minus that of the other device, from pairs of trials of one round."
     where = pl.col("reference").is_not_null()
@@ -51,7 +51,7 @@ def more(run: Run) -> Table:
 
 
 def compared(run: Run) -> Table:
-    """Subtraction against taps, on the same packets."""
+    """Return subtraction compared with taps, on the same packets."""
     measures = (
         Measure("device_latency", "mean", "By subtraction"),
         Measure(f"{QUANTITY}_over", "mean", "By taps"),
@@ -67,7 +67,7 @@ def compared(run: Run) -> Table:
 
 
 def standing_out(run: Run) -> Table:
-    """Cells that stood out and were repeated by themselves."""
+    """Return the cells with a large deviation that were repeated separately."""
     measures = (
         Measure("cell_anomaly", "mean", "In the rounds"),
         Measure("cell_anomaly", "repeated", "Repeated by itself"),
@@ -82,7 +82,7 @@ def standing_out(run: Run) -> Table:
 
 
 def accounted(run: Run) -> Table:
-    """What became of the packets between the taps."""
+    """Return the losses, reordering and duplicates between the taps, and the packets in flight."""
     shares = {"lost": "Lost", "reordered": "Reordered", "duplicated": "Duplicated"}
     measures = (
         *(Measure(f"{one}_between_taps", "ratio", title, share=True) for one, title in shares.items()),
@@ -97,7 +97,7 @@ def accounted(run: Run) -> Table:
 
 
 def segmented(run: Run) -> Table:
-    """Messages over TCP: whether each was one segment, and how far from its due time."""
+    """Return messages over TCP: whether each was one segment, and its distance from its due time."""
     of_errors = {"p50": "Median", "p99": "p99", "max": "Max"}
     measures = (
         Measure("segments_per_message", "mean", "Segments per message"),
@@ -117,7 +117,7 @@ def segmented(run: Run) -> Table:
 
 
 def stamped(run: Run) -> Table:
-    """What a regular stream is by the stamps of the tap, beside its sender's."""
+    """Return the intervals of a regular stream by the tap's timestamps, and by its sender's."""
     names = {"mean": "Mean", "p50": "Median", "sd": "Std dev", "min": "Min", "max": "Max", "p1": "p1", "p99": "p99"}
     sides = {"departure_interval": "By the sender's timestamps", "tap_interval": "By the tap's timestamps"}
     measures = tuple(
@@ -141,12 +141,12 @@ def stamped(run: Run) -> Table:
 
 
 def over_throughput(run: Run) -> Figure | None:
-    """The paper's averages: the mean delay in each mode over the rate of packets."""
+    """Return the paper's averages: the mean delay in each mode over the rate of packets."""
     return _over(run, "mean", "Mean delay in the device over packet rate")
 
 
 def tail_over_throughput(run: Run) -> Figure | None:
-    """Its 99th percentile."""
+    """Return the 99th percentile of the delay over the rate of packets."""
     return _over(run, "p99", "The 99th percentile over packet rate")
 
 
@@ -162,13 +162,13 @@ def _over(run: Run, statistic: str, title: str) -> Figure | None:
 
 
 def subtracted(run: Run) -> str | None:
-    """The rate of the link whose serialisation the plan subtracts, in its words."""
+    """Return the rate of the link whose serialisation the plan subtracts, as the plan writes it."""
     words = run.plan.get("taps", {}).get("subtract_serialisation")
     return str(words) if words else None
 
 
 def about_serialisation(run: Run) -> str:
-    """Whether delays contain the time of a frame on a link."""
+    """Return whether delays contain the time of a frame on a link."""
     if rate := subtracted(run):
         return f"The time of each frame on a link of {rate} is subtracted."
     real = str(run.plan.get("bed", {}).get("backend", "netns")) != "netns"
@@ -176,13 +176,13 @@ def about_serialisation(run: Run) -> str:
 
 
 def over_size(run: Run) -> Figure | None:
-    """The mean delay and its 99th percentile over the frame's size; nothing for one size."""
+    """Return the mean delay and its 99th percentile over the frame's size; None for one size."""
     found = rows_over(run, QUANTITY, ("mean", "p99"), "frame_bytes").drop_nulls("y")
     if found.is_empty():
         return None
     several = found.filter(pl.col("x").n_unique().over("cell") > 1)
     mixed = several.is_empty()
-    if mixed:  # no interval has several sizes
+    if mixed:  # no packet rate has several sizes
         found = rows_over(run, QUANTITY, ("mean", "p99"), "frame_bytes", without=("interval_ns", "rate_pps"))
         found = found.drop_nulls("y")
         several = found.filter(pl.col("x").n_unique().over("cell") > 1)
@@ -202,37 +202,37 @@ def over_size(run: Run) -> Figure | None:
 
 
 def over_time(run: Run) -> Figure | None:
-    """The delay of packets between the taps over the time of the run."""
+    """Return the delay of packets between the taps over the time of the run."""
     said = "Delay between the taps"
     return delays.over_time(run, "tap_timeline", ("delay_between_taps_over_time", f"{said} over the run", said))
 
 
 def cdfs(run: Run) -> Figure | None:
-    """The whole distribution, on a log(1 - p) axis."""
+    """Return the whole distribution, on a log(1 - p) axis."""
     named = ("delay_between_taps_cdf", "Delay in the device", "Delay between the taps (µs)")
     return delays.distribution(run, pl.lit(value=True), *named, of="tap_quantiles")
 
 
 def tap_intervals(run: Run) -> Figure | None:
-    """The whole distribution of the times between frames of regular streams, by the tap's stamps."""
+    """Return the distribution of the times between frames of regular streams, by the tap's timestamps."""
     named = ("tap_interval_cdf", "Time between frames by the tap's timestamps", "Time between frames (µs)")
     return delays.gaps_of(run, "tap_interval_quantiles", named)
 
 
 def departure_intervals(run: Run) -> Figure | None:
-    """The same by the sender's, which is what it is held to."""
+    """Return the same by the sender's timestamps, which the tap's are compared with."""
     named = ("departure_interval_cdf", "Time between frames by the sender's timestamps", "Time between frames (µs)")
     return delays.gaps_of(run, "departure_interval_quantiles", named)
 
 
 def histograms(run: Run) -> Figure | None:
-    """The bulk of it."""
+    """Return the bulk of the distribution."""
     named = ("delay_between_taps_histogram", "delay between the taps", "delays between the taps")
     return delays.bulk(run, pl.lit(value=True), named, of="tap_histograms")
 
 
 def density(run: Run) -> Figure | None:
-    """The paper's surface: how many of the packets of each rate were delayed for how long."""
+    """Return the paper's surface: the distribution of the delay at each packet rate."""
     found = sample(run, "tap_density", "interval_ns")
     if found.is_empty():
         return None
@@ -254,7 +254,7 @@ def density(run: Run) -> Figure | None:
 
 
 def by_flight(run: Run) -> Figure | None:
-    """The delay against how many packets are in the device; nothing where none ever meets another."""
+    """Return the delay over the number of packets in the device; None if it never has several."""
     found = sample(run, "tap_in_flight")
     several = found.filter(pl.col("in_flight").n_unique().over("cell") > 1) if found.height else found
     if several.is_empty():
@@ -271,7 +271,7 @@ def by_flight(run: Run) -> Figure | None:
 
 
 def losses_over_time(run: Run) -> Figure | None:
-    """The share of each trial's packets that was lost or reordered; nothing where none ever was."""
+    """Return the share of each trial's packets that was lost or reordered; None if none ever was."""
     found = sample(run, "tap_trials")
     if found.is_empty() or not found.select(pl.sum_horizontal("lost", "reordered").sum()).item():
         return None
@@ -295,7 +295,7 @@ def losses_over_time(run: Run) -> Figure | None:
 
 
 def keys(run: Run) -> list[Key]:
-    """The delay in each device in its first cell, and what modes take more."""
+    """Return the delay in each device in its first cell."""
     found = []
     for device in run.devices:
         mean = run.rows(QUANTITY, "mean", device=device).head(1)
@@ -306,7 +306,7 @@ def keys(run: Run) -> list[Key]:
 
 
 def how(run: Run) -> list[str]:
-    """What is particular to it."""
+    """Return what is particular to this method's measurement."""
     return words(
         run,
         "Both ports of each device are captured (AF_PACKET, timestamps of the kernel) while its stream runs; the "

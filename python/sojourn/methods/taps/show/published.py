@@ -1,4 +1,4 @@
-"""What bridge-2003 and linux-bridge-2003 print of timestamps and of delays between two taps, beside ours."""
+"""Published figures of bridge-2003 and linux-bridge-2003 (timestamps, delays between two taps) with this run's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BRIDGE = "bridge"
 STAMPS = {"tap_interval": "tap on the bridge", "departure_interval": "sender", "tap_interval_error": "tap less sender"}
 STATEMENTS = {"minimum delay about": None, "most packets from": 0.1, "most packets to": 0.9}
-"""A statement of the paper, and the share of our packets with less delay; None: the least delay."""
+"""A statement of the paper, and the share of this run's packets with less delay; None: the least delay."""
 
 TITLES = {
     "bridge2003_timestamping": "Times between frames by timestamps: Cricenti 2003, table 1, beside this run",
@@ -27,7 +27,8 @@ TITLES = {
 
 
 def timestamps_table(run: Run, name: str) -> Table:
-    """bridge-2003 table 1: times between frames by the stamps of a capture; ours by those of the sender, too."""
+    """Return bridge-2003 table 1: times between frames by a capture's timestamps; this run's by those of the sender,
+    too."""
     columns = (
         Column(("cpu_mhz",), "Clock", "MHz", group="Published"),
         *(Column((f"published_{key}_us",), title, "µs", group="Published") for key, title in MEASURES.items()),
@@ -53,7 +54,7 @@ def timestamps_table(run: Run, name: str) -> Table:
 
 
 def statements_table(run: Run, name: str) -> Table:
-    """linux-bridge-2003 section 3.1: what the text says of the delays in the plain bridge."""
+    """Return linux-bridge-2003 section 3.1: the text's statements on delays in the plain bridge."""
     columns = (
         Column(("payload_bytes",), "Payload", "B"),
         Column(("statement",), "Statement", numeric=False, group="Published"),
@@ -87,7 +88,7 @@ def _nearest(run: Run, interval_ns: float) -> Cell | None:
 
 
 def _slowest(run: Run, payload: int) -> Cell | None:
-    """The cell of the size with the lowest rate."""
+    """Return the cell of the size with the lowest rate."""
     rows = run.rows("delay_between_taps", "min", device=BRIDGE).filter(pl.col("payload_bytes") == payload)
     numbers = rows.sort("rate_pps").get_column("cell").to_list() if rows.height else []
     return next((cell for cell in run.cells if cell.number in numbers[:1]), None)

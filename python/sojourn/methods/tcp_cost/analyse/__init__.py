@@ -38,7 +38,7 @@ __all__ = ["budgets", "study"]
 
 
 def study(run: Run) -> Study:
-    """Throughput ratios, skipped packets, CPU time, time per packet, published hypotheses, findings."""
+    """Return throughput ratios, skipped packets, CPU time, time per packet, published hypotheses and findings."""
     seen = seen_of(run)
     cells, traffic = ratios.cells_of(seen), ratios.traffic_of(seen)
     spent = programs.spent(seen)

@@ -1,7 +1,8 @@
-"""The uncertainty budgets of the cost of the log of TCP's state: throughput kept, and time for each packet.
+"""The uncertainty budgets of the cost of the log of TCP's state: relative throughput, and time for each packet.
 
-The throughput is the geometric mean, over numbers of flows, of the ratio with the most detail logged over without the
-log; its components are those of each ratio's logarithm. The time is that of the log's programs less null ones.
+The throughput is the geometric mean, over numbers of flows, of the ratio of throughput with the most detail logged to
+that without the log; its components are those of the logarithm of each ratio. The time is that of the log's programs
+minus that of null programs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ONE_BED = unknown("between beds", "the run has one bed")
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """Of each kind of packet the throughput kept; of each direction the time for a packet."""
+    """Return the relative throughput of each kind of packet, and the time per packet of each direction."""
     seen = seen_of(run)
     detail = most_detailed(cells_of(seen))
     link = _link(study.rows)
@@ -45,14 +46,14 @@ def budgets(run: Run, study: Study) -> list[Stated]:
 
 
 def _link(rows: list[Row]) -> Entry:
-    """What one direct link differs by from another: both slices of a pair are over the same."""
+    """Return the entry for differences between direct links: both slices of a pair use the same link."""
     found = next((one for one in rows if (one.device, one.quantity) == (DIRECT, "between_instances")), None)
     seen = "" if found is None else f"; without the log, links differ by sd {percent(found.value.estimate)}"
     return Entry("instance of the link", "cancels", f"both slices of a pair are over one link{seen}")
 
 
 def _throughput(cells: list[Cell], path: str, link: Entry) -> Stated:
-    """The mean of the logarithms: each cell's own has the sensitivity ratio / number of cells."""
+    """Return the budget of the mean of the logarithms: the sensitivity to each cell is ratio / number of cells."""
     whole = combined([alone(cell) for cell in cells])
     assert whole is not None, "there is a cell"
     row = ratio_row(cells[0], whole)
@@ -77,7 +78,7 @@ def _throughput(cells: list[Cell], path: str, link: Entry) -> Stated:
 
 
 def _beds(whole: Interval, beds: int) -> Entry:
-    """The scatter between beds of the mean logarithm over all numbers of flows."""
+    """Return the scatter between beds of the mean logarithm over all numbers of flows."""
     name, low, high = "scatter between beds", whole.low, whole.high
     if low is None or high is None or low <= 0 or not high > low:
         return required(name, f"{beds} beds: too few for an interval")
@@ -87,7 +88,7 @@ def _beds(whole: Interval, beds: int) -> Entry:
 
 
 def _pairs(cell: Cell, sensitivity: float) -> Entry:
-    """The scatter of the logarithms of a cell's pairs: half the interval over Student's quantile."""
+    """Return the scatter of the logarithms of a cell's pairs: half the interval over Student's quantile."""
     name = f"scatter of pairs, {cell.flows} flow{'' if cell.flows == 1 else 's'}"
     low, high, n = cell.ratio.low, cell.ratio.high, cell.ratio.n
     if low is None or high is None or low <= 0 or not high > low:
@@ -98,7 +99,7 @@ def _pairs(cell: Cell, sensitivity: float) -> Entry:
 
 
 def _time(row: Row, transfers: int) -> Stated:
-    """The time in the log's program for each packet of a direction."""
+    """Return the budget of the time in the log's program for each packet of a direction."""
     of_beds = row.sessions is not None
     what = "beds, each made anew" if of_beds else "transfers, each with programs loaded anew"
     entries = (

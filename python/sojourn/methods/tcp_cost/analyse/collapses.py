@@ -1,9 +1,9 @@
-"""Collapses of congestion windows beside the cost of a log: whether slices with it have more of them, or those without.
+"""Collapses of congestion windows: whether slices with the log have more of them than slices without, or fewer.
 
 A collapse is an expiry of the retransmission timer (RTO), after which the window is one segment (RFC 5681, 3.1): the
-kernel counts these with the log and without. A window that falls to two segments without one is in the log alone, so
-it cannot be compared. In siftr-2007, section V.B, throughput rose with the log because fewer packets were lost;
-whether windows collapsed without the log nobody could see. Counts; does not say what lost the packets.
+kernel counts these with the log and without. A fall of the window to two segments without a timeout is visible only in
+the log, so it cannot be compared. In siftr-2007, section V.B, throughput rose with the log because fewer packets were
+lost; whether windows collapsed without the log could not be seen. Counts collapses; does not find the cause of losses.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SCHEMA: dict[str, Any] = {
     "off_collapses": pl.Int64, "off_share": pl.Float64, "off_share_low": pl.Float64, "off_share_high": pl.Float64,
     "more": pl.Int64, "fewer": pl.Int64, "p": pl.Float64,
 }  # fmt: skip
-"""`share` of the slices has a collapse or more; `more` pairs have more of them with the setting, `fewer` without it.
-Rows without a path are of a setting in all cells; they alone have a p."""
+"""`share` of the slices has at least one collapse; `more` pairs have more of them with the setting, `fewer` without.
+Rows without a path are of a setting in all cells; only these have a p."""
 
 
 def collapses(seen: Seen) -> pl.DataFrame:
-    """A row for each setting and each cell whose slices were counted; runs of earlier versions have none.
+    """Return a row for each setting and each cell with counts; runs of earlier versions have none.
 
-    Settings are judged, each by its pairs of all cells: those of one cell are too few to tell. `p` is Bonferroni's.
+    Settings are tested, each with its pairs of all cells: one cell has too few. `p` has Bonferroni's correction.
     """
     counted = seen.pairs.drop_nulls(["timeouts", "off_timeouts"])
     settings = counted.partition_by("setting", maintain_order=True)
@@ -51,7 +51,8 @@ def collapses(seen: Seen) -> pl.DataFrame:
 
 
 def findings(found: pl.DataFrame) -> Iterator[Finding]:
-    """That slices with the log have more collapses than those without, or fewer; controls have none or another log."""
+    """Yield a finding if slices with the log have more or fewer collapses than slices without it; controls
+    yield none."""
     apart = found.filter((pl.col("setting") == "on") & (pl.col("p") <= CHANCE))
     if apart.is_empty():
         return
@@ -86,7 +87,7 @@ def _row(rows: pl.DataFrame, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _counted(name: str, counts: Any, session: Any) -> dict[str, Any]:
-    """How many there are, and the share of slices with any: on several beds, beds are clusters."""
+    """Return the number of collapses and the share of slices with any; of several beds, beds are the clusters."""
     several = len(np.unique(session)) > 1
     has = counts > 0
     share: Interval = share_by_rounds(has, session) if several else clopper_pearson(int(has.sum()), len(has))
@@ -97,5 +98,6 @@ def _counted(name: str, counts: Any, session: Any) -> dict[str, Any]:
 
 
 def sign_p(more: int, fewer: int) -> float:
-    """How likely so uneven a split of pairs that differ is where either way is as likely: the sign test, two-sided."""
+    """Return the two-sided p of the sign test: a split this uneven of the pairs that differ, if both are equally
+    likely."""
     return min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5))) if more + fewer else 1.0

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from sojourn.methods.tcp_cost.analyse.seen import Seen
 
 MARGIN = 0.02
-"""Throughputs whose ratio is within this margin of 1 count as equal."""
+"""Throughputs whose ratio is within this margin of 1 are considered equal."""
 
 DRIFT = 0.05
 """A larger change of the throughput without the log over the run is a finding."""
 
 CHANCE = 0.01
-"""The probability of a false alarm, of all tests of the A/A control together, and of the test of drift."""
+"""The probability of a false alarm, for all tests of the A/A control together, and for the test of drift."""
 
 SKIPPING = 0.05
-"""The share of slices that may skip packets where none was seen to: below it, with 95 % confidence, from 59 slices on
+"""The share of slices that may skip packets if none was seen to: below it, with 95 % confidence, from 59 slices on
 (Wilks, 1941)."""
 
 ON, SENDER = "on", "sender"
@@ -49,7 +49,7 @@ PATHS = {"gso": "packets up to 64 kB", "mtu": "packets of one segment"}
 
 
 def findings(run: Run, seen: Seen, cells: list[Cell]) -> list[Finding]:
-    """Every finding of the run."""
+    """Return all findings of the run."""
     found = [*_no_pairs(cells), *_a_a(seen), *_incomplete(run, seen), *_drift(seen)]
     return [*found, *interrupted(run), *debug_build(run), *contended(run)]
 
@@ -60,7 +60,8 @@ def _no_pairs(cells: list[Cell]) -> Iterator[Finding]:
 
 
 def _a_a(seen: Seen) -> Iterator[Finding]:
-    """The A/A control differs: all of it together, or that of one traffic, each with its part of the chance."""
+    """Yield a finding if the A/A control differs, in total or for one traffic; the tests share the error
+    probability."""
     controls = seen.pairs.filter(pl.col("setting") == "off")
     if controls.is_empty():
         return
@@ -87,7 +88,7 @@ def _incomplete(run: Run, seen: Seen) -> Iterator[Finding]:
 
 
 def _cells_asked(asked: dict[str, Any]) -> int:
-    """The number of the plan's cells: a cell without any measured pair is in no record."""
+    """Return the number of the plan's cells: a cell without any measured pair is in no record."""
     where, each = len(asked.get("where", ())), len(asked.get("packets_per_log", ()))
     controls = len(asked.get("controls", ())) + bool(asked.get("a_a"))
     tried = (where if flows in asked.get("where_flows", ()) else min(1, where) for flows in asked.get("flows", ()))
@@ -95,11 +96,11 @@ def _cells_asked(asked: dict[str, Any]) -> int:
 
 
 def _drift(seen: Seen) -> Iterator[Finding]:
-    """A trend of the throughput without the log: it affects throughputs, but not ratios of adjacent slices."""
+    """Yield a finding for a trend of the throughput without the log: it does not affect ratios of adjacent slices."""
     off = seen.slices.filter(pl.col("mode") == "off")
     if off.is_empty():
         return
-    level = pl.col("bps") / pl.col("bps").median().over(*TRAFFIC, "session")  # beds that differ are no drift
+    level = pl.col("bps") / pl.col("bps").median().over(*TRAFFIC, "session")  # # differences between beds are not drift
     rows = off.with_columns(level=level).sort("started_ns")
     times = (rows["started_ns"] - rows["started_ns"][0]).to_numpy().astype(float)
     found = trend(times, rows["level"].to_numpy())
@@ -115,12 +116,13 @@ def _drift(seen: Seen) -> Iterator[Finding]:
 
 
 def evaluate(run: Run, cells: list[Cell]) -> list[Outcome]:
-    """The plan's hypotheses with their outcomes."""
+    """Return the plan's hypotheses with their outcomes."""
     return [HYPOTHESES[name](name, cells) for name in run.hypotheses if name in HYPOTHESES]
 
 
 def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
-    """Throughput grows with the sampling interval, as on the first machine of 2007: by more than the margin."""
+    """Test whether throughput grows with the sampling interval by more than the margin, as on the first machine of
+    2007."""
     pairs = []
     for traffic in dict.fromkeys(cell.traffic for cell in cells):
         logs = [cell for cell in cells if cell.traffic == traffic and cell.mode == ON and cell.where == SENDER]
@@ -140,13 +142,13 @@ def _detail_costs(name: str, cells: list[Cell]) -> Outcome:
 
 
 def _disabled_is_free(name: str, cells: list[Cell]) -> Outcome:
-    """With the log loaded but disabled, throughput is the same as without it (table 5)."""
+    """Test whether throughput with the log loaded but disabled is the same as without it (table 5)."""
     found = combined([alone(cell) for cell in cells if cell.mode == "disabled"])
     return _same(name, found, "with the log attached but disabled, throughput is {} times that without it")
 
 
 def _placebo_explains(name: str, cells: list[Cell]) -> Outcome:
-    """A placebo, a busy loop of the same duration, changes throughput as much as logging does."""
+    """Test whether a placebo, a busy loop of the same duration, changes throughput as much as logging does."""
     pairs = []
     for placebo in (cell for cell in cells if cell.mode == "placebo"):
         at = (placebo.traffic, ON, placebo.where)
@@ -158,7 +160,7 @@ def _placebo_explains(name: str, cells: list[Cell]) -> Outcome:
 
 
 def _nothing_skipped(name: str, cells: list[Cell]) -> Outcome:
-    """No packet lacks its record; in 2007, 2 to 69 packets per minute and Mbit/s did."""
+    """Test whether every packet has its record; in 2007, 2 to 69 packets per minute and Mbit/s had none."""
     logs = [cell for cell in cells if cell.skipped is not None]
     skipped, packets = sum(cell.skipped or 0 for cell in logs), sum(cell.packets or 0 for cell in logs)
     if not packets:
@@ -185,7 +187,7 @@ HYPOTHESES: dict[str, Callable[[str, list[Cell]], Outcome]] = {
 
 
 def _same(name: str, found: Interval | None, said: str) -> Outcome:
-    """Whether a ratio is one, within the margin."""
+    """Test whether a ratio is one, within the margin."""
     if found is None:
         return Outcome(name, "inconclusive", "not tested: the run has no such control")
     outcome = "inconclusive"
@@ -201,7 +203,7 @@ def _within(found: Interval) -> bool:
 
 
 class Ratio(NamedTuple):
-    """A ratio, and its logarithms on each bed; ratios on one bed are not independent of each other."""
+    """A ratio, and its logarithms on each bed; ratios on the same bed are not independent of each other."""
 
     value: Interval
     by_session: Mapping[int, Bed]
@@ -212,13 +214,14 @@ def alone(cell: Cell) -> Ratio:
 
 
 def _over(first: Cell, second: Cell) -> Ratio:
-    """The ratio of two ratios: within each bed, or of pairs that were measured independently."""
+    """Return the ratio of two ratios: within each bed, or of pairs that were measured independently."""
     both = _on_all_beds([alone(first), alone(second)], (1.0, -1.0))
     return Ratio(_over_beds(both) or _quotient(first.ratio, second.ratio), both)
 
 
 def _on_all_beds(ratios: Sequence[Ratio], weights: Sequence[float]) -> dict[int, Bed]:
-    """A weighted sum of logarithms, on each bed that has all of them; it has as many pairs as the one with fewest."""
+    """Return a weighted sum of logarithms for each bed that has all of them; it has the smallest of their pair
+    counts."""
     several = [one.by_session for one in ratios]
     return {
         at: Bed(
@@ -231,7 +234,7 @@ def _on_all_beds(ratios: Sequence[Ratio], weights: Sequence[float]) -> dict[int,
 
 
 def _over_beds(beds: Mapping[int, Bed]) -> Interval | None:
-    """The geometric mean over beds, with the interval of `across_sessions`; None of fewer than two. `n` counts beds."""
+    """Return the geometric mean over beds, with the interval of `across_sessions`; None for fewer than two beds."""
     if len(beds) < 2:
         return None
     means, errors, pairs = (np.array(one) for one in zip(*beds.values(), strict=True))
@@ -250,9 +253,9 @@ def _quotient(first: Interval, second: Interval) -> Interval:
 
 
 def combined(ratios: list[Ratio]) -> Interval | None:
-    """The geometric mean of ratios of different traffic, with equal weights; over beds that have all of them.
+    """Return the geometric mean, with equal weights, of ratios of different traffic, over beds that have all of them.
 
-    One ratio alone is itself, with its own interval.
+    A single ratio is returned with its own interval.
     """
     if len(ratios) < 2:
         return ratios[0].value if ratios else None
@@ -270,7 +273,7 @@ def combined(ratios: list[Ratio]) -> Interval | None:
 
 
 def beds_of(cells: Sequence[Cell]) -> int | None:
-    """Over how many beds `combined` judges these cells together; None where the run has one."""
+    """Return over how many beds `combined` evaluates these cells together; None where the run has one."""
     if len(cells) == 1:
         return cells[0].sessions
     common = set.intersection(*(set(one.by_session) for one in cells)) if cells else set()
@@ -279,7 +282,7 @@ def beds_of(cells: Sequence[Cell]) -> int | None:
 
 
 def _reaches(several: list[Interval]) -> float | None:
-    """How far the interval of a sum of independent logarithms reaches, from the longer side of each."""
+    """Return the half-width of the interval of a sum of independent logarithms, from the longer side of each."""
     squares = []
     for one in several:
         if one.low is None or one.high is None or one.low <= 0:
@@ -292,7 +295,7 @@ def _reaches(several: list[Interval]) -> float | None:
 
 
 def sentence(cells: list[Cell], spent: list[Spent]) -> str:
-    """The throughput kept at the most detail, skipped packets, time per packet, and the resolution."""
+    """Return the relative throughput at the most detail, skipped packets, time per packet, and the resolution."""
     logs = [cell for cell in cells if cell.mode == ON]
     if not logs:
         return "No packet was logged, so the cost of the log is not known"
@@ -311,7 +314,7 @@ def sentence(cells: list[Cell], spent: list[Spent]) -> str:
 
 
 def _left(cells: list[Cell]) -> str:
-    """What is left over a path: the mean over numbers of flows, or the range where one number would be true of none."""
+    """Return the relative throughput of a path: the mean over numbers of flows, or the range where they differ."""
     both = combined([alone(cell) for cell in cells])
     if both is None:
         return ""
@@ -324,7 +327,7 @@ def _left(cells: list[Cell]) -> str:
 
 
 def _differ(cells: list[Cell]) -> bool:
-    """Whether numbers of flows differ beyond their intervals (Cochran's Q of the logarithms, at 1 %)."""
+    """Return whether numbers of flows differ beyond their intervals (Cochran's Q of the logarithms, at 1 %)."""
     ends = [(one.ratio.low, one.ratio.estimate, one.ratio.high) for one in cells]
     known = [(math.log(mid), math.log(high / low) / 2) for low, mid, high in ends if low and high and high > low > 0]
     if len(known) < 2:
@@ -337,7 +340,7 @@ def _seen(ratio: Interval) -> str:
 
 
 def most_detailed(cells: list[Cell]) -> list[Cell]:
-    """The cells that log the most, at the first place where a log was measured."""
+    """Return the cells with the most detailed log, at the first end where the log was measured."""
     logs = [cell for cell in cells if cell.mode == ON]
     most = min((cell.packets_per_log or 1 for cell in logs), default=1)
     return [cell for cell in logs if cell.where == logs[0].where and cell.packets_per_log == most]
@@ -374,20 +377,20 @@ def _resolution(cells: list[Cell]) -> str:
 
 
 def name_of(cell: Cell) -> str:
-    """A cell's traffic, for sentences."""
+    """Return a phrase for a cell's traffic."""
     flows = "one flow" if cell.flows == 1 else f"{cell.flows} flows"
     return f"with {flows} and {PATHS.get(cell.path, cell.path)}"
 
 
 def times(ratio: Interval) -> str:
-    """A ratio with its interval."""
+    """Return a ratio with its interval."""
     if ratio.low is None or ratio.high is None:
         return fixed(ratio.estimate, 3)
     return f"{fixed(ratio.estimate, 3)} (95 % CI {fixed(ratio.low, 3)} to {fixed(ratio.high, 3)})"
 
 
 def change(ratio: float) -> str:
-    """A ratio as a relative change."""
+    """Return a ratio as a relative change."""
     return percent(ratio - 1) if ratio < 1 else f"+{percent(ratio - 1)}"
 
 

@@ -1,4 +1,4 @@
-"""What two direct links of a bed differ by in the throughput without the log: what an instance of a link is worth."""
+"""The difference of the throughput without the log between two direct links of a bed: the effect of the instance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def link_rows(run: Run, seen: Seen) -> list[Row]:
-    """The rows; none where every transfer was over one link."""
+    """Return the rows; none where every transfer used the same link."""
     links = {int(one["transfer"]): int(one["link"]) for one in run.log if one.get("event") == "transfer"}
     seconds = [number for number, link in links.items() if link == 2]
     if not seconds:

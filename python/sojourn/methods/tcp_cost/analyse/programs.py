@@ -2,8 +2,8 @@
 
 The statistics read a clock before and after every run. The null program has the same overhead, so the difference is the
 log's own time. A slice with a setting and the slice with the null programs of the same turn give one difference. Turns
-of one transfer (one iperf3, one loading of the programs, one place in memory) are alike: half of the variance is
-between transfers. So a transfer counts as one value, the mean of its turns, and the interval is over transfers. Of a
+of one transfer (one iperf3, one loading of the programs, one location in memory) are correlated: half of the variance
+is between transfers. So a transfer counts as one value, the mean of its turns, and the interval is over transfers. In a
 run of several sessions a session counts as one value, the mean of its transfers, and the interval is Student's.
 """
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from sojourn.statistics.interval import Interval
 
 DECIMATED_FROM = 1_000_000
-"""With sampling 1 in this many packets or more, a slice has almost no records: its packets are decimated."""
+"""At a sampling of 1 in at least this many packets, a slice has almost no records: its packets are decimated."""
 
 LEAST_RUNS = 1000
-"""A slice with fewer runs than this is left out."""
+"""Slices with fewer runs are excluded."""
 
 LEVEL = 0.95
 
@@ -46,7 +46,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The time per packet; without path, flows or host it is of all of them together."""
+    """The time per packet; without path, flows or host it is over all of them."""
 
     direction: str
     what: str
@@ -57,18 +57,18 @@ class Spent:
     runs: int
     slices: int
     transfers: int
-    """Or beds, where there are several."""
+    """The number of beds, where there are several."""
     transfers_needed: int
-    """The least number that gives an interval."""
+    """The minimum number for an interval."""
     path: str | None = None
     flows: int | None = None
     host: str | None = None
     sessions: int | None = None
-    """Over how many beds; None where the run has one."""
+    """The number of beds; None where the run has one."""
 
 
 def spent(seen: Seen) -> list[Spent]:
-    """All of them together first, then by traffic, then by traffic and host."""
+    """Return the times over all traffic first, then by traffic, then by traffic and host."""
     rows = with_what(seen)
     if rows.is_empty():
         return []
@@ -78,7 +78,7 @@ def spent(seen: Seen) -> list[Spent]:
 
 
 def with_what(seen: Seen) -> pl.DataFrame:
-    """The programs that packets run, with `what` was in force in their slices."""
+    """Return the programs that packets run, with `what` was in force in their slices."""
     if seen.programs.is_empty():
         return seen.programs
     on = pl.col("mode") == "on"
@@ -89,7 +89,7 @@ def with_what(seen: Seen) -> pl.DataFrame:
 
 
 def differences(rows: pl.DataFrame, more: list[str]) -> pl.DataFrame:
-    """For each turn, the time per packet minus that of the null program of the same turn."""
+    """Return for each turn the time per packet minus that of the null program of the same turn."""
     by = [*TURN, *more]
     mean = rows.group_by(*by, "what", maintain_order=True).agg(pl.col("runs").sum(), pl.col("cpu_time_ns").sum())
     mean = mean.filter(pl.col("runs") >= LEAST_RUNS).with_columns(each=pl.col("cpu_time_ns") / pl.col("runs"))

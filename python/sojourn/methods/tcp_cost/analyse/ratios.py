@@ -1,4 +1,4 @@
-"""Throughput with a setting over throughput without it, cell by cell, with skipped packets and CPU time."""
+"""The ratio of throughput with a setting to throughput without it in each cell, with skipped packets and CPU time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One setting with one traffic: the results of its pairs."""
+    """The results of the pairs of one setting with one traffic."""
 
     path: str
     flows: int
@@ -53,15 +53,15 @@ class Cell:
     skipped_per_mbps: float | None
     logged_per_s: float | None
     sessions: int | None = None
-    """Over how many beds; None where the run has one."""
+    """The number of beds; None where the run has one."""
     by_session: Mapping[int, Bed] = field(default_factory=dict)
-    """The logarithms of the ratio on each bed that has pairs enough to be counted."""
+    """The logarithms of the ratio on each bed that has enough pairs to be included."""
     beside: Sequence[tuple[str, Interval]] = ()
-    """What the ratio is within a bed, in another run, and by how much beds differ, relative to it."""
+    """The ratio within a bed, in another run, and the relative difference between beds."""
 
     @property
     def is_control(self) -> bool:
-        """Whether it is the A/A control: both slices of a pair are without the log."""
+        """Whether this is the A/A control: both slices of a pair are without the log."""
         return self.mode == "off"
 
     @property
@@ -86,25 +86,25 @@ class Traffic:
 
 
 def cells_of(seen: Seen) -> list[Cell]:
-    """Every cell, traffic by traffic, the control first."""
+    """Return all cells, ordered by traffic, the control first."""
     several = seen.pairs.partition_by(CELL, maintain_order=True)
     return sorted((_cell(rows) for rows in several), key=_rank)
 
 
 def traffic_of(seen: Seen) -> list[Traffic]:
-    """Every traffic."""
+    """Return every kind of traffic."""
     controls = {cell.traffic: cell for cell in cells_of(seen) if cell.is_control}
     off = seen.slices.filter(pl.col("mode") == "off").partition_by(TRAFFIC, maintain_order=True)
     return sorted((_traffic(rows, controls) for rows in off), key=lambda one: (one.path, one.flows))
 
 
 def pooled(pairs: pl.DataFrame, level: float = 0.95) -> Interval:
-    """The ratio of all these pairs together."""
+    """Return the ratio of all these pairs together."""
     return _ratio((pairs["bps"] / pairs["off_bps"]).to_numpy(), _sessions(pairs), level)
 
 
 def resolved(ratio: Interval) -> float | None:
-    """The smallest effect that would be detected: how far the interval of the A/A control reaches from 1."""
+    """Return the smallest effect that would be detected: how far the interval of the A/A control extends from 1."""
     return None if ratio.low is None or ratio.high is None else max(abs(ratio.low - 1), abs(ratio.high - 1))
 
 
@@ -173,12 +173,12 @@ def _traffic(rows: pl.DataFrame, controls: Mapping[tuple[str, int], Cell]) -> Tr
 
 
 def _ratio(values: NDArray[np.float64], session: NDArray[np.int64], level: float = 0.95) -> Interval:
-    """The typical ratio, estimated from logarithms, in which half and twice are equally far from 1."""
+    """Return the typical ratio, estimated from logarithms, in which half and twice are equally far from 1."""
     return _exponential(middle(*_logs(values, session), level))
 
 
 def _logs(values: NDArray[np.float64], session: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The logarithms of ratios that have one, and their sessions."""
+    """Return the logarithms of the positive finite ratios, and their sessions."""
     good = np.isfinite(values) & (values > 0)
     return np.log(values[good]), session[good]
 
@@ -211,7 +211,7 @@ def _rank(cell: Cell) -> tuple[Any, ...]:
 
 
 def skips(seen: Seen) -> pl.DataFrame:
-    """Skipped packets by reason and cell, where there are any."""
+    """Return skipped packets by reason and cell, where there are any."""
     names = [one for one in seen.slices.columns if one.startswith("skipped_")]
     by = seen.slices.filter(pl.col("mode") == "on").group_by(CELL, maintain_order=True).agg(pl.col(names).sum())
     long = by.unpivot(on=names, index=list(CELL), variable_name="reason", value_name="packets")
@@ -221,7 +221,7 @@ def skips(seen: Seen) -> pl.DataFrame:
 
 
 def over_time(seen: Seen) -> pl.DataFrame:
-    """Every slice: its time, and its throughput over the typical one of its traffic without the log."""
+    """Return every slice: its time, and its throughput over the median of its traffic without the log."""
     if seen.slices.is_empty():
         return pl.DataFrame()
     typical = seen.slices.filter(pl.col("mode") == "off").group_by(TRAFFIC).agg(typical=pl.col("bps").median())
@@ -240,7 +240,7 @@ INTERVALS = ("ratio", "bps", "off_bps", "cpu_ratio", "a_a", "ns")
 
 
 def frame(several: Iterable[Any], schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Dataclasses as a table: an interval has three columns."""
+    """Return dataclasses as a table; an interval has three columns."""
     rows = [_flat(asdict(one)) for one in several]
     return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=dict(schema))
 
@@ -256,7 +256,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_ends(*names: str) -> dict[str, Any]:
-    """The columns of intervals."""
+    """Return the columns of intervals."""
     return {f"{name}{end}": pl.Float64 for name in names for end in ("", "_low", "_high")}
 
 

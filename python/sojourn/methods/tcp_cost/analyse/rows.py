@@ -18,7 +18,7 @@ OFF = "off"
 
 
 def rows_of(cells: list[Cell], traffic: list[Traffic], spent: list[Spent]) -> list[Row]:
-    """All of them."""
+    """Return all rows."""
     return [
         *(row for one in traffic for row in _of_traffic(one)),
         *(row for one in cells for row in _of_cell(one)),
@@ -60,13 +60,13 @@ def _of_cell(one: Cell) -> Iterator[Row]:
 
 
 def ratio_row(one: Cell, ratio: Interval) -> Row:
-    """The throughput with the log over without it, of all numbers of flows of this cell's traffic together."""
+    """Return the row of the throughput ratio over all numbers of flows of this cell's path."""
     setting = LogSetting(one.path, None, one.where, one.packets_per_log)
     return Row(one.mode, "throughput_ratio", "typical", ratio, "1", OFF, clock="TAI", source=SOURCE, setting=setting)
 
 
 def program_row(one: Spent) -> Row:
-    """Of what was logged, decimated or disabled; the direction is the statistic."""
+    """Return the row of the time of logged, decimated or disabled packets; the direction is the statistic."""
     setting = LogSetting(one.path, one.flows, one.host)
     return Row(
         one.what, "program_time", one.direction, one.ns, "ns", "empty", clock="kernel", source="BPF statistics",

@@ -1,6 +1,6 @@
 """The slices of a run: pairs with both of their slices, and the slices measured with the kernel's statistics.
 
-It hides repeated slices: a resumed run measures a cut pair again, and the later part counts.
+Repeated slices are removed: a resumed run measures an interrupted pair again, and the later part counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ TRAFFIC = ("path", "flows")
 
 @dataclass(frozen=True)
 class Seen:
-    """`slices` are of pairs, with bps; `pairs` have a row each; `programs` those under the kernel's statistics."""
+    """`slices` are those of pairs, with bps; `pairs` has one row each; `programs` are those of the kernel's
+    statistics."""
 
     slices: pl.DataFrame
     pairs: pl.DataFrame
@@ -27,7 +28,7 @@ class Seen:
 
 
 def seen_of(run: Run) -> Seen:
-    """The run's records."""
+    """Return the run's records."""
     rows = _latest(run.table("tcp_slices").frame, ["block"])
     seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
     rows = rows.with_columns(
@@ -43,9 +44,9 @@ def seen_of(run: Run) -> Seen:
 
 
 def pairs_of(slices: pl.DataFrame) -> pl.DataFrame:
-    """A row for each pair whose slices both had traffic: with the setting in force, and without.
+    """Return a row for each pair whose slices both had traffic: with the setting in force, and without.
 
-    In the A/A control both are without the log: there one takes the setting's place, alternately the first and second.
+    In the A/A control both are without the log: alternately the first and the second one takes the setting's place.
     """
     control = pl.col("setting") == "off"
     treated = pl.when(control).then(pl.col("visit") == pl.col("repetition") % 2).otherwise(pl.col("mode") != "off")

@@ -1,4 +1,4 @@
-"""The report of "tcp-cost": the throughput kept at each setting of the log, and the time per packet."""
+"""The report of "tcp-cost": the relative throughput at each setting of the log, and the time per packet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MOST_KEYS = 4
 
 
 def keys(run: Run) -> list[Key]:
-    """The throughput kept at the most detail with the fewest and most flows, skipped packets, time per packet."""
+    """Return the relative throughput at the most detail with the fewest and most flows, skipped packets, time per
+    packet."""
     found = [*_left(run)][:MOST_KEYS]
     return [*found, *_skipped(run), *_nanoseconds(run)]
 
@@ -66,7 +67,7 @@ def _pooled(run: Run) -> list[dict[str, Any]]:
 
 
 def words(run: Run) -> list[str]:
-    """How it was measured."""
+    """Return how it was measured."""
     asked = run.plan.get("costs", {})
     form = FORMS.get(str(asked.get("form")), FORMS["slices"]).format(
         slice=asked.get("slice", "?"), grace=asked.get("grace", "?"), pause=asked.get("pause", "?")
@@ -80,7 +81,7 @@ def words(run: Run) -> list[str]:
 
 
 def _controls(run: Run) -> str:
-    """The controls that were measured, and those that were not."""
+    """Return the controls that were measured, and those that were not."""
     cells = sample(run, "cost_ratios")
     measured = set(cells["mode"].to_list())
     there = [words for mode, words in CONTROLS.items() if mode in measured]

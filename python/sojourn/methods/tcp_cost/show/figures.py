@@ -1,4 +1,4 @@
-"""The figures of a log's cost: over the sampling interval, by end, beside the controls, in the kernel, over time.
+"""The figures of the cost of a log: by sampling interval, by end, with the controls, in the kernel, over time.
 
 A panel is a path; lines are numbers of flows, or ends. Nothing is estimated here.
 """
@@ -30,7 +30,7 @@ ENDS = (("y", "ratio"), ("low", "ratio_low"), ("high", "ratio_high"))
 
 
 def over_detail(run: Run) -> Figure | None:
-    """Throughput over the sampling interval, a line for each number of flows, on the sender."""
+    """Return throughput over the sampling interval, a line for each number of flows, for the log on the sender."""
     caption = (
         "Throughput with the log on the sender, which logs every packet or one in N, over that of the adjacent slices "
         "without the log. Bars are 95 % CIs. At 100 % the log has no cost."
@@ -40,7 +40,7 @@ def over_detail(run: Run) -> Figure | None:
 
 
 def over_where(run: Run) -> Figure | None:
-    """Throughput over the sampling interval, a line for each end that logs, where several were measured."""
+    """Return throughput over the sampling interval, a line for each end that logs, where several were measured."""
     cells = sample(run, "cost_ratios").filter(ON)
     several = cells.group_by("path", "flows").agg(pl.col("where").n_unique()).filter(pl.col("where") > 1)
     flows = pl.col("flows").is_in(several["flows"].to_list())
@@ -50,7 +50,7 @@ def over_where(run: Run) -> Figure | None:
 
 
 def controls(run: Run) -> Figure | None:
-    """The controls beside logging every packet."""
+    """Return the figure of the controls compared with logging every packet."""
     cells = sample(run, "cost_ratios").filter(~ON | DETAIL).filter(pl.col("where") == "sender")
     if cells.filter(~ON).is_empty():
         return None
@@ -76,7 +76,7 @@ ALL = "all traffic"
 
 
 def programs(run: Run) -> Figure | None:
-    """Time per packet, by traffic."""
+    """Return the figure of the time per packet, by traffic."""
     found = sample(run, "cost_programs")
     if found.is_empty():
         return None
@@ -102,7 +102,7 @@ def programs(run: Run) -> Figure | None:
 
 
 def skipped(run: Run) -> Figure | None:
-    """Skipped packets over flows, as in the paper; no figure where none was skipped."""
+    """Return skipped packets over flows, as in the paper; None where none was skipped."""
     cells = sample(run, "cost_ratios").filter(ON_SENDER)
     if cells.is_empty() or not cells["skipped"].sum():
         return None
@@ -119,7 +119,7 @@ def skipped(run: Run) -> Figure | None:
 
 
 def over_time(run: Run) -> Figure | None:
-    """Every slice over the run."""
+    """Return the figure of every slice over the run."""
     found = sample(run, "cost_slices")
     if found.is_empty():
         return None
@@ -157,7 +157,7 @@ def _left(
 def _named(
     rows: pl.DataFrame, device: Callable[[dict[str, Any]], str], cell: Callable[[dict[str, Any]], str]
 ) -> pl.DataFrame:
-    """The rows with the names of the legend and the panels."""
+    """Return the rows with the names of the legend and the panels."""
     told = list(rows.iter_rows(named=True))
     return rows.with_columns(
         pl.Series("device", [device(row) for row in told], pl.String),

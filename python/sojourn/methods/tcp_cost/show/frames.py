@@ -1,4 +1,4 @@
-"""The samples of a log's cost, and the names of their factors."""
+"""The samples of the cost of a log, and the names of their factors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DETAIL = ON_SENDER & (pl.col("packets_per_log") == 1)
 
 
 def sample(run: Run, name: str) -> pl.DataFrame:
-    """One of the samples; empty, but with its columns where they are known, when there is none."""
+    """Return one of the samples; an empty one with its columns, where they are known, if there is none."""
     found = run.samples(name)
     return pl.DataFrame(schema=COLUMNS.get(name, {})) if found is None or not found.width else found
 
@@ -49,23 +49,23 @@ COLUMNS: dict[str, dict[str, pl.DataType]] = {
 
 
 WHAT = {"decimated": "between samples", "empty": "null program"}
-"""What a program ran for, where figures and tables name it otherwise."""
+"""What a program ran for, where figures and tables use another name."""
 
 
 def flows_words(flows: int) -> str:
-    """The number of flows, as a phrase."""
+    """Return the number of flows as a phrase."""
     return "1 flow" if flows == 1 else f"{flows} flows"
 
 
 def setting_words(mode: str, each: int | None) -> str:
-    """A setting as tables and figures name it."""
+    """Return the name of a setting in tables and figures."""
     if mode != "on":
         return SETTINGS.get(mode, mode)
     return "every packet logged" if each == 1 else f"1 packet in {each} logged"
 
 
 def too_few(row: dict[str, Any]) -> str:
-    """Why a program's time has no interval; empty where it has one."""
+    """Return why a program's time has no interval; empty where it has one."""
     if row["ns_low"] is not None or row.get("transfers") is None:
         return ""
     return f"too few transfers for an interval: {row['transfers']} of {row['transfers_needed']}"

@@ -1,4 +1,4 @@
-"""The tables of siftr-2007 beside ours: throughput without a log, loaded but disabled, and with every packet logged."""
+"""Tables of siftr-2007 with this run's results: throughput without a log, loaded but disabled, all packets logged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING_SHOWN = Shown(None, None, None, "")
 
 
 def baseline_table(run: Run, name: str) -> Table:
-    """Table IV: throughput over flows without a log, and each over that of one flow."""
+    """Return table IV: throughput over flows without a log, and each relative to that of one flow."""
     rows = read_published(name)
     ours = _traffic(run)
     one = ours.get(1)
@@ -51,7 +51,7 @@ def baseline_table(run: Run, name: str) -> Table:
 
 
 def disabled_table(run: Run, name: str) -> Table:
-    """Table V: loaded but disabled over not loaded, with one flow."""
+    """Return table V: the ratio of throughput loaded but disabled to not loaded, with one flow."""
     rows = read_published(name)
     columns = (
         Column(("whose",), "Machine", numeric=False),
@@ -76,7 +76,7 @@ def disabled_table(run: Run, name: str) -> Table:
 
 
 def headlines_table(run: Run, name: str) -> Table:
-    """The headlines: throughput and skips at the most detail, and what is left of the throughput without the log."""
+    """Return the headline results: throughput and skips at the most detail, and throughput relative to no log."""
     rows = read_published(name)
     columns = (
         Column(("whose",), "Machine", numeric=False),
@@ -108,7 +108,7 @@ def headlines_table(run: Run, name: str) -> Table:
 
 
 WITHOUT = {"1": 632.7155917, "2": 562.7677816}
-"""Their throughput of one flow without a log, in Mbit/s (table IV)."""
+"""Published throughput of one flow without a log, in Mbit/s (table IV)."""
 
 
 def _headline(row: Row) -> tuple[Entry, ...]:
@@ -122,7 +122,7 @@ def _headline(row: Row) -> tuple[Entry, ...]:
 
 
 def _traffic(run: Run) -> dict[int, dict[str, Any]]:
-    """Our throughput without the log by flows, with packets up to 64 kB where that was measured."""
+    """Return this run's throughput without the log by flows, with packets up to 64 kB where that was measured."""
     rows = list(sample(run, "cost_traffic").iter_rows(named=True))
     path = "gso" if any(row["path"] == "gso" for row in rows) else "mtu"
     return {row["flows"]: row for row in rows if row["path"] == path}

@@ -1,4 +1,4 @@
-"""The tables of a log's cost."""
+"""The tables of the cost of a log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FURTHER_COLUMNS = (
 
 
 def ratios(run: Run) -> Table:
-    """Every setting of the log."""
+    """Return the table of all settings of the log."""
     columns = (
         *TRAFFIC_COLUMNS,
         *RATIO_COLUMNS,
@@ -57,7 +57,7 @@ def ratios(run: Run) -> Table:
 
 
 def controls(run: Run) -> Table:
-    """The controls: without the log again, disabled, null programs, placebo."""
+    """Return the table of the controls: without the log again, disabled, null programs, placebo."""
     columns = (*TRAFFIC_COLUMNS, *RATIO_COLUMNS, *FURTHER_COLUMNS, Column(("pairs",), "Pairs"))
     found = sample(run, "cost_ratios").filter(~ON)
     rows = tuple(
@@ -71,7 +71,7 @@ def controls(run: Run) -> Table:
 
 
 def traffic(run: Run) -> Table:
-    """The throughput without the log."""
+    """Return the table of the throughput without the log."""
     columns = (
         Column(("path",), "Packets", numeric=False),
         Column(("flows",), "Flows"),
@@ -96,7 +96,7 @@ def traffic(run: Run) -> Table:
 
 
 def programs(run: Run) -> Table:
-    """The time per packet in the kernel."""
+    """Return the table of the time per packet in the kernel."""
     columns = (
         Column(("what",), "Packets", numeric=False),
         Column(("direction",), "Direction", numeric=False),
@@ -133,7 +133,7 @@ def programs(run: Run) -> Table:
 
 
 def collapses(run: Run) -> Table:
-    """Collapses of congestion windows, with each setting and without."""
+    """Return the table of collapses of congestion windows, with each setting and without."""
     columns = (
         *TRAFFIC_COLUMNS,
         *(
@@ -168,7 +168,7 @@ def collapses(run: Run) -> Table:
 
 
 def skips(run: Run) -> Table:
-    """Skipped packets by reason; left out where there are none."""
+    """Return the table of skipped packets by reason; empty where there are none."""
     columns = (*TRAFFIC_COLUMNS, Column(("reason",), "Reason", numeric=False), Column(("packets",), "Packets"))
     found = sample(run, "cost_skips")
     rows = [

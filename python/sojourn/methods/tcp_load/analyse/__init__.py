@@ -29,7 +29,8 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
   there already); down up, with emulator retransmitted spurious [1]
 - queueing_delay (of all packets of a trial, by the emulator's counters), dropped and marked (shares by its queue);
   down up, with mean p99 [ns, 1]
-- mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone); down up [1]
+- mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone), cubic_ratio (of one flow of
+  CUBIC over what RFC 9438 gives); down up [1]
 - standing_queue (the least delay of any packet over windows of 100 ms in the working conditions, mean of a trial's
   windows; not where hosts have two clocks); down up [ns]
 - background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
@@ -73,7 +74,7 @@ from sojourn.methods.tcp_load.analyse import background, clocks, round_trips
 from sojourn.methods.tcp_load.analyse.clocks import on_clock_of_a
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
-from sojourn.methods.tcp_load.analyse.hypotheses import mathis_ratio, mss_of, pipes_set, tested
+from sojourn.methods.tcp_load.analyse.hypotheses import formula_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import WAYS, unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
@@ -108,13 +109,13 @@ UNITS = {
     "goodput_by_dscp": "bit/s", "share": "1",
     "converged": "1", "convergence": "ns",
     "timeouts": "1", "spurious": "1", "ecn_echoed": "1", "ssthresh_changes": "1", "limited": "1", "losses": "1",
-    "mathis_ratio": "1",
+    "mathis_ratio": "1", "cubic_ratio": "1",
     "queueing_delay": "ns", "standing_queue": "ns", "dropped": "1", "marked": "1", "probe_loss": "1",
 } | background.UNITS | round_trips.UNITS  # fmt: skip
 OF_CONNECTIONS = (
     "goodput", "goodput_of_flow", "goodput_by_dscp", "utilisation", "retransmitted", "fairness", "share", "converged",
-    "convergence",
-    "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio", *background.UNITS,
+    "convergence", "timeouts", "spurious", "ecn_echoed", "ssthresh_changes", "limited", "mathis_ratio", "cubic_ratio",
+    *background.UNITS,
     *round_trips.UNITS,
 )  # fmt: skip
 SOURCES = {"user": OF_CONNECTIONS, "emulator": ("queueing_delay", "standing_queue", "dropped", "marked")}
@@ -144,7 +145,7 @@ def study(run: Run) -> Study:
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     pipes, mss_bytes = pipes_set(run), mss_of(run) if run.hypotheses else 0.0
     for trial in several:
-        trial.values.update(mathis_ratio(trial, pipes, mss_bytes) if run.hypotheses else {})
+        trial.values.update(formula_ratio(trial, pipes, mss_bytes) if run.hypotheses else {})
         places[trial.device, trial.cell].append(trial)
     for trial in further:
         places[trial.device, trial.cell].append(trial)

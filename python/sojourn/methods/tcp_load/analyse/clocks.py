@@ -35,7 +35,7 @@ CROSSING = ("convergence", "background_delay")
 
 
 def on_clock_of_a(run: Run) -> OneClock:
-    """The run on A's clock."""
+    """Return the run on A's clock."""
     lasts_ns = sum(parts_of(run))
     trials = Trials("load-trial", _has_far, _entry, lambda one: (begun_ns(one), joined_ns(one) + lasts_ns))
     return on_one_clock(run, trials, {"tcp_readings": (READINGS, ()), "arrivals": (RECEIVED, SENT)})
@@ -49,7 +49,7 @@ def state(joined: OneClock, rows: Iterable[Row], several: Sequence[Done]) -> Non
 
 
 def frame_of(joined: OneClock, several: Iterable[Done]) -> pl.DataFrame:
-    """The errors in each trial that has times of B: device, cell, block, bound_ns, error95_ns."""
+    """Return the errors in each trial that has times of B: device, cell, block, bound_ns, error95_ns."""
     kinds = {"device": pl.String, "cell": pl.Int32, "block": pl.Int64, "bound_ns": pl.Float64,
              "error95_ns": pl.Float64}  # fmt: skip
     rows = [(one.device, one.cell, one.block, error.bound_ns, error.error95_ns)
@@ -58,7 +58,7 @@ def frame_of(joined: OneClock, several: Iterable[Done]) -> pl.DataFrame:
 
 
 def _has_far(entry: dict[str, Any]) -> bool:
-    """Whether a trial has times of B that figures are of: of what it sent, or of packets over UDP that it received."""
+    """Return whether figures are of times of B: of what it sent, or of packets over UDP that it received."""
     channels = entry.get("background") or ()
     return any(one["direction"] == "down" for one in (*entry["flows"], *channels)) or any(
         one["kind"] == "udp" for one in channels
@@ -66,14 +66,14 @@ def _has_far(entry: dict[str, Any]) -> bool:
 
 
 def _entry(entry: dict[str, Any], read: Reader) -> dict[str, Any]:
-    """A trial with the times of its flows and its background on A's clock."""
+    """Return a trial with the times of its flows and its background on A's clock."""
     channels = [_channel(one, read) for one in entry.get("background") or ()]
     flows = [_times(one, FLOWS, read) if one["direction"] == "down" else one for one in entry["flows"]]
     return entry | {"flows": flows} | ({"background": channels} if channels else {})
 
 
 def _channel(channel: dict[str, Any], read: Reader) -> dict[str, Any]:
-    """A part of a background; of UDP, its packets are of one clock now, too."""
+    """Return a part of a background; of UDP, its packets are of one clock now, too."""
     found = channel | ({"one_clock": True} if channel["kind"] == "udp" else {})
     if channel["direction"] != "down":
         return found
@@ -82,6 +82,6 @@ def _channel(channel: dict[str, Any], read: Reader) -> dict[str, Any]:
 
 
 def _times(told: dict[str, Any], names: Sequence[str], read: Reader) -> dict[str, Any]:
-    """What has times of B, with these on A's clock."""
+    """Return what has times of B, with these on A's clock."""
     there = [name for name in names if told.get(name) is not None]
     return told | dict(zip(there, read([told[name] for name in there]), strict=True))

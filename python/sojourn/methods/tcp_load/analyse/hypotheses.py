@@ -3,6 +3,9 @@
 - full-at-one-product: with a queue of one bandwidth-delay product, one flow of Reno or CUBIC uses 95 % of the rate.
 - mathis: under random loss p, Reno's goodput is MSS / RTT · √(3/2) / √p, within a factor (Mathis, Semke, Mahdavi and
   Ott, 1997; the kernel counts acknowledged segments, so that delayed acknowledgements do not slow it).
+- cubic-region: under random loss p, CUBIC's goodput is MSS / RTT times the larger of two average windows, within a
+  factor: 1.054 · (RTT / p)^(3/4), CUBIC's own, and Reno's √(3/2) / √p, which CUBIC keeps to where it is the larger one
+  (its Reno-friendly region; RFC 9438, sections 4.3, 5.1 and 5.2).
 - bbr-share-falls: the share that a flow of BBR gets beside one of CUBIC is smaller with the largest queue than with the
   smallest.
 - reno-share-by-rtt: flows of Reno with different round trips R behind one drop-tail queue get goodputs that go as R^-k
@@ -43,6 +46,10 @@ ONE_PRODUCT = (0.8, 1.25)
 
 MATHIS_FACTOR = 1.5
 MATHIS_CONSTANT = math.sqrt(1.5)
+CUBIC_FACTOR = 1.5
+CUBIC_CONSTANT = (0.4 * (3 + 0.7) / (4 * (1 - 0.7))) ** 0.25
+"""With C of 0.4 and a decrease to 0.7, as RFC 9438 and the kernel have them: 1.054 (segments, s)."""
+
 LIMITED_BY_RATE = 0.8
 """Where the formula exceeds this part of the link's rate, the link decides, and the formula is not tested."""
 
@@ -53,7 +60,7 @@ LEAST_TURNS = 40
 """So many of the longest round trips the working conditions must last, for windows to go up and down several times."""
 
 ALONE = ("reno", "cubic")
-RENO, BBR = "reno", "bbr"
+RENO, CUBIC, BBR = "reno", "cubic", "bbr"
 TAIL = "tail"
 """Where a queue drops by default."""
 
@@ -116,8 +123,18 @@ def mss_of(run: Run) -> float:
     return float(sent.to_numpy().max(initial=0))
 
 
-def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tuple[str, str], float]:
-    """Goodput over what the formula gives, of a trial of one flow of Reno under random loss alone."""
+def reno_window(loss: float) -> float:
+    """Reno's average window under this probability of loss, by Mathis' formula: segments."""
+    return MATHIS_CONSTANT / math.sqrt(loss)
+
+
+def cubic_window(loss: float, rtt_s: float) -> float:
+    """CUBIC's average window outside of its Reno-friendly region, by RFC 9438, section 5.1: segments."""
+    return CUBIC_CONSTANT * (rtt_s / loss) ** 0.75
+
+
+def formula_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tuple[str, str], float]:
+    """Goodput over what its algorithm's formula gives, of a trial of one flow of Reno or CUBIC under random loss."""
     pipe, way = pipes.get(str(one.factors["pipe"])), one.direction
     rtt, goodput = one.values.get(("rtt_working", "mean")), one.values.get(("goodput", way))
     if (
@@ -125,14 +142,19 @@ def mathis_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tu
         or one.factors.get("round_trips")
         or pipe is None
         or not pipe.loss
-        or one.factors["congestion"] != RENO
+        or one.factors["congestion"] not in ALONE
         or one.factors["flows"] != 1
     ):
         return {}
     if not rtt or goodput is None:
         return {}
-    expected = 8 * mss_bytes / (rtt / 1e9) * MATHIS_CONSTANT / math.sqrt(pipe.loss)
-    return {} if expected > LIMITED_BY_RATE * pipe.rate_bps else {("mathis_ratio", way): goodput / expected}
+    is_reno = one.factors["congestion"] == RENO
+    window = reno_window(pipe.loss)
+    if not is_reno:
+        window = max(window, cubic_window(pipe.loss, rtt / 1e9))
+    expected = 8 * mss_bytes / (rtt / 1e9) * window
+    quantity = "mathis_ratio" if is_reno else "cubic_ratio"
+    return {} if expected > LIMITED_BY_RATE * pipe.rate_bps else {(quantity, way): goodput / expected}
 
 
 def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outcome]:
@@ -145,6 +167,7 @@ def tested(run: Run, several: Sequence[Done], rows: Sequence[Row]) -> list[Outco
     known: dict[str, Callable[[str], Outcome]] = {
         "full-at-one-product": lambda name: full_at_one_product(name, rows, pipes),
         "mathis": lambda name: mathis(name, rows),
+        "cubic-region": lambda name: cubic_region(name, rows, pipes),
         "bbr-share-falls": lambda name: bbr_share_falls(name, run, several, pipes),
         "reno-share-by-rtt": lambda name: reno_share_by_rtt(name, long_enough(run, apart), tail_drop(run)),
     }
@@ -177,13 +200,30 @@ def mathis(name: str, rows: Sequence[Row]) -> Outcome:
     own = [row for row in rows if row.quantity == "mathis_ratio"]
     if not own:
         return inconclusive(name, "not tested: no single flow of reno had random loss that limits it")
+    return by_formula(name, own, "Mathis' formula", MATHIS_FACTOR, counted(len(own), "cell"))
+
+
+def cubic_region(name: str, rows: Sequence[Row], pipes: dict[str, Pipe]) -> Outcome:
+    """Whether goodput is that of the region which the pipe's round trip and loss give, in both regions."""
+    own = [(row, pipe) for row in rows
+           if row.quantity == "cubic_ratio" and (pipe := pipes.get(str(row.factors.pipe))) is not None]  # fmt: skip
+    friendly = [cubic_window(pipe.loss, pipe.round_trip_s) <= reno_window(pipe.loss) for _, pipe in own]
+    if not any(friendly) or all(friendly):
+        where = "outside" if any(friendly) else "in"
+        lacking = f" {where} the Reno-friendly region" if own else ""
+        return inconclusive(name, f"not tested: no single flow of cubic{lacking} had random loss that limits it")
+    cells = f"{counted(len(own), 'cell')}, {sum(friendly)} in the Reno-friendly region"
+    return by_formula(name, [row for row, _ in own], "RFC 9438", CUBIC_FACTOR, cells)
+
+
+def by_formula(name: str, own: Sequence[Row], formula: str, factor: float, cells: str) -> Outcome:
+    """Whether what was measured over what a formula gives lies within a factor, in each of these cells."""
     worst = max(own, key=lambda row: abs(math.log(max(row.value.estimate, 1e-9))))
     said = (
-        f"one flow of reno over {worst.factors.pipe} gets {fixed(worst.value.estimate, 2)} times what Mathis' formula "
-        f"gives, the farthest from 1 of {counted(len(own), 'cell')}; the bounds are {fixed(1 / MATHIS_FACTOR, 2)} and "
-        f"{fixed(MATHIS_FACTOR, 2)}"
+        f"one flow of {of_row(worst)} over {worst.factors.pipe} gets {fixed(worst.value.estimate, 2)} times what "
+        f"{formula} gives, the farthest from 1 of {cells}; the bounds are {fixed(1 / factor, 2)} and {fixed(factor, 2)}"
     )
-    outcomes = {within(row.value, 1 / MATHIS_FACTOR, MATHIS_FACTOR) for row in own}
+    outcomes = {within(row.value, 1 / factor, factor) for row in own}
     return Outcome(name, joined(outcomes), said, worst.device, shown=worst.value, unit="1", expected=1.0)
 
 

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 LAW_ZONE = 0.05
-"""How far an estimate may be from the algorithm's value: a share of it."""
+"""The maximum deviation of an estimate from the algorithm's value, relative to that value."""
 
 LEAST_GROWTH = 0.98
-"""The least share of steps in which Reno's window grows by exactly what was delivered; the kernel has further rules."""
+"""The minimum share of steps in which Reno's window grows by what was delivered; the kernel has further rules."""
 
 TICK_US = 4000.0
-"""The tick of a kernel of 250 Hz."""
+"""The tick of a kernel with 250 Hz."""
 
 CURVES = 8
-"""The number of stretches that are drawn."""
+"""The maximum number of stretches in a figure."""
 
 POINTS = 120
 FEW_POINTS = 30
@@ -48,14 +48,14 @@ FEW_POINTS = 30
 
 @dataclass
 class Found:
-    """The results of the run, collected piece by piece."""
+    """The results of the run, collected step by step."""
 
     checks: Checks = field(default_factory=Checks)
     rows: list[Row] = field(default_factory=list)
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     trials: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
-    """By field and kind, for each trial: how many values agree with TCP_INFO, of how many."""
+    """For each field and kind and each trial: the number of values that agree with TCP_INFO, and the total."""
 
     def row(self, done: Done, quantity: str, statistic: str, value: Interval, unit: str) -> None:
         """Add a figure of a cell."""
@@ -67,7 +67,7 @@ class Found:
 
 
 def study(run: Run) -> Study:
-    """The checks with their verdicts, the results, and the samples of the figures."""
+    """Return the checks with their verdicts, the results, and the samples of the figures."""
     found, records = Found(), run.folder.records
     for cell in by_cell(trials_of(run)):
         witnessed(found, records, cell)
@@ -83,7 +83,7 @@ def study(run: Run) -> Study:
 
 
 def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """The log against TCP_INFO, field by field."""
+    """Compare the log with TCP_INFO, by field."""
     several, pairs, quiet = [], 0, 0
     for done in cell:
         samples = samples_of(records, done.block, [*oracle.FIELDS, *oracle.OF_PACKET])
@@ -120,7 +120,7 @@ def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
 
 
 def agreed(found: Found) -> None:
-    """Each field over all trials of a kind, and over all trials (kind null)."""
+    """Add the agreement of each field over all trials of a kind, and over all trials (kind null)."""
     sums: dict[tuple[str, str | None], dict[str, Any]] = {}
     for one in found.samples.get("oracle", []):
         for kind in (one["kind"], None):
@@ -135,7 +135,7 @@ def agreed(found: Found) -> None:
 
 
 def by_trial(counts: Sequence[tuple[int, int]]) -> Interval:
-    """The share of values that agree, with the trial as the unit: `counts` are those that agree, and all, of each."""
+    """Return the share of values that agree, with the trial as the unit; `counts` has agreeing and total of each."""
     agree, of = np.array(counts, dtype=np.float64).reshape(-1, 2).T
     return korn_graubard(agree, of)
 
@@ -144,7 +144,7 @@ COUNTS = ("pairs", "agree", "quiet", "quiet_agree")
 
 
 def witnessed(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """The log against the capture, packet by packet; drops by the kernel's capture are not the log's fault."""
+    """Compare the log with the capture, packet by packet; drops by the capture are not attributed to the log."""
     for direction in ("out", "in"):
         several, skipped, dropped = [], 0, 0
         for done in cell:
@@ -162,7 +162,7 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
     captured, logged = sum(one.captured for one in several), sum(one.logged for one in several)
     missing, more = sum(one.only_captured for one in several), sum(one.only_logged for one in several)
     apart = np.concatenate([one.apart_ns for one in several])
-    compared = 0 if skipped else logged  # a skipped packet shifts copies of one header: order and time are unknown
+    compared = 0 if skipped else logged  # # a skipped packet shifts copies of a header: order and time are unknown
     said = f" (without {counted(skipped, 'packet')} that the log counts as skipped)" if skipped else ""
     found.checks.add(done.label, done.cell, done.pipe, [
         Asked(f"packets {direction}, missing", "capture", 0.0, "packets", f"packets captured and not logged{said}",
@@ -190,7 +190,7 @@ def _of_direction(found: Found, done: Done, several: Sequence[witness.Compared],
 
 
 def _skipped(done: Done, direction: str) -> int:
-    """Packets of a trial that the log counts as skipped."""
+    """Return the number of packets of a trial that the log counts as skipped."""
     account = ((done.logged or {}).get("account") or {}).get(direction) or {}
     return sum(int(account.get(name, 0)) for name in SKIPS)
 
@@ -199,7 +199,7 @@ SKIPS = ("full", "broken", "no-socket", "no-state", "control", "unparsed", "no-r
 
 
 def lawful(found: Found, records: Path, cell: Sequence[Done]) -> None:
-    """The log against the algorithm of Reno or CUBIC, over all connections of the cell's trials."""
+    """Compare the log with the algorithm of Reno or CUBIC, over all connections of the cell's trials."""
     done = cell[0]
     offs: list[backoff.BackOff] = []
     several: list[backoff.Stretch] = []
@@ -272,9 +272,9 @@ def _reno(found: Found, done: Done, several: Sequence[backoff.Stretch]) -> list[
 
 
 def _exact(grown: Sequence[reno.Growth], level: float = 0.95) -> Interval:
-    """The share of steps that are exact, with the stretch as the unit where any is not.
+    """Return the share of steps that are exact, with the stretch as the unit where any is not.
 
-    Where all are, nothing scatters: as of any rule without randomness, each step then counts by itself.
+    Where all are exact, there is no scatter: as for any rule without randomness, each step then counts separately.
     """
     exact, steps = (np.array([getattr(one, name) for one in grown], dtype=np.float64) for name in ("exact", "steps"))
     if exact.sum() == steps.sum():
@@ -310,7 +310,7 @@ def _cubic(found: Found, done: Done, several: Sequence[cubic.Curve]) -> list[Ask
 
 
 def _draw_cubic(found: Found, done: Done, several: Sequence[cubic.Curve], fit: cubic.Fit) -> None:
-    """The longest stretches, each with CUBIC's curve as the kernel counts: C is 0.4, the rest is fitted."""
+    """Add the longest stretches, each with CUBIC's curve as the kernel counts: C is 0.4, the rest is fitted."""
     lawful = cubic.Fit(cubic.C, fit.delay_rtt, fit.offset)
     for place, one in enumerate(sorted(several, key=lambda one: -one.seconds[-1])[:CURVES]):
         law = cubic.predicted(one, lawful, one.seconds)
@@ -320,7 +320,8 @@ def _draw_cubic(found: Found, done: Done, several: Sequence[cubic.Curve], fit: c
 
 
 def _surroundings(run: Run, found: Found) -> None:
-    """Findings: packets that the log counts as skipped, trials that it has not whole, and other programs' load."""
+    """Add findings: packets that the log counts as skipped, trials with an incomplete log, and load by other
+    programs."""
     several = trials_of(run)
     full = sum(_skipped(one, way) for one in several for way in ("in", "out"))
     if full:
@@ -330,7 +331,7 @@ def _surroundings(run: Run, found: Found) -> None:
 
 
 def sentence(checks: Sequence[dict[str, Any]]) -> str:
-    """Whether the log agrees with the references, and which check failed first."""
+    """Return whether the log agrees with the references, and which check failed first."""
     if not checks:
         return "Nothing was measured to compare the log with"
     failed = [one for one in checks if one["verdict"] == FAIL]

@@ -1,6 +1,6 @@
 """Back-offs of a congestion window: their times and factors, and the stretches of congestion avoidance between them.
 
-A back-off is where recovery begins (CWR, Recovery or Loss after Open or Disorder). The kernel then stores the window
+A back-off is the start of recovery (CWR, Recovery or Loss after Open or Disorder). The kernel then stores the window
 before it and sets the threshold, in whole segments. So each back-off bounds the factor from both sides, and the
 algorithm's factor lies within the bounds of all back-offs.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = ("ca_state", "snd_cwnd", "snd_ssthresh", "prior_cwnd", "snd_cwnd_cnt", "delivered", "flags", "srtt_us")
 OPEN, RECOVERING = 0, 2
 LEAST_THRESHOLD = 2
-"""Segments: no threshold is lower."""
+"""The minimum threshold in segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class BackOff:
     before: int
     threshold: int
     after: int | None
-    """The window once recovery was over; None where it was not."""
+    """The window after recovery; None where recovery did not end."""
 
 
 def back_offs(rows: pl.DataFrame) -> list[BackOff]:
-    """The back-offs of one connection, from its samples of packets in the order of time."""
+    """Return the back-offs of one connection, from its samples of packets in time order."""
     state = rows["ca_state"].to_numpy()
     if not len(state):
         return []
@@ -57,12 +57,12 @@ def back_offs(rows: pl.DataFrame) -> list[BackOff]:
 
 
 def lawful(one: BackOff, numerator: int, denominator: int) -> bool:
-    """Whether the threshold is exactly the algorithm's: factor times window, rounded down, and at least two."""
+    """Return whether the threshold is exactly the algorithm's: factor times window, rounded down, and at least two."""
     return one.threshold == max(one.before * numerator // denominator, LEAST_THRESHOLD)
 
 
 def bounds(several: Sequence[BackOff]) -> tuple[float, float] | None:
-    """The factors for which every threshold is factor times window, rounded down; None without any back-off."""
+    """Return the bounds of the factors that give every threshold after rounding down; None without any back-off."""
     told = [one for one in several if one.threshold > LEAST_THRESHOLD and one.before > 0]
     if not told:
         return None
@@ -70,7 +70,7 @@ def bounds(several: Sequence[BackOff]) -> tuple[float, float] | None:
 
 
 def factor(several: Sequence[BackOff], level: float = 0.95) -> Interval:
-    """The mean of window after recovery over window before it, corrected by half a segment for rounding down."""
+    """Return the mean ratio of window after recovery to window before, with half a segment added for rounding down."""
     shares = [(one.after + 0.5) / one.before for one in several if one.after is not None and one.before > 0]
     return student_t(np.array(shares, dtype=np.float64), level)
 
@@ -80,20 +80,20 @@ class Stretch:
     """Congestion avoidance between two back-offs of one connection."""
 
     seconds: NDArray[np.float64]
-    """Since its first sample."""
+    """Time since the first sample."""
     window: NDArray[np.int64]
     counted: NDArray[np.int64]
     """Segments acknowledged towards the window's next growth."""
     delivered: NDArray[np.int64]
     rtt_s: NDArray[np.float64]
     limited: NDArray[np.bool_]
-    """Whether the window was what limited the sender."""
+    """Whether the sender was limited by the window."""
     rows: NDArray[np.int64]
-    """Which samples of the connection they are."""
+    """Indices of the samples in the connection."""
 
     @property
     def round_trips(self) -> NDArray[np.float64]:
-        """Time in round trips since its first sample."""
+        """Time in round trips since the first sample."""
         steps = np.diff(self.seconds, prepend=0.0) / np.maximum(self.rtt_s, 1e-6)
         return np.cumsum(steps)
 
@@ -102,7 +102,7 @@ CWND_LIMITED = 1 << 10
 
 
 def stretches(rows: pl.DataFrame, least: int = 20) -> Iterator[Stretch]:
-    """Each stretch of congestion avoidance with at least this many samples."""
+    """Yield each stretch of congestion avoidance with at least `least` samples."""
     state = rows["ca_state"].to_numpy()
     window, threshold = rows["snd_cwnd"].to_numpy(), rows["snd_ssthresh"].to_numpy()
     avoiding = (state == OPEN) & (window >= threshold)
@@ -126,7 +126,7 @@ def stretches(rows: pl.DataFrame, least: int = 20) -> Iterator[Stretch]:
 
 
 def slope(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """The slope of the least-squares line; not a number where x does not vary."""
+    """Return the slope of the least-squares line; NaN where x does not vary."""
     spread = x - x.mean()
     total = float(spread @ spread)
     return float(spread @ (y - y.mean())) / total if total > 0 else math.nan

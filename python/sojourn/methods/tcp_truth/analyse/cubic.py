@@ -1,9 +1,10 @@
 """CUBIC (RFC 9438): a back-off by 717/1024, and after it W(t) = C (t - K)³ + Wmax with C = 0.4.
 
-The constant is estimated twice. From the kernel's private state: K, which it computes from the two windows of each
-back-off. From the windows alone: one curve is fitted to the samples of all stretches, with C, a delay in round trips
-and an offset of a part of a segment (the kernel counts whole ones) as free parameters, and with Wmax as it was before.
-Samples after Reno's window would be larger are left out: from there on CUBIC follows Reno.
+The constant is estimated in two ways. From the kernel's private state: K, which the kernel computes from the two
+windows of each back-off. From the windows alone: one curve is fitted to the samples of all stretches, with C, a delay
+in round trips and an offset of a fraction of a segment (the kernel counts whole ones) as free parameters, and Wmax from
+the private state. Samples after the time when Reno's window would be larger are excluded: from then on CUBIC follows
+Reno.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
 BETA = (717, 1024)
 C = 0.4
 K_UNIT = 1024.0
-"""The kernel counts K in 1/1024 s."""
+"""The unit of the kernel's K is 1/1024 s."""
 
 LEAST_SAMPLES = 20
 POINTS = 60
-"""Samples of each stretch that are fitted, so that a long stretch does not outweigh the others."""
+"""Number of samples of each stretch in the fit, so that a long stretch does not outweigh the others."""
 
 MOST_GROUPS = 40
-"""The interval is a jackknife over at most this many groups of stretches."""
+"""The interval is a jackknife over at most this number of groups of stretches."""
 
 LEAST_STRETCHES = 6
 TRANSIENT_S = 0.3
-"""Before this time CUBIC's window and Reno's are equal."""
+"""Until this time CUBIC's window and Reno's are equal."""
 
 WANTED = ("bic_K", "bic_origin_point", "epoch_start", "tcp_cwnd")
 
@@ -54,9 +55,9 @@ class Curve:
     first: float
     rtt_s: float
     of_state: float | None
-    """C by the private state."""
+    """C from the private state."""
     is_cut: bool
-    """Whether the stretch was cut because Reno's window became larger."""
+    """Whether the stretch was truncated because Reno's window became larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Fit:
 
 
 def private_of(rows: pl.DataFrame, private: pl.DataFrame) -> pl.DataFrame:
-    """Samples of one connection with the private state that was taken with each."""
+    """Return samples of one connection with the private state that was taken with each."""
     own = private.filter((pl.col("algorithm") == "cubic") & pl.col("field").is_in(WANTED))
     if own.is_empty():
         return rows.head(0)
@@ -79,7 +80,7 @@ def private_of(rows: pl.DataFrame, private: pl.DataFrame) -> pl.DataFrame:
 
 
 def curves(rows: pl.DataFrame, several: Sequence[Stretch]) -> Iterator[Curve]:
-    """The curve of each stretch that has private state beside it."""
+    """Yield the curve of each stretch that has private state."""
     if not set(WANTED) <= set(rows.columns):
         return
     state = {name: rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in WANTED}
@@ -104,19 +105,19 @@ def _curve(stretch: Stretch, own: dict[str, NDArray[np.float64]], chosen: NDArra
 
 
 def law(seconds: NDArray[np.float64], constant: float, origin: float, first: float) -> NDArray[np.float64]:
-    """The window at a time since the back-off."""
+    """Return the window at a time since the back-off."""
     k = float(np.cbrt(max(origin - first, 0.0) / constant))
     return constant * (seconds - k) ** 3 + max(origin, first)
 
 
 def predicted(curve: Curve, fit: Fit, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The windows of a stretch that a fit predicts."""
+    """Return the windows of a stretch that a fit predicts."""
     late = np.maximum(seconds - fit.delay_rtt * curve.rtt_s, 0.0)
     return law(late, fit.constant, curve.origin, curve.first) + fit.offset
 
 
 def fitted(several: Sequence[Curve], start: Fit | None = None) -> Fit | None:
-    """The fit with the least squares over all stretches; None without enough of them."""
+    """Return the least-squares fit over all stretches; None if there are too few."""
     from scipy import optimize
 
     told = [one for one in several if len(one.window) >= LEAST_SAMPLES // 2]
@@ -139,14 +140,14 @@ def fitted(several: Sequence[Curve], start: Fit | None = None) -> Fit | None:
 
 
 def jackknifed(several: Sequence[Curve], whole: Fit) -> list[float]:
-    """The logarithm of C without one group of stretches after another."""
+    """Return the logarithm of C with each group of stretches left out in turn."""
     groups = min(MOST_GROUPS, len(several))
     left = ([one for place, one in enumerate(several) if place % groups != out] for out in range(groups))
     return [float(np.log(fit.constant)) for one in left if (fit := fitted(one, whole)) is not None]
 
 
 def constant_of(whole: Fit, without: Sequence[float], level: float = 0.95) -> Interval:
-    """C with its interval, which is symmetric for its logarithm."""
+    """Return C with its interval, which is symmetric for its logarithm."""
     n = len(without)
     centre = float(np.log(whole.constant))
     if n < LEAST_STRETCHES:
@@ -158,5 +159,5 @@ def constant_of(whole: Fit, without: Sequence[float], level: float = 0.95) -> In
 
 
 def state_constant_of(several: Sequence[float], level: float = 0.95) -> Interval:
-    """C from the private state, estimated over stretches."""
+    """Return C from the private state, estimated over stretches."""
     return hodges_lehmann(np.array(several, dtype=np.float64), level)

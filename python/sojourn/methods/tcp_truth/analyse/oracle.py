@@ -1,10 +1,10 @@
 """TCP_INFO as an oracle: the application's reading immediately before it sends, and the sample of the packet it sent.
 
 Between the reading and the sample the state may change: received packets are processed, and the packet itself is
-counted before it reaches the log. So each field has its rule: the same number, the same rounded down to whole units, or
-the number plus the packet's own share. A moment is quiet if no other packet and no event of the connection lies near,
-and the connection has not been idle for so long that the kernel restarts its window: there the rule must hold exactly.
-It reads no file.
+counted before it reaches the log. So each field has its rule: the same value, the same value rounded down to whole
+units, or the value plus the packet's contribution. A moment is quiet if there is no other packet and no event of the
+connection nearby, and the connection has not been idle for so long that the kernel restarts its window: there the rule
+must hold exactly. Reads no file.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GUARD_NS = 1_000_000
-"""A packet received less than this before the reading may still have been processed during it."""
+"""A packet received less than this time before the reading may still have been processed during it."""
 
 RESTART_US = 10_000
-"""A tick of the slowest kernel (100 Hz): by so much earlier than its RTO a connection may count as idle for an RTO."""
+"""A tick of the slowest kernel (100 Hz): the kernel may see a connection as idle this much before its RTO has
+passed."""
 
 NO_RTT_MIN = 4_294_967_295
-"""TCP_INFO's value of a minimum RTT that is not known yet."""
+"""TCP_INFO's value for an unknown minimum RTT."""
 
 SAME, WHOLE, RATE, UNKNOWN, PACKET, DATA, SEGMENTS, TICKS = (
     *(
@@ -39,7 +40,7 @@ SAME, WHOLE, RATE, UNKNOWN, PACKET, DATA, SEGMENTS, TICKS = (
     ),
     "within its ticks",
 )
-"""How a sample's number follows from the reading's."""
+"""The rules by which a sample's value follows from the reading's."""
 
 FIELDS: dict[str, str] = {
     **dict.fromkeys(
@@ -66,7 +67,7 @@ OF_PACKET = ("payload_bytes", "segments")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often a field's rule held: over all pairs, and over the quiet ones."""
+    """How often the rule of a field held: over all pairs, and over the quiet ones."""
 
     field: str
     law: str
@@ -81,9 +82,9 @@ class Agreement:
 
 
 def pairs(readings: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
-    """Each reading before a send beside the first packet with data that left by it; `quiet`: nothing else was near.
+    """Return each reading before a send with the first data packet sent after it; `quiet`: nothing else was near.
 
-    `samples` are those of all points, both with socket_cookie.
+    `samples` are those of all points; both tables have socket_cookie.
     """
     asked = readings.filter((pl.col("why") == "send") & (pl.col("handed_bytes") > 0))
     out = samples.filter((pl.col("point") == "out") & (pl.col("payload_bytes") > 0))
@@ -101,9 +102,9 @@ def pairs(readings: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _restarted(found: pl.DataFrame, out: pl.DataFrame) -> pl.Series:
-    """Whether a connection had sent no data for about an RTO before a pair's packet.
+    """Return whether a connection had sent no data for about an RTO before a pair's packet.
 
-    As it is given data then, the kernel reduces its window (RFC 5681, 4.1): after the reading, and before the packet.
+    When new data is written, the kernel then reduces the window (RFC 5681, 4.1): after the reading, before the packet.
     """
     idle_us = pl.col("logged_time_ns").cast(pl.Float64).sub(pl.col("before")) / 1e3
     before = out.sort("time_ns").select(
@@ -117,7 +118,7 @@ def _restarted(found: pl.DataFrame, out: pl.DataFrame) -> pl.Series:
 
 
 def _quiet(found: pl.DataFrame, samples: pl.DataFrame) -> pl.Series:
-    """Whether a pair's own packet is the only sample of its connection from just before the reading until itself."""
+    """Return whether a connection has only the pair's own sample from just before the reading up to that sample."""
     quiet = np.zeros(found.height, dtype=bool)
     cookies = found["socket_cookie"].to_numpy()
     for cookie in np.unique(cookies):
@@ -130,7 +131,7 @@ def _quiet(found: pl.DataFrame, samples: pl.DataFrame) -> pl.Series:
 
 
 def agreements(found: pl.DataFrame, tick_us: float) -> list[Agreement]:
-    """The agreement of each field that both have; a field that this kernel does not report is left out."""
+    """Return the agreement of each field that both have; fields that this kernel does not report are omitted."""
     told: list[Agreement] = []
     for name, law in FIELDS.items():
         logged = f"logged_{name}"
@@ -145,15 +146,15 @@ def agreements(found: pl.DataFrame, tick_us: float) -> list[Agreement]:
 
 
 def follows(name: str, law: str, tick_us: float) -> pl.Expr:
-    """Whether the sample's number follows from the reading by the field's rule."""
+    """Return whether the sample's value follows from the reading by the field's rule."""
     read, logged = pl.col(name), pl.col(f"logged_{name}")
     if law == WHOLE:
         return logged.fill_null(0.0).floor().cast(pl.Int64) == read
-    if law == RATE:  # TCP_INFO is in whole bytes a second
+    if law == RATE:  # # TCP_INFO has whole bytes per second
         return (logged.fill_null(0.0) - read).is_between(-0.5, 8.5)
     if law == UNKNOWN:
         return logged.fill_null(NO_RTT_MIN) == read
-    if law == TICKS:  # it runs on meanwhile, and is reported to a tick
+    if law == TICKS:  # # the time continues to run, and is reported in ticks
         elapsed = (pl.col("logged_time_ns") - pl.col("read_before_ns")) / 1e3
         return (logged - read).is_between(-0.5, elapsed + tick_us + 0.5)
     share = {PACKET: "segments", DATA: "payload_bytes", SEGMENTS: "segments"}.get(law)
@@ -161,7 +162,7 @@ def follows(name: str, law: str, tick_us: float) -> pl.Expr:
 
 
 def pooled(several: Sequence[Sequence[Agreement]]) -> list[Agreement]:
-    """The agreements of several trials together, field by field."""
+    """Return the agreements of several trials combined, by field."""
     by_field: dict[str, Agreement] = {}
     for trial in several:
         for one in trial:

@@ -2,7 +2,7 @@
 
 Checked in two ways. To the segment: between two samples the window, with what is counted towards its next growth, has
 grown by exactly what was delivered (RFC 5681, 3.1; net/ipv4/tcp_cong.c). Over time: the window over round trips is a
-line of slope one in every stretch; this uses only the clock and the logged RTT.
+line with slope one in every stretch; this uses only the clock and the logged RTT.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Growth:
 
 
 def credit(window: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Segments acknowledged since a window of zero: the sum of all smaller windows, plus the current count."""
+    """Return segments acknowledged since a window of zero: the sum of all smaller windows, plus the current count."""
     return np.asarray(window * (window - 1) // 2 + counted)
 
 
 def growth(stretch: Stretch) -> Growth:
-    """Steps between samples in which something was delivered while the window was the limit."""
+    """Return the steps between samples in which data was delivered while the window was the limit."""
     delivered = np.diff(stretch.delivered)
     grown = np.diff(credit(stretch.window, stretch.counted))
     asked = (delivered > 0) & stretch.limited[1:] & stretch.limited[:-1]
@@ -47,7 +47,7 @@ def growth(stretch: Stretch) -> Growth:
 
 
 def slopes(several: Sequence[Stretch]) -> list[float]:
-    """Segments per round trip, of each stretch that is long enough."""
+    """Return the segments per round trip of each stretch that is long enough."""
     found = []
     for one in several:
         trips = one.round_trips
@@ -57,5 +57,5 @@ def slopes(several: Sequence[Stretch]) -> list[float]:
 
 
 def mean_slope(several: Sequence[float], level: float = 0.95) -> Interval:
-    """The slope over stretches; robust against a few in which the host stalled."""
+    """Return the slope over stretches; robust against a few in which the host stalled."""
     return hodges_lehmann(np.array(several, dtype=np.float64), level)

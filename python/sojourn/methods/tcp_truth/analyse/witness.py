@@ -1,7 +1,7 @@
-"""The log's packets against a capture at the same host: the same packets, their order, and the time between both.
+"""The log's packets compared with a capture at the same host: missing packets, order, and the time between both.
 
-A packet is known by its header: ports, sequence and acknowledgement numbers, flags, length; the n-th of one header in
-the log is the n-th of it in the capture. It reads no file.
+Packets are matched by their headers: ports, sequence and acknowledgement numbers, flags, window, lengths; the n-th
+packet with a header in the log is the n-th with it in the capture. Reads no file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HEADER = ("local_port", "remote_port", "seq", "ack", "tcp_flags", "window", "packet_bytes", "payload_bytes")
 CLOCK_ERROR_NS = 1_000
-"""How far the kernel's two ways of reading the time may differ within a tick of the clock's adjustment."""
+"""The maximum difference between the kernel's two ways of reading the time within a tick of the clock's adjustment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +29,29 @@ class Compared:
     captured: int
     matched: int
     swapped: int
-    """Neighbouring packets of one connection on one CPU that are in the other order in the capture; packets of two CPUs
-    may overtake each other without either being wrong."""
+    """Successive packets of one connection on one CPU whose order is reversed in the capture; packets of two CPUs may
+    overtake each other without an error in either."""
     apart_ns: NDArray[np.int64]
-    """The time between log and capture: from the log to the capture of sent packets, and back of received ones."""
+    """The time between log and capture: from the log to the capture for sent packets, the reverse for received ones."""
 
     @property
     def only_logged(self) -> int:
-        """Packets that are not in the capture."""
+        """The number of packets that are not in the capture."""
         return self.logged - self.matched
 
     @property
     def only_captured(self) -> int:
-        """Packets that are not in the log."""
+        """The number of packets that are not in the log."""
         return self.captured - self.matched
 
     @property
     def too_early(self) -> int:
-        """Packets whose times are in the wrong order by more than the clock error."""
+        """The number of packets whose times are in the wrong order by more than the clock error."""
         return int((self.apart_ns < -CLOCK_ERROR_NS).sum())
 
 
 def compare(samples: pl.DataFrame, captures: pl.DataFrame) -> list[Compared]:
-    """Both directions; `samples` with the ports of their flow."""
+    """Return both directions; `samples` have the ports of their flow."""
     return [_compare(direction, samples, captures) for direction in ("out", "in")]
 
 
@@ -68,7 +68,7 @@ def _compare(direction: str, samples: pl.DataFrame, captures: pl.DataFrame) -> C
 
 
 def _numbered(rows: pl.DataFrame, time: str) -> pl.DataFrame:
-    """Headers with their place, and which packet of the same header each is."""
+    """Return headers with their position, and the index of each packet among those with the same header."""
     own = [time, *(["cpu"] if "cpu" in rows.columns else [])]
     chosen = rows.select(*own, *(pl.col(name).cast(pl.Int64) for name in HEADER))
     return chosen.with_row_index("place").with_columns(pl.int_range(pl.len()).over(HEADER).alias("copy"))

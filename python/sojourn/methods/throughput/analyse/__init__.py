@@ -45,7 +45,7 @@ LINE = {
 
 
 def study(run: Run) -> Study:
-    """Rates of every cell, and the lines over size."""
+    """Return the rates of every cell, and the lines over size."""
     of = Gathered(run)
     of.begin(flood=True)
     of.rows.extend(rate_rows(run, of.trials))
@@ -62,7 +62,7 @@ def study(run: Run) -> Study:
 
 
 def sentence(run: Run, rows: list[Row]) -> str:
-    """What every device delivers of the smallest frames that it was flooded with, and how many it loses."""
+    """Return how many of the smallest frames each device delivers at the highest load, and how many it loses."""
     best = leading(rows)
     several = [best[one] for one in run.devices if one in best]
     if not several:
@@ -80,7 +80,7 @@ def sentence(run: Run, rows: list[Row]) -> str:
 
 
 def _delivered(row: Row) -> str:
-    """A rate with its interval, and with decimals where whole frames do not show the interval."""
+    """Return a rate with its interval, with decimals where whole frames would not show the interval."""
     value, least = row.value, "at least " if row.statistic == "at_least" else ""
     if value.low is None or value.high is None:
         return f"{least}{fixed(value.estimate, 0)} frames/s"
@@ -93,7 +93,7 @@ Fits = dict[str, tuple[Line, list[int], "NDArray[np.float64]"]]
 
 
 def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
-    """For every path: the line of the time between frames over their size, its cells, and the sizes."""
+    """Return for every path the line of the time between frames over their size, its cells, and the sizes."""
     gaps = series(trials, 1e9 / pl.col("received_pps"))
     found: Fits = {}
     for device in [one for one in run.devices if one != A_A]:
@@ -106,7 +106,7 @@ def lines_over_size(run: Run, trials: pl.DataFrame) -> Fits:
 
 
 def _busiest(run: Run, cells: list[int]) -> list[int]:
-    """For each size the cell with the highest offered rate to a known address, by rising size."""
+    """Return for each size, in rising order, the cell with the highest offered rate to a known address."""
     best: dict[int, int] = {}
     for cell in cells:
         one = run.cells[cell]
@@ -123,9 +123,9 @@ def _asked(run: Run, cell: int) -> float:
 
 
 def _per_round(several: list[Series]) -> tuple[NDArray[np.float64], Over]:
-    """Rounds by cells, each the mean of its visits, without rounds that lack a cell; and how intervals are made.
+    """Return rounds by cells as means of visits, without incomplete rounds, and the estimator of the intervals.
 
-    Of several beds, rows are the means of the rounds of each.
+    Of several beds, each row is the mean over the rounds of a bed.
     """
     each = [one.by_round() for one in several]
     shared = (
@@ -137,7 +137,7 @@ def _per_round(several: list[Series]) -> tuple[NDArray[np.float64], Over]:
 
 
 def line_rows(run: Run, device: str, line: Line, cells: list[int]) -> list[Row]:
-    """Intercept and slope."""
+    """Return the rows of intercept and slope."""
     common = in_common(run.cells[cell] for cell in cells)
     return [
         Row(device, "inter_frame_intercept", "fit", line.intercept, "ns", None, common),
@@ -146,7 +146,7 @@ def line_rows(run: Run, device: str, line: Line, cells: list[int]) -> list[Row]:
 
 
 def line_samples(fits: Fits) -> pl.DataFrame:
-    """The fitted lines on a fine grid, with their bands."""
+    """Return the fitted lines on a fine grid, with their bands."""
     found = []
     for device, (line, _, sizes) in fits.items():
         grid = np.linspace(sizes.min(), sizes.max(), BAND_POINTS)

@@ -1,4 +1,4 @@
-"""The uncertainty budget of the received rates in the sentence: of each device, at the smallest frames."""
+"""The uncertainty budget of the received rates in the sentence: those of each device with the smallest frames."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 RATES = ("mean", "at_least")
-"""What a rate's row may be; those of other statistics stand beside it."""
+"""The possible statistics of a rate's row; rows with other statistics are additional."""
 
 
 def budgets(run: Run, study: Study) -> list[Stated]:
-    """One for each device; of the direct link where there is none."""
+    """Return one budget for each device; without a device, that of the direct link."""
     best = leading(study.rows)
     return [received_budget(run, study.rows, best[one]) for one in run.devices if one in best]
 
 
 def leading(rows: list[Row]) -> dict[str, Row]:
-    """The highest rate of each device with the smallest frames that were sent."""
+    """Return the highest rate of each device with the smallest frames that were sent."""
     through = [row for row in rows if row.quantity == "throughput_pps" and row.statistic in RATES and row.device != A_A]
     through = [row for row in through if row.device != DIRECT] or through
     size = min((row.factors.frame_bytes or 0 for row in through), default=0)

@@ -1,8 +1,8 @@
 """minimum-frame-time: frames of a flood follow each other as fast as the slowest link serialises them, and no faster.
 
-That is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 per second. The mean over a trial,
-from its first frame to its last, may be off by 1 %. The paper's calculated times (ethernet-tests-2000 table 4.1) are of
-this kind, but include its tester's PCI bus, which is why some of its frames came faster than calculated.
+This time is 8 (frame + 20) / R: 67.2 us for a frame of 64 bytes at 10 Mbit/s, so 14,881 per second. The mean over a
+trial, from its first frame to its last, may deviate by 1 %. The paper's calculated times (ethernet-tests-2000 table
+4.1) are similar, but include its tester's PCI bus, which is why some of its frames arrived faster than calculated.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ GAP = 1e9 / pl.col("received_pps")
 
 
 def evaluate(name: str, run: Run, trials: pl.DataFrame) -> list[Outcome]:
-    """Of every flood over a path with rated links."""
+    """Return the outcomes for every flood over a path with rated links."""
     found = [_evaluate(name, run, here, cables) for here, cables in _floods(run, trials)]
     return found or [inconclusive(name, "no path with rated links was flooded")]
 
 
 def least_rows(run: Run, trials: pl.DataFrame) -> list[Row]:
-    """The minimum time between frames, measured ("saturated") and calculated, as in method "one-way"."""
+    """Return the minimum time between frames, measured ("saturated") and calculated, as in method "one-way"."""
     rows = []
     for here, cables in _floods(run, trials):
         shown, least = _gap(here), cables.least_ns(int(here["frame_bytes"][0]))
@@ -74,7 +74,7 @@ def _evaluate(name: str, run: Run, trials: pl.DataFrame, cables: Cables) -> Outc
         f"the link needs {micro(expected)} for each ({fixed(1e9 / expected, 0)}/s, ± {percent(MARGIN)})"
     )
     outcome = against(shown, expected, margin)
-    # Where the direct link has a rate too, the tester's rate over it is the link's and not its own.
+    # # Where the direct link has a rate too, the rate over it is limited by the link, not by the tester.
     limited = DIRECT not in cables_of(run) and is_testers(run, trials, rate)
     offered = float(np.nanmedian(trials["offered_pps"].to_numpy().astype(np.float64)))
     if offered < (1 + MARGIN) * 1e9 / expected or limited:
