@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from sojourn.plan import load_plan
@@ -106,6 +107,64 @@ def test_the_stages_between_hosts_have_the_clocks_error_and_those_within_one_hav
     assert {"stage_pacing", "stage_receive"} <= stages.keys() - crossing, stages.keys()
     assert -stages["stage_path"]["clock_bound_ns"] < stages["stage_path"]["estimate"] < 20e6
     assert stages["stage_receive"]["estimate"] >= 0
+
+
+CLOCKS = (True, pytest.param(False, marks=pytest.mark.proof))
+"""Whether each host has its own; with one, it goes as between namespaces."""
+
+LOADS = ("bed.sessions=2", "load.rounds=4", "load.idle=500ms", "load.start_up=800ms", "load.duration=1500ms",
+         "emulate.words=rate 20Mbit/s delay 10ms queue 80", "load.direction=both")  # fmt: skip
+RATE_BPS = 20e6
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_flows_load_a_path_whichever_clocks_hosts_have(own_boots: bool, tmp_path: Path) -> None:
+    sets = [word for one in LOADS for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "bufferbloat", *sets, "--set", "load.background=udp 1Mbit/s", own_boots=own_boots)
+    told = events(run, "clock-trial")
+    assert len(told) == (2 * (1 + 2) if own_boots else 0), "before the first round of each bed, and behind each"
+    lines = read_table(run / "records", "clock_lines").frame.filter(~pl.col("shared"))
+    assert set(lines["block"]) == {one["block"] for one in told}
+    for way in ("down", "up"):
+        [goodput] = rows(run, "goodput", way)
+        [beside] = rows(run, "background_goodput", f"{way} udp 1Mbit/s")
+        assert 0.7 * RATE_BPS < goodput["estimate"] + beside["estimate"] < RATE_BPS
+        assert beside["estimate"] == pytest.approx(1e6, rel=0.1)
+        [delay] = rows(run, "background_delay", f"{way} udp 1Mbit/s mean")
+        assert 10e6 < delay["estimate"] < 80e6, "the pipe's delay, and what its queue can hold"
+        assert (0 < (delay["clock_error95_ns"] or 0) <= delay["clock_bound_ns"] < 20e6) if own_boots else (
+            delay["clock_bound_ns"] is None
+        )  # fmt: skip
+    increases = rows(run, "rtt_increase", "mean")
+    assert len(increases) == 1
+    assert all(1e6 < row["estimate"] < 120e6 for row in increases)
+    found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert not found & {"clock_unsynchronised", "clock_imprecise", "not_conserved", "impossible"}
+    assert bool(rows(run, "standing_queue", "down")) is not own_boots
+
+
+TRANSFERS = ("bed.sessions=2", "short.rounds=4", "short.transfers=10", "short.size_bytes=10000,100000",
+             "emulate.words=rate 20Mbit/s delay 10ms queue 80")  # fmt: skip
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_short_transfers_take_their_time_by_two_clocks(
+    own_boots: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sojourn.conduct.clock_trials.APART_SECONDS", 0.2)  # within a round, too
+    run = run_over_ssh(tmp_path, "short-flows", *(word for one in TRANSFERS for word in ("--set", one)),
+                       own_boots=own_boots)  # fmt: skip
+    told = events(run, "clock-trial")
+    assert len(told) == (2 * (1 + 2 * 2) if own_boots else 0), "before each of both trials of a round, and behind it"
+    times = {row["payload_bytes"]: row for row in rows(run, "completion_time", "mean")}
+    # The first window holds 10 packets of 1,448 bytes: all of it leaves at once. The larger takes two round trips more.
+    assert 14e6 < times[10_000]["estimate"] < 30e6
+    assert 60e6 < times[100_000]["estimate"] < 140e6
+    for row in times.values():
+        if own_boots:
+            assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
+        else:
+            assert row["clock_bound_ns"] is None
 
 
 @pytest.mark.proof

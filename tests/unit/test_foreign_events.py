@@ -279,7 +279,16 @@ def logged_names() -> Iterator[str]:
             name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             if name in {"log", "_log"} and call.args and isinstance(call.args[0], ast.Constant):
                 yield str(call.args[0].value)
-    yield from ("begun", "closed", "lost", "contended", "undisturbed", "settings-set", "settings-restored")
+    yield from (
+        "begun",
+        "closed",
+        "lost",
+        "clock-trial",
+        "contended",
+        "undisturbed",
+        "settings-set",
+        "settings-restored",
+    )
 
 
 @pytest.mark.parametrize("name", ["report", "report/tables", "analysis"])

@@ -329,9 +329,9 @@ def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
     """No host of these names is there: nothing is asked."""
     file = tmp_path / "bed.toml"
     file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
-    refused = load_plan("short-flows", backend=str(file))
+    refused = load_plan("ping-wait", backend=str(file))
     why = expansion(refused)["refused_with_two_clocks"]
-    assert "method short-flows does not bring these together: measure it on one machine (--bed netns)" in why
+    assert "method departures does not bring these together: measure it on one machine (--bed netns)" in why
     show_plan(refused, as_json=False)
     assert f"Unless its hosts are one machine, this will be refused: {why}." in capsys.readouterr().out
     for able in (load_plan("bridge-latency", backend=str(file)), load_plan("stages")):

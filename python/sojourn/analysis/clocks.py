@@ -14,7 +14,7 @@ It reads what `clock_lines`, `streams` and `arrivals` hold; it does not estimate
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import micro
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -229,18 +229,7 @@ def asymmetries(run: Run) -> list[Finding]:
     The 95 % error may not hold there, nor, of a slewed clock, the maximum error. The instrument has every exchange at
     hand, hulls of both directions among them, so it is believed here.
     """
-    found: dict[str, dict[Place, str]] = {"clock_asymmetric": {}, "clock_slewed": {}}
-    for event in run.trial_events.values():
-        told = event.get("clock") if event.get("kept", True) else None
-        for one in told if isinstance(told, list) else [told] if isinstance(told, dict) else []:
-            for finding in one.get("findings") or ():
-                if (places := found.get(str(finding.get("finding")))) is not None:
-                    places.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
-    said = [
-        Finding(name, next(iter(places.values())), float(len(places)), tuple(places))
-        for name, places in found.items()
-        if places
-    ]
+    said = asymmetries_of(event for event in run.trial_events.values() if event.get("kept", True))
     if blocks := run.one_sided_blocks:
         sentence = (
             f"in {len(blocks)} trials the clocks were compared before them alone, or behind them alone: a step of one "
@@ -248,6 +237,22 @@ def asymmetries(run: Run) -> list[Finding]:
         )
         said.append(Finding("clock_one_sided", sentence, float(len(blocks)), _places(run.streams, blocks)))
     return said
+
+
+def asymmetries_of(events: Iterable[dict[str, Any]]) -> list[Finding]:
+    """The same of these events of the log, by what the instrument says under `clock`."""
+    found: dict[str, dict[Place, str]] = {"clock_asymmetric": {}, "clock_slewed": {}}
+    for event in events:
+        told = event.get("clock")
+        for one in told if isinstance(told, list) else [told] if isinstance(told, dict) else []:
+            for finding in one.get("findings") or ():
+                if (places := found.get(str(finding.get("finding")))) is not None:
+                    places.setdefault(Place(event.get("device"), event.get("cell")), str(finding.get("sentence")))
+    return [
+        Finding(name, next(iter(places.values())), float(len(places)), tuple(places))
+        for name, places in found.items()
+        if places
+    ]
 
 
 def _unsynchronised(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
@@ -265,8 +270,7 @@ def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
     """A line that was cut and does not go on where it ended, by more than its own error allows."""
     steps: dict[int, float] = {}
     for (block, _peer), several in lines.filter(~pl.col("shared")).partition_by("block", "peer", as_dict=True).items():
-        step = _largest_step(lines_of(several)) if several.height > 1 else 0.0
-        if step:
+        if step := largest_step(lines_of(several)):
             steps[int(str(block))] = step
     if steps:
         worst = max(steps.values(), key=abs)
@@ -277,7 +281,10 @@ def _stepped(lines: pl.DataFrame, streams: pl.DataFrame) -> Iterator[Finding]:
         yield Finding("clock_stepped", sentence, worst, _places(streams, set(steps)))
 
 
-def _largest_step(lines: Lines) -> float:
+def largest_step(lines: Lines) -> float:
+    """By how much a clock stepped between two of these lines, beyond what their errors allow; 0 where it did not."""
+    if len(lines.begin) < 2:
+        return 0.0
     middle = lines.end[:-1] + (lines.begin[1:] - lines.end[:-1]) // 2
     first = np.arange(len(middle), dtype=np.int64)
     jumps = lines.offset_at(first + 1, middle) - lines.offset_at(first, middle)

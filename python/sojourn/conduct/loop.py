@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.archive import asked_in
+from sojourn.conduct.clock_trials import clock_trials
 from sojourn.conduct.losses import batch_of, begin_to_watch
 from sojourn.plan import effective_toml
 from sojourn.records.whole_file import write_whole
@@ -52,11 +53,12 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
     limit, screen = session.plan.ask.limit, session.screen
     batches, turns = batches_of(session.part.owed), passes_of(session)
     least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
-    with how.open(session, clock) as bench:
+    with how.open(session, clock) as bench, clock_trials(session, clock) as clocks:
         screen.begin(session.part.to_go)
         clock.start(share)
         gathered = time.monotonic()
         begin_to_watch(session)
+        clocks.now()
         for number, paths in enumerate(turns):
             rounds, allowed = 0, clock.part_of_rest(len(turns))  # of the first pass alone
             for batch in batches:
@@ -65,11 +67,14 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                 may_end = number == 0 and rounds >= least and (has_enough or not is_last)
                 if limit and may_end and clock.has_less_than(allowed):
                     break
-                with batch_of(session, clock) as begin, bench.batch(batch):
-                    for trial in (one for one in batch if paths is None or one.path in paths):
-                        begin(trial)
-                        bench.measure(trial)
-                        screen.step()
+                with batch_of(session, clock) as begin:
+                    with bench.batch(batch):
+                        for trial in (one for one in batch if paths is None or one.path in paths):
+                            clocks.if_due()
+                            begin(trial)
+                            bench.measure(trial)
+                            screen.step()
+                    clocks.now()
                 if time.monotonic() > gathered + GATHER_SECONDS:
                     session.site.gather()
                     gathered = time.monotonic()

@@ -56,5 +56,6 @@ def refused_with_two_clocks(plan: Plan) -> str | None:
 
 
 def may_have_several_clocks(ask: Ask) -> bool:
-    """Whether a method compares no times of several hosts, or brings their clocks together by exchanges."""
-    return not ask.one_clock or ask.joins_clocks
+    """Whether a method compares no times of several hosts, or brings their clocks together: by exchanges of its own
+    streams, or of others between its trials."""
+    return not ask.one_clock or ask.joins_clocks or ask.clock_trials

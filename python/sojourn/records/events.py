@@ -191,6 +191,7 @@ EVENTS: Final[dict[str, Any]] = {
         NEEDED: ("block", "tool", "icmp_bytes", "interval_ns"), "block": INDEX, "tool": TEXT, "icmp_bytes": COUNT,
         "interval_ns": COUNT, "icmp_id": maybe(INDEX),
     },
+    "clock-trial": {NEEDED: ("block",), "block": INDEX, "part": PLACE, "clock": (NULL, _CLOCK, [_CLOCK])},
     "load-trial": _TRIAL | {
         NEEDED: ("block", "device", "cell", "round", "factors", "flows"), "block": INDEX,
         "factors": {

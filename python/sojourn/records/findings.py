@@ -35,6 +35,11 @@ OF_THE_ANALYSIS: Final = (
         "clock_one_sided", "note", "Trials over an emulator have a line of the clocks of one side in time alone."
     ),
     FindingKind(
+        "clock_imprecise",
+        "doubtful",
+        "The clocks of two hosts are brought together less closely than the time that figures are of asks for.",
+    ),
+    FindingKind(
         "turnaround_counted",
         "note",
         "Time of the answering program is in what a device is said to add.",

@@ -63,7 +63,7 @@ table! {
         round: i32 => round: Int32("1") "The round of the cell.";
         visit: i32 => visit: Int32("1") "0 on the way there, 1 on the mirrored way back.";
         cell: i32 => cell: Int32("1") "The cell of the plan's matrix.";
-        purpose: String => purpose: Utf8("1") "What it is for: measure, qualify, search, warm-up, load.";
+        purpose: String => purpose: Utf8("1") "What it is for: measure, qualify, search, warm-up, load, clock.";
         role: Role => role: Utf8("1") "Which end this row is of: send, receive, answer.";
         flow: u16 => flow: Int32("1") "The flow.";
         port: u16 => port: Int32("1") "The port of this end.";

@@ -8,6 +8,8 @@ Quantities (statistic; unit); flows, direction and congestion are columns of the
 
 - completion_time; mean p50 p90 p99 (where ten transfers lie beyond it) [ns]
 - transfer_rate (the size over the mean completion time) [bit/s]
+
+Between hosts with two clocks, rows have the errors of these, and the interval of a time holds the 95 % error.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import polars as pl
 from sojourn.analysis.device_rules import rules_unseen
 from sojourn.analysis.factors import Factors
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.host_clock import Trials, clock_findings, on_one_clock
 from sojourn.analysis.lateness import late_emulators
 from sojourn.analysis.rows import LoadSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sojourn.analysis.host_clock import OneClock, Reader
     from sojourn.analysis.run import Run
     from sojourn.analysis.tcp_trials import Done
 
@@ -48,16 +52,21 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 def study(run: Run) -> Study:
     """Return every figure of every cell over every device."""
+    joined = on_clock_of_a(run)
+    run = joined.run
     places: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for trial in trials_of(run):
         require(trial.connections, SHORT_FLOWS, f"{run.folder.log}: connections of trial {trial.block}")
         places[trial.path, trial.cell].append(trial)
-    rows = [row for place in sorted(places) for row in rows_of(run, places[place])]
+    rows = [row for place in sorted(places) for row in rows_of(joined, places[place])]
     missing = max(0, int(run.plan.get("short", {}).get("rounds", 0)) * len(places) - sum(map(len, places.values())))
     findings = [
         *truncated(run, missing),
         *incomplete(run, missing, nothing=not places),
         *short_of(places.values()),
+        *clock_findings(
+            joined, {Place(*at): [one.block for one in own] for at, own in places.items()}, None, delays=True
+        ),
         *late_of(run, places, rows),
         *interrupted(run),
         *debug_build(run),
@@ -74,13 +83,32 @@ def study(run: Run) -> Study:
     return Study(rows, findings, sentence(headline), samples=samples, headline=headline)
 
 
+def on_clock_of_a(run: Run) -> OneClock:
+    """Return the run with the times at which B had read its transfers on A's clock."""
+
+    def read_at_far(entry: dict[str, Any], read: Reader) -> dict[str, Any]:
+        several = entry["connections"]
+        require(several, SHORT_FLOWS, f"{run.folder.log}: connections of trial {entry['block']}")
+        times = read([one["read_ns"] for one in several])
+        return entry | {"connections": [one | {"read_ns": at} for one, at in zip(several, times, strict=True)]}
+
+    return on_one_clock(run, Trials("tcp-trial", lambda _: True, read_at_far, lasting, device="path"), {})
+
+
+def lasting(entry: dict[str, Any]) -> tuple[float, float]:
+    """Return when the first byte of a trial was written, and when its last one was read."""
+    several = entry["connections"]
+    return float(min(one["written_ns"] for one in several)), float(max(one["read_ns"] for one in several))
+
+
 def times_of(several: Sequence[Done]) -> NDArray[np.float64]:
     """Return the completion times of all transfers of these trials, in ns."""
     return np.array([float(one["read_ns"] - one["written_ns"]) for done in several for one in done.connections])
 
 
-def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
+def rows_of(joined: OneClock, several: Sequence[Done]) -> Iterator[Row]:
     """Return the figures of one cell over one device."""
+    run = joined.run
     units: dict[int, list[Done]] = defaultdict(list)
     for one in several:
         units[one.session if run.sessions > 1 else one.round].append(one)
@@ -96,12 +124,14 @@ def rows_of(run: Run, several: Sequence[Done]) -> Iterator[Row]:
     values["transfer_rate", "mean", "bit/s"] = [8e9 * size / one.mean() for one in times]
     first = several[0]
     for (quantity, statistic, unit), each in values.items():
-        yield Row(
+        row = Row(
             first.path, quantity, statistic, student_t(np.array(each)), unit, cell=first.cell, clock="TAI",
             source="user", factors=Factors(payload_bytes=size, pipe=first.pipe or None),
             sessions=len(units) if run.sessions > 1 else None, probes=sum(map(len, times)),
             setting=LoadSetting(1, "up", first.congestion),
         )  # fmt: skip
+        joined.state(row, (one.block for one in several))
+        yield row
 
 
 def late_of(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:

@@ -122,5 +122,6 @@ ASK = Ask(
     pipe_key="short.pipe",
     sessions=True,
     headline=True,
+    clock_trials=True,
     not_simulated="it needs a kernel's TCP",
 )

@@ -10,6 +10,7 @@ from sojourn.report.charts import Axis, Distribution
 from sojourn.report.numbers import NOTHING, Shown, show
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
+from sojourn.report.streams.measures import clock_entry
 from sojourn.report.streams.points import figure
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 
@@ -107,10 +108,21 @@ def words(run: Run) -> list[str]:
         "earlier connections. Packets have one segment each: segmentation offloads are off."
     )
     judged = (
-        "Intervals are Student's over sessions, or over rounds where the run has one bed. Both ends read one clock "
-        "(TAI), each in its application."
+        "Intervals are Student's over sessions, or over rounds where the run has one bed. "
+        f"{clock_words(run)}, each in its application."
     )
     return [*path_words(run), how, judged]
+
+
+def clock_words(run: Run) -> str:
+    """Whose clock the times are of; of two, their errors."""
+    apart = [row for row in run.rows("completion_time").iter_rows(named=True) if row["clock_bound_ns"]]
+    if not apart:
+        return "Both ends read one clock (TAI)"
+    return (
+        "The ends read two clocks (TAI), which short streams between the trials compare: 95 % error (maximum error) "
+        f"{clock_entry(apart).text} µs"
+    )
 
 
 PARTS = Parts(tables=(completion,), figures=(distributions,), keys=keys, words=words, results=("completion",))

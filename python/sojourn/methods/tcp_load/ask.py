@@ -330,5 +330,6 @@ ASK = Ask(
     pipe_key="load.pipe",
     sessions=True,
     headline=True,
+    clock_trials=True,
     not_simulated="it needs a kernel's TCP",
 )

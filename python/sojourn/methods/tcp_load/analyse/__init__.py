@@ -32,12 +32,12 @@ ones have rows of round trips, responsiveness and loss in cells of their own, wi
 - mathis_ratio (goodput of one flow of Reno over Mathis' formula, under random loss alone), cubic_ratio (of one flow of
   CUBIC over what RFC 9438 gives); down up [1]
 - standing_queue (the least delay of any packet over windows of 100 ms in the working conditions, mean of a trial's
-  windows); down up [ns]
+  windows; not where hosts have two clocks); down up [ns]
 - background_goodput, background_utilisation, background_lost (UDP: packets, of those sent in a whole trial),
   background_retransmitted (TCP: segments, of those sent), background_completion (short transfers, from the handshake to
-  the last acknowledgement), background_delay (UDP: one way, where both ends have one clock): of traffic beside the
-  flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99) of times
-  [bit/s, 1, ns]
+  the last acknowledgement), background_delay (UDP: one way, between two clocks with their errors): of traffic
+  beside the flows, which is in no other figure of flows; down up, with the name of the part, and mean p50 p90 (p99)
+  of times [bit/s, 1, ns]
 - share_by_rtt (of all goodput), goodput_by_rtt (the mean of a flow), fairness_by_rtt (Jain's index within), and
   retransmitted_by_rtt: of the flows of each round trip, where flows have their own; down up, with the round trip and,
   where several algorithms share a path, the algorithm's turn [1, bit/s]
@@ -59,6 +59,7 @@ import polars as pl
 
 from sojourn.analysis.budget import BOOTS, Entry, Stated, clock_rate, timestamp_resolution
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.host_clock import clock_findings
 from sojourn.analysis.lateness import late_emulators, lateness
 from sojourn.analysis.rows import LoadSetting, MarkedSetting, Row, over_beds
 from sojourn.analysis.samples import curve_of, thinned
@@ -69,7 +70,8 @@ from sojourn.analysis.tcp_trials import figured
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
-from sojourn.methods.tcp_load.analyse import background, round_trips
+from sojourn.methods.tcp_load.analyse import background, clocks, round_trips
+from sojourn.methods.tcp_load.analyse.clocks import on_clock_of_a
 from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
 from sojourn.methods.tcp_load.analyse.grid import grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import formula_ratio, mss_of, pipes_set, tested
@@ -91,6 +93,7 @@ from sojourn.units import nanoseconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from sojourn.analysis.host_clock import OneClock
     from sojourn.analysis.run import Run
     from sojourn.statistics.interval import Interval
 
@@ -133,7 +136,8 @@ BEYOND = 1.01
 
 def study(run: Run) -> Study:
     """Every figure of every cell over every device, and the grade of each device."""
-    logged, ways, run = logged_of(run), ways_logged(run), figured(run)
+    logged, ways, joined = logged_of(run), ways_logged(run), on_clock_of_a(figured(run))
+    run = joined.run
     several = trials_of(run)
     background.add(run, several)
     round_trips.add(run, several)
@@ -147,14 +151,18 @@ def study(run: Run) -> Study:
         places[trial.device, trial.cell].append(trial)
     heads = graded(run, several)
     rows = [*heads, *(row for place in sorted(places) for row in rows_of(run, places[place]))]
+    clocks.state(joined, rows, several)
     stamp_sources(run, rows)
-    findings = [*probing_findings(run), *completeness(run, several, further), *_findings(run, places, rows),
+    findings = [*probing_findings(run), *completeness(run, several, further), *_clocks(joined, places, rows),
+                *_findings(run, places, rows),
                 *background.findings(run, several), *round_trips.findings(run, several), *unaccounted(run),
                 *judged(ways)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
                "load_conserved": frame_of(ways)}  # fmt: skip
+    if joined.is_joined:
+        samples["load_clocks"] = clocks.frame_of(joined, several)
     headline = next((row for row in heads if row.statistic == "mean"), None)
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
@@ -416,6 +424,15 @@ def completeness(run: Run, several: Sequence[Done], further: Sequence[Done]) -> 
     missing += max(0, len(asked.get("beside", ())) * len(several) - len(further))
     yield from truncated(run, missing)
     yield from incomplete(run, missing, nothing=not several)
+
+
+def _clocks(
+    joined: OneClock, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]
+) -> Iterator[Finding]:
+    """What is wrong with two clocks; of one, nothing."""
+    blocks = {Place(*key): [one.block for one in own] for key, own in places.items()}
+    delays = any(row.clock_bound_ns for row in rows)
+    yield from clock_findings(joined, blocks, parts_of(joined.run)[1], delays=delays)
 
 
 def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: Sequence[Row]) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """What the traffic beside the measured flows did: in figures of its own, by the name of each part, and in no others.
 
 Goodput and use of the link are of the working conditions. UDP: user data that arrived meanwhile, and how long its
-packets took where both ends have one clock. Long flows of TCP: what was acknowledged between the first and the last
-reading. Short transfers: the user data of those that ended then.
+packets took, which between two clocks has the error of these. Long flows of TCP: what was acknowledged between the
+first and the last reading. Short transfers: the user data of those that ended then.
 """
 
 from __future__ import annotations

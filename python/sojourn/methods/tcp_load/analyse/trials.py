@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Place
+from sojourn.analysis.host_clock import has_two_clocks
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
 from sojourn.analysis.tcp_trials import LOG, arrived, told_by
@@ -105,7 +106,8 @@ def trials_of(run: Run) -> list[Done]:
     by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
     parts = parts_of(run)
-    links, queues, least = links_of(run), queues_of(run), least_of(run)
+    links, queues = links_of(run), queues_of(run)
+    least = {} if has_two_clocks(run) else least_of(run)  # its times are of the device's clock, which nothing reaches
     found = [
         one(entry, probes[block], by_block[block], parts, links.get(block) or links_by_cable(run, entry))
         for block, entry in sorted(told.items())

@@ -412,8 +412,22 @@ def words(run: Run) -> list[str]:
             "Intervals are Student's over sessions, longer towards a long tail (by Hall's transformed t), or over "
             "rounds where the run has one bed."
         ),
-        f"All times are of one clock: {clock}. Departures and arrivals have timestamps of {stamps}.",
+        f"{clock_words(run, clock)} Departures and arrivals have timestamps of {stamps}.",
     ]
+
+
+def clock_words(run: Run, clock: str) -> str:
+    """Whose clock the times are of; where hosts had two, how wrong those of host B may be on host A's."""
+    found = run.samples("load_clocks")
+    if found is None:
+        return f"All times are of one clock: {clock}."
+    worst = found["bound_ns"].max()
+    error = f", with an error of at most {fixed(worst / 1e6, 2)} ms" if isinstance(worst, float) else ""
+    return (
+        f"The hosts have two clocks. Probes are of host A's alone ({clock}); times of host B are read on it by short "
+        f"streams between the trials{error}. The standing queue is left out: it is of the emulator's host, whose clock "
+        "is not compared."
+    )
 
 
 TABLES = (

@@ -1,0 +1,112 @@
+"""Clock trials: short streams between trials, which tell how the clocks of hosts A and B differ where these have two.
+
+They are for methods whose trials make no exchanges of their own (`Ask.clock_trials`): one over the direct path before
+the first batch of a session, one behind each batch, and further ones within a long batch. They are in no figure and
+take nothing of the plan's time. What they tell is in `clock_lines` and `exchanges`; `analysis/host_clock.py` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sojourn.conduct.asking import START_IN_NS
+from sojourn.conduct.remaining import next_block
+from sojourn.conduct.tester import total
+from sojourn.instruments import StreamInstrument
+from sojourn.instruments.conversation import place_options
+from sojourn.instruments.stream import serve_argv
+from sojourn.plan.types import DIRECT
+from sojourn.records.clock_trials import CLOCK_BLOCKS, CLOCK_TRIAL, PURPOSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sojourn.bed.hosts import HostName
+    from sojourn.bed.model import Link
+    from sojourn.conduct.bench import Clock
+    from sojourn.conduct.part import Session
+
+FRAMES, PPS = 3, 1000.0
+"""Of the stream itself: the exchanges before it and behind it, 0.8 s in all, are what it is for."""
+
+APART_SECONDS = 30.0
+"""A clock may be slewed by 700 ppm: so it is off by 10 ms in the middle between two clock trials, at most."""
+
+PAYLOAD_BYTES = 46
+LATE_AFTER_NS = 100_000_000
+
+
+class ClockTrials:
+    """None where the method needs none, or the hosts have one clock."""
+
+    def now(self) -> None:
+        """Make one."""
+
+    def if_due(self) -> None:
+        """Make one where the last is long ago."""
+
+
+@contextmanager
+def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
+    """Give what makes the clock trials of a session."""
+    site = session.site
+    if not session.plan.ask.clock_trials or site.simulated or site.bed.backend.one_clock:
+        yield ClockTrials()
+        return
+    with ExitStack() as stack:
+        near, far = (_end(session, stack, host) for host in ("a", "b"))
+        yield _Between(session, clock, near, far, next_block(session.part.folder, CLOCK_BLOCKS))
+
+
+@dataclass(slots=True)
+class _Between(ClockTrials):
+    """Those of two hosts with two clocks; `block` is the next one's."""
+
+    session: Session
+    clock: Clock
+    near: StreamInstrument
+    far: StreamInstrument
+    block: int
+    _last: float = -math.inf
+
+    def now(self) -> None:
+        with self.clock.paused():
+            _exchange(self.session, self.session.site.bed.topology.link(DIRECT), self.block, self.near, self.far)
+        self.block += 1
+        self._last = time.monotonic()
+
+    def if_due(self) -> None:
+        if time.monotonic() > self._last + APART_SECONDS:
+            self.now()
+
+
+def _end(session: Session, stack: ExitStack, host: HostName) -> StreamInstrument:
+    """Start one end: a program that sleeps but for its clock trials."""
+    argv = serve_argv(session.instrument, session.records(host), session.part.number, f"{host}clock",
+                      place_options(None, "sleep", fifo=False))  # fmt: skip
+    end = StreamInstrument(session.site.start(host), argv)
+    stack.callback(end.kill)
+    stack.callback(end.finish, at_once=True)  # it has nothing under way, or is to leave it
+    return end
+
+
+def _exchange(session: Session, link: Link, block: int, near: StreamInstrument, far: StreamInstrument) -> None:
+    """Make one clock trial, logged with what the sender says of the two clocks."""
+    tick = session.screen.tick
+    near_end, far_end = link.near[0], link.far[0]
+    head = {"block": block, "device": link.path, "round": 0, "visit": 0, "cell": 0, "purpose": PURPOSE}
+    port = {"port": 0, "via": "packet", "dev": far_end.dev, "groups": [], "answer": None}
+    to = {"via": "packet", "dev": near_end.dev, "mac": far_end.mac, "vlan": None, "pcp": None, "qdisc_bypass": True}
+    flow = {"flow": 1, "to": to, "schedule": "regular", "rate_pps": PPS, "count": FRAMES,
+            "payload_bytes": PAYLOAD_BYTES, "seed": 1}  # fmt: skip
+    far.receive(head | {"ports": [port], "flows": [1], "keep": "packets", "room": FRAMES,
+                        "late_after_ns": LATE_AFTER_NS, "payload_bytes": PAYLOAD_BYTES})  # fmt: skip
+    near.send(head | {"flows": [flow], "keep": "packets", "stamps": "departure", "clock": "exchange",
+                      "start_in_ns": START_IN_NS})  # fmt: skip
+    sent = near.sent(tick)
+    far.finish_receiving(block, [total(one) for one in sent["flows"]], tick)
+    session.log(CLOCK_TRIAL, part=session.part.number, block=block, clock=sent.get("clock"))

@@ -1,0 +1,211 @@
+"""Loads of TCP between hosts with two clocks: with B's times an hour ahead and faster, the same is found as before."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from sojourn.analysis import analyse
+from sojourn.analysis.comparison import key_of
+from sojourn.methods.short_flows.show import words as words_of_short
+from sojourn.methods.tcp_load.show import words
+from sojourn.records import RunFolder
+from sojourn.report.run import Run
+from tests.unit.made_up_tcp import write_table
+from tests.unit.test_tcp_load_background import Beside, run_of
+from tests.unit.two_clocks import Apart, part_clocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+NUMBERS = ("estimate", "ci_low", "ci_high", "n")
+ONE_CLOCK_ALONE = ("standing_queue",)
+"""What is left out where the device's clock is not A's."""
+
+
+def recorded(path: Path, name: str) -> RunFolder:
+    """A run that was recorded over namespaces."""
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(path, filter="data")
+    return RunFolder(path / name)
+
+
+@pytest.fixture
+def rrul(tmp_path: Path) -> RunFolder:
+    """Four flows each way at once."""
+    return recorded(tmp_path, "rrul")
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> RunFolder:
+    """A made-up run with UDP, long flows and transfers beside the flows; its records as two hosts write them."""
+    folder = run_of(tmp_path / "beside", Beside())
+    events = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    told = [
+        one for entry in events if entry["event"] == "load-trial" for one in (*entry["flows"], *entry["background"])
+    ]
+    far = {flow["local"] for one in told if one["direction"] == "down" for flow in one.get("flows") or (one,)}
+    for file in sorted(folder.records.glob("tcp_readings-*.arrow")):
+        frame = pl.read_ipc_stream(file)
+        local = pl.concat_str("local_address", pl.lit(":"), "local_port")
+        is_far, rest = local.is_in(sorted(far)), file.name.removeprefix("tcp_readings-")
+        write_table(folder.records / f"tcp_readings-a{rest}", "tcp_readings", frame.filter(~is_far))
+        write_table(folder.records / f"tcp_readings-b{rest}", "tcp_readings", frame.filter(is_far))
+        file.unlink()
+    for file in sorted(folder.records.glob("arrivals-*.arrow")):  # delays that differ from trial to trial
+        later = pl.col("arrival_ns") + pl.col("block") % 7 * 100_000
+        write_table(file, "arrivals", pl.read_ipc_stream(file).with_columns(later.alias("arrival_ns")))
+    return folder
+
+
+def found_in(folder: RunFolder) -> tuple[Rows, set[str]]:
+    """Every row of the results by what it is of, and the names of the findings."""
+    analyse(folder.path)
+    rows = {key_of(row): row for row in json.loads(folder.results.read_text())}
+    findings = json.loads(folder.verdict.read_text())["findings"]
+    return rows, {one["name"] for one in findings}
+
+
+def both(folder: RunFolder, of: Apart) -> tuple[tuple[Rows, set[str]], tuple[Rows, set[str]]]:
+    """What is found in a run, and in the same with two clocks."""
+    other = RunFolder(folder.path.with_name("two"))
+    shutil.copytree(folder.path, other.path)
+    part_clocks(other, of)
+    return found_in(folder), found_in(other)
+
+
+def same(one: Rows, two: Rows, rel: float, absolute: Mapping[str, float], names: Sequence[str] = NUMBERS) -> None:
+    """Each figure of the first in the second."""
+    wanted = {key: row for key, row in one.items() if row["quantity"] not in ONE_CLOCK_ALONE}
+    assert wanted.keys() == two.keys()
+    for key, row in wanted.items():
+        for name in names:
+            if row[name] is None:
+                assert two[key][name] is None, (key, name)
+                continue
+            near = pytest.approx(row[name], rel=rel, abs=absolute.get(row["unit"], 1e-12))
+            assert two[key][name] == near, (key, name)
+
+
+def test_a_recorded_run_with_known_clocks_has_the_same_figures(rrul: RunFolder) -> None:
+    (one, found), (two, found_of_two) = both(rrul, Apart())
+    assert len(two) > 40
+    same(one, two, 1e-7, {"ns": 1.0})
+    assert found_of_two == found
+
+
+def test_a_background_over_udp_has_its_delay_and_the_clocks_error(beside: RunFolder) -> None:
+    (one, found), (two, found_of_two) = both(beside, Apart(bound_ns=2_000_000.0))
+    assert any(row["quantity"] in ONE_CLOCK_ALONE for row in one.values())
+    delays = {key: row for key, row in two.items() if row["quantity"] == "background_delay"}
+    assert {row["statistic"].rpartition(" ")[2] for row in delays.values()} >= {"mean", "p50"}
+    for key, row in delays.items():
+        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"]
+        assert row["estimate"] == pytest.approx(one[key]["estimate"], abs=2.0)
+        alone, wider = (of["ci_high"] - of["estimate"] for of in (one[key], row))
+        assert wider == pytest.approx(math.hypot(alone, row["clock_error95_ns"]), rel=1e-4)
+    for rows in (one, two):
+        for key in delays:
+            del rows[key]
+    same(one, two, 1e-7, {"ns": 2.0})
+    assert found_of_two == found
+
+
+def test_figures_differ_by_no_more_than_the_clocks_are_wrong(rrul: RunFolder) -> None:
+    wrong_ns = 50_000.0
+    (one, _), (two, _) = both(rrul, Apart(wrong_ns=wrong_ns, bound_ns=60_000.0))
+    lasts_ns = 1.5e9
+    # Round trips are all of A's clock; at the ends of the working conditions a probe or a reading may be another one.
+    same(one, two, 4 * wrong_ns / lasts_ns, {"ns": 4 * wrong_ns, "1": 1e-3, "1/min": 5.0}, ("estimate", "n"))
+
+
+def test_clocks_that_are_not_known_well_enough_are_said_and_give_other_figures(rrul: RunFolder) -> None:
+    (one, _), (two, found) = both(rrul, Apart(ahead_ns=1_000_000_000, wrong_ns=400_000_000.0, bound_ns=500_000_000.0))
+    assert "clock_imprecise" in found
+    with pytest.raises(AssertionError):
+        same(one, two, 0.01, {"ns": 1e5})
+
+
+def test_a_clock_that_was_set_between_two_trials_is_said(rrul: RunFolder) -> None:
+    _, (_, found) = both(rrul, Apart(wrong_ns=400_000_000.0))
+    assert {"clock_stepped", "clock_imprecise"} <= found
+
+
+def test_a_session_without_an_answered_exchange_is_in_no_figure_and_is_said(rrul: RunFolder) -> None:
+    (one, found), (two, found_of_two) = both(rrul, Apart(parts=lambda part: part != 1))
+    increase = {key: row for key, row in one.items() if row["quantity"] == "rtt_increase"}
+    assert {(row["n"], two[key]["n"]) for key, row in increase.items()} == {(7, 5)}
+    assert found_of_two - found >= {"clock_unsynchronised"}
+    told = json.loads((rrul.path.with_name("two") / "analysis/verdict.json").read_text())["findings"]
+    [said] = [one["sentence"] for one in told if one["name"] == "clock_unsynchronised"]
+    assert said == (
+        "in the sessions of 2 trials nothing brought the clocks of hosts A and B together: "
+        "these trials are in no figure"
+    )
+
+
+def test_what_the_instrument_says_of_the_clocks_is_told(rrul: RunFolder) -> None:
+    slewed = {"finding": "clock_slewed", "sentence": "the rate changed"}
+    asymmetric = {"finding": "clock_asymmetric", "sentence": "ways differ"}
+    _, (_, found) = both(rrul, Apart(told=({"shared": False, "findings": [slewed, asymmetric]},)))
+    assert "clock_slewed" in found
+    assert "clock_asymmetric" not in found, "no figure of this run is a one-way delay"
+
+
+def test_the_report_says_whose_clock_times_are_of(rrul: RunFolder) -> None:
+    other = RunFolder(rrul.path.with_name("two"))
+    shutil.copytree(rrul.path, other.path)
+    part_clocks(other, Apart(bound_ns=40_000.0))
+    texts = {}
+    for folder in (rrul, other):
+        analyse(folder.path)
+        texts[folder.path.name] = " ".join(words(Run.read(folder.path)))
+    assert "All times are of one clock: CLOCK_TAI" in texts["rrul"]
+    assert (
+        "times of host B are read on it by short streams between the trials, with an error of at most" in texts["two"]
+    )
+    assert "The standing queue is left out" in texts["two"]
+
+
+def test_short_transfers_have_the_same_completion_times_and_the_clocks_error(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "short-flows")
+    (one, found), (two, found_of_two) = both(folder, Apart(bound_ns=2_000_000.0))
+    assert found_of_two == found
+    assert one.keys() == two.keys()
+    for key, row in two.items():
+        assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"]
+        assert row["estimate"] == pytest.approx(one[key]["estimate"], rel=1e-7)
+        if row["unit"] == "ns" and row["ci_high"] is not None:
+            alone, wider = (of["ci_high"] - of["estimate"] for of in (one[key], row))
+            assert wider == pytest.approx(math.hypot(alone, row["clock_error95_ns"]), rel=1e-4)
+    assert sum(row["ci_high"] is not None for row in two.values() if row["unit"] == "ns") > 2
+    said = {name: " ".join(words_of_short(Run.read(folder.path.with_name(name)))) for name in ("short-flows", "two")}
+    assert "Both ends read one clock" in said["short-flows"]
+    assert "The ends read two clocks (TAI), which short streams between the trials compare" in said["two"]
+
+
+def test_short_transfers_of_unknown_clocks_have_no_figure(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "short-flows")
+    (_, _), (two, found) = both(folder, Apart(parts=lambda _: False))
+    assert not two
+    assert "clock_unsynchronised" in found
+
+
+def test_a_session_that_ended_behind_its_first_clock_trial_has_figures(rrul: RunFolder) -> None:
+    other = RunFolder(rrul.path.with_name("two"))
+    shutil.copytree(rrul.path, other.path)
+    part_clocks(other, Apart())
+    for file in other.records.glob("clock_lines-*.arrow"):
+        write_table(file, "clock_lines", pl.read_ipc_stream(file).head(1))
+    (one, _), (two, found) = found_in(rrul), found_in(other)
+    same(one, two, 1e-7, {"ns": 1.0})
+    assert "clock_unsynchronised" not in found
