@@ -63,7 +63,7 @@ def test_hosts_and_paths_are_read_with_their_defaults() -> None:
     assert (bed.hosts["a"].address, bed.hosts["b"].user, bed.hosts["a"].folder) == ("a.lab", "lab", "/var/tmp")
     assert (bed.hosts["a"].sudo, bed.hosts["device"].sudo) == (True, False)
     assert bed.devices == ("bridge",)
-    assert (bed.paths["bridge"].left, bed.paths["direct"].left) == ("eth1", None)
+    assert (bed.paths["bridge"].left, bed.paths["direct"].left) == (("eth1",), ())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_control_of_streams_needs_a_second_direct_link_alone(tmp_path: Path)
 
 def spec(**more: object) -> BedSpec:
     """A bed of two hosts with a cable and a device between them."""
-    paths = {"direct": PathSpec("eth1", "eth1"), "dut:box": PathSpec("eth2", "eth2")}
+    paths = {"direct": PathSpec(("eth1",), ("eth1",)), "dut:box": PathSpec(("eth2",), ("eth2",))}
     hosts = {"a": HostSpec("a"), "b": HostSpec("b")}
     own = {"backend": "ssh", "devices": ("dut:box",), "hosts": hosts, "paths": paths}
     return BedSpec(**own | more)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
 
 
 def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> None:
-    paths = {"direct": PathSpec("e1", "e1"), "bridge*2": PathSpec("e2", "e2", "left", "right")}
+    paths = {"direct": PathSpec(("e1",), ("e1",)), "bridge*2": PathSpec(("e2",), ("e2",), ("left",), ("right",))}
     hosts = {name: HostSpec(name) for name in ("a", "b", "device")}
     links = {"bridge*2": LinkSpec((None, 10_000_000, None))}
     topology = Topology.of_spec(checked(spec(devices=("bridge*2",), hosts=hosts, paths=paths, links=links)))
@@ -167,9 +167,9 @@ def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> Non
         ({"devices": ("dut:other",)}, "the bed has no path 'dut:other': expected one of direct, dut:box"),
         ({"device_cpu": "own"}, "expected 'shared' on a bed of real hosts"),
         ({"cgroups": True}, "needs hosts on this machine"),
-        ({"devices": ("bridge",), "paths": {"direct": PathSpec("eth1", "eth1"), "bridge": PathSpec("eth2", "eth2")}},
+        ({"devices": ("bridge",), "paths": {"direct": PathSpec(("eth1",), ("eth1",)), "bridge": PathSpec(("eth2",), ("eth2",))}},
          "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
-        ({"devices": ("emulate",), "paths": {"direct": PathSpec("e1", "e1"), "emulate": PathSpec("e2", "e2")}},
+        ({"devices": ("emulate",), "paths": {"direct": PathSpec(("e1",), ("e1",)), "emulate": PathSpec(("e2",), ("e2",))}},
          "path 'emulate' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
     ],
 )  # fmt: skip

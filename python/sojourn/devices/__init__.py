@@ -47,6 +47,8 @@ PERSON = "person"
 """Who puts a path between its ports where no program does."""
 TWIN = "/2"
 """Ends the path of a second link of a device's kind; that of the direct link is the A/A control."""
+BYPASS = "/bypass"
+"""Ends the path of a second link of a kind that is loaded in the first one's place."""
 
 LONGEST_OF_PORTS = 6
 """Characters of a slug in "d-<slug>-t-1r16", which is as long as the name of an interface may be."""
@@ -131,6 +133,11 @@ def twin_of(path: str) -> str:
 def fellow_of(path: str) -> str:
     """The path whose twin it is; any other path itself."""
     return DIRECT if path == A_A else path.removesuffix(TWIN)
+
+
+def kind_of(path: str) -> str:
+    """The path of whose kind a twin or a bypass is; any other path itself."""
+    return path.removesuffix(BYPASS) if path.endswith(BYPASS) else fellow_of(path)
 
 
 def is_long(path: str) -> bool:
