@@ -1,6 +1,6 @@
 """A bench for the devices of a study: a direct cable, and for each device a cable from A and one to B.
 
-A device of many ports has as many cables as the study asks; where it loads a second link beside each, that is there too.
+A device of many ports has as many cables as the study asks; where it loads a second link beside each, there is one.
 """
 
 from __future__ import annotations

@@ -61,6 +61,8 @@ class Gathered:
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     overloads: set[Place] = field(default_factory=set)
     """Places where more was offered than the sender or the path can do: a load that is missed there is a note."""
+    is_counted: bool = False
+    """Whether frames are counted alone, and no delays are given."""
 
     @cached_property
     def flows(self) -> pl.DataFrame:
@@ -118,6 +120,7 @@ class Gathered:
 
     def begin(self, *, flood: bool = False) -> None:
         """Add the rows that every method has; without delays for a flood, whose queue is always full."""
+        self.is_counted = flood
         counted = count_rows(self.run, self.trials)
         delays = [] if flood else delay_rows(self.run, [*self.delays, *self.intended, *self.variations])
         self.rows.extend([*counted, *delays, *departure_rows(self.run, self.flows), *zero_loss_rows(self.run)])
@@ -147,7 +150,12 @@ class Gathered:
         `headline` is the row of the sentence's first figure, where a device is compared with a wire.
         """
         run = self.run
-        found = [*stream_findings(run, self.flows, self.packets, self.errors, self.overloads), *sound(self.rows)]
+        found = [
+            *stream_findings(
+                run, self.flows, self.packets, self.errors, self.overloads, takes_delays=not self.is_counted
+            ),
+            *sound(self.rows),
+        ]
         found += [*several_modes(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples

@@ -347,9 +347,22 @@ def first_file(hosts: Mapping[str, HostSpec]) -> str:
     if DEVICES_HOST in hosts:
         left, right = looked[DEVICES_HOST][:2]
         words += _path_words("bridge", a=a[1], left=left, right=right, b=b[1])
+        words += _more_words(a[2:], looked[DEVICES_HOST][2:])
     elif len(a) > 1 and len(b) > 1:
         words += _path_words('"dut:box"', a=a[1], b=b[1])
     return "\n".join(words) + "\n"
+
+
+def _more_words(a: list[Candidate], inner: list[Candidate]) -> list[str]:
+    """How studies of several senders would have it, where there are interfaces for them."""
+    if not a or not inner:
+        return []
+    return [
+        "# For studies of several senders or receivers, with a cable from each of a to the one in its place of left:",
+        "# a = [..., {}]    left = [..., {}]    and b and right alike".format(
+            *(json.dumps(one[0].name) for one in (a, inner))
+        ),
+    ]
 
 
 def _path_words(name: str, **ports: Candidate) -> list[str]:

@@ -269,7 +269,7 @@ def _check_ports(bed: RealBed, table: Table) -> None:
         if fellow is not None and fellow == taken.get(("b", own.b[0])) and own.switch and bed.paths[fellow].switch:
             continue
         for host, names in (("a", ("a",)), ("b", ("b",)), ("device", ("left", "right"))):
-            for name, port in ((name, port) for name in names for port in getattr(own, name)):
+            for name, port in ((one, port) for one in names for port in getattr(own, one)):
                 if (host, port) in taken:
                     both = f"{port} of host {host} is a port of path {taken[host, port]} already"
                     wanted = f"another interface, or the same two ports and a key switch in both paths: {SWITCH}"

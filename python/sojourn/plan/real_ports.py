@@ -1,4 +1,4 @@
-"""Whether the paths of real hosts have the ports that a plan's streams ask: several at an end, and bypasses for load."""
+"""Whether the paths of real hosts have the ports that streams ask: several at an end, and bypasses for load."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
     for path in (DIRECT, *bed.devices):
         if f"{path}{BYPASS}" not in paths:
             wanted = f'name [paths."{path}{BYPASS}"] in the file of hosts, or --set stream.load_via=through'
-            raise RequestError(f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}")
+            raise RequestError(
+                f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}"
+            )
 
 
 def _or_ask_less(plan: Plan, own: RealPath) -> str:
