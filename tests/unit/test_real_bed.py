@@ -181,13 +181,9 @@ def test_a_path_may_have_several_ports_at_each_end() -> None:
     every = Topology.of_spec(checked(replace(asked, near=1, far=1, every_port=True)))
     assert (len(every.link("bridge").near), len(every.link("bridge").far)) == (3, 2)
     assert set(ports_of(every, paths)) >= {*real, "a-bridge-3", "d-bridge-1l3"}
-    with pytest.raises(
-        RequestError, match=r"study asks 4 ports at A \(near\), and path bridge has 3: expected more"
-    ):
+    with pytest.raises(RequestError, match=r"study asks 4 ports at A \(near\), and path bridge has 3: expected more"):
         checked(replace(asked, near=4))
-    with pytest.raises(
-        RequestError, match=r"study asks 3 ports at B \(far\), and path bridge has 2: expected more"
-    ):
+    with pytest.raises(RequestError, match=r"study asks 3 ports at B \(far\), and path bridge has 2: expected more"):
         checked(replace(asked, far=3))
 
 
@@ -277,7 +273,7 @@ def test_a_load_through_a_bridge_with_one_port_at_an_end_is_sent_beside_it(tmp_p
         ({"devices": ("dut:other",)}, "the bed has no path 'dut:other': expected one of direct, dut:box"),
         ({"device_cpu": "own"}, "expected 'shared' on a bed of real hosts"),
         ({"cgroups": True}, "needs hosts on this machine"),
-        ({"devices": ("bridge",), "paths": {"direct": PathSpec(("e1",), ("e1",)), "bridge": PathSpec(("e2",), ("e2",))}},
+        ({"devices": ("bridge",), "paths": {"direct": PathSpec(("e",), ("e",)), "bridge": PathSpec(("f",), ("f",))}},
          "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
         ({"devices": ("emulate",), "paths": {"direct": PathSpec(("e",), ("e",)), "emulate": PathSpec(("f",), ("f",))}},
          "path 'emulate' is a device that Sojourn builds: expected hosts.device and the keys left and right"),

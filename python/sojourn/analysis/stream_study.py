@@ -61,8 +61,6 @@ class Gathered:
     samples: dict[str, pl.DataFrame] = field(default_factory=dict)
     overloads: set[Place] = field(default_factory=set)
     """Places where more was offered than the sender or the path can do: a load that is missed there is a note."""
-    is_counted: bool = False
-    """Whether frames are counted alone, and no delays are given."""
 
     @cached_property
     def flows(self) -> pl.DataFrame:
@@ -120,7 +118,6 @@ class Gathered:
 
     def begin(self, *, flood: bool = False) -> None:
         """Add the rows that every method has; without delays for a flood, whose queue is always full."""
-        self.is_counted = flood
         counted = count_rows(self.run, self.trials)
         delays = [] if flood else delay_rows(self.run, [*self.delays, *self.intended, *self.variations])
         self.rows.extend([*counted, *delays, *departure_rows(self.run, self.flows), *zero_loss_rows(self.run)])
@@ -144,16 +141,17 @@ class Gathered:
         self.rows.extend(instance_rows(self.run, found, "1", what))
         self.findings.extend(control_findings(found, "1"))
 
-    def conclude(self, sentence: str, *, limits: bool = False, headline: Row | None = None) -> Study:
+    def conclude(
+        self, sentence: str, *, limits: bool = False, takes_delays: bool = True, headline: Row | None = None
+    ) -> Study:
         """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit.
 
+        Without `takes_delays` frames are counted alone, and clocks that could not be compared are no matter.
         `headline` is the row of the sentence's first figure, where a device is compared with a wire.
         """
         run = self.run
         found = [
-            *stream_findings(
-                run, self.flows, self.packets, self.errors, self.overloads, takes_delays=not self.is_counted
-            ),
+            *stream_findings(run, self.flows, self.packets, self.errors, self.overloads, takes_delays=takes_delays),
             *sound(self.rows),
         ]
         found += [*several_modes(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
