@@ -34,9 +34,8 @@ def cabled(names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = 
         return f"[paths.{json.dumps(path)}]\n{''.join(told)}"
 
     for path in ("direct", *(["direct/bypass"] * bypass)):
-        a, b = port("a"), port("b")
-        cables.append(("a", a, "b", b))
-        words += section(path, a=[a], b=[b])
+        cables.append(("a", port("a"), "b", port("b")))
+        words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])
     for name in names:
         several = (near, far) if devices.is_switch(name) else (1, 1)
         for path, ends in ((name, several), *([(f"{name}/bypass", (1, 1))] * bypass)):

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from sojourn.records import read_table
+from tests.cabled import cabled
 from tests.net.busy_machine import idle_ends
-from tests.net.real_hosts import SSHD
+from tests.net.real_hosts import SSHD, Hosts
+from tests.net.test_real_hosts import await_nothing
 from tests.net.test_real_hosts_studies import events, rows, run_over_ssh
 
 pytestmark = [
@@ -75,9 +77,9 @@ def test_several_senders_into_one_port_are_each_from_a_port_of_its_own(tmp_path:
         exchanges = counted(trial, "tx", "a", 3)
         assert all(there >= own for there, own in zip(exchanges, sent, strict=True)), (exchanges, sent)
         assert counted(trial, "rx", "b", 1) == [sum(exchanges)]
-    packets = read_table(run / "records", "packets").frame
-    streams = read_table(run / "records", "streams").frame.filter(purpose="measure")
-    assert set(packets.join(streams, on="block").filter(device="bridge")["flow"]) == {1, 2, 3}
+    streams = read_table(run / "records", "streams").frame.filter(purpose="measure", device="bridge")
+    lines = read_table(run / "records", "clock_lines").frame
+    assert set(streams["block"]) <= set(lines["block"])
     delays = [row for row in rows(run, "one_way_delay", "mean") if row["device"] == "bridge"]
     assert {row["senders"] for row in delays} == {1, 3}
     assert all(0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 20e6 for row in delays)
@@ -97,7 +99,9 @@ def test_each_member_of_a_group_gets_each_frame_and_its_clock_is_brought_togethe
         assert counted(trial, "rx", "b", 1)[0] >= sent
     for trial in trials(run, kind="answers", receivers=2):
         assert trial["answers"]
-        assert counted(trial, "tx", "b", 3) == [trial["sent"][0]["sent"]] * 3
+        answered, exchanged = trial["sent"][0]["sent"], trial["clock"][0]["exchanges"]
+        assert counted(trial, "rx", "b", 3) == [answered + exchanged] * 3
+        assert counted(trial, "tx", "b", 3) == [answered + exchanged] * 3
     assert "clock_unsynchronised" not in findings(run)
 
 
@@ -111,3 +115,28 @@ def test_a_load_has_ports_of_its_own_through_the_bridge_and_a_bridge_of_its_own_
             second = counted(trial, "tx", "a", 2)[1]
             assert (second > 0) == (via == "through"), (via, second)
     assert "clock_unsynchronised" not in findings(run)
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_check_of_the_bed_probes_every_port_and_finds_crossed_cables(tmp_path: Path, *, crossed: bool) -> None:
+    cables, paths = cabled(["bridge"], near=3, far=2)
+    if crossed:
+        (_, second, _, _), (_, third, _, _) = cables[2:4]
+        cables[2:4] = [("a", third, *cables[2][2:]), ("a", second, *cables[3][2:])]
+    with Hosts(tmp_path / "lab", cables=cables) as hosts:
+        done = hosts.sojourn("bed", "check", str(hosts.bed(paths)), "--json")
+        checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+        await_nothing(hosts, 5)
+    probed = {name: one["status"] for name, one in checks.items() if name.startswith("path ")}
+    bad = "missing" if crossed else "ok"
+    assert probed == {
+        "path direct": "ok",
+        "path bridge": "ok",
+        "path bridge, eth3 of A and eth3 of B": bad,
+        "path bridge, eth4 of A and eth2 of B": bad,
+    }
+    assert done.returncode == (3 if crossed else 0)
+    if crossed:
+        found = checks["path bridge, eth3 of A and eth3 of B"]
+        assert found["found"] == "B answers, but the probes did not pass eth2 of host device"
+        assert found["fix"] == "is each port of a and b cabled to the one in its place of left and right?"

@@ -87,7 +87,7 @@ def stream_findings(
         *_steps(run),
         *(
             one
-            for one in clock_findings(run.clock_lines, run.streams, packets)
+            for one in clock_findings(run.clock_lines, _measured(run.streams), packets)
             if takes_delays or one.name != "clock_unsynchronised"
         ),
     ]
@@ -103,6 +103,11 @@ def stream_findings(
     ]
     nothing = not flows.height and not run.blocks.height
     return [*found, *truncated(run, missing), *incomplete(run, missing, nothing=nothing)]
+
+
+def _measured(streams: pl.DataFrame) -> pl.DataFrame:
+    """Without the tester's own trials and loads, of which no delays are given and no clock is asked."""
+    return streams.filter(pl.col("purpose") == "measure") if "purpose" in streams.columns else streams
 
 
 def sound(rows: list[Row]) -> list[Finding]:
