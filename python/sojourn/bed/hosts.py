@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sojourn.errors import RequestError
-from sojourn.plan.real_bed import too_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +63,9 @@ def require_paths(topology: Topology, spec: BedSpec) -> None:
         if link.stations and (not ports.left or not ports.right or DEVICES_HOST not in spec.hosts):
             wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
             raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
-        if lacking := too_few(link.path, ports, link.near_ends, link.far_ends):
-            raise RequestError(f"{lacking}: expected more in the file of hosts, or fewer senders and receivers")
+        if len(ports.a) < link.near_ends or len(ports.b) < link.far_ends:
+            wanted = f"{link.near_ends} ports at A and {link.far_ends} at B, and not {len(ports.a)} and {len(ports.b)}"
+            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
     if spec.device_cpu != "shared":
         raise RequestError(f"device_cpu = '{spec.device_cpu}': expected 'shared' on a bed of real hosts")
     if spec.cgroups:

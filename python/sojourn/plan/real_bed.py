@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
 from sojourn.devices import A_A, BYPASS, DIRECT, PERSON
@@ -96,26 +96,6 @@ class RealBed:
     def has_twins(self, main: str | None) -> bool:
         """Whether the direct link and a device have a second one of their kind."""
         return A_A in self.paths and (main is None or devices.twin_of(main) in self.paths)
-
-
-class HasPorts(Protocol):
-    """A path with its interfaces at both ends."""
-
-    @property
-    def a(self) -> tuple[str, ...]:
-        """At A."""
-
-    @property
-    def b(self) -> tuple[str, ...]:
-        """At B."""
-
-
-def too_few(path: str, own: HasPorts, near: int, far: int) -> str | None:
-    """What a path has too few of for the ports that are asked at its ends; None where it has enough."""
-    for end, side, there, asked in (("A", "near", own.a, near), ("B", "far", own.b, far)):
-        if len(there) < asked:
-            return f"the study asks {asked} ports at {end} ({side}), and path {path} has {len(there)}"
-    return None
 
 
 def is_file(bed: str) -> bool:

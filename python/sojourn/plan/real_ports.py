@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from sojourn import devices
 from sojourn.devices import BYPASS, DIRECT
 from sojourn.errors import RequestError
-from sojourn.plan.real_bed import too_few
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -> None:
-    """Refuse a plan that asks more ports than a path has, with what would mend it."""
+    """Refuse a plan that asks more ports than a path has, with what would fix it."""
     where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
     for device in bed.devices:
         if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
@@ -31,6 +30,14 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
             raise RequestError(
                 f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}"
             )
+
+
+def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
+    """What a path has too few of for the ports that are asked at its ends; None where it has enough."""
+    for end, side, there, asked in (("A", "near", own.a, near), ("B", "far", own.b, far)):
+        if len(there) < asked:
+            return f"the study asks {asked} ports at {end} ({side}), and path {path} has {len(there)}"
+    return None
 
 
 def _or_ask_less(plan: Plan, own: RealPath) -> str:
