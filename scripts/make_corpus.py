@@ -407,6 +407,7 @@ def real_beds() -> Seeds:
         (b"eth3", b"enp1s0f1np1"),
         (b'"lab"', b'"root"'),
         (b"/var/tmp/sojourn", b"/srv"),
+        (b'a = "eth3"\nleft = "eth1"', b'a = ["eth3", "eth4"]\nleft = ["eth1", "eth4"]'),
     ]
     return [REAL_BED, *(REAL_BED.replace(old, new) for old, new in changes)]
 

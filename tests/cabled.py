@@ -1,23 +1,52 @@
-"""A bench for the devices of a study: a direct cable, and for each device a cable from A and one to B."""
+"""A bench for the devices of a study: a direct cable, and for each device a cable from A and one to B.
+
+A device of many ports has as many cables as the study asks; where it loads a second link beside each, there is one.
+"""
 
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import TYPE_CHECKING
+
+from sojourn import devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sojourn.plan.types import BedPlan
 
 Cable = tuple[str, str, str, str]
 """Host and port, host and port."""
 
 
-def cabled(devices: Sequence[str]) -> tuple[list[Cable], str]:
+def cabled(names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = False) -> tuple[list[Cable], str]:
     """The cables, and the paths as a file of real hosts has them."""
-    cables: list[Cable] = [("a", "eth1", "b", "eth1")]
-    paths = '[paths.direct]\na = "eth1"\nb = "eth1"\n'
-    for number, device in enumerate(devices, start=1):
-        end, left, right = f"eth{number + 1}", f"eth{2 * number - 1}", f"eth{2 * number}"
-        cables += [("a", end, "device", left), ("device", right, "b", end)]
-        paths += f'[paths.{json.dumps(device)}]\na = "{end}"\nleft = "{left}"\nright = "{right}"\nb = "{end}"\n'
-    return cables, paths
+    cables: list[Cable] = []
+    free = {host: count(1) for host in ("a", "b", "device")}
+    words = ""
+
+    def port(host: str) -> str:
+        return f"eth{next(free[host])}"
+
+    def section(path: str, **ports: list[str]) -> str:
+        told = (f"{end} = {json.dumps(own if len(own) > 1 else own[0])}\n" for end, own in ports.items())
+        return f"[paths.{json.dumps(path)}]\n{''.join(told)}"
+
+    for path in ("direct", *(["direct/bypass"] * bypass)):
+        cables.append(("a", port("a"), "b", port("b")))
+        words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])
+    for name in names:
+        several = (near, far) if devices.is_switch(name) else (1, 1)
+        for path, ends in ((name, several), *([(f"{name}/bypass", (1, 1))] * bypass)):
+            a, left = ([port(host) for _ in range(ends[0])] for host in ("a", "device"))
+            right, b = ([port(host) for _ in range(ends[1])] for host in ("device", "b"))
+            cables += [("a", one, "device", other) for one, other in zip(a, left, strict=True)]
+            cables += [("device", one, "b", other) for one, other in zip(right, b, strict=True)]
+            words += section(path, a=a, left=left, right=right, b=b)
+    return cables, words
+
+
+def cabled_for(bed: BedPlan) -> tuple[list[Cable], str]:
+    """The bench that a plan's bed asks."""
+    return cabled(bed.devices, bed.near, bed.far, bypass=bed.bypass)

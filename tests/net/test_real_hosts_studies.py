@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.plan import load_plan
 from sojourn.records import read_table
-from tests.cabled import cabled
+from tests.cabled import cabled_for
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
@@ -27,7 +27,7 @@ RUNS = [study for study, refused in STUDIES.items() if refused is None]
 
 def run_over_ssh(folder: Path, study: str, *more: str, own_boots: bool = True) -> Path:
     """The run folder of a study on a bench for its devices; nothing is left on any host."""
-    cables, paths = cabled(load_plan(study).bed.devices)
+    cables, paths = cabled_for(load_plan(study).bed)
     with Hosts(folder / "lab", cables=cables, own_boots=own_boots) as hosts:
         argv = ["run", study, "--quick", "--bed", str(hosts.bed(paths)), "--out", "run", "--no-history", "--no-report"]
         done = hosts.sojourn(*argv, *more, seconds=900)

@@ -138,7 +138,7 @@ def test_what_a_host_answers_stays_in_its_place_of_a_first_file(monkeypatch: pyt
     monkeypatch.setattr(real_hosts, "look", lambda _: looked)
     bed = real_bed_of(real_hosts.first_file({"a": HostSpec("a.lab"), "b": HostSpec("b.lab")}), "bed.toml")
     assert set(bed.hosts) == {"a", "b"}
-    assert (bed.paths["direct"].a, bed.paths["dut:box"].a) == ('x"#', 'q"uote')
+    assert (bed.paths["direct"].a, bed.paths["dut:box"].a) == (('x"#',), ('q"uote',))
 
 
 @pytest.mark.parametrize(

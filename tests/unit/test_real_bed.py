@@ -63,7 +63,7 @@ def test_hosts_and_paths_are_read_with_their_defaults() -> None:
     assert (bed.hosts["a"].address, bed.hosts["b"].user, bed.hosts["a"].folder) == ("a.lab", "lab", "/var/tmp")
     assert (bed.hosts["a"].sudo, bed.hosts["device"].sudo) == (True, False)
     assert bed.devices == ("bridge",)
-    assert (bed.paths["bridge"].left, bed.paths["direct"].left) == ("eth1", None)
+    assert (bed.paths["bridge"].left, bed.paths["direct"].left) == (("eth1",), ())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_control_of_streams_needs_a_second_direct_link_alone(tmp_path: Path)
 
 def spec(**more: object) -> BedSpec:
     """A bed of two hosts with a cable and a device between them."""
-    paths = {"direct": PathSpec("eth1", "eth1"), "dut:box": PathSpec("eth2", "eth2")}
+    paths = {"direct": PathSpec(("eth1",), ("eth1",)), "dut:box": PathSpec(("eth2",), ("eth2",))}
     hosts = {"a": HostSpec("a"), "b": HostSpec("b")}
     own = {"backend": "ssh", "devices": ("dut:box",), "hosts": hosts, "paths": paths}
     return BedSpec(**own | more)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
 
 
 def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> None:
-    paths = {"direct": PathSpec("e1", "e1"), "bridge*2": PathSpec("e2", "e2", "left", "right")}
+    paths = {"direct": PathSpec(("e1",), ("e1",)), "bridge*2": PathSpec(("e2",), ("e2",), ("left",), ("right",))}
     hosts = {name: HostSpec(name) for name in ("a", "b", "device")}
     links = {"bridge*2": LinkSpec((None, 10_000_000, None))}
     topology = Topology.of_spec(checked(spec(devices=("bridge*2",), hosts=hosts, paths=paths, links=links)))
@@ -161,15 +161,121 @@ def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> Non
         checked(spec(links={"direct": LinkSpec((10_000_000,))}))
 
 
+SEVERAL = (
+    '[paths.bridge]\na = ["eth2", "eth3", "eth4"]\nleft = ["eth1", "eth3", "eth4"]\n'
+    'right = ["eth2", "eth5"]\nb = ["eth2", "eth3"]\n'
+)
+
+
+def test_a_path_may_have_several_ports_at_each_end() -> None:
+    bed = real_bed_of(ENDS + DEVICE + DIRECT + SEVERAL, "bed.toml")
+    paths = paths_of(bed)
+    assert (paths["bridge"].a, paths["bridge"].right) == (("eth2", "eth3", "eth4"), ("eth2", "eth5"))
+    assert paths["direct"] == PathSpec(("eth1",), ("eth1",))
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths, near=2, far=2)
+    real = ports_of(Topology.of_spec(checked(asked)), paths)
+    assert {dev: name for dev, name in real.items() if "bridge" in dev} == {
+        "a-bridge": "eth2", "a-bridge-2": "eth3", "d-bridge-1l": "eth1", "d-bridge-1l2": "eth3",
+        "b-bridge": "eth2", "b-bridge-2": "eth3", "d-bridge-1r": "eth2", "d-bridge-1r2": "eth5",
+    }  # fmt: skip
+    every = Topology.of_spec(checked(replace(asked, near=1, far=1, every_port=True)))
+    assert (len(every.link("bridge").near), len(every.link("bridge").far)) == (3, 2)
+    assert set(ports_of(every, paths)) >= {*real, "a-bridge-3", "d-bridge-1l3"}
+    with pytest.raises(RequestError, match=r"path 'bridge' .*: expected 4 ports at A and 2 at B, and not 3 and 2"):
+        checked(replace(asked, near=4))
+    with pytest.raises(RequestError, match="expected 2 ports at A and 3 at B, and not 3 and 2"):
+        checked(replace(asked, far=3))
+
+
+def test_ports_of_rated_links_are_the_outer_ends_of_their_emulators() -> None:
+    bed = real_bed_of(ENDS + DEVICE + DIRECT + SEVERAL, "bed.toml")
+    links = {"bridge": LinkSpec((10_000_000, 100_000_000))}
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), near=3, links=links)
+    topology = Topology.of_spec(checked(asked))
+    real = ports_of(topology, paths_of(bed))
+    found = {real[cable.left.dev]: real[cable.right.dev] for cable in topology.cables if cable.left.host == "a"}
+    assert found == {"eth1": "eth1", "eth2": "eth1", "eth3": "eth3", "eth4": "eth4"}
+    within = [one for one in topology.cables if one.left.dev not in real]
+    assert all((one.left.host, one.right.host, one.right.dev in real) == ("d", "d", False) for one in within)
+    assert len(within) == 3 + 1
+
+
+LOADED = '[paths."bridge/bypass"]\na = "eth9"\nleft = "eth8"\nright = "eth9"\nb = "eth9"\n'
+
+
+def test_a_bypass_is_a_path_of_its_own_and_no_device() -> None:
+    bed = real_bed_of(ENDS + DEVICE + DIRECT + SEVERAL + LOADED, "bed.toml")
+    assert (bed.devices, "bridge/bypass" in bed.paths) == (("bridge",), True)
+    every = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), every_port=True,
+                    bypass=True)  # fmt: skip
+    assert [link.path for link in Topology.of_spec(checked(every)).links] == ["direct", "bridge", "bridge/bypass"]
+    with pytest.raises(RequestError, match="the bed has no path 'direct/bypass'"):
+        checked(replace(every, every_port=False))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (SEVERAL.replace('"eth1", "eth3", "eth4"', '"eth1", "eth3"'),
+         r"line 14: path bridge: left has 2 and a has 3: expected as many: each of the one is cabled to"),
+        (SEVERAL.replace('right = ["eth2", "eth5"]', 'right = "eth2"'), "line 15: path bridge: right has 1 and b has"),
+        (SEVERAL.replace('"eth5"', '"eth4"'), "line 15: eth4 of host device is a port of path bridge already"),
+        (SEVERAL.replace('["eth2", "eth3"]', '["eth2", "eth1"]'), "line 16: eth1 of host b is a port of path direct"),
+        (SEVERAL.replace('["eth2", "eth3"]', '["eth2", "eth2"]'), r"paths.bridge.b = .*or a list of up to 17"),
+        (SEVERAL.replace('["eth2", "eth3"]', '["eth2", "eth 3"]'), r"paths.bridge.b = .*: expected the name of an"),
+        (SEVERAL.replace('["eth2", "eth3"]', "[]"), r"paths.bridge.b = \[\]: expected the name of an interface"),
+        (SEVERAL.replace('["eth2", "eth3"]', str([f"e{one}" for one in range(18)])), r"list of up to 17 different"),
+        (BRIDGE.replace("bridge", "wire").replace('a = "eth2"', 'a = ["eth2", "eth3"]'),
+         "line 13: path wire: a has 2 ports: expected one: it joins two ports"),
+        (CISCO.replace('b = "eth2"', 'b = ["eth2", "eth3"]'), "line 14: path dut:cisco: b has 2 ports: expected one"),
+        (LOADED, r"path bridge/bypass: expected a section \[paths.bridge\]"),
+        (BRIDGE + LOADED.replace('"eth9"', '["eth9", "eth10"]'),
+         "path bridge/bypass: a has 2 ports: expected one: a load beside a device has one pair of ports"),
+    ],
+)  # fmt: skip
+def test_ports_that_a_path_cannot_have_are_refused_with_their_line(words: str, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        real_bed_of(ENDS + DEVICE + DIRECT + words, "bed.toml")
+
+
+@pytest.mark.parametrize(
+    ("study", "sentence"),
+    [
+        ("fan-in", r"asks 8 ports at A \(near\), and path bridge has 3: name more .*, or --set stream.senders=1,2,3$"),
+        ("multicast", r"asks 6 ports at B \(far\), and path bridge has 2: .*, or --set stream.receivers=0,1$"),
+        ("loss", r"asks 4 ports at B \(far\), and path bridge has 2: .*, or --set bed.far=2$"),
+        ("background", r"direct has none: name \[paths.\"direct/bypass\"\] in .*, or --set stream.load_via=through$"),
+    ],
+)  # fmt: skip
+def test_a_study_that_asks_more_ports_than_there_are_says_what_would_fix_it(
+    study: str, sentence: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DEVICE + DIRECT + SEVERAL)
+    with pytest.raises(RequestError, match=sentence) as refused:
+        load_plan(study, backend=str(file))
+    fixed = re.search(r"--set (\S+)$", str(refused.value))
+    assert fixed is not None
+    plan = load_plan(study, sets=[fixed[1]], backend=str(file))
+    assert max(plan.bed.near, plan.bed.far) > 1
+
+
+def test_a_load_through_a_bridge_with_one_port_at_an_end_is_sent_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    with pytest.raises(RequestError, match=r"asks 2 ports at A .*, or --set stream.load_via=beside$"):
+        load_plan("background", backend=str(file))
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
         ({"devices": ("dut:other",)}, "the bed has no path 'dut:other': expected one of direct, dut:box"),
         ({"device_cpu": "own"}, "expected 'shared' on a bed of real hosts"),
         ({"cgroups": True}, "needs hosts on this machine"),
-        ({"devices": ("bridge",), "paths": {"direct": PathSpec("eth1", "eth1"), "bridge": PathSpec("eth2", "eth2")}},
+        ({"devices": ("bridge",), "paths": {"direct": PathSpec(("e",), ("e",)), "bridge": PathSpec(("f",), ("f",))}},
          "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
-        ({"devices": ("emulate",), "paths": {"direct": PathSpec("e1", "e1"), "emulate": PathSpec("e2", "e2")}},
+        ({"devices": ("emulate",), "paths": {"direct": PathSpec(("e",), ("e",)), "emulate": PathSpec(("f",), ("f",))}},
          "path 'emulate' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
     ],
 )  # fmt: skip
@@ -246,6 +352,15 @@ def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: s
 )  # fmt: skip
 def test_probes_that_pass_other_ports_than_their_paths_are_told(grown: dict[str, int], sentence: str | None) -> None:
     assert judge_way(grown, {"a-direct", "b-direct"}, 20) == sentence
+
+
+def test_a_further_port_that_probes_did_not_pass_is_told() -> None:
+    own = {"a-bridge", "a-bridge-2", "d-bridge-1l2", "d-bridge-1l3"}
+    grown = {"a-bridge": 20, "a-bridge-2": 20, "d-bridge-1l2": 0, "d-bridge-1l3": 20, "a-direct": 0}
+    assert judge_way(grown, own, 20, {"a-bridge-2"}) is None
+    assert judge_way(grown, own, 20, {"a-bridge-2", "d-bridge-1l2"}) == (
+        "B answers, but the probes did not pass d-bridge-1l2"
+    )
 
 
 def line_to(spec: HostSpec) -> Line:

@@ -14,7 +14,7 @@ from sojourn.conduct.site import bed_spec
 from sojourn.errors import RequestError
 from sojourn.plan import load_plan
 from sojourn.plan.load import studies
-from tests.cabled import cabled
+from tests.cabled import cabled_for
 from tests.studies_over_ssh import STUDIES
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ HOSTS = "".join(f'[hosts.{name}]\naddress = "{name}.lab"\n' for name in ("a", "b
 
 def refusal(study: str, file: Path) -> str | None:
     """Why a study is refused between hosts with clocks of their own; None where it is not."""
-    file.write_text(HOSTS + cabled(load_plan(study).bed.devices)[1])
+    file.write_text(HOSTS + cabled_for(load_plan(study).bed)[1])
     try:
         plan = load_plan(study, backend=str(file))
         checked(bed_spec(plan, Cores(0, 1), None))

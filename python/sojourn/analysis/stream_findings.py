@@ -66,11 +66,18 @@ NOTES = {
 
 
 def stream_findings(
-    run: Run, flows: pl.DataFrame, packets: pl.DataFrame, errors: pl.DataFrame, overloads: Collection[Place] = ()
+    run: Run,
+    flows: pl.DataFrame,
+    packets: pl.DataFrame,
+    errors: pl.DataFrame,
+    overloads: Collection[Place] = (),
+    *,
+    takes_delays: bool = True,
 ) -> list[Finding]:
     """Every finding about the measurement; `errors` are pacing errors.
 
     In the `overloads` more was offered than the sender or the path can do, on purpose: a missed load is a note there.
+    A study that takes no delays, and counts frames alone, has no use of clocks that could be compared.
     """
     missing = missing_trials(run, flows)
     found = [*_late(run, errors, overloads), *_missed(flows, overloads), *_dropped(flows)]
@@ -78,7 +85,11 @@ def stream_findings(
     found += [
         *stamps_of(packets.group_by("cell", "departure_source", "arrival_source").len()),
         *_steps(run),
-        *clock_findings(run.clock_lines, run.streams, packets),
+        *(
+            one
+            for one in clock_findings(run.clock_lines, _measured(run.streams), packets)
+            if takes_delays or one.name != "clock_unsynchronised"
+        ),
     ]
     found += [
         *asymmetries(run),
@@ -92,6 +103,11 @@ def stream_findings(
     ]
     nothing = not flows.height and not run.blocks.height
     return [*found, *truncated(run, missing), *incomplete(run, missing, nothing=nothing)]
+
+
+def _measured(streams: pl.DataFrame) -> pl.DataFrame:
+    """Without the tester's own trials and loads, of which no delays are given and no clock is asked."""
+    return streams.filter(pl.col("purpose") == "measure") if "purpose" in streams.columns else streams
 
 
 def sound(rows: list[Row]) -> list[Finding]:

@@ -141,13 +141,19 @@ class Gathered:
         self.rows.extend(instance_rows(self.run, found, "1", what))
         self.findings.extend(control_findings(found, "1"))
 
-    def conclude(self, sentence: str, *, limits: bool = False, headline: Row | None = None) -> Study:
+    def conclude(
+        self, sentence: str, *, limits: bool = False, takes_delays: bool = True, headline: Row | None = None
+    ) -> Study:
         """Findings, timestamp sources and common samples; `limits`: add where the tester was the limit.
 
+        Without `takes_delays` frames are counted alone, and clocks that could not be compared are no matter.
         `headline` is the row of the sentence's first figure, where a device is compared with a wire.
         """
         run = self.run
-        found = [*stream_findings(run, self.flows, self.packets, self.errors, self.overloads), *sound(self.rows)]
+        found = [
+            *stream_findings(run, self.flows, self.packets, self.errors, self.overloads, takes_delays=takes_delays),
+            *sound(self.rows),
+        ]
         found += [*several_modes(self.delays), *(tester_limits(run, self.trials, self.overloads) if limits else [])]
         stamp(run, self.rows, self.packets)
         samples = common_samples(self) | self.samples

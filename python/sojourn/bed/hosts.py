@@ -41,11 +41,13 @@ def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str
     found: dict[str, str] = {}
     for link in topology.links:
         own = paths[link.path]
-        found |= {link.a_dev: own.a, link.b_dev: own.b}
+        found |= {port.dev: name for port, name in zip(link.near, own.a, strict=False)}
+        found |= {port.dev: name for port, name in zip(link.far, own.b, strict=False)}
         if link.stations:
-            assert own.left is not None
-            assert own.right is not None
-            found |= {link.cables[0].right.dev: own.left, link.cables[-1].left.dev: own.right}
+            towards_a = [link.stretches[0], *(one for one in link.further_stretches if one.left.host == "a")]
+            towards_b = [link.stretches[-1], *(one for one in link.further_stretches if one.right.host == "b")]
+            found |= {one.cables[0].right.dev: name for one, name in zip(towards_a, own.left, strict=False)}
+            found |= {one.cables[-1].left.dev: name for one, name in zip(towards_b, own.right, strict=False)}
     return found
 
 
@@ -55,15 +57,15 @@ def require_paths(topology: Topology, spec: BedSpec) -> None:
         if link.path not in spec.paths:
             raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
         ports = spec.paths[link.path]
-        if link.further_cables:
-            wanted = "one sender and one receiver: it has one port at each of them"
-            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
         if any(link.rated) and not link.stations:
             wanted = "no rate or delay in bed.links: a link's emulator is on the device's host, where it has no port"
             raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
-        if link.stations and (ports.left is None or ports.right is None or DEVICES_HOST not in spec.hosts):
+        if link.stations and (not ports.left or not ports.right or DEVICES_HOST not in spec.hosts):
             wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
             raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
+        if len(ports.a) < link.near_ends or len(ports.b) < link.far_ends:
+            wanted = f"{link.near_ends} ports at A and {link.far_ends} at B, and not {len(ports.a)} and {len(ports.b)}"
+            raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
     if spec.device_cpu != "shared":
         raise RequestError(f"device_cpu = '{spec.device_cpu}': expected 'shared' on a bed of real hosts")
     if spec.cgroups:

@@ -35,7 +35,7 @@ from sojourn.backends import backends
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, HOSTS, Host, HostName, require_paths
-from sojourn.devices import Side
+from sojourn.devices import BYPASS, Side
 from sojourn.errors import RequestError
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from sojourn.devices import Device, Mode
 
 MOST_ENDS = 17  # sixteen senders, and one more pair for background load on the device
-BYPASS = "/bypass"
 NUMBERS = range(1, 251)
 """The numbers of links in a drawn layout: an octet of addresses and MACs, and the base of interface indexes."""
 ETHERNET_BYTES = 18  # header and FCS
@@ -91,11 +90,13 @@ class HostSpec:
 class PathSpec:
     """The interfaces of a path of real hosts: at both ends, and at the device's host if Sojourn builds the device."""
 
-    a: str
-    b: str
-    left: str | None = None
-    """The device's port towards A."""
-    right: str | None = None
+    a: tuple[str, ...]
+    """At A: the first is the one that every study has; more of them for studies of several senders or receivers."""
+    b: tuple[str, ...]
+    left: tuple[str, ...] = ()
+    """The device's ports towards A, each cabled to the one in its place there."""
+    right: tuple[str, ...] = ()
+    """The same towards B."""
     switch: str | None = None
     """What connects the path between ports that it shares with others: a program, or "person"."""
 
@@ -139,6 +140,9 @@ class BedSpec:
     """The real hosts, if the bed consists of such."""
     paths: Mapping[str, PathSpec] = field(default_factory=dict)
     """The interfaces of each path of real hosts."""
+    every_port: bool = False
+    """Whether each path has all ports that `paths` names, and not as many as `near` and `far` ask; and bypasses where
+    it names them."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of its ports and hosts by their names in sojourn.plan.settings, with the kernel's values."""
 
@@ -481,12 +485,13 @@ class Topology:
             if not 1 <= ends <= MOST_ENDS:
                 raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
         paths = [(device.name, device) for device in row]
-        paths += [(f"{device.name}{BYPASS}", device) for device in row if spec.bypass]
+        bypasses = {f"{device.name}{BYPASS}": device for device in row if spec.bypass}
+        paths += [one for one in bypasses.items() if not spec.every_port or one[0] in spec.paths]
         paths += [(device_modes.twin_of(device.name), device) for device in row if device.name in spec.twins]
         draw = None if spec.layout is None else random.Random(spec.layout)
         numbers = range(1, len(paths) + 1) if draw is None else draw.sample(NUMBERS, len(paths))
         numbered = zip(numbers, paths, strict=True)
-        plain = [_link(path, number, device, spec.near, spec.far) for number, (path, device) in numbered]
+        plain = [_link(path, number, device, *_ends(path, spec)) for number, (path, device) in numbered]
         if spec.addresses is not None:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
@@ -546,12 +551,18 @@ def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
     return replace(one, near_ends=near, far_ends=far)
 
 
+def _ends(path: str, spec: BedSpec) -> tuple[int, int]:
+    """How many ports a path has at A and at B, where its device has room for them."""
+    own = spec.paths.get(path)
+    return (len(own.a), len(own.b)) if spec.every_port and own is not None else (spec.near, spec.far)
+
+
 def _sharing(links: tuple[Link, ...], paths: Mapping[str, PathSpec]) -> tuple[Link, ...]:
     """Return the links; one that shares ports with an earlier link has that one's names and numbers.
 
     Only one of them is connected at a time.
     """
-    first: dict[tuple[str, str], Link] = {}
+    first: dict[tuple[tuple[str, ...], tuple[str, ...]], Link] = {}
     found = []
     for link in links:
         own = paths.get(link.path)

@@ -29,6 +29,7 @@ from sojourn.bed.processes import end
 from sojourn.bed.remote import first_line
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import state_folder
+from sojourn.devices import BYPASS
 from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
 
@@ -54,7 +55,8 @@ NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", 
 
 def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], devices: tuple[str, ...]) -> dict[str, Any]:
     """Inspect everything, then try it. Keys: `status`, `sentence`, `checks`."""
-    spec = BedSpec(backend="ssh", devices=devices, hosts=hosts, paths=paths)
+    bypass = any(path.endswith(BYPASS) for path in paths)
+    spec = BedSpec(backend="ssh", devices=devices, hosts=hosts, paths=paths, every_port=True, bypass=bypass)
     topology = Topology.of_spec(checked(spec))
     checks: list[Check] = []
     for name, host in hosts.items():
@@ -170,7 +172,8 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
                 bed.put_in_place(link.path)
                 yield from _ports(negotiated.ports_found(bed.backend, bed.topology, real), link)
                 with _emulating(bed, link):
-                    yield _path(bed, spec, link)
+                    for near, far in _pairs(link):
+                        yield _path(bed, spec, link, near, far)
     except SojournError as error:
         said = _in_real_names(str(error), spec)
         yield Check(
@@ -220,43 +223,75 @@ def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
         yield Check("ports", f"speeds ({link.path})", "limited", differ, fix)
 
 
-def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
-    """Check whether B answers A over a path and over its ports only; report the minimum round-trip time."""
-    before = bed.counters()
-    argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
+def _pairs(link: Link) -> Iterator[tuple[int, int]]:
+    """Between which ports a path is probed, so that each is once: the first with the first, and so on; then the first
+    of the other end.
+    """
+    for place in range(max(len(link.near), len(link.far))):
+        yield (place if place < len(link.near) else 0), (place if place < len(link.far) else 0)
+
+
+def _path(bed: Bed, spec: BedSpec, link: Link, near: int, far: int) -> Check:
+    """Check whether B answers A from one port to another and over the path's ports only; report the minimum RTT."""
+    own, before = spec.paths[link.path], bed.counters()
+    name = f"path {link.path}" + (f", {own.a[near]} of A and {own.b[far]} of B" if near or far else "")
+    argv = [bed.backend.instrument(), "probe", "icmp", link.far[far].ip4, "--dev", link.near[near].dev]
     try:
         said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
         least_us = said["rtt"]["min_ns"] / 1e3
         told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
-        elsewhere = _elsewhere(bed, link, before, said["received"])
+        elsewhere = _elsewhere(bed, link, before, said["received"], _passed(link, near, far))
     except (SojournError, ValueError, KeyError, TypeError):
-        own = spec.paths[link.path]
-        over = f" over {own.left} and {own.right} of the device's host" if own.left else ""
-        fix = f"is {own.a} of A cabled to {own.b} of B{over}, and does everything between them forward frames?"
-        return Check("paths", f"path {link.path}", "missing", "B does not answer A", fix, needed=True)
+        over = f" over {own.left[near]} and {own.right[far]} of the device's host" if own.left else ""
+        ends = f"{own.a[near]} of A cabled to {own.b[far]} of B"
+        fix = f"is {ends}{over}, and does everything between them forward frames?"
+        return Check("paths", name, "missing", "B does not answer A", fix, needed=True)
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"
-        return Check("paths", f"path {link.path}", "missing", _in_real_names(elsewhere, spec), fix, needed=True)
-    return Check("paths", f"path {link.path}", "ok" if said["received"] == PROBES else "limited", told)
+        if near or far:
+            fix = "is each port of a and b cabled to the one in its place of left and right?"
+        return Check("paths", name, "missing", _in_real_names(elsewhere, spec), fix, needed=True)
+    return Check("paths", name, "ok" if said["received"] == PROBES else "limited", told)
 
 
-def _elsewhere(bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], received: int) -> str | None:
-    """Return why the probes did not use the path's own ports only, or None; drivers may update counters late."""
+def _passed(link: Link, near: int, far: int) -> set[str]:
+    """Return the ports that frames pass from one end to another."""
+    ends = {link.near[near].dev, link.far[far].dev}
+    cables = [*link.cables, *link.further_cables]
+    first, last = {link.a_dev, link.b_dev} - ends, {one.dev for one in (*link.near[1:], *link.far[1:])} - ends
+    return {
+        port.dev
+        for cable in cables
+        for port in (cable.left, cable.right)
+        if not {cable.left.dev, cable.right.dev} & (first | last)
+    }
+
+
+def _elsewhere(
+    bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], received: int, passed: Collection[str]
+) -> str | None:
+    """Return why the probes did not use these ports only, or None; drivers may update counters late."""
     ways = ("rx_packets", "tx_packets")
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
         now = bed.counters()
         grown = {port.dev: max(now[port.dev][way] - before[port.dev][way] for way in ways)
                  for one in bed.topology.links for port in one.ports}  # fmt: skip
-        found = judge_way(grown, {port.dev for port in link.ports}, received)
+        found = judge_way(grown, {port.dev for port in link.ports}, received, passed)
         if found is None or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
 
 
-def judge_way(grown: Mapping[str, int], own: Collection[str], received: int) -> str | None:
-    """Return which ports of a path counted too few packets, and which ports of other paths counted the probes."""
-    silent = [dev for dev, packets in grown.items() if dev in own and packets < received]
+def judge_way(
+    grown: Mapping[str, int], own: Collection[str], received: int, passed: Collection[str] | None = None
+) -> str | None:
+    """Return which ports of a path counted too few packets, and which ports of other paths counted the probes.
+
+    Of a path with several ports at an end these are `passed`; the others may have an answer, or a flooded frame.
+    """
+    passed = own if passed is None else passed
+    silent = [dev for dev, packets in grown.items() if dev in passed and packets < received]
     stray = [dev for dev, packets in grown.items() if dev not in own and 2 * packets >= PROBES]
     words = [f"did not pass {', '.join(silent)}"] * bool(silent) + [f"passed {', '.join(stray)}"] * bool(stray)
     return f"B answers, but the probes {' and '.join(words)}" if words else None
@@ -312,9 +347,22 @@ def first_file(hosts: Mapping[str, HostSpec]) -> str:
     if DEVICES_HOST in hosts:
         left, right = looked[DEVICES_HOST][:2]
         words += _path_words("bridge", a=a[1], left=left, right=right, b=b[1])
+        words += _more_words(a[2:], looked[DEVICES_HOST][2:])
     elif len(a) > 1 and len(b) > 1:
         words += _path_words('"dut:box"', a=a[1], b=b[1])
     return "\n".join(words) + "\n"
+
+
+def _more_words(a: list[Candidate], inner: list[Candidate]) -> list[str]:
+    """How studies of several senders would have it, where there are interfaces for them."""
+    if not a or not inner:
+        return []
+    return [
+        "# For studies of several senders or receivers, with a cable from each of a to the one in its place of left:",
+        "# a = [..., {}]    left = [..., {}]    and b and right alike".format(
+            *(json.dumps(one[0].name) for one in (a, inner))
+        ),
+    ]
 
 
 def _path_words(name: str, **ports: Candidate) -> list[str]:

@@ -122,7 +122,7 @@ class Turns:
 def _words(link: Link, own: PathSpec) -> str:
     """Return the request to a person."""
     what = "one cable, without a device" if link.path == DIRECT else link.path
-    return f"Connect {own.a} of host A and {own.b} of host B by {what}; then press Enter: "
+    return f"Connect {own.a[0]} of host A and {own.b[0]} of host B by {what}; then press Enter: "
 
 
 def _ask(words: str) -> None:

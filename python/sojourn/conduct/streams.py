@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.bed.model import BYPASS
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.closed import ClosedLoop
 from sojourn.conduct.counters import Counters
@@ -23,6 +22,7 @@ from sojourn.conduct.repeats import repeat
 from sojourn.conduct.taps import Taps
 from sojourn.conduct.tester import Tester
 from sojourn.conduct.throughput import Limits, choose_engines, qualify
+from sojourn.devices import BYPASS
 from sojourn.plan.trials import CLOSED_LOOPS, SEARCH_BLOCKS
 from sojourn.records import read_table
 from sojourn.records.log import read_log

@@ -47,6 +47,8 @@ PERSON = "person"
 """The value of `switch` for a path that a person connects."""
 TWIN = "/2"
 """The suffix of the path of a second link of a device's kind; that of the direct link is the A/A control."""
+BYPASS = "/bypass"
+"""The suffix of the path of a second link of a kind that is loaded in place of the first one."""
 
 LONGEST_OF_PORTS = 6
 """The most characters of a slug in "d-<slug>-t-1r16", which has the maximum length of an interface name."""
@@ -131,6 +133,11 @@ def twin_of(path: str) -> str:
 def fellow_of(path: str) -> str:
     """Return the path whose twin it is; for any other path, the path itself."""
     return DIRECT if path == A_A else path.removesuffix(TWIN)
+
+
+def kind_of(path: str) -> str:
+    """The path of whose kind a twin or a bypass is; any other path itself."""
+    return path.removesuffix(BYPASS) if path.endswith(BYPASS) else fellow_of(path)
 
 
 def is_long(path: str) -> bool:

@@ -15,6 +15,7 @@ from sojourn.errors import RequestError, nearest
 from sojourn.plan.boxes import check_boxes
 from sojourn.plan.emulatable import check_emulators, check_links
 from sojourn.plan.real_bed import load_real_bed
+from sojourn.plan.real_ports import check_real_ports
 from sojourn.plan.routed import check_routed
 from sojourn.plan.settings import check_settings
 from sojourn.plan.source import Given, Table, refuse
@@ -74,6 +75,7 @@ def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
             if device not in paths:
                 wanted = f"devices that {plan.bed.hosts} has a path for: {', '.join(paths)}"
                 raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", wanted)
+        check_real_ports(plan, given, paths)
         _check_turns(plan, given, [path.switch for path in paths.values() if path.switch is not None])
 
 

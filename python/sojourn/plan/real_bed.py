@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
-from sojourn.devices import A_A, DIRECT, PERSON
+from sojourn.devices import A_A, BYPASS, DIRECT, PERSON
 from sojourn.errors import RequestError, nearest
 from sojourn.plan.boxes import by_path
 from sojourn.plan.section import key, keys_of, read_section, section
 from sojourn.plan.source import Given, Table, read_toml
-from sojourn.plan.values import flag, matching, text, whole
+from sojourn.plan.values import Reader, flag, list_of, matching, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +26,21 @@ HOSTS = {"a": "asks", "b": "answers", "device": "holds the devices that Sojourn 
 NEEDED = ("a", "b")
 
 INTERFACE = matching(r"[^\s/:-][^\s/:]{0,14}", 'the name of an interface, such as "enp3s0"')
+MOST_PORTS = 17
+"""At an end of a path: what a bridge of a bed has on a side."""
+
+
+def ports() -> Reader:
+    """An interface, or a list of different ones: the first is the one that every study has."""
+    every = list_of(INTERFACE)
+
+    def read(value: Any) -> tuple[str, ...] | None:
+        found: tuple[str, ...] | None = every.read(value)
+        return found if found is not None and len(found) <= MOST_PORTS else None
+
+    return replace(every, read=read, expected=f"{INTERFACE.expected}, or a list of up to {MOST_PORTS} different ones")
+
+
 WORD = matching(r"[^\s-]\S*", "a name without spaces, which does not begin with -")
 ADDRESS = matching(r"[\w:\[][\w.,:@%\[\]/+=-]*", "a name or an address without spaces and signs that a shell reads")
 SWITCH = f'a program of yours with its arguments, or "{PERSON}", who is asked'
@@ -54,10 +69,12 @@ class RealHost:
 class RealPath:
     """The interfaces of a path."""
 
-    a: str = key(INTERFACE, MISSING, "the port of host A")
-    b: str = key(INTERFACE, MISSING, "the port of host B")
-    left: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to A")
-    right: str | None = key(INTERFACE, None, "the port of the device's host that is cabled to B")
+    a: tuple[str, ...] = key(ports(), MISSING, "the port of host A, or a list of its ports")
+    b: tuple[str, ...] = key(ports(), MISSING, "the port of host B, or a list of its ports")
+    left: tuple[str, ...] = key(
+        ports(), (), "the port of the device's host that is cabled to A, or a list: each to the one in its place there"
+    )
+    right: tuple[str, ...] = key(ports(), (), "the same, cabled to B")
     switch: str | None = key(
         text(), None, f"what puts this path between its ports, which paths may then share: {SWITCH}"
     )
@@ -74,7 +91,7 @@ class RealBed:
     def devices(self) -> tuple[str, ...]:
         """The devices in its paths, by their names in a plan."""
         twins = {devices.twin_of(one) for one in self.paths}
-        return tuple(one for one in self.paths if one != DIRECT and one not in twins)
+        return tuple(one for one in self.paths if one != DIRECT and one not in twins and not one.endswith(BYPASS))
 
     def has_twins(self, main: str | None) -> bool:
         """Return whether the direct link and a device have a second one of their kind."""
@@ -189,7 +206,7 @@ def _require_known(dotted: str, given: Given) -> None:
 def _check_devices(bed: RealBed, table: Table) -> None:
     for path in bed.paths:
         given = table[f"paths.{path}.a"]
-        fellow = devices.fellow_of(path)
+        fellow = devices.kind_of(path)
         if fellow not in bed.paths:
             wanted = f"a section [paths.{fellow}] of which it is the second"
             raise RequestError(f"{given.where}: path {path}: expected {wanted}")
@@ -197,31 +214,42 @@ def _check_devices(bed: RealBed, table: Table) -> None:
             wanted = f'"dut:<label>" for a device that is cabled there, or {devices.what_there_is(1)}'
             raise RequestError(f"{given.where}: path {path}: expected {DIRECT}, {wanted.replace(chr(39), chr(34))}")
     for path, own in bed.paths.items():
-        device, given = devices.known(devices.fellow_of(path)), table[f"paths.{path}.a"]
+        device, given = devices.known(devices.kind_of(path)), table[f"paths.{path}.a"]
         ours = device is not None and bool(device.stations) and not device.mode.is_outside
-        if ours and ("device" not in bed.hosts or own.left is None or own.right is None):
+        if ours and ("device" not in bed.hosts or not own.left or not own.right):
             wanted = "a section [hosts.device], and its ports as left and right"
             raise RequestError(f"{given.where}: path {path} is a device that Sojourn builds: expected {wanted}")
-        if not ours and (own.left is not None or own.right is not None):
+        if not ours and (own.left or own.right):
             wanted = "no left and right: nothing is built there"
             raise RequestError(f"{given.where}: path {path}: expected {wanted}")
+        _check_several(path, own, table, is_switch=device is not None and device.mode.is_switch)
+
+
+def _check_several(path: str, own: RealPath, table: Table, *, is_switch: bool) -> None:
+    """Only what joins more than two ports has several at an end, each with a cable to the device's host."""
+    for end, inner in (("a", "left"), ("b", "right")):
+        there, given = getattr(own, end), table[f"paths.{path}.{end}"]
+        if len(there) > 1 and (not is_switch or path.endswith(BYPASS)):
+            why = "a load beside a device has one pair of ports" if is_switch else "it joins two ports"
+            raise RequestError(f"{given.where}: path {path}: {end} has {len(there)} ports: expected one: {why}")
+        if is_switch and len(getattr(own, inner)) != len(there):
+            counted = f"{inner} has {len(getattr(own, inner))} and {end} has {len(there)}"
+            wanted = "as many: each of the one is cabled to the one in its place of the other"
+            raise RequestError(f"{table[f'paths.{path}.{inner}'].where}: path {path}: {counted}: expected {wanted}")
 
 
 def _check_ports(bed: RealBed, table: Table) -> None:
     """Check that every path has ports of its own, except those with a switch, which may share two ports."""
     taken: dict[tuple[str, str], str] = {}
     for path, own in bed.paths.items():
-        if own.switch is not None and own.left is not None:
+        if own.switch is not None and own.left:
             wanted = "no switch: a device that Sojourn builds has ports of its own"
             raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
-        fellow = taken.get(("a", own.a))
-        if fellow is not None and fellow == taken.get(("b", own.b)) and own.switch and bed.paths[fellow].switch:
+        fellow = taken.get(("a", own.a[0]))
+        if fellow is not None and fellow == taken.get(("b", own.b[0])) and own.switch and bed.paths[fellow].switch:
             continue
         for host, names in (("a", ("a",)), ("b", ("b",)), ("device", ("left", "right"))):
-            for name in names:
-                port = getattr(own, name)
-                if port is None:
-                    continue
+            for name, port in ((one, port) for one in names for port in getattr(own, one)):
                 if (host, port) in taken:
                     both = f"{port} of host {host} is a port of path {taken[host, port]} already"
                     wanted = f"another interface, or the same two ports and a key switch in both paths: {SWITCH}"

@@ -22,6 +22,7 @@ def check(plan: Plan, given: Lookup) -> None:
 ASK = ask_streams(
     kinds=("one-way", "ping-pong", "request-response"),
     sessions=True,
+    joins_clocks=True,
     is_compared=True,
     not_simulated="a simulated line has no load beside the stream",
     check=check,

@@ -2,4 +2,10 @@
 
 from sojourn.plan.matrix import ask_streams
 
-ASK = ask_streams(overload=True, restless=True, sessions=True, hypotheses=("fan-in-total", "phase-saw-tooth"))
+ASK = ask_streams(
+    overload=True,
+    restless=True,
+    sessions=True,
+    joins_clocks=True,
+    hypotheses=("fan-in-total", "phase-saw-tooth"),
+)

@@ -45,7 +45,7 @@ def study(run: Run) -> Study:
     of.rows.extend(shifts)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["shifts"] = row_samples(run, shifts)
-    return of.conclude(sentence(run, of.rows), limits=True)
+    return of.conclude(sentence(run, of.rows), limits=True, takes_delays=False)
 
 
 def run_rows(run: Run, of: Gathered) -> list[Row]:

@@ -58,7 +58,7 @@ def study(run: Run) -> Study:
     of.rows.extend(row for device, (line, cells, _) in fits.items() for row in line_rows(run, device, line, cells))
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
     of.samples["rate_lines"] = line_samples(fits)
-    return of.conclude(sentence(run, of.rows), limits=True)
+    return of.conclude(sentence(run, of.rows), limits=True, takes_delays=False)
 
 
 def sentence(run: Run, rows: list[Row]) -> str:

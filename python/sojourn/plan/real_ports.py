@@ -1,0 +1,58 @@
+"""Whether the paths of real hosts have the ports that streams ask: several at an end, and bypasses for load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sojourn import devices
+from sojourn.devices import BYPASS, DIRECT
+from sojourn.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sojourn.plan.ask import Lookup
+    from sojourn.plan.real_bed import RealPath
+    from sojourn.plan.types import Plan
+
+
+def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -> None:
+    """Refuse a plan that asks more ports than a path has, with what would fix it."""
+    where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
+    for device in bed.devices:
+        if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
+            raise RequestError(f"{where}: {lacking}: name more in the file of hosts{_or_ask_less(plan, paths[device])}")
+    if not bed.bypass:
+        return
+    for path in (DIRECT, *bed.devices):
+        if f"{path}{BYPASS}" not in paths:
+            wanted = f'name [paths."{path}{BYPASS}"] in the file of hosts, or --set stream.load_via=through'
+            raise RequestError(
+                f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}"
+            )
+
+
+def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
+    """What a path has too few of for the ports that are asked at its ends; None where it has enough."""
+    for end, side, there, asked in (("A", "near", own.a, near), ("B", "far", own.b, far)):
+        if len(there) < asked:
+            return f"the study asks {asked} ports at {end} ({side}), and path {path} has {len(there)}"
+    return None
+
+
+def _or_ask_less(plan: Plan, own: RealPath) -> str:
+    """The values of the study for which the ports suffice."""
+    stream, least = plan.sections.get("stream"), plan.ask.ends(plan.sections)
+    if least.near <= len(own.a) and least.far <= len(own.b):  # the study's own, and no stream's, are too many
+        key, most = ("near", len(own.a)) if plan.bed.near > len(own.a) else ("far", len(own.b))
+        return f", or --set bed.{key}={most}"
+    if stream is None:
+        return ""
+    key, there, asked = ("receivers", len(own.b), least.far) if least.near <= len(own.a) else (
+        "senders", len(own.a), least.near)  # fmt: skip
+    values = getattr(stream, key)
+    loads = asked - max(values) - (key == "receivers")
+    fewer = [str(value) for value in values if value + (key == "receivers") + loads <= there]
+    if fewer:
+        return f", or --set stream.{key}={','.join(fewer)}"
+    return ", or --set stream.load_via=beside" if loads and plan.bed.bypass else ""
