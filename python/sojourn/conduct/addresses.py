@@ -1,4 +1,4 @@
-"""Teach a bridge MAC addresses and count those that it learned: address tables of switches (RFC 2889, 5.7 and 5.8).
+"""Have a bridge learn MAC addresses and count those it learned: address tables of switches (RFC 2889, 5.7 and 5.8).
 
 The sending program runs at the B side. The learned addresses are read from the bridge's FDB, which is exact; RFC 2889
 has to infer them from flooded frames. Decides nothing.

@@ -1,8 +1,8 @@
 """Access control: only requests with the token, to a name of this host, that only read. Others get 404 or 421.
 
 The port is reachable by every user of the machine and every page in a browser on it. The first part of a path is the
-token, which only the user who started the server can read. A foreign page whose name was resolved to 127.0.0.1 (DNS
-rebinding) sends that name as Host, and is refused. Answers may not be cached or framed, and send no referrer.
+token, which only the user who started the server can read. A page of another site whose name was resolved to 127.0.0.1
+(DNS rebinding) sends that name as Host, and is refused. Answers may not be cached or framed, and send no referrer.
 """
 
 from __future__ import annotations

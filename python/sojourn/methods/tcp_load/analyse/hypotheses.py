@@ -130,7 +130,7 @@ def reno_window(loss: float) -> float:
 
 def cubic_window(loss: float, rtt_s: float) -> float:
     """CUBIC's average window outside of its Reno-friendly region, by RFC 9438, section 5.1: segments."""
-    return CUBIC_CONSTANT * (rtt_s / loss) ** 0.75
+    return CUBIC_CONSTANT * math.pow(rtt_s / loss, 0.75)
 
 
 def formula_ratio(one: Done, pipes: dict[str, Pipe], mss_bytes: float) -> dict[tuple[str, str], float]:
