@@ -19,12 +19,13 @@ FOLDER = "SOJOURN_PROOF"
 WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
 """The files that scripts/write_proof.py writes; scripts/parts.sh excludes them from the commit as well."""
 
-Kind = Literal["coverage", "truths", "alarms", "kills", "soak", "bare"]
+Kind = Literal["coverage", "truths", "alarms", "kills", "power", "soak", "bare"]
 KINDS: dict[Kind, dict[str, str]] = {
     "coverage": {"held": "intervals that hold the truth", "of": "intervals"},
     "truths": {"held": "intervals that hold the truth", "of": "intervals"},
     "alarms": {"alarms": "alarms", "of": "series or runs in which there is nothing to find"},
     "kills": {"kills": "processes that were killed, of which nothing was left"},
+    "power": {"cuts": "losses of power that the records survived"},
     "soak": {
         "seconds": "at load",
         "packets": "packets accounted for",

@@ -52,6 +52,7 @@ def page(facts: Facts) -> str:
         truths_table(facts),
         alarms_table(facts),
         kills_table(facts),
+        power_table(facts),
         fuzzing_table(facts),
         soak_table(facts),
         kernels_table(facts),
@@ -186,6 +187,13 @@ def kills_table(facts: Facts) -> str:
     )
     shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-net", "proof-alone"])
     return f"\n## Kills\n\n{about}\n\n{shown}"
+
+
+def power_table(facts: Facts) -> str:
+    """Return the table of losses of power, by the order of writes that the kernel saw."""
+    rows = [(what, count(sum(one["cuts"] for one in several))) for what, several in of_kind(facts, "power").items()]
+    about = "A run's system calls, cut at each that writes or names a file: what the disk then holds is read, and resumed."
+    return f"\n## Losses of power\n\n{about}\n\n{unless_none(facts, rows, ('what', 'cuts'), ['proof-pytest'])}"
 
 
 def fuzzing_table(facts: Facts) -> str:
