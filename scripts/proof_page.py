@@ -192,7 +192,9 @@ def kills_table(facts: Facts) -> str:
 def power_table(facts: Facts) -> str:
     """Return the table of losses of power, by the order of writes that the kernel saw."""
     rows = [(what, count(sum(one["cuts"] for one in several))) for what, several in of_kind(facts, "power").items()]
-    about = "A run's system calls, cut at each that writes or names a file: what the disk then holds is read, and resumed."
+    about = (
+        "A run's system calls, cut at each that writes or names a file: what the disk then holds is read, and resumed."
+    )
     return f"\n## Losses of power\n\n{about}\n\n{unless_none(facts, rows, ('what', 'cuts'), ['proof-pytest'])}"
 
 
