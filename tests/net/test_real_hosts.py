@@ -598,9 +598,9 @@ def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(
     assert done.returncode == 3, done.stderr
     assert re.search(
         r"ping-wait compares times of hosts whose clocks differ, and method departures does not bring these together: "
-        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, emulator, loss, model, "
-        r"one-way, pairs, rfc2544, rfc2889, rfc8219, short-flows, stages, taps, tcp-load, tcp-windows, throughput or "
-        r"variance",
+        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, background, emulator, "
+        r"fan-in, loss, model, multicast, one-way, pairs, rfc2544, rfc2889, rfc8219, short-flows, stages, taps, "
+        r"tcp-load, tcp-windows, throughput or variance",
         done.stderr,
     ), done.stderr
 

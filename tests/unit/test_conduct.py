@@ -575,7 +575,7 @@ def test_a_run_is_not_gone_on_with_on_another_bed(tmp_path: Path, monkeypatch: p
     assert events(folder)[-1] == "finished"
 
 
-PATHS = {"direct": {"a": "eth1", "b": "eth1"}, "bridge": {"a": "eth2", "b": "eth2"}}
+PATHS: dict[str, Any] = {"direct": {"a": ["eth1"], "b": ["eth1"]}, "bridge": {"a": ["eth2"], "b": ["eth2", "eth3"]}}
 BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"}, "paths": PATHS}
 
 
@@ -584,8 +584,10 @@ BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"
     [
         ({"hosts": {"a": "33", "device": "22"}}, "host A is another machine"),
         ({"hosts": {"a": "11", "device": "33"}}, "host device is another machine"),
-        ({"paths": {**PATHS, "direct": {"a": "eth7", "b": "eth1"}}},
+        ({"paths": {**PATHS, "direct": {"a": ["eth7"], "b": ["eth1"]}}},
          "the port of host A, of path direct was eth1, is eth7"),
+        ({"paths": {**PATHS, "bridge": {"a": ["eth2"], "b": ["eth2"]}}},
+         "the port of host B, of path bridge was eth2, eth3, is eth2"),
         ({"paths": {"direct": PATHS["direct"]}}, "path bridge is gone"),
         ({"paths": {**PATHS, "route": PATHS["bridge"]}}, "path route is new"),
         ({"version": "1.1", "instrument": "bb"}, "Sojourn was 1.0, is 1.1"),
@@ -598,6 +600,9 @@ BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"
 def test_what_makes_a_bed_another_is_said(other: dict[str, Any], said: str) -> None:
     require_same(BED, BED, Path("run"))
     require_same({}, BED, Path("run"))
+    earlier = {"direct": {"a": "eth1", "b": "eth1", "left": None}}  # a run of a version with one port at an end
+    now = {"direct": {"a": ["eth1"], "b": ["eth1"], "left": []}}
+    require_same(BED | {"paths": earlier}, BED | {"paths": now}, Path("run"))
     with pytest.raises(
         RequestError, match=re.escape(f"run was begun on another bed ({said}): go on with it there")
     ) as refused:

@@ -16,6 +16,8 @@ from sojourn.errors import RequestError
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sojourn.bed.backend import Backend
     from sojourn.plan import Plan
 
@@ -29,7 +31,7 @@ def bound_to(plan: Plan, backend: Backend) -> dict[str, Any]:
         "version": __version__,
         "instrument": hashlib.sha256(instrument).hexdigest()[:16],
         "hosts": {name: _digest(identifier) for name, identifier in backend.machine_ids().items() if identifier},
-        "paths": {name: {end: getattr(path, end) for end in PORTS} for name, path in real_paths(plan).items()},
+        "paths": {name: {end: list(getattr(path, end)) for end in PORTS} for name, path in real_paths(plan).items()},
     }
 
 
@@ -52,11 +54,17 @@ def _other_ports(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
     before, after = began.get("paths", {}), now["paths"]
     found = [f"path {name} is new" for name in after.keys() - before.keys() if before]
     found += [f"path {name} is gone" for name in before.keys() - after.keys()]
-    return sorted(found) + [
-        f"the port {PORTS[end]}, of path {name} was {before[name].get(end)}, is {port}"
-        for name in after if name in before
-        for end, port in after[name].items() if before[name].get(end) != port
-    ]  # fmt: skip
+    for name in after.keys() & before.keys():
+        for end, where in PORTS.items():
+            was, now_is = _names(before[name].get(end)), _names(after[name].get(end))
+            if was != now_is:
+                found.append(f"the port {where}, of path {name} was {was}, is {now_is}")
+    return sorted(found)
+
+
+def _names(ports: str | Sequence[str] | None) -> str:
+    """Return a path's ports at one end as text: a run of an earlier version has one name or none, JSON a list."""
+    return ", ".join([ports] if isinstance(ports, str) else ports or ()) or "none"
 
 
 def _other_instrument(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
