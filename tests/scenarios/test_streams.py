@@ -6,9 +6,14 @@ import json
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
+from sojourn.analysis.clocks import lines_of
+from sojourn.analysis.host_clock import FarClock
+from sojourn.analysis.run import load
 from sojourn.conduct import conduct
 from sojourn.conduct.archive import create_folder
 from sojourn.conduct.progress import Screen
@@ -99,6 +104,18 @@ def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Pat
     assert added["estimate"] == pytest.approx(1300, abs=added["clock_error95_ns"] + 40)
     assert 0 < added["clock_error95_ns"] < added["clock_bound_ns"]
     assert not names(verdict) & {"late_frames", "negative_delay", "clock_unsynchronised"}
+    # The same by what reads a host's times in trials without exchanges: a line's delay, not 1.5 s.
+    run = load(tmp_path / "run")
+    lines = run.clock_lines.filter(~pl.col("shared"))
+    block = int(lines["block"][0])
+    clock = FarClock({0: lines_of(lines.filter(block=block))})
+    arrivals = run.table("arrivals").frame.filter(pl.col("block") == block).drop_nulls("arrival_ns")
+    assert arrivals.height > 100
+    sent = arrivals["sent_ns"].to_numpy()
+    delays = np.array(clock.reader(0)(arrivals["arrival_ns"].to_list())) - sent
+    bound_ns = clock.errors(0, float(sent.min()), float(sent.max())).bound_ns
+    assert 0 < bound_ns < 1e6
+    assert abs(float(np.median(delays)) - 5_000) < bound_ns + 1_000
 
 
 def test_the_delay_of_a_line_is_the_truth_within_the_clocks_error(tmp_path: Path) -> None:

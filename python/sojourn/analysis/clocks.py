@@ -240,7 +240,7 @@ def asymmetries(run: Run) -> list[Finding]:
 
 
 def asymmetries_of(events: Iterable[dict[str, Any]]) -> list[Finding]:
-    """The same of these events of the log, by what the instrument says under `clock`."""
+    """Return findings for slewed clocks and for unequal ways, from what these log events have under `clock`."""
     found: dict[str, dict[Place, str]] = {"clock_asymmetric": {}, "clock_slewed": {}}
     for event in events:
         told = event.get("clock")

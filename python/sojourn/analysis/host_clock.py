@@ -1,4 +1,4 @@
-"""Host B's times on host A's clock, by what was exchanged between the trials: for records that made no exchanges.
+"""Converts host B's times to host A's clock, by the clock trials of a run: for trials that make no exchanges.
 
 A run over hosts with two clocks has clock trials (`conduct/clock_trials.py`): short streams before the first batch of
 each session, behind each batch and within long ones. Here a time of B is read by the nearest of their lines of the same
@@ -29,35 +29,37 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
 Reader = Callable[[Sequence[int]], list[int]]
-"""Reads times of B on A's clock."""
+"""Converts times of B to A's clock."""
 
 FAR = "b"
-"""How the names of programs at host B begin, in the names of what they recorded."""
+"""The first letter of the names of programs at host B, in the column `who`."""
 
 IMPRECISE = 0.01
-"""Of the time that figures are of: a maximum error of the clocks above this share is a finding."""
+"""The largest maximum error of the clocks without a finding, as a share of the time that figures cover."""
 
 
 LOOKS = 9
-"""At so many times, evenly spaced, the errors within a trial are looked at."""
+"""At so many evenly spaced times the error within a trial is evaluated, and at the middles between lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How wrong the times of B in one trial can be on A's clock, in ns."""
+    """The errors of B's times on A's clock in one trial, in ns."""
 
     bound_ns: float
     error95_ns: float
+    one_sided: bool = False
+    """Whether all clock trials of the session are before the trial's end, or all behind its begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class FarClock:
-    """How to read B's clock on A's, by part; a part without lines has none."""
+    """The lines between B's clock and A's, by part; a part without clock trials is missing."""
 
     parts: Mapping[int, Lines]
 
     def reader(self, part: int) -> Reader:
-        """Return what reads times of B in this part, which has lines."""
+        """Return the conversion for times of B in this part, which must have lines."""
         lines = self.parts[part]
 
         def read(times: Sequence[int]) -> list[int]:
@@ -67,13 +69,20 @@ class FarClock:
         return read
 
     def errors(self, part: int, begin: float, end: float) -> Errors:
-        """Return the largest errors of what B stamped between two times of A; the part has lines."""
+        """Return the largest errors of what B stamped between two times of A; the part has lines.
+
+        Errors grow from line to line up to the middle between two, where the nearest line changes.
+        """
         lines, at = self.parts[part], np.linspace(begin, end, LOOKS).astype(np.int64)
         middles = lines.reference - np.rint(lines.offset).astype(np.int64)
         nearest = np.abs(middles[:, None] - at).argmin(axis=0)
         ahead = lines.offset[nearest] + lines.skew[nearest] * (at - middles[nearest])
-        _, bound, error95 = lines.convert(at + np.rint(ahead).astype(np.int64))
-        return Errors(float(bound.max()), float(error95.max()))
+        times = at + np.rint(ahead).astype(np.int64)
+        between = (lines.end[:-1] + lines.begin[1:]) // 2
+        within = between[(between > times[0]) & (between < times[-1])]
+        _, bound, error95 = lines.convert(np.concatenate([times, within, within + 1]))
+        one_sided = bool(times[-1] > lines.end.max() or times[0] < lines.begin.min())
+        return Errors(float(bound.max()), float(error95.max()), one_sided)
 
     def table(self, frame: pl.DataFrame, of_far: Sequence[str], of_near: Sequence[str] = ()) -> pl.DataFrame:
         """Return a table on A's clock: columns `of_far` of what B wrote, and `of_near` (what B sent) of what A wrote.
@@ -99,47 +108,48 @@ def _read(times: pl.Series, lines: Lines) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class OneClock:
-    """A run on A's clock, and how wrong the times of B may be in it."""
+    """A run whose times are all on A's clock, and the errors of the converted times."""
 
     run: Run
     is_joined: bool = False
-    """Whether there were two clocks."""
+    """Whether the hosts had two clocks."""
     clock: FarClock = field(default_factory=lambda: FarClock({}))
     errors: Mapping[int, Errors] = field(default_factory=dict)
-    """By block, of each trial that has times of B."""
+    """The errors by block, of each trial that has times of B."""
     unknown: tuple[Place, ...] = ()
-    """The place of each trial that has times of B which cannot be read: the log of `run` has it no longer."""
+    """The place of each trial whose times of B cannot be converted; `run` lacks these trials."""
 
     def worst(self, blocks: Iterable[int]) -> Errors | None:
         """Return the largest errors of these trials; None where none has times of B."""
         several = [self.errors[block] for block in blocks if block in self.errors]
         if not several:
             return None
-        return Errors(max(one.bound_ns for one in several), max(one.error95_ns for one in several))
+        bound_ns, error95_ns = max(one.bound_ns for one in several), max(one.error95_ns for one in several)
+        return Errors(bound_ns, error95_ns, any(one.one_sided for one in several))
 
     def state(self, row: Row, blocks: Iterable[int]) -> None:
-        """Tell the clocks' errors of a figure over these trials that may be between both; nothing of one clock."""
+        """Set the clocks' errors of a row whose figure is a difference of times of both hosts; no-op with one clock."""
         if self.is_joined:
             worst = self.worst(blocks) or Errors(0.0, 0.0)
             row.between_clocks(worst.bound_ns, worst.error95_ns)
 
 
 class Trials(NamedTuple):
-    """How a method's trials stand in the log."""
+    """How a method logs its trials, and which of their times are B's."""
 
     event: str
     has_far: Callable[[dict[str, Any]], bool]
-    """Whether figures are of times of B in a trial's entry, or in its records."""
+    """Returns whether figures use times of B, from a trial's entry or from its records."""
     read: Callable[[dict[str, Any], Reader], dict[str, Any]]
-    """The entry with its times of B read by what reads them."""
+    """Returns the entry with its times of B converted."""
     lasts: Callable[[dict[str, Any]], tuple[float, float]]
-    """From when to when it has times of B, on A's clock, of an entry that was read."""
+    """Returns the first and last time of B that a converted entry covers, on A's clock."""
     device: str = "device"
-    """Where the entry has its path."""
+    """The entry's key for its path."""
 
 
 def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> OneClock:
-    """Return the run, all of whose times are of A's clock; the same where its hosts have one.
+    """Return the run with all times on A's clock; unchanged if its hosts share one clock.
 
     Of each table the columns that B wrote, and those that B sent and A wrote.
     """
@@ -157,13 +167,16 @@ def on_one_clock(run: Run, trials: Trials, tables: Mapping[str, tuple[Sequence[s
 def _log(
     run: Run, trials: Trials, clock: FarClock
 ) -> tuple[list[dict[str, Any]], dict[int, Errors], tuple[Place, ...]]:
-    """Return the log without the trials that cannot be read, and with times of A's clock in those that can."""
+    """Return the log with times on A's clock, without the trials whose times cannot be converted."""
     part_of = {id(entry): part for part, entry in in_parts(run.log, trials.event)}
+    last = {int(entry["block"]): id(entry) for entry in run.log if id(entry) in part_of}
     log, errors, unknown = [], {}, []
     for entry in run.log:
         part = part_of.get(id(entry))
         if part is None or not trials.has_far(entry):
             log.append(entry)
+        elif last[int(entry["block"])] != id(entry):
+            continue  # measured again: the records are those of the last time
         elif part in clock.parts:
             log.append(own := trials.read(entry, clock.reader(part)))
             errors[int(own["block"])] = clock.errors(part, *trials.lasts(own))
@@ -173,12 +186,12 @@ def _log(
 
 
 def has_two_clocks(run: Run) -> bool:
-    """Return whether the hosts of a run had clocks of their own, which clock trials brought together, or were to."""
+    """Return whether the hosts of a run had two clocks: then it has clock trials."""
     return any(event.get("event") == CLOCK_TRIAL for event in run.log)
 
 
 def far_clock(run: Run) -> FarClock:
-    """Return B's clock by the run's clock trials."""
+    """Return the lines of the run's clock trials."""
     if "purpose" not in run.streams.columns:
         return FarClock({})
     own = run.streams.filter(purpose=PURPOSE).select("block", "part").unique()
@@ -195,7 +208,7 @@ def far_clock(run: Run) -> FarClock:
 def clock_findings(
     joined: OneClock, places: Mapping[Place, Iterable[int]], lasts_ns: float | None, *, delays: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the clocks of a run that has clock trials; of one clock, nothing.
+    """Yield the findings about the clocks of a run with clock trials; nothing for one clock.
 
     `places` are the blocks of each, `lasts_ns` the time that figures are of; None where rows have the errors. Ways that
     differ matter where there are one-way `delays`: the maximum error holds.
@@ -216,6 +229,13 @@ def clock_findings(
             "time that figures are of"
         )
         yield Finding("clock_imprecise", sentence, worst, worst_places)
+    alone = [place for place, blocks in places.items() if (one := joined.worst(blocks)) is not None and one.one_sided]
+    if alone:
+        sentence = (
+            f"in {counted(len(alone), 'cell')} a trial has clock trials before it alone, or behind it alone: a step of "
+            "a clock meanwhile is not in the error"
+        )
+        yield Finding("clock_one_sided", sentence, float(len(alone)), tuple(alone))
     if step := max((largest_step(lines) for lines in joined.clock.parts.values()), key=abs, default=0.0):
         sentence = f"one of the clocks of hosts A and B stepped by {micro(step)} between two clock trials"
         yield Finding("clock_stepped", sentence, step)

@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from sojourn.conduct.part import Session
 
 FRAMES, PPS = 3, 1000.0
-"""Of the stream itself: the exchanges before it and behind it, 0.8 s in all, are what it is for."""
+"""Of the stream itself, which is short: its purpose is the exchanges before and behind it, 0.8 s in all."""
 
 APART_SECONDS = 30.0
-"""A clock may be slewed by 700 ppm: so it is off by 10 ms in the middle between two clock trials, at most."""
+"""A clock may be slewed by 700 ppm, so its maximum error in the middle between two clock trials is 10 ms."""
 
 PAYLOAD_BYTES = 46
 LATE_AFTER_NS = 100_000_000
 
 
 class ClockTrials:
-    """None where the method needs none, or the hosts have one clock."""
+    """Makes no clock trial: for methods that need none, and hosts that have one clock."""
 
     def now(self) -> None:
-        """Make one."""
+        """Make a clock trial."""
 
     def if_due(self) -> None:
-        """Make one where the last is long ago."""
+        """Make a clock trial if the last one is longer ago than `APART_SECONDS`."""
 
 
 @contextmanager
 def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
-    """Give what makes the clock trials of a session."""
+    """Start the two programs that make the clock trials of a session, and end them with it."""
     site = session.site
     if not session.plan.ask.clock_trials or site.simulated or site.bed.backend.one_clock:
         yield ClockTrials()
@@ -64,7 +64,7 @@ def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
 
 @dataclass(slots=True)
 class _Between(ClockTrials):
-    """Those of two hosts with two clocks; `block` is the next one's."""
+    """The clock trials between two hosts with two clocks; `block` is the number of the next one."""
 
     session: Session
     clock: Clock
@@ -85,17 +85,17 @@ class _Between(ClockTrials):
 
 
 def _end(session: Session, stack: ExitStack, host: HostName) -> StreamInstrument:
-    """Start one end: a program that sleeps but for its clock trials."""
+    """Start the program at one end; it sleeps between clock trials."""
     argv = serve_argv(session.instrument, session.records(host), session.part.number, f"{host}clock",
                       place_options(None, "sleep", fifo=False))  # fmt: skip
     end = StreamInstrument(session.site.start(host), argv)
     stack.callback(end.kill)
-    stack.callback(end.finish, at_once=True)  # it has nothing under way, or is to leave it
+    stack.callback(end.finish, at_once=True)  # nothing is under way, or it is abandoned
     return end
 
 
 def _exchange(session: Session, link: Link, block: int, near: StreamInstrument, far: StreamInstrument) -> None:
-    """Make one clock trial, logged with what the sender says of the two clocks."""
+    """Make one clock trial, and log the sender's estimate of the two clocks."""
     tick = session.screen.tick
     near_end, far_end = link.near[0], link.far[0]
     head = {"block": block, "device": link.path, "round": 0, "visit": 0, "cell": 0, "purpose": PURPOSE}

@@ -1,4 +1,4 @@
-"""Whether the paths of real hosts have the ports that streams ask: several at an end, and bypasses for load."""
+"""Checks that the paths of real hosts have the ports that a plan needs: several at an end, and bypasses for load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -> None:
-    """Refuse a plan that asks more ports than a path has, with what would fix it."""
+    """Refuse a plan that needs more ports than a path has; the error names the fix."""
     where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
     for device in bed.devices:
         if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
@@ -33,7 +33,7 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
 
 
 def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
-    """What a path has too few of for the ports that are asked at its ends; None where it has enough."""
+    """Return which end of a path has too few ports, or None."""
     for end, side, there, asked in (("A", "near", own.a, near), ("B", "far", own.b, far)):
         if len(there) < asked:
             return f"the study asks {asked} ports at {end} ({side}), and path {path} has {len(there)}"
@@ -41,7 +41,7 @@ def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
 
 
 def _or_ask_less(plan: Plan, own: RealPath) -> str:
-    """The values of the study for which the ports suffice."""
+    """Return the option whose values the ports suffice for, as the end of the error."""
     stream, least = plan.sections.get("stream"), plan.ask.ends(plan.sections)
     if least.near <= len(own.a) and least.far <= len(own.b):  # the study's own, and no stream's, are too many
         key, most = ("near", len(own.a)) if plan.bed.near > len(own.a) else ("far", len(own.b))

@@ -31,13 +31,11 @@ OF_THE_ANALYSIS: Final = (
         "segmentation of tunnels stay on at the ports of a bed and are not meant; `bed.json` lists what was on.",
     ),
     FindingKind("tester_limited", "doubtful", "The tester, not the device, limits the figure."),
-    FindingKind(
-        "clock_one_sided", "note", "Trials over an emulator have a line of the clocks of one side in time alone."
-    ),
+    FindingKind("clock_one_sided", "note", "The clocks of a trial were compared before it alone, or behind it alone."),
     FindingKind(
         "clock_imprecise",
         "doubtful",
-        "The clocks of two hosts are brought together less closely than the time that figures are of asks for.",
+        "The maximum error of host B's times exceeds 1 % of the working conditions.",
     ),
     FindingKind(
         "turnaround_counted",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from sojourn import devices
+from sojourn.devices import BYPASS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,6 @@ TOP = 46
 HOST_WIDTH = 132
 STATION_WIDTH = 112
 STATION_HEIGHT = 38
-BYPASS = "/bypass"
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,9 @@ def rows_of(joined: OneClock, several: Sequence[Done]) -> Iterator[Row]:
             setting=LoadSetting(1, "up", first.congestion),
         )  # fmt: skip
         joined.state(row, (one.block for one in several))
+        if quantity == "transfer_rate" and row.clock_error95_ns:
+            error = row.value.estimate * row.clock_error95_ns / float(np.mean(np.concatenate(times)))
+            row.scatter, row.value = row.value, row.value.widened(error)
         yield row
 
 

@@ -107,10 +107,7 @@ def words(run: Run) -> list[str]:
         "that is opened when the one before it has ended; nothing else is on the path. The kernel keeps no metrics of "
         "earlier connections. Packets have one segment each: segmentation offloads are off."
     )
-    judged = (
-        "Intervals are Student's over sessions, or over rounds where the run has one bed. "
-        f"{clock_words(run)}, each in its application."
-    )
+    judged = f"Intervals are Student's over sessions, or over rounds where the run has one bed. {clock_words(run)}"
     return [*path_words(run), how, judged]
 
 
@@ -118,10 +115,10 @@ def clock_words(run: Run) -> str:
     """Whose clock the times are of; of two, their errors."""
     apart = [row for row in run.rows("completion_time").iter_rows(named=True) if row["clock_bound_ns"]]
     if not apart:
-        return "Both ends read one clock (TAI)"
+        return "Both applications read one clock (TAI)."
     return (
-        "The ends read two clocks (TAI), which short streams between the trials compare: 95 % error (maximum error) "
-        f"{clock_entry(apart).text} µs"
+        "The applications read two clocks (TAI), which clock trials compare: 95 % error (maximum error) "
+        f"{clock_entry(apart).text} µs."
     )
 
 

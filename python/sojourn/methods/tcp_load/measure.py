@@ -227,7 +227,7 @@ def open_loads(session: Session, clock: Clock) -> Iterator[Bench]:
         taps = open_flow_taps(session, stack) if asked.taps and log is not None else None
         several = [one for words in asked.beside if (one := beside_of(words))]
         prober = stack.enter_context(open_prober(session, [one.probe for one in several]))
-        besides = [(of, start_beside(session, stack, f"beside{turn}")) for turn, of in enumerate(several, start=1)]
+        besides = [(of, start_beside(session, stack, f"abeside{turn}")) for turn, of in enumerate(several, start=1)]
         each = session.plan.expand()
         planned = len(each), 1 + max(trial.cell for trial in each)
         sockets = {"mss_bytes": asked.mss_bytes}

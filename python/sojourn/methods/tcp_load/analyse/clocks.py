@@ -1,8 +1,8 @@
-"""A run of flows between hosts with two clocks, as if they had one: every time of host B is read on host A's.
+"""Converts the times of host B in a run of flows to host A's clock.
 
-Probes are stamped at A alone. Of B's times are the readings and the log of flows that it sent, and of packets over UDP
-when those that it received arrived, or those that it sent left. Figures of the device's own clock, which no clock trial
-reaches, are not made here either (`least_of`). Judges nothing.
+Probes have timestamps of A alone. B's times are those of the flows that B sends (TCP_INFO readings, log entries), and
+of UDP packets the arrivals at B and the departures from B. Figures on the clock of the device's host, which no clock
+trial reaches, are left out (`least_of`). Judges nothing.
 """
 
 from __future__ import annotations

@@ -204,15 +204,20 @@ def mathis(name: str, rows: Sequence[Row]) -> Outcome:
 
 
 def cubic_region(name: str, rows: Sequence[Row], pipes: dict[str, Pipe]) -> Outcome:
-    """Whether goodput is that of the region which the pipe's round trip and loss give, in both regions."""
+    """Whether goodput is that of the region which the pipe's round trip and loss give, in both regions.
+
+    A pipe tells the regions apart only if their windows differ by more than the factor.
+    """
     own = [(row, pipe) for row in rows
            if row.quantity == "cubic_ratio" and (pipe := pipes.get(str(row.factors.pipe))) is not None]  # fmt: skip
-    friendly = [cubic_window(pipe.loss, pipe.round_trip_s) <= reno_window(pipe.loss) for _, pipe in own]
-    if not any(friendly) or all(friendly):
-        where = "outside" if any(friendly) else "in"
-        lacking = f" {where} the Reno-friendly region" if own else ""
+    larger = [cubic_window(pipe.loss, pipe.round_trip_s) / reno_window(pipe.loss) for _, pipe in own]
+    inside = sum(ratio < 1 / CUBIC_FACTOR for ratio in larger)
+    outside = sum(ratio > CUBIC_FACTOR for ratio in larger)
+    if not inside or not outside:
+        where = "outside" if inside else "in"
+        lacking = f" well {where} the Reno-friendly region" if own else ""
         return inconclusive(name, f"not tested: no single flow of cubic{lacking} had random loss that limits it")
-    cells = f"{counted(len(own), 'cell')}, {sum(friendly)} in the Reno-friendly region"
+    cells = f"{counted(len(own), 'cell')}, {inside} well in the Reno-friendly region and {outside} well outside"
     return by_formula(name, [row for row, _ in own], "RFC 9438", CUBIC_FACTOR, cells)
 
 
