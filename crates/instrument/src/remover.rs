@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use rustix::fs::{AtFlags, Stat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use sojourn_rights::Folders;
 use sojourn_rights::table::EMULATE_REMOVE;
@@ -129,6 +129,9 @@ struct Socket<'a> {
     folder: File,
     name: &'a OsStr,
     found: Stat,
+    /// Keeps the inode allocated after the socket is removed. A file system gives the number of a free inode to the
+    /// next file, and a later program's socket would look like this one.
+    _held: OwnedFd,
 }
 
 impl<'a> Socket<'a> {
@@ -136,8 +139,11 @@ impl<'a> Socket<'a> {
         let name = path.file_name().context("a socket has a name")?;
         let folder_path = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = File::open(folder_path).map_err(|error| of_path("open", folder_path, error))?;
-        let found = look(&folder, name).map_err(|error| of_path("look at", path, error))?;
-        Ok(Self { folder_path, folder, name, found })
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held =
+            openat(&folder, name, flags, Mode::empty()).map_err(|error| of_path("look at", path, error.into()))?;
+        let found = fstat(&held).map_err(|error| of_path("look at", path, error.into()))?;
+        Ok(Self { folder_path, folder, name, found, _held: held })
     }
 
     /// Removes it, where it is still there.

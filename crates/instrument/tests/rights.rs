@@ -286,12 +286,17 @@ fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
             drop(emulator);
             until(|| !socket.exists() && has_ended(remover));
 
-            // The emulator is killed, and another one listens at the path before the remover acts.
+            // The emulator is killed, and another one listens at the path before the remover acts: a lock of the folder
+            // holds the remover up. (SIGSTOP does not: the kernel continues an orphaned process group.)
             let (emulator, remover) = start();
-            send(remover, "STOP");
+            let lock = fs::File::open(&closed).expect("opens");
+            lock.lock().expect("locks");
+            let number = || fs::symlink_metadata(&socket).expect("is there").ino();
+            let before = number();
             drop(emulator);
             let (next, _) = start();
-            send(remover, "CONT");
+            assert_ne!(number(), before, "the remover keeps the number of the old socket in use");
+            drop(lock);
             until(|| has_ended(remover));
             UnixStream::connect(&socket).expect("the next one listens");
             drop(next);

@@ -206,7 +206,7 @@ def mathis(name: str, rows: Sequence[Row]) -> Outcome:
 def cubic_region(name: str, rows: Sequence[Row], pipes: dict[str, Pipe]) -> Outcome:
     """Whether goodput is that of the region which the pipe's round trip and loss give, in both regions.
 
-    A pipe tells the regions apart only if their windows differ by more than the factor.
+    A pipe distinguishes the regions only if their windows differ by more than the factor.
     """
     own = [(row, pipe) for row in rows
            if row.quantity == "cubic_ratio" and (pipe := pipes.get(str(row.factors.pipe))) is not None]  # fmt: skip
