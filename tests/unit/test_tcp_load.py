@@ -85,8 +85,20 @@ class Truth:
     """Whether of the probes of the first trial under working conditions thirty are answered, and late."""
     unsent: float = 0.0
     """Of the probes of the first trial, the last."""
+    random_loss: float = 0.0
+    """The probability of a loss on the path."""
     fair_after_s: float | None = None
     """Where two algorithms share a path: when the flow that joins has as much as the first; before it has a tenth."""
+
+    def more_of_the_pipe(self) -> dict[str, Any]:
+        """What else the emulator was set to, where packets are lost at random."""
+        if not self.random_loss:
+            return {}
+        return {
+            "delay": {"constant": int(self.idle_ms * MS / 2)},
+            "queue": {"limit": {"slots": 200}},
+            "before": {"loss": [{"independent": {"probability": self.random_loss}}]},
+        }
 
 
 def made_up(path: Path, truth: Truth, sessions: int = 6, seed: int = 1, sets: Sequence[str] = ()) -> RunFolder:
@@ -193,7 +205,7 @@ def made_up_trial(
     ]  # fmt: skip
     events: list[dict[str, Any]] = [
         {"event": "emulator-set", "block": trial.block, "device": trial.device, "pipe": pipe, "words": "",
-         "to": {"link": {"rate_bps": truth.rate_bps, "overhead_bytes": 0}}}
+         "to": {"link": {"rate_bps": truth.rate_bps, "overhead_bytes": 0}} | truth.more_of_the_pipe()}
         for pipe in ("forward", "backward")
     ]  # fmt: skip
     events += [
@@ -484,6 +496,14 @@ def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {name}
     assert said in findings[name]["sentence"]
+
+
+def test_a_path_is_not_to_be_filled_where_random_loss_limits_the_flow(tmp_path: Path) -> None:
+    sets = [*FEW, "load.rounds=12", "load.direction=up", "load.congestion=reno", "study.hypotheses=mathis"]
+    truth = Truth(goodput_bps=(5e6,), random_loss=0.01)
+    _, findings, rows = judged(made_up(tmp_path / "run", truth, sessions=3, sets=sets))
+    assert "mathis_ratio" in {quantity for quantity, *_ in rows}, rows.keys()
+    assert "path_not_filled" not in findings
 
 
 def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_path: Path) -> None:
