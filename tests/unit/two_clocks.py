@@ -26,8 +26,9 @@ LINE_NS = 800_000_000
 LASTS_NS = 30_000_000_000
 """No trial lasts longer: beside its first probe it has a line of the clocks on both sides."""
 
+OF_STREAMS = ("started_ns", "ended_ns", "first_ns", "last_ns")
 OF_FLOWS = ("started_ns", "ended_ns", "first_moved_ns", "last_moved_ns")
-TRIALS = ("load-trial", "tcp-trial")
+TRIALS = ("load-trial", "tcp-trial", "stream-trial")
 READINGS = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
 
 
@@ -43,6 +44,8 @@ class Apart:
     skew_bound_ppb: float = 1_000.0
     parts: Callable[[int], bool] = lambda _: True
     """The sessions whose exchanges were answered."""
+    lasts_ns: int = LASTS_NS
+    """How long after the begin of each trial the next clock trial is."""
     told: Sequence[dict[str, Any]] = field(default_factory=tuple)
     """What the sender says of the clocks in each clock trial."""
 
@@ -63,6 +66,11 @@ def part_clocks(folder: RunFolder, of: Apart) -> None:
         _rewrite(file, moved, ("arrival_ns", "receive_call_ns"))
     for file in sorted(folder.records.glob("arrivals-a*.arrow")):
         _rewrite(file, moved, ("intended_ns", "sent_ns"))
+    for clock, end in enumerate("ab", start=1):
+        for file in sorted(folder.records.glob(f"streams-{end}*.arrow")):
+            if end == "b":
+                _rewrite(file, moved, OF_STREAMS)
+            write_table(file, "streams", pl.read_ipc_stream(file).with_columns(clock_id=pl.lit(clock)))
     for entry in events:
         _move(entry, moved)
     told = list(_with_clock_trials(folder, of, events, begins, moved))
@@ -94,6 +102,8 @@ def _begins(folder: RunFolder, events: Sequence[dict[str, Any]]) -> dict[int, in
     found: dict[int, int] = {}
     for file in sorted(folder.records.glob("blocks-*.arrow")):
         found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
+    for file in sorted(folder.records.glob("streams-a*.arrow")):
+        found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
     for entry in (one for one in events if one["event"] == "tcp-trial"):
         found[entry["block"]] = min(one["written_ns"] for one in entry["connections"])
     return found
@@ -117,12 +127,12 @@ def _with_clock_trials(
     made: dict[int, list[dict[str, Any]]] = {}
     for entry in events:
         if entry["event"] == "started":
-            part, is_first = int(entry["part"]), True
+            part, is_first = int(entry.get("part", 0)), True
         if entry["event"] not in TRIALS:
             yield entry
             continue
         begun = int(begins[entry["block"]])
-        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + LASTS_NS]:
+        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + of.lasts_ns]:
             made.setdefault(part, []).append(_line(of, CLOCK_BLOCKS + number, at, number, moved))
             number += 1
             yield {"event": CLOCK_TRIAL, "part": part, "block": CLOCK_BLOCKS + number - 1, "clock": list(of.told)}

@@ -256,8 +256,8 @@ def error_of_height(one: Phases, service: float, name: str) -> float:
     """Return the largest error of `height` in any round: each frame's error has the weight of its delay."""
     frames = one.frames.with_columns(wait=_waits(one, service))
     off = (pl.col("wait") - pl.col("wait").mean()).abs()
-    each = frames.group_by("unit").agg((off * pl.col(name)).sum() / off.pow(2).sum())
-    return service * float(each[name].to_numpy().max())
+    each = frames.group_by("unit").agg(error=(off * pl.col(name)).sum() / off.pow(2).sum())
+    return service * float(each["error"].to_numpy().max())
 
 
 def evaluate(name: str, run: Run, several: list[Phases]) -> list[Outcome]:
