@@ -10,11 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.analysis import analyse
 from sojourn.analysis.run import load
 from sojourn.methods.taps.analyse import study
 from sojourn.methods.taps.analyse.segments import classes
+from sojourn.methods.taps.show import how
 from sojourn.records import read_table
 from sojourn.records.log import read_log
+from sojourn.report.run import Run
 from tests.unit.made_up_streams import write_table
 from tests.unit.made_up_taps import write
 from tests.unit.synthetic_streams import START_NS, StreamRun, cell
@@ -200,6 +203,16 @@ def test_each_host_with_a_clock_of_its_own_gives_the_same_but_what_is_between_tw
     for at, value in rows_of_two.items():
         assert value.estimate == pytest.approx(rows[at].estimate, rel=2 * RATE, abs=1.0), at
     assert {one.name for one in of_two.findings} == {one.name for one in found.findings}
+
+
+@pytest.mark.parametrize("boots", [("one", "one"), ("one", "other")])
+def test_the_report_says_which_figure_two_clocks_leave_out(tmp_path: Path, boots: tuple[str, str]) -> None:
+    folder = made_up(tmp_path / "run", Wire())
+    machines = {host: {"boot_id": boot} for host, boot in zip(("a", "device"), boots, strict=True)}
+    (folder / "bed.json").write_text(json.dumps({"moment": {"machines": machines}}))
+    analyse(folder)
+    said = " ".join(how(Run.read(folder)))
+    assert ("from its due time to the first tap is left out" in said) == (boots == ("one", "other"))
 
 
 def test_taps_that_are_taken_for_the_senders_clock_show_an_hour(tmp_path: Path) -> None:

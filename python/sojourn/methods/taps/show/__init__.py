@@ -318,7 +318,7 @@ def how(run: Run) -> list[str]:
 def _left_out(run: Run) -> str:
     """Return which figure of messages over TCP is missing where the taps have another clock than the sender."""
     machines = run.bed.get("moment", {}).get("machines") or {}
-    clocks = {machines.get(host, {}).get("boot_id") for host in ("a", "device")}
+    clocks = {machines.get(host, {}).get("boot_id") for host in ("a", "device")} - {None}
     if len(clocks) < 2 or not run.rows("segments_per_message").height:
         return ""
     return (
