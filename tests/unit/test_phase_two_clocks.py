@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TRIAL_NS = 1_200_000_000
+HOUR_NS = 3_600_000_000_000
 CROSSING = ("delay_by_phase", "phase_effect", "phase_height", "one_way_delay", "one_way_delay_intended", "delay_spread")
 """Quantities that are made of times of both hosts."""
 
@@ -50,8 +51,9 @@ def outcome(folder: RunFolder) -> dict[str, Any]:
     return found
 
 
-def test_clocks_that_are_known_give_the_same_figures_and_their_error(folder: RunFolder) -> None:
-    (one, found), (two, found_of_two) = both(folder, apart())
+@pytest.mark.parametrize("ahead_ns", [HOUR_NS, -HOUR_NS])
+def test_clocks_that_are_known_give_the_same_figures_and_their_error(folder: RunFolder, ahead_ns: int) -> None:
+    (one, found), (two, found_of_two) = both(folder, apart(ahead_ns=ahead_ns))
     assert found_of_two == found
     assert {one[key]["quantity"] for key in one.keys() ^ two.keys()} == {"late"}, "lateness is counted by one clock"
     assert {row["quantity"] for row in two.values()} >= set(CROSSING)
@@ -68,6 +70,11 @@ def test_clocks_that_are_known_give_the_same_figures_and_their_error(folder: Run
     [height] = [row for row in two.values() if row["quantity"] == "phase_height"]
     assert height["estimate"] == pytest.approx(SERVICE_NS, rel=0.005)
     assert outcome(RunFolder(folder.path.with_name("two")))["outcome"] == "supported"
+    began, began_of_two = (
+        pl.read_parquet(RunFolder(folder.path.with_name(name)).samples / "trials.parquet")["elapsed_s"].to_list()
+        for name in ("one", "two")
+    )
+    assert began_of_two == pytest.approx(began, abs=2.0), "seconds of A's clock since A's first stream or clock trial"
     said = " ".join(how(Run.read(folder.path.with_name("two"))))
     assert "compared with the sender's by clock trials, short streams over the direct path between the trials" in said
 

@@ -139,7 +139,7 @@ def _with_clock_trials(
         yield entry
         is_first = False
     for own, lines in made.items():
-        _write_streams(folder, own, [one["block"] for one in lines])
+        _write_streams(folder, own, lines)
         if of.parts(own):
             write_table(folder.records / f"clock_lines-aclock-{own:03}.arrow", "clock_lines", pl.DataFrame(lines))
 
@@ -149,16 +149,17 @@ def _line(of: Apart, block: int, at: int, number: int, moved: Any) -> dict[str, 
     begin, middle, end = (int(moved(at + part * LINE_NS // 2)) for part in range(3))
     wrong = of.wrong_ns * (-1) ** number
     return dict.fromkeys(TABLES["clock_lines"], 0) | {
-        "block": block, "peer": "b", "clock_id": 2, "shared": False, "from_ns": begin, "to_ns": end,
+        "block": block, "begun_ns": at, "peer": "b", "clock_id": 2, "shared": False, "from_ns": begin, "to_ns": end,
         "reference_ns": middle, "offset_ns": float(middle - (at + LINE_NS // 2)) + wrong,
         "skew_ppb": 1e9 * of.rate / (1 + of.rate), "bound_ns": of.bound_ns, "error95_ns": of.bound_ns / 10,
         "skew_bound_ppb": of.skew_bound_ppb, "skew95_ppb": of.skew_bound_ppb / 10, "exchanges": 400,
     }  # fmt: skip
 
 
-def _write_streams(folder: RunFolder, part: int, blocks: Sequence[int]) -> None:
-    """Both ends of the streams of clock trials."""
-    for who, role, clock in (("aclock", "send", 1), ("bclock", "receive", 2)):
-        rows = [{"block": block, "device": "direct", "cell": 0, "purpose": PURPOSE, "role": role, "flow": 1, "port": 0,
-                 "clock_id": clock, "sent": 3, "first": 3} for block in blocks]  # fmt: skip
+def _write_streams(folder: RunFolder, part: int, lines: Sequence[dict[str, Any]]) -> None:
+    """Both ends of the streams of clock trials, each by its clock."""
+    for who, role, clock, began in (("aclock", "send", 1, "begun_ns"), ("bclock", "receive", 2, "from_ns")):
+        rows = [{"block": one["block"], "device": "direct", "cell": 0, "purpose": PURPOSE, "role": role, "flow": 1,
+                 "port": 0, "clock_id": clock, "started_ns": one[began], "sent": 3, "first": 3}
+                for one in lines]  # fmt: skip
         write_table(folder.records / f"streams-{who}-{part:03}.arrow", "streams", pl.DataFrame(rows))
