@@ -26,7 +26,9 @@ LINE_NS = 800_000_000
 LASTS_NS = 30_000_000_000
 """No trial lasts longer: beside its first probe it has a line of the clocks on both sides."""
 
-OF_STREAMS = ("started_ns", "ended_ns", "first_ns", "last_ns")
+OF_STREAMS = ("started_ns", "ended_ns", "first_ns", "last_ns", "started_raw_ns", "ended_raw_ns")
+"""With those of CLOCK_MONOTONIC_RAW: B's oscillator is the faster one, and its clock is not stepped."""
+
 OF_FLOWS = ("started_ns", "ended_ns", "first_moved_ns", "last_moved_ns")
 TRIALS = ("load-trial", "tcp-trial", "stream-trial")
 READINGS = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
@@ -160,6 +162,7 @@ def _write_streams(folder: RunFolder, part: int, lines: Sequence[dict[str, Any]]
     """Both ends of the streams of clock trials, each by its clock."""
     for who, role, clock, began in (("aclock", "send", 1, "begun_ns"), ("bclock", "receive", 2, "from_ns")):
         rows = [{"block": one["block"], "device": "direct", "cell": 0, "purpose": PURPOSE, "role": role, "flow": 1,
-                 "port": 0, "clock_id": clock, "started_ns": one[began], "sent": 3, "first": 3}
+                 "port": 0, "clock_id": clock, "sent": 3, "first": 3,
+                 **dict.fromkeys(("started_ns", "ended_ns", "started_raw_ns", "ended_raw_ns"), one[began])}
                 for one in lines]  # fmt: skip
         write_table(folder.records / f"streams-{who}-{part:03}.arrow", "streams", pl.DataFrame(rows))
