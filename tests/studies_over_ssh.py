@@ -8,7 +8,6 @@ from __future__ import annotations
 
 CGROUPS = r"a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns"
 CLOCKS = r"compares times of hosts whose clocks differ, and method {} does not bring these together: measure it on one"
-RATED = r"takes delays over rated links alone, .*\(of one sender: --set stream.senders=1,2\)"
 
 STUDIES: dict[str, str | None] = {
     "anomalies": None,
@@ -16,7 +15,7 @@ STUDIES: dict[str, str | None] = {
     "background": None,
     "bridge-latency": None,
     "bridge-modes": None,
-    "bridge-modes-tcp": 'expected "netns" with engine tcp, which changes settings of the TCP on the hosts',
+    "bridge-modes-tcp": None,
     "bufferbloat": None,
     "capture-cost": None,
     "coexistence": None,
@@ -37,7 +36,7 @@ STUDIES: dict[str, str | None] = {
     "rated-fan-in": None,
     "rated-frame-size": "path 'direct' of a bed of real hosts: expected no rate or delay in bed.links",
     "rated-mixed": None,
-    "rated-phase": RATED,
+    "rated-phase": None,
     "rated-queue": None,
     "rated-throughput": None,
     "rfc2544": None,

@@ -167,6 +167,59 @@ def test_short_transfers_take_their_time_by_two_clocks(
             assert row["clock_bound_ns"] is None
 
 
+PHASES = ("bed.sessions=2", "trials.rounds=2", "trials.duration=517ms", "trials.qualify=false")
+FRAME_NS = 1538 * 8e9 / 10e6
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_the_phase_of_two_streams_over_a_rated_link_has_lines_of_clock_trials(own_boots: bool, tmp_path: Path) -> None:
+    sets = [word for one in PHASES for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "rated-phase", *sets, *idle_ends(), own_boots=own_boots)
+    told = events(run, "clock-trial")
+    assert len(told) == (2 * (1 + 2) if own_boots else 0), "before the first round of each bed, and behind each"
+    blocks = [one["block"] for one in (*told, *events(run, "stream-trial"))]
+    assert len(blocks) == len(set(blocks)), "a repeated trial has no clock trial's number"
+    lines = read_table(run / "records", "clock_lines").frame.filter(~pl.col("shared"))
+    assert set(lines["block"]) == {one["block"] for one in told}, "through a rated link nobody asks for a time"
+    [height], [behind] = rows(run, "phase_height", "fit"), rows(run, "phase_effect", "behind")
+    assert height["estimate"] == pytest.approx(FRAME_NS, rel=0.1)
+    assert 0.8 * FRAME_NS < behind["estimate"] < 1.1 * FRAME_NS
+    delays = [row for row in rows(run, "one_way_delay", "mean") if row["device"] == "bridge"]
+    assert len(delays) == 1
+    for row in (height, behind, *delays):
+        if own_boots:
+            assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 100e6
+            assert row["clock_error95_ns"] < 0.05 * FRAME_NS
+        else:
+            assert row["clock_bound_ns"] in {None, 0.0}
+    found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert not found & {"clock_unsynchronised", "clock_stepped", "clock_one_sided"}
+
+
+MESSAGES = ("bed.sessions=1", "bed.devices=wire,bridge", "trials.rounds=2", "trials.duration=40ms",
+            "trials.qualify=false", "stream.rate=1kpps at 64,1kpps at 1460")  # fmt: skip
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_messages_over_tcp_have_delays_by_the_devices_clock_alone(own_boots: bool, tmp_path: Path) -> None:
+    sets = [word for one in MESSAGES for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "bridge-modes-tcp", *sets, *idle_ends(), own_boots=own_boots)
+    [conditions] = events(run, "tcp-conditions")
+    assert {host: own["tcp_timestamps"] for host, own in conditions["sysctls"].items()} == {"a": ["0"], "b": ["0"]}
+    alone = rows(run, "one_segment_messages", "ratio")
+    assert {(row["device"], row["payload_bytes"]) for row in alone} == {
+        (device, size) for device in ("wire", "bridge") for size in (64, 1460)
+    }
+    assert all(row["estimate"] == 1 for row in alone)
+    between = rows(run, "delay_between_taps", "p50")
+    assert len(between) == 4
+    assert all(100 < row["estimate"] < 1e6 for row in between)
+    assert bool(rows(run, "tap_pacing_error", "mean")) is not own_boots, "the tap's clock less the sender's"
+    found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert "clock_unsynchronised" not in found
+    assert not events(run, "clock-trial"), "no figure is of two clocks"
+
+
 @pytest.mark.proof
 @pytest.mark.parametrize("study", RUNS)
 def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:

@@ -643,6 +643,7 @@ def test_messages_over_tcp_are_segments_without_options() -> None:
         ("bridge-modes-tcp", ["stream.schedule=poisson"], 'stream.schedule = "poisson": expected "regular" with'),
         ("bridge-modes-tcp", ["stream.rate=50%"], 'stream.rate = "50%": expected messages or bits per second'),
         ("bridge-modes-tcp", ["stream.to=multicast"], 'stream.to = "multicast": expected "unicast" with engine tcp'),
+        ("bridge-modes-tcp", ["bed.backend=sim"], "leave out --bed sim"),
         ("bridge-modes-tcp", ["bed.offloads=true"], "bed.offloads = true: expected false with engine tcp"),
         ("bridge-modes-tcp", ["stream.payload_bytes=1461", "stream.rate=1kpps"], "at most 1460 for engine tcp"),
         ("bridge-modes-tcp", ["stream.payload_bytes=20", "stream.rate=1kpps"], "at least 40 for engine tcp"),

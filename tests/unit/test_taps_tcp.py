@@ -10,13 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.analysis import analyse
 from sojourn.analysis.run import load
 from sojourn.methods.taps.analyse import study
 from sojourn.methods.taps.analyse.segments import classes
+from sojourn.methods.taps.show import how
 from sojourn.records import read_table
 from sojourn.records.log import read_log
+from sojourn.report.run import Run
 from tests.unit.made_up_streams import write_table
-from tests.unit.synthetic_streams import StreamRun, cell
+from tests.unit.made_up_taps import write
+from tests.unit.synthetic_streams import START_NS, StreamRun, cell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,8 +92,18 @@ def made_up(path: Path, wire: Wire, seed: int = 5) -> Path:
             "matched": {"pairs": [{"directions": [{"direction": "forward", "counts": counts}]}]},
         }  # fmt: skip
         lines.insert(-1, json.dumps(taps))
+        write_counts(out.parent)
     folder.joinpath("log.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def write_counts(tap: Path, clock: int = 7) -> None:
+    """What the tap before the device counted, and which clock it read: the sender's is 7."""
+    about = {"tap": "before", "interface": "d-1l", "host": "box", "key": "bridge", "most_octets": "",
+             "clock_id": f"{clock:x}"}  # fmt: skip
+    counts = {"tap": ["before"], "opened_ns": [0], "closed_ns": [1], "seen": [COUNT], "recorded": [COUNT],
+              "dropped": [0], "without_key": [0]}  # fmt: skip
+    write(tap / "tap_counts-before-000.arrow", "tap_counts", about, counts)
 
 
 def figures(found: Study, quantity: str, statistic: str) -> dict[str, float]:
@@ -147,3 +161,63 @@ def test_what_the_device_lost_was_a_segment_before_it(tmp_path: Path) -> None:
     assert figures(found, "segments_per_message", "mean") == {"wire": 1.0, "bridge": 1.0}
     assert not [one for one in found.findings if one.name == "segments_differ"]
     assert figures(found, "lost_between_taps", "ratio")["bridge"] == pytest.approx(5 / 400)
+
+
+AHEAD_NS, RATE = 3_600_000_000_000, 50e-6
+DEVICES_CLOCK, FAR_CLOCK = 0xA1, 8
+
+
+def clocks_of_their_own(folder: Path, clock: int) -> None:
+    """The clocks of B and of the device's host are an hour ahead of A's, and 50 ppm faster."""
+
+    def moved(file: Path, table: str, times: tuple[str, ...], **more: Any) -> None:
+        frame = pl.read_ipc_stream(file)
+        since = {name: pl.col(name) - START_NS for name in times}
+        ahead = {name: START_NS + AHEAD_NS + one + (one * RATE).round().cast(pl.Int64) for name, one in since.items()}
+        write_table(file, table, frame.with_columns(**ahead, **more))
+
+    for file in folder.glob("records/streams-b-*.arrow"):
+        moved(file, "streams", ("started_ns", "ended_ns", "first_ns", "last_ns"), clock_id=pl.lit(FAR_CLOCK))
+    for file in folder.glob("records/taps/*/matched/crossings-*.arrow"):
+        delay = (pl.col("delay_ns") * (1 + RATE)).round().cast(pl.Int64)
+        moved(file, "crossings", ("first_ns",), delay_ns=delay)
+        write_counts(file.parents[1], clock)
+
+
+def test_each_host_with_a_clock_of_its_own_gives_the_same_but_what_is_between_two_of_them(tmp_path: Path) -> None:
+    """Taps read the device's clock alone; messages left by A's, and bytes came by B's."""
+    (tmp_path / "two").mkdir()
+    one, two = made_up(tmp_path / "one", Wire()), made_up(tmp_path / "two" / "run", Wire())
+    clocks_of_their_own(two, DEVICES_CLOCK)
+    found, of_two = (study(load(path)) for path in (one, two))
+    rows, rows_of_two = (
+        {(row.device, row.reference, row.quantity, row.statistic): row.value for row in each.rows}
+        for each in (found, of_two)
+    )
+    missing = {quantity for _, _, quantity, _ in rows.keys() - rows_of_two.keys()}
+    assert missing == {"tap_pacing_error"}, "the device's clock is compared with no other"
+    assert rows_of_two.keys() <= rows.keys()
+    assert {("bridge", None, "delay_between_taps", "p50"), ("bridge", "wire", "delay_between_taps_over", "mean"),
+            ("bridge", None, "tap_interval", "p99"), ("bridge", None, "pacing_error", "p50"),
+            ("bridge", None, "received_pps", "mean")} <= rows_of_two.keys()  # fmt: skip
+    for at, value in rows_of_two.items():
+        assert value.estimate == pytest.approx(rows[at].estimate, rel=2 * RATE, abs=1.0), at
+    assert {one.name for one in of_two.findings} == {one.name for one in found.findings}
+
+
+@pytest.mark.parametrize("boots", [("one", "one"), ("one", "other")])
+def test_the_report_says_which_figure_two_clocks_leave_out(tmp_path: Path, boots: tuple[str, str]) -> None:
+    folder = made_up(tmp_path / "run", Wire())
+    machines = {host: {"boot_id": boot} for host, boot in zip(("a", "device"), boots, strict=True)}
+    (folder / "bed.json").write_text(json.dumps({"moment": {"machines": machines}}))
+    analyse(folder)
+    said = " ".join(how(Run.read(folder)))
+    assert ("from its due time to the first tap is left out" in said) == (boots == ("one", "other"))
+
+
+def test_taps_that_are_taken_for_the_senders_clock_show_an_hour(tmp_path: Path) -> None:
+    """That the figure is left out is what keeps it from being wrong."""
+    folder = made_up(tmp_path / "run", Wire())
+    clocks_of_their_own(folder, 7)
+    errors = figures(study(load(folder)), "tap_pacing_error", "mean")
+    assert min(errors.values()) > 0.999 * AHEAD_NS

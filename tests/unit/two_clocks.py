@@ -26,8 +26,11 @@ LINE_NS = 800_000_000
 LASTS_NS = 30_000_000_000
 """No trial lasts longer: beside its first probe it has a line of the clocks on both sides."""
 
+OF_STREAMS = ("started_ns", "ended_ns", "first_ns", "last_ns", "started_raw_ns", "ended_raw_ns")
+"""With those of CLOCK_MONOTONIC_RAW: B's oscillator is the faster one, and its clock is not stepped."""
+
 OF_FLOWS = ("started_ns", "ended_ns", "first_moved_ns", "last_moved_ns")
-TRIALS = ("load-trial", "tcp-trial")
+TRIALS = ("load-trial", "tcp-trial", "stream-trial")
 READINGS = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
 
 
@@ -43,6 +46,8 @@ class Apart:
     skew_bound_ppb: float = 1_000.0
     parts: Callable[[int], bool] = lambda _: True
     """The sessions whose exchanges were answered."""
+    lasts_ns: int = LASTS_NS
+    """How long after the begin of each trial the next clock trial is."""
     told: Sequence[dict[str, Any]] = field(default_factory=tuple)
     """What the sender says of the clocks in each clock trial."""
 
@@ -63,6 +68,11 @@ def part_clocks(folder: RunFolder, of: Apart) -> None:
         _rewrite(file, moved, ("arrival_ns", "receive_call_ns"))
     for file in sorted(folder.records.glob("arrivals-a*.arrow")):
         _rewrite(file, moved, ("intended_ns", "sent_ns"))
+    for clock, end in enumerate("ab", start=1):
+        for file in sorted(folder.records.glob(f"streams-{end}*.arrow")):
+            if end == "b":
+                _rewrite(file, moved, OF_STREAMS)
+            write_table(file, "streams", pl.read_ipc_stream(file).with_columns(clock_id=pl.lit(clock)))
     for entry in events:
         _move(entry, moved)
     told = list(_with_clock_trials(folder, of, events, begins, moved))
@@ -94,6 +104,8 @@ def _begins(folder: RunFolder, events: Sequence[dict[str, Any]]) -> dict[int, in
     found: dict[int, int] = {}
     for file in sorted(folder.records.glob("blocks-*.arrow")):
         found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
+    for file in sorted(folder.records.glob("streams-a*.arrow")):
+        found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
     for entry in (one for one in events if one["event"] == "tcp-trial"):
         found[entry["block"]] = min(one["written_ns"] for one in entry["connections"])
     return found
@@ -117,19 +129,19 @@ def _with_clock_trials(
     made: dict[int, list[dict[str, Any]]] = {}
     for entry in events:
         if entry["event"] == "started":
-            part, is_first = int(entry["part"]), True
+            part, is_first = int(entry.get("part", 0)), True
         if entry["event"] not in TRIALS:
             yield entry
             continue
         begun = int(begins[entry["block"]])
-        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + LASTS_NS]:
+        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + of.lasts_ns]:
             made.setdefault(part, []).append(_line(of, CLOCK_BLOCKS + number, at, number, moved))
             number += 1
             yield {"event": CLOCK_TRIAL, "part": part, "block": CLOCK_BLOCKS + number - 1, "clock": list(of.told)}
         yield entry
         is_first = False
     for own, lines in made.items():
-        _write_streams(folder, own, [one["block"] for one in lines])
+        _write_streams(folder, own, lines)
         if of.parts(own):
             write_table(folder.records / f"clock_lines-aclock-{own:03}.arrow", "clock_lines", pl.DataFrame(lines))
 
@@ -139,16 +151,18 @@ def _line(of: Apart, block: int, at: int, number: int, moved: Any) -> dict[str, 
     begin, middle, end = (int(moved(at + part * LINE_NS // 2)) for part in range(3))
     wrong = of.wrong_ns * (-1) ** number
     return dict.fromkeys(TABLES["clock_lines"], 0) | {
-        "block": block, "peer": "b", "clock_id": 2, "shared": False, "from_ns": begin, "to_ns": end,
+        "block": block, "begun_ns": at, "peer": "b", "clock_id": 2, "shared": False, "from_ns": begin, "to_ns": end,
         "reference_ns": middle, "offset_ns": float(middle - (at + LINE_NS // 2)) + wrong,
         "skew_ppb": 1e9 * of.rate / (1 + of.rate), "bound_ns": of.bound_ns, "error95_ns": of.bound_ns / 10,
         "skew_bound_ppb": of.skew_bound_ppb, "skew95_ppb": of.skew_bound_ppb / 10, "exchanges": 400,
     }  # fmt: skip
 
 
-def _write_streams(folder: RunFolder, part: int, blocks: Sequence[int]) -> None:
-    """Both ends of the streams of clock trials."""
-    for who, role, clock in (("aclock", "send", 1), ("bclock", "receive", 2)):
-        rows = [{"block": block, "device": "direct", "cell": 0, "purpose": PURPOSE, "role": role, "flow": 1, "port": 0,
-                 "clock_id": clock, "sent": 3, "first": 3} for block in blocks]  # fmt: skip
+def _write_streams(folder: RunFolder, part: int, lines: Sequence[dict[str, Any]]) -> None:
+    """Both ends of the streams of clock trials, each by its clock."""
+    for who, role, clock, began in (("aclock", "send", 1, "begun_ns"), ("bclock", "receive", 2, "from_ns")):
+        rows = [{"block": one["block"], "device": "direct", "cell": 0, "purpose": PURPOSE, "role": role, "flow": 1,
+                 "port": 0, "clock_id": clock, "sent": 3, "first": 3,
+                 **dict.fromkeys(("started_ns", "ended_ns", "started_raw_ns", "ended_raw_ns"), one[began])}
+                for one in lines]  # fmt: skip
         write_table(folder.records / f"streams-{who}-{part:03}.arrow", "streams", pl.DataFrame(rows))

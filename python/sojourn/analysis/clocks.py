@@ -22,6 +22,7 @@ from scipy import special
 
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import micro
+from sojourn.records.clock_trials import CLOCK_TRIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -229,7 +230,8 @@ def asymmetries(run: Run) -> list[Finding]:
     The 95 % error may not hold there, nor, of a slewed clock, the maximum error. The instrument has every exchange at
     hand, hulls of both directions among them, so it is believed here.
     """
-    said = asymmetries_of(event for event in run.trial_events.values() if event.get("kept", True))
+    trials = (event for event in run.trial_events.values() if event.get("kept", True))
+    said = asymmetries_of([*trials, *(event for event in run.log if event.get("event") == CLOCK_TRIAL)])
     if blocks := run.one_sided_blocks:
         sentence = (
             f"in {len(blocks)} trials the clocks were compared before them alone, or behind them alone: a step of one "

@@ -106,8 +106,10 @@ def stream_findings(
 
 
 def _measured(streams: pl.DataFrame) -> pl.DataFrame:
-    """Without the tester's own trials and loads, of which no delays are given and no clock is asked."""
-    return streams.filter(pl.col("purpose") == "measure") if "purpose" in streams.columns else streams
+    """Without the tester's own trials and loads, and messages over TCP: no delays are given, and no clock is asked."""
+    if "purpose" not in streams.columns:
+        return streams
+    return streams.filter(pl.col("purpose") == "measure", (pl.col("via") != "tcp").fill_null(value=True))
 
 
 def sound(rows: list[Row]) -> list[Finding]:

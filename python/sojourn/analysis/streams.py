@@ -346,8 +346,10 @@ def whole_rounds(sessions: NDArray[np.int64], rounds: NDArray[np.int64], visits:
 
 
 def elapsed_s(run: Run, column: str) -> pl.Expr:
-    """Return the seconds since the first stream of the run."""
-    start = run.streams["started_ns"].min()
+    """Return the seconds since the first stream of the run; `column` is of the sender's clock, and so is the begin."""
+    clock = pl.col("clock_id").fill_null(0)
+    sent = run.streams.filter(pl.col("role") == "send", pl.col("purpose") == "measure")
+    start = run.streams.filter(clock.is_in(sent.select(clock).to_series().unique().to_list()))["started_ns"].min()
     return (pl.col(column) - pl.lit(start, dtype=pl.Int64)).cast(pl.Float64) / 1e9
 
 

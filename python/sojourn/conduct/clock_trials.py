@@ -1,8 +1,9 @@
 """Clock trials: short streams between trials, which tell how the clocks of hosts A and B differ where these have two.
 
-They are for methods whose trials make no exchanges of their own (`Ask.clock_trials`): one over the direct path before
+They are for plans whose trials make no exchanges of their own (`plan/clock_trials.py`): one over the direct path before
 the first batch of a session, one behind each batch, and further ones within a long batch. They are in no figure and
-take nothing of the plan's time. What they tell is in `clock_lines` and `exchanges`; `analysis/host_clock.py` reads it.
+take nothing of the plan's time. What they tell is in `clock_lines` and `exchanges`: of TCP `analysis/host_clock.py`
+reads it, of streams over emulators `analysis/lent_lines.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sojourn.conduct.tester import total
 from sojourn.instruments import StreamInstrument
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.stream import serve_argv
+from sojourn.plan.clock_trials import needs_clock_trials
 from sojourn.plan.types import DIRECT
 from sojourn.records.clock_trials import CLOCK_BLOCKS, CLOCK_TRIAL, PURPOSE
 
@@ -41,7 +43,7 @@ LATE_AFTER_NS = 100_000_000
 
 
 class ClockTrials:
-    """Makes no clock trial: for methods that need none, and hosts that have one clock."""
+    """Makes no clock trial: for plans that need none, and hosts that have one clock."""
 
     def now(self) -> None:
         """Make a clock trial."""
@@ -54,7 +56,7 @@ class ClockTrials:
 def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
     """Start the two programs that make the clock trials of a session, and end them with it."""
     site = session.site
-    if not session.plan.ask.clock_trials or site.simulated or site.bed.backend.one_clock:
+    if site.simulated or site.bed.backend.one_clock or not needs_clock_trials(session.plan):
         yield ClockTrials()
         return
     with ExitStack() as stack:

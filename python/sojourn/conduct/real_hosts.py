@@ -46,25 +46,12 @@ def require_clock(plan: Plan, backend: Backend) -> None:
 def refused_with_two_clocks(plan: Plan) -> str | None:
     """Why the plan is refused where its hosts are several machines; None where it is not. Reaches no host."""
     if may_have_several_clocks(plan.ask):
-        return _nowhere_asked(plan)
+        return None
     able = [name for name in sorted(packages()) if may_have_several_clocks(load(name, "ask").ASK)]
     return (
         f"{plan.study.name} compares times of hosts whose clocks differ, and method {plan.study.method} does not bring "
         f"these together: measure it on one machine (--bed netns), or ask a study of method {', '.join(able[:-1])} or "
         f"{able[-1]}"
-    )
-
-
-def _nowhere_asked(plan: Plan) -> str | None:
-    """What is wrong where every trial passes a rated link: through its emulator no stream asks for the time."""
-    if not plan.bed.links or not plan.ask.joins_clocks:
-        return None
-    if any(trial.path not in plan.bed.links for trial in plan.expand()):
-        return None
-    return (
-        f"{plan.study.name} takes delays over rated links alone, through which the other host's clock is not asked: "
-        "measure it on one machine (--bed netns), or ask trials over the direct path too (of one sender: "
-        f"--set stream.senders={','.join(map(str, sorted({1, *plan.stream.senders})))})"
     )
 
 

@@ -40,9 +40,10 @@ def _started(folder: RunFolder) -> list[dict[str, Any]]:
     return read_log(folder.log, {"started"})
 
 
-def next_block(folder: RunFolder, first: int) -> int:
-    """Return a number for an unplanned block: at least `first`, and one more than any in the log."""
-    return max([first, *(int(entry["block"]) + 1 for entry in read_log(folder.log) if "block" in entry)])
+def next_block(folder: RunFolder, first: int, end: int | None = None) -> int:
+    """Return a number for an unplanned block: at least `first`, and one more than any in the log below `end`."""
+    known = (int(entry["block"]) for entry in read_log(folder.log) if "block" in entry)
+    return max([first, *(block + 1 for block in known if end is None or block < end)])
 
 
 def is_finished(folder: RunFolder) -> bool:

@@ -25,6 +25,7 @@ from sojourn.conduct.throughput import Limits, choose_engines, qualify
 from sojourn.devices import BYPASS
 from sojourn.plan.trials import CLOSED_LOOPS, SEARCH_BLOCKS
 from sojourn.records import read_table
+from sojourn.records.clock_trials import CLOCK_BLOCKS
 from sojourn.records.log import read_log
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def testing(session: Session, *, floods: bool, all_stamps: bool) -> Iterator[Lim
         session.site.bed.backend.without(session.cores.prober),
         ExitStack() as stack,
     ):
-        number = next_block(session.part.folder, SEARCH_BLOCKS)
+        number = next_block(session.part.folder, SEARCH_BLOCKS, CLOCK_BLOCKS)
         messages, counters = Messages(session, stack), Counters(session.site)
         tester = Tester(session, ends, messages, counters, number, floods=floods, all_stamps=all_stamps)
         limits = Limits(tester)

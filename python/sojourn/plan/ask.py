@@ -99,7 +99,7 @@ class Ask:
     joins_clocks: bool = False
     """Whether its streams tell how the clocks of both ends differ, by exchanges, where they do."""
     clock_trials: bool = False
-    """Whether streams between its trials tell that in their place (`conduct/clock_trials.py`)."""
+    """Whether streams between its trials tell that in their place, whatever its plan (`plan/clock_trials.py`)."""
     not_simulated: str | None = None
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True

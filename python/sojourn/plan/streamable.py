@@ -77,8 +77,8 @@ def check_tcp(plan: Plan, given: Lookup, *, is_seen: bool) -> None:
     if shares := [rate for rate in stream.rates if rate.share is not None]:
         where = Given(str(shares[0]), given("stream.rate", str(shares[0])).where)
         raise refuse(where, "stream.rate", "messages or bits per second with engine tcp")
-    if bed.simulated or bed.hosts is not None:
-        wanted = '"netns" with engine tcp, which changes settings of the TCP on the hosts'
+    if bed.simulated:
+        wanted = '"netns" or a file of real hosts with engine tcp: a simulated line carries no TCP'
         raise refuse(given("bed.backend", bed.backend), "bed.backend", wanted)
     if bed.offloads:
         wanted = "false with engine tcp: offloads join segments"

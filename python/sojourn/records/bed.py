@@ -36,7 +36,7 @@ SHAPE: Final[dict[str, Any]] = {
         "sojourn": {"version": str, "commit": str},
         "line_rate_bps": NUMBER,
     },
-    "moment": {"load_average": list},
+    "moment": {"load_average": list, "machines": {EACH: {"boot_id": str}}},
     "parts": [{"before": {"cpu_ticks": {EACH: int}}, "after": {"cpu_ticks": {EACH: int}}}],
     "objects": {EACH: {NEEDED: ("notes", "shown"), "notes": [str], "shown": {EACH: str}}},
     "drawing": {

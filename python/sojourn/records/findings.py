@@ -35,7 +35,7 @@ OF_THE_ANALYSIS: Final = (
     FindingKind(
         "clock_imprecise",
         "doubtful",
-        "The maximum error of host B's times exceeds 1 % of the working conditions.",
+        "The maximum error of host B's times exceeds 1 % of the time that figures are of.",
     ),
     FindingKind(
         "turnaround_counted",

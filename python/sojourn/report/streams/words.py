@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.records.clock_trials import CLOCK_TRIAL
 from sojourn.report.numbers import count
 from sojourn.report.paths import path_words
 from sojourn.report.stamps import clock_and_stamps
@@ -91,12 +92,19 @@ def clock_words(run: Run) -> list[str]:
     else:
         error, _, bound = said.partition(" (")
         told = (
-            "The receiver's clock was compared with the sender's before, during and after each trial. The error of a "
+            f"The receiver's clock was compared with the sender's {_compared(run)}. The error of a "
             f"converted time is at most {bound.rstrip(')')} µs; if the shortest delays of both directions are equal, "
             f"it is below {error} µs with 95 % probability (values of the worst trial)"
         )
     stamped = f"; departures and arrivals were stamped by {stamps}" if stamps else ""
     return [f"{told}. Times are of {clock}{stamped}."]
+
+
+def _compared(run: Run) -> str:
+    """Return when the clocks were compared."""
+    if any(event.get("event") == CLOCK_TRIAL for event in run.log):
+        return "by clock trials, short streams over the direct path between the trials"
+    return "before, during and after each trial"
 
 
 def engine_words(run: Run) -> list[str]:

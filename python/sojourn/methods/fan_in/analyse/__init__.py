@@ -21,7 +21,7 @@ from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import beside_rows, mean_of, per_path, trial_row
 from sojourn.analysis.stream_samples import row_samples
 from sojourn.analysis.stream_study import Gathered
-from sojourn.analysis.streams import Series, over_column, series
+from sojourn.analysis.streams import Series, over_column, series, worst_of
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import counted, fixed, micro
 from sojourn.methods.fan_in.analyse import phase, sharing
@@ -80,6 +80,7 @@ def spreads(packets: pl.DataFrame) -> pl.DataFrame:
     return first.group_by("block", "port", maintain_order=True).agg(
         *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session")),
         *(value.alias(name) for name, value in spread.items()),
+        *(pl.col(one).max() for one in ("clock_bound_ns", "clock_error95_ns")),
         pl.len().alias("sent"),
     )
 
@@ -92,6 +93,8 @@ def spread_rows(run: Run, each: pl.DataFrame) -> list[Row]:
             value = over_column(here, name)
             if value.n:
                 rows.append(mean_of(trial_row(run, here, "delay_spread", name, value, "ns"), here, name))
+                if bound := worst_of(here, "clock_bound_ns"):  # what clocks drift within a trial is in its spread
+                    rows[-1].between_clocks(bound, worst_of(here, "clock_error95_ns"))
         rows += beside_rows(run, here, "delay_spread", "sd", "ns")
     return rows
 

@@ -8,17 +8,21 @@ counts if every bin has a frame, so that streams of equal intervals, whose phase
 On a path with a rated link that both streams share, a frame waits for the rest of the other's: with growing phase its
 delay falls from the frame's time on that link to zero (phase-saw-tooth). ethernet-tests-2000 (section 4.1.4, figure
 4.8) expects that the phase matters, and did not record it.
+
+Between two clocks a difference of delays within a trial has at most the errors of both: the phase grows with the time
+of the trial, so that an error of the clocks' rates does not cancel.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place, worst_first
+from sojourn.analysis.host_clock import IMPRECISE
 from sojourn.analysis.hypotheses import Outcome, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
@@ -39,6 +43,11 @@ if TYPE_CHECKING:
 BINS = 20
 MARGIN = 0.05
 LEVEL = 1 - 0.05 / BINS
+BOUND, ERROR95 = "clock_bound_ns", "clock_error95_ns"
+
+
+def _one_clock() -> NDArray[np.float64]:
+    return np.zeros((1, BINS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +57,17 @@ class Phases:
     device: str
     cell: int
     frames: pl.DataFrame
-    """unit (the round), session, phase_ns, bin, delay_ns, clock_bound_ns, clock_error95_ns."""
+    """unit (the round), block, session, departure_ns, phase_ns, bin, delay_ns, clock_bound_ns, clock_error95_ns."""
     sessions: NDArray[np.int64]
     """The session of each round."""
     delays: NDArray[np.float64]
     """Mean delays by round (rows) and bin (columns)."""
     interval_ns: float
     """The interval of the other stream."""
+    bounds: NDArray[np.float64] = field(default_factory=_one_clock)
+    """The maximum error of the clocks, as `delays`."""
+    errors95: NDArray[np.float64] = field(default_factory=_one_clock)
+    """Their 95 % error, as `delays`."""
 
     def means(self, values: pl.Series) -> NDArray[np.float64]:
         """Return means by round and bin of a number of each frame in `frames`."""
@@ -67,7 +80,9 @@ class Phases:
     def deviations(self, table: NDArray[np.float64]) -> Deviations:
         """Return the deviation of each bin from the mean of all, with simultaneous intervals."""
         apart = table - table.mean(axis=1, keepdims=True)
-        return Deviations([self.over(apart[:, place], LEVEL) for place in range(BINS)], None)
+        errors = (self.errors95 + self.errors95.mean(axis=1, keepdims=True)).max(axis=0)
+        each = (self.over(apart[:, place], LEVEL) for place in range(BINS))
+        return Deviations([_widened(one, error) for one, error in zip(each, errors.tolist(), strict=True)], None)
 
     def behind(self) -> NDArray[np.float64]:
         """Return for each round the delay right behind the other's frames minus that from half an interval later on.
@@ -75,6 +90,15 @@ class Phases:
         The bins are fixed: with the slowest minus the fastest bin, noise alone would give a positive difference.
         """
         return np.asarray(self.delays[:, 0] - self.delays[:, BINS // 2 :].mean(axis=1), dtype=np.float64)
+
+    def error_behind(self, errors: NDArray[np.float64]) -> float:
+        """Return the largest error of `behind` in any round, from those of the delays."""
+        return float((errors[:, 0] + errors[:, BINS // 2 :].mean(axis=1)).max())
+
+
+def _widened(value: Interval, error95: float) -> Interval:
+    """Return the interval with the clocks' error; with one clock as it is, to the last digit."""
+    return value.widened(error95) if error95 else value
 
 
 def phases_of(run: Run, packets: pl.DataFrame) -> list[Phases]:
@@ -119,9 +143,12 @@ def _of_cell(device: str, cell: int, rows: pl.DataFrame) -> Phases | None:
     frames = rows.join(units, on=at, how="inner")
     if frames.is_empty():
         return None
-    delays = _table(frames.with_columns(value=pl.col("delay_ns")))
+    delays, bounds, errors95 = (
+        _table(frames.with_columns(value=pl.col(name))) for name in ("delay_ns", BOUND, ERROR95)
+    )
     interval = float(np.median(frames["other_ns"].to_numpy()))
-    return Phases(device, cell, frames, units["session"].to_numpy().astype(np.int64), delays, interval)
+    sessions = units["session"].to_numpy().astype(np.int64)
+    return Phases(device, cell, frames, sessions, delays, interval, bounds, errors95)
 
 
 def _table(frames: pl.DataFrame) -> NDArray[np.float64]:
@@ -136,11 +163,21 @@ def phase_rows(run: Run, several: list[Phases]) -> list[Row]:
         bins = {f"at_{centre:.3f}": one.over(one.delays[:, place]) for place, centre in enumerate(centres())}
         for name, value in bins.items():
             rows.append(_row(run, one, "delay_by_phase", name, value))
-            rows[-1].between_clocks(*(worst_of(one.frames, name) for name in ("clock_bound_ns", "clock_error95_ns")))
-        rows.append(_row(run, one, "phase_effect", "behind", one.over(one.behind())))
+            rows[-1].between_clocks(*(worst_of(one.frames, name) for name in (BOUND, ERROR95)))
+        behind = _row(run, one, "phase_effect", "behind", one.over(one.behind()))
+        rows.append(_with_errors(behind, one, (one.error_behind(one.bounds), one.error_behind(one.errors95))))
         if (service := service_ns(run, one)) is not None:
-            rows.append(_row(run, one, "phase_height", "fit", height(one, service)))
+            fitted = _row(run, one, "phase_height", "fit", height(one, service))
+            bound, error95 = (error_of_height(one, service, name) for name in (BOUND, ERROR95))
+            rows.append(_with_errors(fitted, one, (bound, error95)))
     return rows
+
+
+def _with_errors(row: Row, one: Phases, errors: tuple[float, float]) -> Row:
+    """Set the clocks' errors of a difference of delays, where the ends have two clocks."""
+    if one.bounds.any():
+        row.between_clocks(*errors)
+    return row
 
 
 def centres() -> list[float]:
@@ -168,6 +205,25 @@ def findings(run: Run, several: list[Phases]) -> Iterator[Finding]:
             f"{micro(worst)}"
         )
         yield Finding("phase_dependent", sentence, worst, places)
+    yield from _imprecise(several)
+
+
+def _imprecise(several: list[Phases]) -> Iterator[Finding]:
+    """Yield a finding for clocks that are not known well over the time of a trial, in which the phase is walked."""
+    found, shares = {}, {}
+    for one in several:
+        lasts = one.frames.group_by("block").agg(pl.col("departure_ns").max() - pl.col("departure_ns").min())
+        shortest, worst = lasts["departure_ns"].to_numpy().min(), worst_of(one.frames, BOUND) or 0.0
+        if worst > IMPRECISE * shortest:
+            place = Place(one.device, one.cell)
+            found[place], shares[place] = worst, worst / float(shortest)
+    if found:
+        places, worst = worst_first(found)
+        sentence = (
+            f"times of host B may be wrong by {micro(worst)} on host A's clock, {percent(shares[places[0]])} of a "
+            "trial, in which the phase takes every value"
+        )
+        yield Finding("clock_imprecise", sentence, worst, places)
 
 
 def service_ns(run: Run, one: Phases) -> float | None:
@@ -196,6 +252,14 @@ def height(one: Phases, service: float) -> Interval:
     return one.over(service * slopes)
 
 
+def error_of_height(one: Phases, service: float, name: str) -> float:
+    """Return the largest error of `height` in any round: each frame's error has the weight of its delay."""
+    frames = one.frames.with_columns(wait=_waits(one, service))
+    off = (pl.col("wait") - pl.col("wait").mean()).abs()
+    each = frames.group_by("unit").agg(error=(off * pl.col(name)).sum() / off.pow(2).sum())
+    return service * float(each["error"].to_numpy().max())
+
+
 def evaluate(name: str, run: Run, several: list[Phases]) -> list[Outcome]:
     """Return the outcomes for every path with a rated link that both streams share."""
     found = [_evaluate(name, one, service) for one in several if (service := service_ns(run, one)) is not None]
@@ -203,7 +267,7 @@ def evaluate(name: str, run: Run, several: list[Phases]) -> list[Outcome]:
 
 
 def _evaluate(name: str, one: Phases, service: float) -> Outcome:
-    shown, margin = height(one, service), MARGIN * service
+    shown, margin = _widened(height(one, service), error_of_height(one, service, ERROR95)), MARGIN * service
     left = one.deviations(one.means(one.frames["delay_ns"] - _waits(one, service)))
     outcome = "inconclusive"
     known = "" if shown.low is None or shown.high is None else f" (95 % CI {micro(shown.low)} to {micro(shown.high)})"

@@ -18,7 +18,8 @@ Quantities beside those of all streams (`analysis.streams`):
 - cell_anomaly (what a device takes more than its reference in a cell that was repeated, less the middle of its cells of
   that size; `repeats`); mean repeated [ns]
 - packets_in_flight (others in the device when a packet enters); mean max [1]
-- segments_per_message, one_segment_messages, tap_pacing_error (of messages over TCP; `segments`)
+- segments_per_message, one_segment_messages, tap_pacing_error (of messages over TCP; `segments`). A receiver of bytes
+  gives no one-way delays, so that these trials need no comparison of the ends' clocks
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns].
   A device's taps have one clock, the ends may have two: the interval then has the errors of these
 
@@ -134,7 +135,7 @@ def study(run: Run) -> Study:
     entered = crossed.packets.rename({"first_ns": "at_ns"})
     own += interval_rows(run, entered, crossed.flows, "tap_interval")
     segments = segments_of(run, crossed.flows, crossed.events)
-    own += [*segment_rows(run, segments), *pacing_rows(run, crossed.packets, segments)]
+    own += [*segment_rows(run, segments), *pacing_rows(run, crossed.packets, segments, crossed.events)]
     for row in own:
         row.source = crossed.stamped
     left = of.packets.rename({"departure_ns": "at_ns", "seq": "number"})

@@ -3,7 +3,8 @@
 The taps of such a trial only record segments with data. A message is alone if a segment carries it and nothing else.
 Several messages in one segment, a part of one, and retransmissions are recognised by lengths alone. If every message
 was alone, segments and messages correspond one to one, in order: then each timestamp minus the message's due time is a
-pacing error on the wire.
+pacing error on the wire, where the taps read the sender's clock. No stream ends at the device's host, so that its clock
+is not compared with another: between two clocks there is no such figure.
 
 Rows: segments_per_message; mean [1]. one_segment_messages (of those sent, the ones that left alone); ratio [1].
 tap_pacing_error (from the due time to the tap's timestamp, through the sender's stack); mean p50 p99 max [ns].
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.clocks import shared_blocks
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.packets import ordered, values_of
 from sojourn.analysis.rows import Row
@@ -135,19 +137,35 @@ def departures_of(run: Run, flows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def wire_errors(run: Run, packets: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
+def on_senders_clock(run: Run, events: dict[int, dict[str, Any]]) -> list[int]:
+    """Return the trials whose taps read the sender's clock; where that is not recorded, both ends must have one."""
+    sent = run.streams.filter(pl.col("role") == "send")
+    clocks = dict(sent.select("block", "clock_id").unique("block").iter_rows())
+    shared = shared_blocks(run.clock_lines, run.streams)
+
+    def is_one(block: int, event: dict[str, Any]) -> bool:
+        told = read_table((run.folder.records / event["records"]).parent, "tap_counts").metadata("clock_id")
+        return {int(one, 16) for one in told} == {clocks[block]} if told and clocks.get(block) else block in shared
+
+    return [block for block, event in events.items() if is_one(block, event)]
+
+
+def wire_errors(run: Run, packets: pl.DataFrame, trials: pl.DataFrame, events: dict[int, dict[str, Any]]
+                ) -> pl.DataFrame:  # fmt: skip
     """Return the packets of trials whose messages were all alone, with `error_ns`: the tap's timestamp minus the due
-    time."""
+    time; only of taps on the sender's clock."""
+    of_tcp = {block: event for block, event in events.items() if block in set(trials["block"])}
+    trials = trials.filter(pl.col("block").is_in(on_senders_clock(run, of_tcp)))
     exact = trials.filter((pl.col("segments") == pl.col("messages")) & (pl.col("alone") == pl.col("messages")))
     due = run.sends.select("block", pl.col("seq").alias("number"), "intended_ns")
     mine = packets.join(exact.select("block"), on="block", how="semi").join(due, on=["block", "number"], how="inner")
     return mine.with_columns(error_ns=(pl.col("first_ns") - pl.col("intended_ns")).cast(pl.Float64))
 
 
-def pacing_rows(run: Run, packets: pl.DataFrame, trials: pl.DataFrame) -> list[Row]:
+def pacing_rows(run: Run, packets: pl.DataFrame, trials: pl.DataFrame, events: dict[int, dict[str, Any]]) -> list[Row]:
     """Return the delay from due time to the tap before the device, for messages."""
     rows = []
-    for one in ordered(run, list(values_of(wire_errors(run, packets, trials), "error_ns", PACING))):
+    for one in ordered(run, list(values_of(wire_errors(run, packets, trials, events), "error_ns", PACING))):
         figures = {"mean": one.mean(), "max": Interval(float(one.values.max()), None, None, 0.95, len(one.blocks))}
         figures |= {f"p{100 * p:.0f}": one.quantile(p) for p in (0.5, 0.99) if one.allows(p)}
         for statistic, value in figures.items():

@@ -311,7 +311,19 @@ def how(run: Run) -> list[str]:
         run,
         "Both ports of each device are captured (AF_PACKET, timestamps of the kernel) while its stream runs; the "
         "packets are matched by a digest of the bytes that the device leaves unchanged, and the delay of each is "
-        "recorded.",
+        f"recorded.{_left_out(run)}",
+    )
+
+
+def _left_out(run: Run) -> str:
+    """Return which figure of messages over TCP is missing where the taps have another clock than the sender."""
+    machines = run.bed.get("moment", {}).get("machines") or {}
+    clocks = {machines.get(host, {}).get("boot_id") for host in ("a", "device")} - {None}
+    if len(clocks) < 2 or not run.rows("segments_per_message").height:
+        return ""
+    return (
+        " How long a message takes from its due time to the first tap is left out: sender and taps read two clocks, "
+        "and no stream compares that of the device's host. A receiver of bytes gives no one-way delays."
     )
 
 
