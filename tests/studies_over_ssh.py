@@ -35,7 +35,7 @@ STUDIES: dict[str, str | None] = {
     "one-way": None,
     "ping-wait": CLOCKS.format("departures"),
     "rated-fan-in": None,
-    "rated-frame-size": "path 'direct' of a bed of real hosts: expected no rate or delay in bed.links",
+    "rated-frame-size": None,
     "rated-mixed": None,
     "rated-phase": RATED,
     "rated-queue": None,

@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.plan import load_plan
 from sojourn.records import read_table
-from tests.cabled import cabled_for
+from tests.cabled import cabled, cabled_for
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
@@ -165,6 +165,38 @@ def test_short_transfers_take_their_time_by_two_clocks(
             assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
         else:
             assert row["clock_bound_ns"] is None
+
+
+SLOPES = ("bed.sessions=2", "pairs.rounds=4", "pairs.probes_per_block=12", "probe.payload_bytes=46,1500")
+
+
+def test_a_direct_link_with_a_rate_is_an_emulator_on_the_host_of_devices(tmp_path: Path) -> None:
+    """At 100 Mbit/s each byte takes 80 ns, over two such links twice as long; a busy machine only adds to that."""
+    sets = [word for one in SLOPES for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "rated-frame-size", *sets, "--device", "bridge", *idle_ends())
+    blocks = read_table(run / "records", "blocks").frame.select("block", "part", "device", "cell")
+    probes = read_table(run / "records", "probes").frame.join(blocks, on=["block", "part"])
+    took = pl.col("arrival_ns") - pl.coalesce("departure_ns", "send_call_ns")
+    found = probes.group_by("device", "cell").agg((took.min() / 2).alias("half"))
+    least = {(device, cell): half for device, cell, half in found.select("device", "cell", "half").iter_rows()}
+    for device, links in (("direct", 1), ("bridge", 2)):
+        short, long = (least[device, cell] for cell in (0, 1))
+        assert short > links * (200_000 + 84 * 80)
+        assert (long - short) / (1500 - 46) == pytest.approx(80 * links, rel=0.15), least
+
+
+def test_a_check_of_the_bed_probes_a_direct_link_through_the_host_of_devices(tmp_path: Path) -> None:
+    cables, paths = cabled(["bridge"], is_direct_rated=True)
+    with Hosts(tmp_path / "lab", cables=cables) as hosts:
+        done = hosts.sojourn("bed", "check", str(hosts.bed(paths)), "--json")
+        checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+        refused = hosts.sojourn("run", "bridge-latency", "--bed", str(hosts.bed(paths)), "--dry-run")
+        await_nothing(hosts, 5)
+    assert (done.returncode, checks["path direct"]["status"]) == (0, "ok"), done.stdout
+    assert checks["path direct"]["found"].endswith(
+        "through eth1 and eth2 of host device: for studies that give the direct link a rate or delay (bed.links) alone"
+    )
+    assert (refused.returncode, "path direct goes through the host of devices" in refused.stderr) == (2, True)
 
 
 @pytest.mark.proof

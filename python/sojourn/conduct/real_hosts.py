@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from sojourn.bed import HostSpec, PathSpec
+from sojourn.devices import DIRECT, emulator_label
 from sojourn.errors import MachineError
 from sojourn.methods import load, packages
 from sojourn.plan.real_bed import load_real_bed
@@ -46,7 +47,7 @@ def require_clock(plan: Plan, backend: Backend) -> None:
 def refused_with_two_clocks(plan: Plan) -> str | None:
     """Why the plan is refused where its hosts are several machines; None where it is not. Reaches no host."""
     if may_have_several_clocks(plan.ask):
-        return _nowhere_asked(plan)
+        return _nowhere_asked(plan) or _clock_trials_delayed(plan)
     able = [name for name in sorted(packages()) if may_have_several_clocks(load(name, "ask").ASK)]
     return (
         f"{plan.study.name} compares times of hosts whose clocks differ, and method {plan.study.method} does not bring "
@@ -59,12 +60,27 @@ def _nowhere_asked(plan: Plan) -> str | None:
     """What is wrong where every trial passes a rated link: through its emulator no stream asks for the time."""
     if not plan.bed.links or not plan.ask.joins_clocks:
         return None
-    if any(trial.path not in plan.bed.links for trial in plan.expand()):
+    if any(trial.path not in plan.bed.links and emulator_label(trial.path) is None for trial in plan.expand()):
         return None
+    if DIRECT in plan.bed.links:
+        return (
+            f"{plan.study.name} takes delays over rated links and emulators alone, through which the other host's "
+            "clock is not asked: measure it on one machine (--bed netns), or take rate and delay off the direct link"
+        )
     return (
         f"{plan.study.name} takes delays over rated links alone, through which the other host's clock is not asked: "
         "measure it on one machine (--bed netns), or ask trials over the direct path too (of one sender: "
         f"--set stream.senders={','.join(map(str, sorted({1, *plan.stream.senders})))})"
+    )
+
+
+def _clock_trials_delayed(plan: Plan) -> str | None:
+    """What is wrong where clock trials would pass an emulator: what it is configured to would be the clocks' error."""
+    if not plan.ask.clock_trials or DIRECT not in plan.bed.links:
+        return None
+    return (
+        f"{plan.study.name} compares the hosts' clocks over the direct link, which has a rate or delay (bed.links): "
+        "measure it on one machine (--bed netns), or leave the direct link without"
     )
 
 
