@@ -37,10 +37,9 @@ def cabled(
 
     for path in ("direct", *(["direct/bypass"] * bypass)):
         if is_direct_rated:
-            own = {end: [port(host)] for end, host in
-                   (("a", "a"), ("left", "device"), ("right", "device"), ("b", "b"))}  # fmt: skip
-            cables += [("a", *own["a"], "device", *own["left"]), ("device", *own["right"], "b", *own["b"])]
-            words += section(path, **own)
+            a, left, right, b = port("a"), port("device"), port("device"), port("b")
+            cables += [("a", a, "device", left), ("device", right, "b", b)]
+            words += section(path, a=[a], left=[left], right=[right], b=[b])
             continue
         cables.append(("a", port("a"), "b", port("b")))
         words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])

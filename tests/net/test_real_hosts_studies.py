@@ -167,6 +167,36 @@ def test_short_transfers_take_their_time_by_two_clocks(
             assert row["clock_bound_ns"] is None
 
 
+SENDERS = ("bed.sessions=2", "probe.interval=100ms,2ms", "probe.icmp_bytes=64", "departures.at_most=1s",
+           "pairs.rounds=2")  # fmt: skip
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_senders_are_judged_by_a_capture_at_a_host_with_a_clock_of_its_own(own_boots: bool, tmp_path: Path) -> None:
+    run = run_over_ssh(tmp_path, "ping-wait", *(word for one in SENDERS for word in ("--set", one)), *idle_ends(),
+                       own_boots=own_boots)  # fmt: skip
+    trials = events(run, "trial")
+    assert len(trials) == 2 * 2 * 2
+    assert len(events(run, "clock-trial")) == (len(trials) + 2 if own_boots else 0), "on both sides of each trial"
+    seen = read_table(run / "records", "captures").frame
+    assert {block: frames.height for (block,), frames in seen.partition_by("block", as_dict=True).items()} == {
+        one["block"]: one["count"] for one in trials
+    }
+    found = rows(run, "departure_interval", "mean")
+    assert {(row["probe"], row["interval_ns"]) for row in found} == {
+        (tool, pace) for tool in ("ping", "probe") for pace in (2_000_000, 100_000_000)
+    }
+    for row in found:
+        assert row["estimate"] == pytest.approx(row["interval_ns"], rel=0.02)
+        if own_boots:
+            assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
+            assert row["clock_error95_ns"] < 1e-4 * row["interval_ns"], "of the clocks' rate alone"
+        else:
+            assert row["clock_bound_ns"] is None
+    findings = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert not findings & {"clock_unsynchronised", "clock_one_sided", "clock_stepped", "incomplete"}
+
+
 SLOPES = ("bed.sessions=2", "pairs.rounds=4", "pairs.probes_per_block=12", "probe.payload_bytes=46,1500")
 
 

@@ -522,14 +522,24 @@ def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
 ) -> None:
     """No host of these names is there: nothing is asked."""
     file = tmp_path / "bed.toml"
-    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
-    refused = load_plan("ping-wait", backend=str(file))
+    file.write_text(ENDS + DEVICE + THROUGH)
+    refused = load_plan("ping-wait", sets=["bed.links.direct.delay=1ms"], backend=str(file))
     why = expansion(refused)["refused_with_two_clocks"]
-    assert "method departures does not bring these together: measure it on one machine (--bed netns)" in why
+    assert why.startswith("ping-wait compares the hosts' clocks over the direct link, which has a rate or delay")
     show_plan(refused, as_json=False)
     assert f"Unless its hosts are one machine, this will be refused: {why}." in capsys.readouterr().out
-    for able in (load_plan("bridge-latency", backend=str(file)), load_plan("stages")):
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    for able in (*(load_plan(one, backend=str(file)) for one in ("bridge-latency", "ping-wait")), load_plan("stages")):
         assert "refused_with_two_clocks" not in expansion(able)
+
+
+def test_a_method_that_brings_no_clocks_together_names_those_that_do() -> None:
+    assert refused_with_two_clocks(load_plan("tcplog-truth")) == (
+        "tcplog-truth compares times of hosts whose clocks differ, and method tcp-truth does not bring these "
+        "together: measure it on one machine (--bed netns), or ask a study of method anomalies, background, "
+        "departures, emulator, fan-in, loss, model, multicast, one-way, pairs, rfc2544, rfc2889, rfc8219, "
+        "short-flows, stages, taps, tcp-load, tcp-windows, throughput or variance"
+    )
 
 
 GOOD = "\tSpeed: 1000Mb/s\n\tDuplex: Full\n"
