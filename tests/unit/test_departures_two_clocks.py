@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pytest
 from sojourn.analysis.clocks import Lines
 from sojourn.analysis.departures import on_clock_of_a, trials_of
 from sojourn.analysis.host_clock import along
-from sojourn.analysis.run import load_run
+from sojourn.analysis.run import load as load_run
 from sojourn.records import RunFolder
 from tests.unit.made_up_streams import write_table
 from tests.unit.test_tcp_load_two_clocks import found_in
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sojourn.analysis.departures import Trials
     from tests.unit.test_tcp_load_two_clocks import Rows
 
 RUN = Path(__file__).parents[2] / "docs/gallery/runs/ping-wait.tar.xz"
@@ -55,12 +57,8 @@ def two(folder: RunFolder, of: Apart) -> RunFolder:
     [file] = other.records.glob("captures-*.arrow")
     spans = pl.read_ipc_stream(file).group_by("block").agg(pl.col("arrival_ns").max() - pl.col("arrival_ns").min())
     lasts = dict(spans.iter_rows())
-    part_clocks(other, Apart(**{**vars_of(of), "lasts_ns": lambda block: lasts[block] + SECOND // 10}))
+    part_clocks(other, replace(of, lasts_ns=lambda block: lasts[block] + SECOND // 10))
     return other
-
-
-def vars_of(of: Apart) -> dict[str, object]:
-    return {name: getattr(of, name) for name in of.__dataclass_fields__}
 
 
 def test_a_recorded_run_with_a_known_clock_has_the_same_figures(recorded: RunFolder) -> None:
@@ -79,7 +77,7 @@ def test_without_the_clock_trials_the_figures_would_be_others(recorded: RunFolde
     run = load_run(two(recorded, Apart()).path)
     judged = on_clock_of_a(run)
 
-    def worst(several: list[object]) -> float:
+    def worst(several: list[Trials]) -> float:
         return max(float(np.abs(one.errors()[0]).max()) for one in several if one.interval_ns == 10_000_000)
 
     assert worst(trials_of(run)) > worst(trials_of(judged.run, judged.clocks)) + 15_000

@@ -105,6 +105,10 @@ class Trials:
         """The maximum error of the same."""
         return max((one.bound_ns for one in self.clocks), default=0.0)
 
+    def most_ns(self, duration_ns: float) -> float:
+        """Return the maximum error of a duration by two clocks."""
+        return min(self.bound_ns, max((one.rate_most for one in self.clocks), default=0.0) * duration_ns)
+
     def clusters(self, of_trial: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the cluster of each value, from 0 without gaps: the trial, or the session where there are several."""
         which = of_trial if beds_in(self.session) is None else self.session[of_trial]
@@ -212,13 +216,14 @@ def departure_rows(trials: list[Trials]) -> list[Row]:
             for quantity, statistic, value, unit in figures
         ]
         interval_ns = one.interval_ns or float(gaps.mean())
-        _state(rows[-len(figures) :], one, one.rate95 * interval_ns)
+        of_interval = (one.rate95 * interval_ns, one.most_ns(interval_ns))
+        _state(rows[-len(figures) :], one, of_interval)
         if one.interval_ns:
             errors, of_errors = one.errors()
             of_pacing = error_rows(like, np.abs(errors), one.clusters(of_errors))
-            _state(of_pacing, one, one.error95_ns, np.abs(errors), one.clusters(of_errors))
+            _state(of_pacing, one, (one.error95_ns, one.bound_ns), np.abs(errors), one.clusters(of_errors))
             of_shares = _interval_shares(one, np.abs(gaps - one.interval_ns), of_trial)
-            _state(of_shares, one, one.rate95 * interval_ns, np.abs(gaps - one.interval_ns), of_trial)
+            _state(of_shares, one, of_interval, np.abs(gaps - one.interval_ns), of_trial)
             rows += of_pacing + of_shares
     for row in rows:
         row.clock, row.source = "TAI", SOURCE
@@ -228,19 +233,20 @@ def departure_rows(trials: list[Trials]) -> list[Row]:
 def _state(
     rows: list[Row],
     trials: Trials,
-    error95_ns: float,
+    of_clocks: tuple[float, float],
     errors: NDArray[np.float64] | None = None,
     clusters: NDArray[np.int64] | None = None,
 ) -> None:
     """Set the errors of two clocks on rows, and widen their intervals by them; does nothing where both share one.
 
-    `errors`: what the shares among the rows are of.
+    `of_clocks`: the 95 % and the maximum error of what the rows are of; `errors`: what shares among them are of.
     """
     if not trials.clocks:
         return
+    error95_ns, most_ns = of_clocks
     for row in rows:
         if row.unit == "ns":
-            row.between_clocks(max(trials.bound_ns, error95_ns), error95_ns)
+            row.between_clocks(max(most_ns, error95_ns), error95_ns)
         elif row.unit == "1/s":
             row.scatter, row.value = row.value, row.value.widened(row.value.estimate * trials.rate95)
         elif row.quantity in LIMITS_NS and errors is not None and clusters is not None:

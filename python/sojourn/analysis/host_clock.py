@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import DRIFT_95, Lines, asymmetries_of, largest_step, lines_of
+from sojourn.analysis.clocks import DRIFT_95, SKEW_MOST, Lines, asymmetries_of, largest_step, lines_of
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.records.clock_trials import CLOCK_TRIAL, PURPOSE
@@ -74,6 +74,8 @@ class Along:
     """The 95 % error of the time between any two times in the trial."""
     bound_ns: float
     """The maximum error of the same."""
+    rate_most: float
+    """The maximum error of a duration, per ns of it: two skews that a clock may have, one after the other."""
     one_sided: bool
     """Whether there are clock trials before it alone, or behind it alone."""
 
@@ -98,7 +100,7 @@ def along(lines: Lines, begin: int, end: int) -> Along | None:
         away = int(max(abs(begin - lines.reference[one]), abs(end - lines.reference[one])))
         drift95 = DRIFT_95 * away
         straight = Along(int(lines.reference[one]), float(lines.offset[one]), float(lines.skew[one]),
-                         float(lines.skew95[one]) + drift95, (float(lines.skew95[one]) + drift95) * lasts, 0.0,
+                         float(lines.skew95[one]) + drift95, (float(lines.skew95[one]) + drift95) * lasts, 0.0, 0.0,
                          one_sided=True)  # fmt: skip
     else:
         ends = np.array([lines.reference[first], lines.reference[last]], dtype=np.int64)
@@ -109,8 +111,10 @@ def along(lines: Lines, begin: int, end: int) -> Along | None:
         # A skew that drifts leaves the straight line by so much in the middle, and by so much per ns at its ends.
         bend_ns, bend = DRIFT_95 * apart**2 / 8, DRIFT_95 * apart / 2
         straight = Along(int(ends[0]), float(offsets[0]), float(np.diff(offsets)[0]) / apart, rate95 + bend,
-                         min(rate95 * lasts + bend_ns, (rate95 + bend) * lasts), 0.0, one_sided=False)  # fmt: skip
-    return replace(straight, bound_ns=_largest(lines, straight, begin, end))
+                         min(rate95 * lasts + bend_ns, (rate95 + bend) * lasts), 0.0, 0.0,
+                         one_sided=False)  # fmt: skip
+    most = 2 * max(SKEW_MOST, *(float(lines.skew_bound[one]) for one in (first, last) if one is not None))
+    return replace(straight, bound_ns=_largest(lines, straight, begin, end), rate_most=most)
 
 
 def _largest(lines: Lines, straight: Along, begin: int, end: int) -> float:
