@@ -20,8 +20,10 @@ Cable = tuple[str, str, str, str]
 """Host and port, host and port."""
 
 
-def cabled(names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = False) -> tuple[list[Cable], str]:
-    """The cables, and the paths as a file of real hosts has them."""
+def cabled(
+    names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = False, is_direct_rated: bool = False
+) -> tuple[list[Cable], str]:
+    """The cables, and the paths as a file of real hosts has them; a direct link with a rate is through the device."""
     cables: list[Cable] = []
     free = {host: count(1) for host in ("a", "b", "device")}
     words = ""
@@ -34,6 +36,11 @@ def cabled(names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = 
         return f"[paths.{json.dumps(path)}]\n{''.join(told)}"
 
     for path in ("direct", *(["direct/bypass"] * bypass)):
+        if is_direct_rated:
+            a, left, right, b = port("a"), port("device"), port("device"), port("b")
+            cables += [("a", a, "device", left), ("device", right, "b", b)]
+            words += section(path, a=[a], left=[left], right=[right], b=[b])
+            continue
         cables.append(("a", port("a"), "b", port("b")))
         words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])
     for name in names:
@@ -49,4 +56,4 @@ def cabled(names: Sequence[str], near: int = 1, far: int = 1, *, bypass: bool = 
 
 def cabled_for(bed: BedPlan) -> tuple[list[Cable], str]:
     """The bench that a plan's bed asks."""
-    return cabled(bed.devices, bed.near, bed.far, bypass=bed.bypass)
+    return cabled(bed.devices, bed.near, bed.far, bypass=bed.bypass, is_direct_rated="direct" in bed.links)

@@ -78,6 +78,8 @@ PUT_BACK = [
     ("device", f"umount {SETPRIV}"),
     ("a", f"umount {shutil.which('date')}"),
     ("b", f"umount {shutil.which('uname')}"),
+    ("b", f"umount {shutil.which('tcpdump')}"),
+    ("a", f"umount {shutil.which('ping')}"),
 ]
 
 
@@ -593,16 +595,32 @@ def test_anomalies_need_the_clock_of_a_alone(hosts: Hosts) -> None:
 
 
 def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(hosts: Hosts) -> None:
-    argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(hosts.bed())]
-    done = hosts.sojourn("run", *argv, "--out", "run")
+    through = '[paths.direct]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\n'
+    argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.links.direct.delay=1ms"]
+    done = hosts.sojourn("run", *argv, "--bed", str(hosts.bed(through)), "--out", "run")
     assert done.returncode == 3, done.stderr
     assert re.search(
-        r"ping-wait compares times of hosts whose clocks differ, and method departures does not bring these together: "
-        r"measure it on one machine \(--bed netns\), or ask a study of method anomalies, background, emulator, "
-        r"fan-in, loss, model, multicast, one-way, pairs, rfc2544, rfc2889, rfc8219, short-flows, stages, taps, "
-        r"tcp-load, tcp-windows, throughput or variance",
+        r"ping-wait compares the hosts' clocks over the direct link, which has a rate or delay \(bed.links\): "
+        r"measure it on one machine \(--bed netns\), or leave the direct link without",
         done.stderr,
     ), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "tool", "sentence"),
+    [
+        ("b", "tcpdump", r"host B \(b.lab\) has no tcpdump, which judges the senders: apt-get install tcpdump there"),
+        ("a", "ping", r"host A \(a.lab\) has no ping, which is one of the senders: apt-get install iputils-ping there"),
+    ],
+)
+def test_a_host_without_what_judges_senders_is_refused_in_a_sentence(
+    spoilt: Hosts, host: str, tool: str, sentence: str
+) -> None:
+    spoilt.at(host, "mount", "-n", "--bind", "/dev/null", str(shutil.which(tool)))
+    argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(spoilt.bed())]
+    done = spoilt.sojourn("run", *argv, "--out", "run")
+    assert (done.returncode, bool(re.search(sentence, done.stderr))) == (3, True), done.stderr
+    await_nothing(spoilt, 5)
 
 
 @pytest.mark.proof

@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.plan import load_plan
 from sojourn.records import read_table
-from tests.cabled import cabled_for
+from tests.cabled import cabled, cabled_for
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
@@ -218,6 +218,68 @@ def test_messages_over_tcp_have_delays_by_the_devices_clock_alone(own_boots: boo
     found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
     assert "clock_unsynchronised" not in found
     assert not events(run, "clock-trial"), "no figure is of two clocks"
+
+
+SENDERS = ("bed.sessions=2", "probe.interval=100ms,2ms", "probe.icmp_bytes=64", "departures.at_most=1s",
+           "pairs.rounds=2")  # fmt: skip
+
+
+@pytest.mark.parametrize("own_boots", CLOCKS)
+def test_senders_are_judged_by_a_capture_at_a_host_with_a_clock_of_its_own(own_boots: bool, tmp_path: Path) -> None:
+    run = run_over_ssh(tmp_path, "ping-wait", *(word for one in SENDERS for word in ("--set", one)), *idle_ends(),
+                       own_boots=own_boots)  # fmt: skip
+    trials = events(run, "trial")
+    assert len(trials) == 2 * 2 * 2
+    assert len(events(run, "clock-trial")) == (len(trials) + 2 if own_boots else 0), "on both sides of each trial"
+    seen = read_table(run / "records", "captures").frame
+    assert {block: frames.height for (block,), frames in seen.partition_by("block", as_dict=True).items()} == {
+        one["block"]: one["count"] for one in trials
+    }
+    found = rows(run, "departure_interval", "mean")
+    assert {(row["probe"], row["interval_ns"]) for row in found} == {
+        (tool, pace) for tool in ("ping", "probe") for pace in (2_000_000, 100_000_000)
+    }
+    for row in found:
+        assert row["estimate"] == pytest.approx(row["interval_ns"], rel=0.02)
+        if own_boots:
+            assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
+            assert row["clock_error95_ns"] < 1e-4 * row["interval_ns"], "of the clocks' rate alone"
+        else:
+            assert row["clock_bound_ns"] is None
+    findings = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert not findings & {"clock_unsynchronised", "clock_one_sided", "clock_stepped", "incomplete"}
+
+
+SLOPES = ("bed.sessions=2", "pairs.rounds=4", "pairs.probes_per_block=12", "probe.payload_bytes=46,1500")
+
+
+def test_a_direct_link_with_a_rate_is_an_emulator_on_the_host_of_devices(tmp_path: Path) -> None:
+    """At 100 Mbit/s each byte takes 80 ns, over two such links twice as long; a busy machine only adds to that."""
+    sets = [word for one in SLOPES for word in ("--set", one)]
+    run = run_over_ssh(tmp_path, "rated-frame-size", *sets, "--device", "bridge", *idle_ends())
+    blocks = read_table(run / "records", "blocks").frame.select("block", "part", "device", "cell")
+    probes = read_table(run / "records", "probes").frame.join(blocks, on=["block", "part"])
+    took = pl.col("arrival_ns") - pl.coalesce("departure_ns", "send_call_ns")
+    found = probes.group_by("device", "cell").agg((took.min() / 2).alias("half"))
+    least = {(device, cell): half for device, cell, half in found.select("device", "cell", "half").iter_rows()}
+    for device, links in (("direct", 1), ("bridge", 2)):
+        short, long = (least[device, cell] for cell in (0, 1))
+        assert short > links * (200_000 + 84 * 80)
+        assert (long - short) / (1500 - 46) == pytest.approx(80 * links, rel=0.15), least
+
+
+def test_a_check_of_the_bed_probes_a_direct_link_through_the_host_of_devices(tmp_path: Path) -> None:
+    cables, paths = cabled(["bridge"], is_direct_rated=True)
+    with Hosts(tmp_path / "lab", cables=cables) as hosts:
+        done = hosts.sojourn("bed", "check", str(hosts.bed(paths)), "--json")
+        checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+        refused = hosts.sojourn("run", "bridge-latency", "--bed", str(hosts.bed(paths)), "--dry-run")
+        await_nothing(hosts, 5)
+    assert (done.returncode, checks["path direct"]["status"]) == (0, "ok"), done.stdout
+    assert checks["path direct"]["found"].endswith(
+        "through eth1 and eth2 of host device: for studies that give the direct link a rate or delay (bed.links) alone"
+    )
+    assert (refused.returncode, "path direct goes through the host of devices" in refused.stderr) == (2, True)
 
 
 @pytest.mark.proof

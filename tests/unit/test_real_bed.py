@@ -19,7 +19,7 @@ from sojourn.bed.real_hosts import judge_clock, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.bed.turns import Turns
 from sojourn.cli.dry_run import expansion, show_plan
-from sojourn.conduct.real_hosts import hosts_of, paths_of
+from sojourn.conduct.real_hosts import hosts_of, paths_of, refused_with_two_clocks
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
 from sojourn.plan.load import plan_from_text
@@ -40,6 +40,7 @@ BRIDGE = '[paths.bridge]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\
 CISCO = '[paths."dut:cisco"]\na = "eth2"\nb = "eth2"\n'
 
 
+THROUGH = DIRECT + 'left = "eth8"\nright = "eth9"\n'
 TURNS = DIRECT + 'switch = "./v d"\n' + CISCO.replace("eth2", "eth1") + 'switch = "person"\n'
 
 
@@ -78,6 +79,12 @@ def test_hosts_and_paths_are_read_with_their_defaults() -> None:
         (ENDS + DIRECT + BRIDGE, r"line 10: path bridge is a device that Sojourn builds: expected a section"),
         (ENDS + DIRECT + CISCO.replace("cisco", "cisco/2"), r"path dut:cisco/2: expected a section \[paths.dut"),
         (ENDS + DEVICE + DIRECT + CISCO + 'left = "eth9"\n', r"path dut:cisco: expected no left and right"),
+        (ENDS + DEVICE + DIRECT + 'left = "eth9"\n', "line 10: path direct goes through .*: expected a section"),
+        (ENDS + THROUGH, r"path direct goes through the host of devices: expected a section \[hosts.device\]"),
+        (ENDS + DEVICE + THROUGH + CISCO.replace("dut:cisco", "a/a"), "path a/a: expected left and right, as path dir"),
+        (ENDS + DEVICE + DIRECT + BRIDGE.replace("bridge", '"a/a"'), "path a/a: expected no left and right: path"),
+        (ENDS + DEVICE + THROUGH.replace('"eth9"', '["eth9", "eth7"]'), "path direct: right has 2 and b has 1: exp"),
+        (ENDS + DEVICE + THROUGH + 'switch = "x"\n', "path direct: expected no switch: what is joined by left"),
         (ENDS + DIRECT + CISCO.replace("eth2", "eth1") + 'switch = "x"\n', r"eth1 of host a is a port of path direct"),
         (ENDS + TURNS.replace('a = "eth1"\nb = "eth1"\nswitch = "p', 'a = "eth1"\nb = "eth3"\nswitch = "p'),
          r"the same two ports and a key switch in both"),
@@ -157,8 +164,80 @@ def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> Non
     assert len(topology.cables) == 1 + 4
     assert sorted(real.values()) == ["e1", "e1", "e2", "e2", "left", "right"]
     assert [(one.left.host, one.right.host, one.right.dev in real) for one in within] == [("d", "d", False)] * 2
-    with pytest.raises(RequestError, match="path 'direct' of a bed of real hosts: expected no rate or delay"):
-        checked(spec(links={"direct": LinkSpec((10_000_000,))}))
+    with pytest.raises(RequestError, match="path 'dut:box' of a bed of real hosts: expected no rate or delay"):
+        checked(spec(links={"dut:box": LinkSpec((10_000_000,))}))
+
+
+RATE = {"direct": LinkSpec((10_000_000,))}
+
+
+def test_a_direct_link_with_a_rate_goes_through_the_host_of_devices() -> None:
+    twin = '[paths."a/a"]\na = "eth3"\nb = "eth3"\nleft = "eth4"\nright = "eth5"\n'
+    bed = real_bed_of(ENDS + DEVICE + THROUGH + twin, "bed.toml")
+    paths = paths_of(bed)
+    asked = BedSpec(backend="ssh", hosts=hosts_of(bed), paths=paths, links=RATE, twins=("direct",))
+    topology = Topology.of_spec(checked(asked))
+    real = ports_of(topology, paths)
+    joined = [(real[one.left.dev], one.left.host, real[one.right.dev], one.right.host) for one in topology.cables]
+    assert joined == [
+        ("eth1", "a", "eth8", "d"), ("eth9", "d", "eth1", "b"), ("eth3", "a", "eth4", "d"), ("eth5", "d", "eth3", "b")
+    ]  # fmt: skip
+    assert [(one.path, real[one.left.dev], real[one.right.dev]) for one in topology.emulated] == [
+        ("direct", "eth8", "eth9"), ("a/a", "eth4", "eth5")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "links", "sentence"),
+    [
+        (DIRECT, RATE, "path 'direct' of a bed of real hosts: expected hosts.device and the keys left and right"),
+        (THROUGH, {}, "path 'direct' of a bed of real hosts: expected a rate or delay in bed.links, or no left"),
+    ],
+)
+def test_a_direct_link_that_its_ports_do_not_suit_is_refused(
+    words: str, links: dict[str, LinkSpec], sentence: str
+) -> None:
+    bed = real_bed_of(ENDS + DEVICE + words, "bed.toml")
+    with pytest.raises(RequestError, match=sentence):
+        checked(BedSpec(backend="ssh", hosts=hosts_of(bed), paths=paths_of(bed), links=links))
+
+
+def test_a_plan_says_which_way_its_direct_link_must_go(tmp_path: Path) -> None:
+    file, rate = tmp_path / "bed.toml", "link_rate=100Mbit/s"
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    with pytest.raises(RequestError, match=r"the study gives the direct link a rate .*: name left and right in the"):
+        load_plan("frame-size", sets=[rate], backend=str(file))
+    file.write_text(ENDS + DEVICE + THROUGH + BRIDGE.replace("eth1", "eth3"))
+    for asked in (
+        load_plan("frame-size", sets=[rate], backend=str(file)),
+        load_plan("rated-frame-size", backend=str(file)),
+    ):
+        assert asked.bed.links.keys() == {"direct", "bridge"}
+    with pytest.raises(RequestError, match="joins these ports only for studies that give") as refused:
+        load_plan("bridge-latency", backend=str(file))
+    fix = re.search(r"--set (\S+)$", str(refused.value))
+    assert fix is not None
+    assert "direct" in load_plan("bridge-latency", sets=[fix[1].replace('"', "")], backend=str(file)).bed.links
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "sentence"),
+    [
+        ("short-flows", ["devices=emulate"], "compares the hosts' clocks over the direct link, which has a rate"),
+        ("one-way", ["devices=emulate"], "compares the hosts' clocks over the direct link, which has a rate"),
+        ("one-way", ["devices=bridge"], None),
+        ("bridge-latency", ["devices=bridge"], None),
+    ],
+)
+def test_clocks_are_not_compared_through_an_emulator(
+    study: str, sets: list[str], sentence: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DEVICE + THROUGH + "".join(
+        BRIDGE.replace("bridge", name).replace('"eth', f'"{name}') for name in ("bridge", "emulate")))  # fmt: skip
+    plan = load_plan(study, sets=[*sets, "bed.links.direct.delay=1ms"], backend=str(file))
+    found = refused_with_two_clocks(plan)
+    assert (found is None) if sentence is None else re.search(sentence, found or "")
 
 
 SEVERAL = (
@@ -443,14 +522,24 @@ def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
 ) -> None:
     """No host of these names is there: nothing is asked."""
     file = tmp_path / "bed.toml"
-    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
-    refused = load_plan("ping-wait", backend=str(file))
+    file.write_text(ENDS + DEVICE + THROUGH)
+    refused = load_plan("ping-wait", sets=["bed.links.direct.delay=1ms"], backend=str(file))
     why = expansion(refused)["refused_with_two_clocks"]
-    assert "method departures does not bring these together: measure it on one machine (--bed netns)" in why
+    assert why.startswith("ping-wait compares the hosts' clocks over the direct link, which has a rate or delay")
     show_plan(refused, as_json=False)
     assert f"Unless its hosts are one machine, this will be refused: {why}." in capsys.readouterr().out
-    for able in (load_plan("bridge-latency", backend=str(file)), load_plan("stages")):
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    for able in (*(load_plan(one, backend=str(file)) for one in ("bridge-latency", "ping-wait")), load_plan("stages")):
         assert "refused_with_two_clocks" not in expansion(able)
+
+
+def test_a_method_that_brings_no_clocks_together_names_those_that_do() -> None:
+    assert refused_with_two_clocks(load_plan("tcplog-truth")) == (
+        "tcplog-truth compares times of hosts whose clocks differ, and method tcp-truth does not bring these "
+        "together: measure it on one machine (--bed netns), or ask a study of method anomalies, background, "
+        "departures, emulator, fan-in, loss, model, multicast, one-way, pairs, rfc2544, rfc2889, rfc8219, "
+        "short-flows, stages, taps, tcp-load, tcp-windows, throughput or variance"
+    )
 
 
 GOOD = "\tSpeed: 1000Mb/s\n\tDuplex: Full\n"

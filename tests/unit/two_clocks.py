@@ -30,7 +30,7 @@ OF_STREAMS = ("started_ns", "ended_ns", "first_ns", "last_ns", "started_raw_ns",
 """With those of CLOCK_MONOTONIC_RAW: B's oscillator is the faster one, and its clock is not stepped."""
 
 OF_FLOWS = ("started_ns", "ended_ns", "first_moved_ns", "last_moved_ns")
-TRIALS = ("load-trial", "tcp-trial", "stream-trial")
+TRIALS = ("load-trial", "tcp-trial", "stream-trial", "trial")
 READINGS = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
 
 
@@ -46,8 +46,8 @@ class Apart:
     skew_bound_ppb: float = 1_000.0
     parts: Callable[[int], bool] = lambda _: True
     """The sessions whose exchanges were answered."""
-    lasts_ns: int = LASTS_NS
-    """How long after the begin of each trial the next clock trial is."""
+    lasts_ns: Callable[[int], int] | None = None
+    """How long after the begin of a block the next clock trial begins; None: `LASTS_NS`."""
     told: Sequence[dict[str, Any]] = field(default_factory=tuple)
     """What the sender says of the clocks in each clock trial."""
 
@@ -73,6 +73,8 @@ def part_clocks(folder: RunFolder, of: Apart) -> None:
             if end == "b":
                 _rewrite(file, moved, OF_STREAMS)
             write_table(file, "streams", pl.read_ipc_stream(file).with_columns(clock_id=pl.lit(clock)))
+    for file in sorted(folder.records.glob("captures-*.arrow")):
+        _rewrite(file, moved, ("arrival_ns",))
     for entry in events:
         _move(entry, moved)
     told = list(_with_clock_trials(folder, of, events, begins, moved))
@@ -102,6 +104,11 @@ def _of_far(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _begins(folder: RunFolder, events: Sequence[dict[str, Any]]) -> dict[int, int]:
     """When each trial began, by block."""
     found: dict[int, int] = {}
+    for file in sorted(folder.records.glob("captures-*.arrow")):
+        of_blocks = pl.read_ipc_stream(file).group_by("block").agg(pl.col("arrival_ns").min())
+        found |= dict(of_blocks.select("block", "arrival_ns").iter_rows())
+    if found:
+        return found
     for file in sorted(folder.records.glob("blocks-*.arrow")):
         found |= dict(pl.read_ipc_stream(file).select("block", "started_ns").iter_rows())
     for file in sorted(folder.records.glob("streams-a*.arrow")):
@@ -134,7 +141,8 @@ def _with_clock_trials(
             yield entry
             continue
         begun = int(begins[entry["block"]])
-        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + of.lasts_ns]:
+        lasts = LASTS_NS if of.lasts_ns is None else of.lasts_ns(int(entry["block"]))
+        for at in ([begun - 2 * LINE_NS] if is_first else []) + [begun + lasts]:
             made.setdefault(part, []).append(_line(of, CLOCK_BLOCKS + number, at, number, moved))
             number += 1
             yield {"event": CLOCK_TRIAL, "part": part, "block": CLOCK_BLOCKS + number - 1, "clock": list(of.told)}

@@ -9,6 +9,7 @@ out, never taken for A's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from sojourn.analysis.clocks import Lines, asymmetries_of, largest_step, lines_of
+from sojourn.analysis.clocks import DRIFT_95, SKEW_MOST, Lines, asymmetries_of, largest_step, lines_of
 from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.records.clock_trials import CLOCK_TRIAL, PURPOSE
@@ -24,6 +25,8 @@ from sojourn.records.lost import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
@@ -50,6 +53,78 @@ class Errors:
     error95_ns: float
     one_sided: bool = False
     """Whether all clock trials of the session are before the trial's end, or all behind its begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """B's clock during one trial: straight from the clock trial before it to the one behind it.
+
+    For figures of B's times alone, between which a constant offset cancels: what matters is the rate of the clocks.
+    Between two clock trials it is known better than within one, which lasts 0.8 s.
+    """
+
+    origin: int
+    """A time of B at which the offset is known; the others are counted from there."""
+    offset_ns: float
+    rate: float
+    """By how much the offset grows per ns of B."""
+    rate95: float
+    """The 95 % error of a duration, per ns of it."""
+    error95_ns: float
+    """The 95 % error of the time between any two times in the trial."""
+    bound_ns: float
+    """The maximum error of the same."""
+    rate_most: float
+    """The maximum error of a duration, per ns of it: two skews that a clock may have, one after the other."""
+    one_sided: bool
+    """Whether there are clock trials before it alone, or behind it alone."""
+
+    def read(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return times of B on A's clock."""
+        return np.asarray(times - np.rint(self._offset(times)).astype(np.int64), dtype=np.int64)
+
+    def _offset(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(self.offset_ns + self.rate * (times - self.origin), dtype=np.float64)
+
+
+def along(lines: Lines, begin: int, end: int) -> Along | None:
+    """Return the clock from one time of B to another; None if no line is before or behind."""
+    before, after = np.flatnonzero(lines.reference <= begin), np.flatnonzero(lines.reference >= end)
+    if not len(before) and not len(after):
+        return None
+    first, last = (int(before[-1]) if len(before) else None), (int(after[0]) if len(after) else None)
+    lasts = end - begin
+    if first is None or last is None:
+        one = last if first is None else first
+        assert one is not None
+        away = int(max(abs(begin - lines.reference[one]), abs(end - lines.reference[one])))
+        drift95 = DRIFT_95 * away
+        straight = Along(int(lines.reference[one]), float(lines.offset[one]), float(lines.skew[one]),
+                         float(lines.skew95[one]) + drift95, (float(lines.skew95[one]) + drift95) * lasts, 0.0, 0.0,
+                         one_sided=True)  # fmt: skip
+    else:
+        ends = np.array([lines.reference[first], lines.reference[last]], dtype=np.int64)
+        apart = int(ends[1] - ends[0])
+        offsets = lines.offset[[first, last]]
+        errors = lines.convert(ends)[2]
+        rate95 = math.hypot(*errors) / apart
+        # A skew that drifts leaves the straight line by so much in the middle, and by so much per ns at its ends.
+        bend_ns, bend = DRIFT_95 * apart**2 / 8, DRIFT_95 * apart / 2
+        straight = Along(int(ends[0]), float(offsets[0]), float(np.diff(offsets)[0]) / apart, rate95 + bend,
+                         min(rate95 * lasts + bend_ns, (rate95 + bend) * lasts), 0.0, 0.0,
+                         one_sided=False)  # fmt: skip
+    most = 2 * max(SKEW_MOST, *(float(lines.skew_bound[one]) for one in (first, last) if one is not None))
+    return replace(straight, bound_ns=_largest(lines, straight, begin, end), rate_most=most)
+
+
+def _largest(lines: Lines, straight: Along, begin: int, end: int) -> float:
+    """Return the maximum error between two times in a trial: twice that of one, at which the nearest line is believed
+    within its own, and the straight one is away from it."""
+    between = (lines.end[:-1] + lines.begin[1:]) // 2
+    within = between[(between > begin) & (between < end)]
+    times = np.concatenate([np.linspace(begin, end, LOOKS).astype(np.int64), within, within + 1])
+    at, bound, _ = lines.convert(times)
+    return 2 * float((bound + np.abs(at - straight.read(times))).max())
 
 
 @dataclass(frozen=True, slots=True)

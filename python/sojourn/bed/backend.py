@@ -101,8 +101,13 @@ class Backend(Protocol):
     def instrument(self) -> str:
         """Return the path of `sojourn-instrument` on the hosts."""
 
-    def find(self, tool: str) -> str | None:
-        """Return the path of a tool on the hosts, or None; `python3` may have its standard library only."""
+    def find(self, tool: str, host: HostName | None = None) -> str | None:
+        """Return the path of a tool on a host (None: on all hosts), or None; `python3` may have its standard library
+        only.
+        """
+
+    def require_tool(self, host: HostName, tool: str, package: str, purpose: str) -> str:
+        """Return the path of a tool on a host; raises MachineError, which says what the host needs it for."""
 
     @staticmethod
     def cores(hosts: Mapping[HostName, HostSpec] | None = None) -> list[int]:
@@ -115,11 +120,11 @@ class Backend(Protocol):
     def one_clock(self) -> bool:
         """Whether all hosts share one clock, so that times of different hosts can be subtracted."""
 
-    def tai_ns(self) -> int:
-        """Return the hosts' CLOCK_TAI now; records have its timestamps."""
+    def tai_ns(self, host: HostName) -> int:
+        """Return a host's CLOCK_TAI at some time between the call and its return; records have its timestamps."""
 
-    def tai_offset_ns(self) -> int:
-        """Return the difference CLOCK_TAI − CLOCK_REALTIME on the hosts; captures have timestamps of CLOCK_REALTIME."""
+    def tai_offset_ns(self, host: HostName) -> int:
+        """Return the difference CLOCK_TAI − CLOCK_REALTIME on a host; captures have timestamps of CLOCK_REALTIME."""
 
     def cpu_ns(self, pid: int) -> int:
         """Return the processor time so far of a program that was started here; 0 if unknown."""

@@ -10,7 +10,7 @@ from sojourn.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sojourn.bed.model import BedSpec, PathSpec, Topology
+    from sojourn.bed.model import BedSpec, Link, PathSpec, Topology
 
 HostName = str
 END_HOSTS: tuple[HostName, ...] = ("a", "b")
@@ -43,12 +43,26 @@ def ports_of(topology: Topology, paths: Mapping[str, PathSpec]) -> dict[str, str
         own = paths[link.path]
         found |= {port.dev: name for port, name in zip(link.near, own.a, strict=False)}
         found |= {port.dev: name for port, name in zip(link.far, own.b, strict=False)}
-        if link.stations:
+        if len(link.cables) > 1:  # some end at the devices' host
             towards_a = [link.stretches[0], *(one for one in link.further_stretches if one.left.host == "a")]
             towards_b = [link.stretches[-1], *(one for one in link.further_stretches if one.right.host == "b")]
             found |= {one.cables[0].right.dev: name for one, name in zip(towards_a, own.left, strict=False)}
             found |= {one.cables[-1].left.dev: name for one, name in zip(towards_b, own.right, strict=False)}
     return found
+
+
+def _wanted_of(link: Link, *, is_through: bool) -> str | None:
+    """What is wrong with a link without a device of ours: an emulator alone joins ports of the devices' host there."""
+    if any(link.rated) and link.device.mode.is_outside:
+        return "no rate or delay in bed.links: it is cabled to a device that Sojourn does not build"
+    if any(link.rated) and not is_through:
+        return (
+            f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B: the emulator of a "
+            "rate or delay in bed.links is between them"
+        )
+    if is_through and not any(link.rated):
+        return "a rate or delay in bed.links, or no left and right: nothing else joins these"
+    return None
 
 
 def require_paths(topology: Topology, spec: BedSpec) -> None:
@@ -57,10 +71,10 @@ def require_paths(topology: Topology, spec: BedSpec) -> None:
         if link.path not in spec.paths:
             raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
         ports = spec.paths[link.path]
-        if any(link.rated) and not link.stations:
-            wanted = "no rate or delay in bed.links: a link's emulator is on the device's host, where it has no port"
+        is_through = bool(ports.left and ports.right) and DEVICES_HOST in spec.hosts
+        if not link.stations and (wanted := _wanted_of(link, is_through=is_through)) is not None:
             raise RequestError(f"path '{link.path}' of a bed of real hosts: expected {wanted}")
-        if link.stations and (not ports.left or not ports.right or DEVICES_HOST not in spec.hosts):
+        if link.stations and not is_through:
             wanted = f"hosts.{DEVICES_HOST} and the keys left and right, its ports towards A and towards B"
             raise RequestError(f"path '{link.path}' is a device that Sojourn builds: expected {wanted}")
         if len(ports.a) < link.near_ends or len(ports.b) < link.far_ends:

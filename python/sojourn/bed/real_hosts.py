@@ -21,6 +21,7 @@ from sojourn.bed.backends.ssh import require_fit
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.copies import instrument_for_hosts
 from sojourn.bed.doctor import Check
+from sojourn.bed.emulated import LinkSpec
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
 from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
@@ -29,7 +30,7 @@ from sojourn.bed.processes import end
 from sojourn.bed.remote import first_line
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import state_folder
-from sojourn.devices import BYPASS
+from sojourn.devices import BYPASS, DIRECT, kind_of
 from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
 
@@ -49,6 +50,11 @@ READY_SECONDS = 15.0
 COUNTED_SECONDS = 3.0
 """The time that drivers may take to update their counters."""
 
+JOINED = LinkSpec((None,), (1,))
+"""Of a direct link through the host of devices: that there is an emulator, which passes frames on as they come here."""
+
+ONLY_RATED = "for studies that give the direct link a rate or delay (bed.links) alone"
+
 NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", "vxlan", "wireguard", "vrf"}
 """Kinds of interfaces without a port for a cable."""
 
@@ -56,7 +62,10 @@ NO_PORTS = {"bridge", "bond", "team", "vlan", "macvlan", "dummy", "ifb", "tun", 
 def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], devices: tuple[str, ...]) -> dict[str, Any]:
     """Inspect everything, then try it. Keys: `status`, `sentence`, `checks`."""
     bypass = any(path.endswith(BYPASS) for path in paths)
-    spec = BedSpec(backend="ssh", devices=devices, hosts=hosts, paths=paths, every_port=True, bypass=bypass)
+    links = {DIRECT: JOINED} if paths[DIRECT].left else {}
+    spec = BedSpec(
+        backend="ssh", devices=devices, hosts=hosts, paths=paths, every_port=True, bypass=bypass, links=links
+    )
     topology = Topology.of_spec(checked(spec))
     checks: list[Check] = []
     for name, host in hosts.items():
@@ -240,6 +249,8 @@ def _path(bed: Bed, spec: BedSpec, link: Link, near: int, far: int) -> Check:
         said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
         least_us = said["rtt"]["min_ns"] / 1e3
         told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
+        if kind_of(link.path) == DIRECT and own.left:
+            told += f"; through {own.left[0]} and {own.right[0]} of host {DEVICES_HOST}: {ONLY_RATED}"
         elsewhere = _elsewhere(bed, link, before, said["received"], _passed(link, near, far))
     except (SojournError, ValueError, KeyError, TypeError):
         over = f" over {own.left[near]} and {own.right[far]} of the device's host" if own.left else ""

@@ -49,7 +49,7 @@ class ClockTrials:
         """Make a clock trial."""
 
     def if_due(self) -> None:
-        """Make a clock trial if the last one is longer ago than `APART_SECONDS`."""
+        """Make a clock trial if the last one is longer ago than the method allows."""
 
 
 @contextmanager
@@ -61,7 +61,9 @@ def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
         return
     with ExitStack() as stack:
         near, far = (_end(session, stack, host) for host in ("a", "b"))
-        yield _Between(session, clock, near, far, next_block(session.part.folder, CLOCK_BLOCKS))
+        number = next_block(session.part.folder, CLOCK_BLOCKS)
+        asked_s = session.plan.ask.clock_trials_apart_s
+        yield _Between(session, clock, near, far, number, APART_SECONDS if asked_s is None else asked_s)
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class _Between(ClockTrials):
     near: StreamInstrument
     far: StreamInstrument
     block: int
+    apart_s: float
     _last: float = -math.inf
 
     def now(self) -> None:
@@ -82,7 +85,7 @@ class _Between(ClockTrials):
         self._last = time.monotonic()
 
     def if_due(self) -> None:
-        if time.monotonic() > self._last + APART_SECONDS:
+        if time.monotonic() > self._last + self.apart_s:
             self.now()
 
 

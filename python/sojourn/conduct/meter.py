@@ -65,9 +65,9 @@ class Meter:
 
     def _read(self) -> Reading:
         backend = self.bed.backend
-        before_ns = backend.tai_ns()
+        before_ns = backend.tai_ns("b")
         received, frames = interface(backend.get("b", "/proc/net/dev"), self.dev)
-        at_ns = (before_ns + backend.tai_ns()) // 2
+        at_ns = (before_ns + backend.tai_ns("b")) // 2
         sender, receiver = (self._cgroup_seconds(host) for host in END_HOSTS)
         loggers = sum(backend.cpu_ns(pid) for pid in self.loggers) / 1e9
         busy = busy_seconds(backend.get("a", "/proc/stat"), self.ticks_per_s)

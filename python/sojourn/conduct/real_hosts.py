@@ -6,8 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from sojourn.bed import HostSpec, PathSpec
+from sojourn.devices import DIRECT
 from sojourn.errors import MachineError
 from sojourn.methods import load, packages
+from sojourn.plan.clock_trials import needs_clock_trials
 from sojourn.plan.real_bed import load_real_bed
 
 if TYPE_CHECKING:
@@ -46,12 +48,22 @@ def require_clock(plan: Plan, backend: Backend) -> None:
 def refused_with_two_clocks(plan: Plan) -> str | None:
     """Why the plan is refused where its hosts are several machines; None where it is not. Reaches no host."""
     if may_have_several_clocks(plan.ask):
-        return None
+        return _clock_trials_delayed(plan)
     able = [name for name in sorted(packages()) if may_have_several_clocks(load(name, "ask").ASK)]
     return (
         f"{plan.study.name} compares times of hosts whose clocks differ, and method {plan.study.method} does not bring "
         f"these together: measure it on one machine (--bed netns), or ask a study of method {', '.join(able[:-1])} or "
         f"{able[-1]}"
+    )
+
+
+def _clock_trials_delayed(plan: Plan) -> str | None:
+    """What is wrong where clock trials would pass an emulator: what it is configured to would be the clocks' error."""
+    if DIRECT not in plan.bed.links or not needs_clock_trials(plan):
+        return None
+    return (
+        f"{plan.study.name} compares the hosts' clocks over the direct link, which has a rate or delay (bed.links): "
+        "measure it on one machine (--bed netns), or leave the direct link without"
     )
 
 

@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time in which a block was sent, in TAI."""
+    """The time in which a block was sent, in TAI of the host that captures."""
 
     block: int
     started_ns: int
@@ -56,8 +56,8 @@ class Capture:
     """A running tcpdump on one interface of the B side."""
 
     def __init__(self, bed: Bed, host: HostName, dev: str, file: Path, cpu: int | None) -> None:
-        self.file, self._bed = file, bed
-        argv = [*pinned(bed, cpu), *tcpdump_argv(bed, dev)]
+        self.file, self._tai_ns = file, bed.backend.tai_offset_ns(host)
+        argv = [*pinned(bed, host, cpu), *tcpdump_argv(bed, host, dev)]
         with file.open("wb") as output:
             self._process = bed.backend.start(host, argv, stdout=output, stderr=subprocess.PIPE)
         await_listening(self._process)
@@ -70,17 +70,16 @@ class Capture:
         self._process.communicate(timeout=READY_SECONDS)
 
     def frames(self) -> list[Frame]:
-        """Return the captured frames, with times in TAI."""
-        return list(read_pcap(self.file, self._bed.backend.tai_offset_ns()))
+        """Return the captured frames, with times in the host's TAI."""
+        return list(read_pcap(self.file, self._tai_ns))
 
 
-def tcpdump_argv(bed: Bed, dev: str) -> list[str]:
+def tcpdump_argv(bed: Bed, host: HostName, dev: str) -> list[str]:
     """Return tcpdump's command line; it writes to standard output, and so needs no write access to the records."""
-    if bed.backend.find("tcpdump") is None:
-        raise MachineError("there is no tcpdump here to judge the senders: apt-get install tcpdump")
+    tcpdump = bed.backend.require_tool(host, "tcpdump", "tcpdump", "judges the senders")
     quick = ["--immediate-mode", "-U", "-B", "16384"]
     return [
-        "tcpdump",
+        tcpdump,
         "-i",
         dev,
         "-n",

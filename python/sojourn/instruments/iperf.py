@@ -46,9 +46,9 @@ class Iperf:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the processes
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            self._start("b", [*pinned(bed, asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
+            self._start("b", [*pinned(bed, "b", asked.receiver_cpu), *server_argv(asked)], LISTENING, 1)
             # One connection more than flows: the control connection of iperf3.
-            client = [*pinned(bed, asked.sender_cpu), *client_argv(asked)]
+            client = [*pinned(bed, "a", asked.sender_cpu), *client_argv(asked)]
             self._start("a", client, ESTABLISHED, asked.flows + 1)
         except BaseException:
             self.stop()

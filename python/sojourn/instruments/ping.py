@@ -6,10 +6,9 @@ import subprocess
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from sojourn.errors import MachineError
-
 if TYPE_CHECKING:
     from sojourn.bed import Bed
+    from sojourn.bed.hosts import HostName
     from sojourn.plan.probes import Probing
     from sojourn.plan.trial import Trial
 
@@ -19,19 +18,22 @@ TAKES_IDENTIFIER = "-e <identifier>"
 
 def ping_argv(bed: Bed, trial: Trial[Probing], address: str, cpu: int | None) -> tuple[list[str], int | None]:
     """Return the command line of one trial, and its ICMP identifier if this ping has an option for it."""
-    ping = bed.backend.find("ping")
-    if ping is None:
-        raise MachineError("there is no ping here: apt-get install iputils-ping")
+    ping = find_ping(bed)
     identifier = 0x4000 + trial.block % 0x4000 if takes_identifier(bed, ping) else None
     pace = ["-f"] if trial.factors.interval_ns == 0 else ["-i", f"{trial.factors.interval_ns / 1e9:g}"]
     argv = [ping, "-n", "-q", "-c", str(trial.count), "-s", str(trial.factors.size - ICMP_HEADER), *pace]
     argv += ["-e", str(identifier)] if identifier is not None else []
-    return [*pinned(bed, cpu), *argv, address], identifier
+    return [*pinned(bed, "a", cpu), *argv, address], identifier
 
 
-def pinned(bed: Bed, cpu: int | None) -> list[str]:
-    """Return a prefix that pins a program to one core, if possible."""
-    return ["taskset", "-c", str(cpu)] if cpu is not None and bed.backend.find("taskset") else []
+def find_ping(bed: Bed) -> str:
+    """Return host A's ping; raises MachineError where it has none."""
+    return bed.backend.require_tool("a", "ping", "iputils-ping", "is one of the senders")
+
+
+def pinned(bed: Bed, host: HostName, cpu: int | None) -> list[str]:
+    """Return a prefix that pins a program of a host to one core, if possible."""
+    return ["taskset", "-c", str(cpu)] if cpu is not None and bed.backend.find("taskset", host) else []
 
 
 @lru_cache(maxsize=1)

@@ -37,11 +37,13 @@ class TcpCapture:
 
     def __init__(self, bed: Bed, dev: str, port: int, file: Path, cpu: int | None) -> None:
         self.file, self._port, self._bed = file, port, bed
-        argv = [*tcpdump_argv(bed, dev)[:-1], f"tcp port {port}"]
+        argv = [*tcpdump_argv(bed, "a", dev)[:-1], f"tcp port {port}"]
         argv[argv.index("-s") + 1] = SNAP_BYTES
         argv[argv.index("-B") + 1] = "65536"
         with file.open("wb") as output:
-            self._process = bed.backend.start("a", [*pinned(bed, cpu), *argv], stdout=output, stderr=subprocess.PIPE)
+            self._process = bed.backend.start(
+                "a", [*pinned(bed, "a", cpu), *argv], stdout=output, stderr=subprocess.PIPE
+            )
         await_listening(self._process)
 
     def stop(self, block: int) -> tuple[list[dict[str, Any]], int]:
@@ -50,7 +52,7 @@ class TcpCapture:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=READY_SECONDS)
-        rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns()))
+        rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns("a")))
         self.file.unlink()
         dropped = re.search(rb"(\d+) packets? dropped by kernel", said)
         return rows, int(dropped[1]) if dropped else 0

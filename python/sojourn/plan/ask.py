@@ -100,6 +100,9 @@ class Ask:
     """Whether its streams tell how the clocks of both ends differ, by exchanges, where they do."""
     clock_trials: bool = False
     """Whether streams between its trials tell that in their place, whatever its plan (`plan/clock_trials.py`)."""
+    clock_trials_apart_s: float | None = None
+    """How long ago the last of these may be when a trial begins; None: as there. Where figures are of the rate of the
+    clocks over a trial, it is little, so that each trial is between two of its own."""
     not_simulated: str | None = None
     """What a simulated line has not, so that the method cannot be asked of it."""
     restful: Callable[[Plan], bool] = lambda _: True

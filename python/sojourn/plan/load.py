@@ -61,6 +61,9 @@ def load_plan(  # noqa: PLR0913 - one for each option
         table = overlay(table, variants[one])
     if backend:
         table = overlay(table, asked_bed(backend, method_of(table)))
+        table = (
+            without_others(table) if is_file(backend) else table
+        )  # of the paths that the study names it may have few
     for words in sets:
         table = overlay(table, read_set(words, method_of(table)))
     if devices:

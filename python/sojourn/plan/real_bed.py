@@ -72,7 +72,10 @@ class RealPath:
     a: tuple[str, ...] = key(ports(), MISSING, "the port of host A, or a list of its ports")
     b: tuple[str, ...] = key(ports(), MISSING, "the port of host B, or a list of its ports")
     left: tuple[str, ...] = key(
-        ports(), (), "the port of the device's host that is cabled to A, or a list: each to the one in its place there"
+        ports(),
+        (),
+        "the port of the device's host that is cabled to A, or a list: each to the one in its place there; path direct "
+        "has it where its link has a rate or delay (bed.links)",
     )
     right: tuple[str, ...] = key(ports(), (), "the same, cabled to B")
     switch: str | None = key(
@@ -219,10 +222,25 @@ def _check_devices(bed: RealBed, table: Table) -> None:
         if ours and ("device" not in bed.hosts or not own.left or not own.right):
             wanted = "a section [hosts.device], and its ports as left and right"
             raise RequestError(f"{given.where}: path {path} is a device that Sojourn builds: expected {wanted}")
-        if not ours and (own.left or own.right):
+        if devices.kind_of(path) == DIRECT:
+            _check_direct(path, own, bed, given)
+        elif not ours and (own.left or own.right):
             wanted = "no left and right: nothing is built there"
             raise RequestError(f"{given.where}: path {path}: expected {wanted}")
         _check_several(path, own, table, is_switch=device is not None and device.mode.is_switch)
+
+
+def _check_direct(path: str, own: RealPath, bed: RealBed, given: Given) -> None:
+    """A direct link goes through the devices' host, where an emulator gives it a rate, or is one cable; and so does
+    each other one.
+    """
+    through = bool(bed.paths[DIRECT].left or bed.paths[DIRECT].right)
+    if path != DIRECT and bool(own.left or own.right) != through:
+        wanted = "left and right, as path direct has them" if through else "no left and right: path direct has none"
+        raise RequestError(f"{given.where}: path {path}: expected {wanted}")
+    if through and ("device" not in bed.hosts or not own.left or not own.right):
+        wanted = "a section [hosts.device], and its ports as left and right; or neither of them"
+        raise RequestError(f"{given.where}: path {path} goes through the host of devices: expected {wanted}")
 
 
 def _check_several(path: str, own: RealPath, table: Table, *, is_switch: bool) -> None:
@@ -232,7 +250,7 @@ def _check_several(path: str, own: RealPath, table: Table, *, is_switch: bool) -
         if len(there) > 1 and (not is_switch or path.endswith(BYPASS)):
             why = "a load beside a device has one pair of ports" if is_switch else "it joins two ports"
             raise RequestError(f"{given.where}: path {path}: {end} has {len(there)} ports: expected one: {why}")
-        if is_switch and len(getattr(own, inner)) != len(there):
+        if (is_switch or getattr(own, inner)) and len(getattr(own, inner)) != len(there):
             counted = f"{inner} has {len(getattr(own, inner))} and {end} has {len(there)}"
             wanted = "as many: each of the one is cabled to the one in its place of the other"
             raise RequestError(f"{table[f'paths.{path}.{inner}'].where}: path {path}: {counted}: expected {wanted}")
@@ -243,7 +261,7 @@ def _check_ports(bed: RealBed, table: Table) -> None:
     taken: dict[tuple[str, str], str] = {}
     for path, own in bed.paths.items():
         if own.switch is not None and own.left:
-            wanted = "no switch: a device that Sojourn builds has ports of its own"
+            wanted = "no switch: what is joined by left and right has ports of its own"
             raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
         fellow = taken.get(("a", own.a[0]))
         if fellow is not None and fellow == taken.get(("b", own.b[0])) and own.switch and bed.paths[fellow].switch:

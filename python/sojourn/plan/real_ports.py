@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -> None:
     """Refuse a plan that needs more ports than a path has; the error names the fix."""
     where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
+    if lacking := _wrong_direct(DIRECT in bed.links, paths[DIRECT]):
+        raise RequestError(f"{where}: {lacking}")
     for device in bed.devices:
         if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
             raise RequestError(f"{where}: {lacking}: name more in the file of hosts{_or_ask_less(plan, paths[device])}")
@@ -30,6 +32,25 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
             raise RequestError(
                 f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}"
             )
+
+
+def _wrong_direct(is_rated: bool, own: RealPath) -> str | None:
+    """Return what is wrong with the way of the direct path: over the devices' host where it is rated, else one cable.
+
+    The emulator that gives it a rate is there.
+    """
+    if is_rated and not own.left:
+        return (
+            "the study gives the direct link a rate or delay, which an emulator on the host of devices has, and path "
+            "direct has no port there: name left and right in the file of hosts, with a cable from each to A and to B"
+        )
+    if own.left and not is_rated:
+        return (
+            "path direct goes through the host of devices (left and right), which joins these ports only for studies "
+            "that give the direct link a rate or delay: name a file whose path direct is one cable, or "
+            '--set bed.links.direct.rate="100Mbit/s"'
+        )
+    return None
 
 
 def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:

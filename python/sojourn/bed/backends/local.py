@@ -18,6 +18,7 @@ from sojourn.bed.backend import Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
 from sojourn.binary import find_instrument
+from sojourn.errors import MachineError
 from sojourn.records.on_disk import OnDisk
 
 if TYPE_CHECKING:
@@ -52,9 +53,16 @@ class LocalMachine:
         """Return the path of the instrument, the same for all hosts."""
         return find_instrument()
 
-    def find(self, tool: str) -> str | None:
+    def find(self, tool: str, host: HostName | None = None) -> str | None:
         """Return the path of a tool, or None; `python3` is the interpreter of this process."""
+        del host
         return sys.executable if tool == "python3" else find_tool(tool)
+
+    def require_tool(self, host: HostName, tool: str, package: str, purpose: str) -> str:
+        """Return the path of a tool of this machine."""
+        if (path := self.find(tool, host)) is None:
+            raise MachineError(f"there is no {tool} here, which {purpose}: apt-get install {package}")
+        return path
 
     @staticmethod
     def cores(hosts: Mapping[HostName, HostSpec] | None = None) -> list[int]:
@@ -79,12 +87,14 @@ class LocalMachine:
         """All hosts use this machine's clock."""
         return True
 
-    def tai_ns(self) -> int:
-        """Return CLOCK_TAI now; records have its timestamps."""
+    def tai_ns(self, host: HostName) -> int:
+        """Return CLOCK_TAI now, which all hosts share."""
+        del host
         return time.clock_gettime_ns(time.CLOCK_TAI)
 
-    def tai_offset_ns(self) -> int:
+    def tai_offset_ns(self, host: HostName) -> int:
         """Return the difference CLOCK_TAI − CLOCK_REALTIME, rounded to whole seconds."""
+        del host
         apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
         return round(apart / 1e9) * 1_000_000_000
 

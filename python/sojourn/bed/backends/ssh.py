@@ -37,6 +37,7 @@ from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import Line, reading
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class SshBackend:
         self._tools = ""
         self._numbers = iter(range(1, 1_000_000))
         self._settings: list[HostSettings] = []
+        self._tai_offsets: dict[str, int] = {}
 
     @staticmethod
     def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
@@ -260,8 +262,14 @@ class SshBackend:
     def instrument(self) -> str:
         return f"{self._tools}/sojourn-instrument"
 
-    def find(self, tool: str) -> str | None:
-        return tool if all(tool in one.found.tools for one in self._machines.values()) else None
+    def find(self, tool: str, host: HostName | None = None) -> str | None:
+        asked = self._machines.values() if host is None else [self._on(host)]
+        return tool if all(tool in one.found.tools for one in asked) else None
+
+    def require_tool(self, host: HostName, tool: str, package: str, purpose: str) -> str:
+        if (path := self.find(tool, host)) is None:
+            raise MachineError(f"{self._on(host)} has no {tool}, which {purpose}: apt-get install {package} there")
+        return path
 
     @contextmanager
     def without(self, core: int) -> Iterator[None]:
@@ -274,15 +282,20 @@ class SshBackend:
         """Whether all hosts are one machine."""
         return len({one.found.boot_id for one in self._machines.values()}) == 1
 
-    def tai_ns(self) -> int:
-        """Return CLOCK_TAI of the hosts; only valid if all are this machine."""
-        self._require_our_clock()
-        return time.clock_gettime_ns(time.CLOCK_TAI)
+    def tai_ns(self, host: HostName) -> int:
+        """Ask the host for its time: some tens of milliseconds, in which the answer was true at some time."""
+        one, offset = self._on(host), self.tai_offset_ns(host)
+        with reading(one):
+            return int(one.line.run(["date", "+%s%N"])) + offset
 
-    def tai_offset_ns(self) -> int:
-        self._require_our_clock()
-        apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
-        return round(apart / 1e9) * 1_000_000_000
+    def tai_offset_ns(self, host: HostName) -> int:
+        """Ask the host's instrument for the kernel's offset; once, so that all times of a bed have the same one."""
+        one = self._on(host)
+        if one.name not in self._tai_offsets:
+            with reading(one):
+                said = json_value(self.run(host, [self.instrument(), "clock", "--json"]))
+                self._tai_offsets[one.name] = int(said["local"]["kernel"]["tai_offset_s"]) * 1_000_000_000
+        return self._tai_offsets[one.name]
 
     def cpu_ns(self, pid: int) -> int:
         """Return the processor time of a program that still runs there, accurate to a clock tick."""
@@ -424,14 +437,6 @@ class SshBackend:
         script = 'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"'
         private = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh"]
         return self.run(host, [*private, *argv], text)
-
-    def _require_our_clock(self) -> None:
-        boots = {one.found.boot_id for one in self._machines.values()}
-        own = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        if boots != {own}:
-            raise MachineError(
-                "this study compares times of the hosts with times of this machine: it needs --bed netns"
-            )
 
 
 def require_fit(line: Line, found: Looked, binary: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.analysis.departures import departure_rows, trials_of
+from sojourn.analysis.departures import departure_rows, on_clock_of_a, trials_of
 from sojourn.analysis.samples import samples_of_departures
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import departures_findings
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 def study(run: Run) -> Study:
     """Return intervals and pacing errors of every sender."""
-    trials = trials_of(run)
+    judged = on_clock_of_a(run)
+    run = judged.run
+    trials = trials_of(run, judged.clocks)
     rows = departure_rows(trials)
-    return Study(rows, departures_findings(run), departures_sentence(run, rows), samples=samples_of_departures(trials))
+    findings = [*departures_findings(run), *judged.findings()]
+    return Study(rows, findings, departures_sentence(run, rows), samples=samples_of_departures(trials))

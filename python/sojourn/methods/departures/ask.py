@@ -31,6 +31,11 @@ PING_LEAST_NS = 1_000_000
 """ping takes its interval in milliseconds; a shorter interval is only possible as its flood."""
 
 
+APART_S = 0.2
+"""Where hosts have two clocks, how long ago the last clock trial may be when a trial begins. So each trial has one
+directly before it and one behind it; only a flood of some milliseconds shares one with the next trial."""
+
+
 @section
 class DeparturesPlan:
     """The senders that are judged, and the number of departures."""
@@ -87,5 +92,7 @@ ASK = Ask(
     emulates=False,
     sessions=True,
     probes=True,
+    clock_trials=True,
+    clock_trials_apart_s=APART_S,
     not_simulated="ping and a capture need a real kernel",
 )

@@ -16,6 +16,7 @@ from sojourn.conduct.blocks import Blocks, open_prober, probed_blocks
 from sojourn.errors import MachineError
 from sojourn.instruments import ping_argv
 from sojourn.instruments.capture import Capture, Window, write_captures
+from sojourn.instruments.ping import find_ping
 from sojourn.plan import DIRECT
 from sojourn.records import read_table
 from sojourn.records.log import read_log
@@ -50,9 +51,13 @@ class Witness:
         self._backend = site.bed.backend
         self._windows: list[Window] = []
 
+    def now_ns(self) -> int:
+        """Return host B's time, asked now: it is before what comes afterwards, and after what came before."""
+        return self._backend.tai_ns("b")
+
     def window(self, trial: Trial[Probing], began_ns: int) -> None:
-        """Add a trial that ran from `began_ns` until now."""
-        self._windows.append(Window(trial.block, began_ns, self._backend.tai_ns() + STRAY_NS))
+        """Add a trial that ran from `began_ns` of host B's clock until now."""
+        self._windows.append(Window(trial.block, began_ns, self.now_ns() + STRAY_NS))
         time.sleep(2 * STRAY_NS / 1e9)  # so that no frame falls into two windows
 
     def __enter__(self) -> Self:
@@ -97,7 +102,7 @@ class Departures(Blocks):
     def measure(self, trial: Trial[Probing]) -> None:
         """Measure one trial, and log what the analysis of the capture needs."""
         site, identifier = self.session.site, None
-        began = site.bed.backend.tai_ns()
+        began = self.witness.now_ns()
         if trial.factors.tool == "ping":
             identifier = ping_trial(site, trial, self.session.cores.prober, self.session.screen.tick)
         else:
@@ -123,6 +128,8 @@ def told(trial: Trial[Probing], identifier: int | None) -> dict[str, Any]:
 def open_departures(session: Session, clock: Clock) -> Iterator[Bench]:
     """Open the prober, and the independent capture."""
     del clock
+    if any(trial.factors.tool == "ping" for trial in session.part.owed):
+        find_ping(session.site.bed)  # not first in the middle of a round
     with (
         open_prober(session) as prober,
         Witness(session.part.folder, session.part.number, session.site, session.cores.responder) as witness,
