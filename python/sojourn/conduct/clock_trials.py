@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sojourn.conduct.asking import START_IN_NS
 from sojourn.conduct.remaining import next_block
 from sojourn.conduct.tester import total
+from sojourn.conduct.turns import put_in_place
 from sojourn.instruments import StreamInstrument
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.stream import serve_argv
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import Link
-    from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
 
 FRAMES, PPS = 3, 1000.0
@@ -51,7 +51,7 @@ class ClockTrials:
 
 
 @contextmanager
-def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
+def clock_trials(session: Session) -> Iterator[ClockTrials]:
     """Start the two programs that make the clock trials of a session, and end them with it."""
     site = session.site
     if not session.plan.ask.clock_trials or site.simulated or site.bed.backend.one_clock:
@@ -59,7 +59,7 @@ def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
         return
     with ExitStack() as stack:
         near, far = (_end(session, stack, host) for host in ("a", "b"))
-        yield _Between(session, clock, near, far, next_block(session.part.folder, CLOCK_BLOCKS))
+        yield _Between(session, near, far, next_block(session.part.folder, CLOCK_BLOCKS))
 
 
 @dataclass(slots=True)
@@ -67,14 +67,14 @@ class _Between(ClockTrials):
     """The clock trials between two hosts with two clocks; `block` is the number of the next one."""
 
     session: Session
-    clock: Clock
     near: StreamInstrument
     far: StreamInstrument
     block: int
     _last: float = -math.inf
 
     def now(self) -> None:
-        with self.clock.paused():
+        with self.session.clock.paused():
+            put_in_place(self.session, DIRECT)
             _exchange(self.session, self.session.site.bed.topology.link(DIRECT), self.block, self.near, self.far)
         self.block += 1
         self._last = time.monotonic()
