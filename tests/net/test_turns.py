@@ -126,7 +126,7 @@ def measured(hosts: Hosts, study: str, *sets: str) -> list[dict[str, Any]]:
     assert done.returncode in (0, 4), done.stderr
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert [one for one in log if one["event"] == "lost"] == []
-    in_place, turns = None, 0
+    in_place, turns = "direct", 0  # it is connected first, before any link is waited for
     for one in log:
         if one["event"] == "in-place":
             assert one["path"] != in_place
@@ -182,16 +182,16 @@ def test_what_the_device_carries_is_found_within_the_interval(hosts: Hosts) -> N
 
 
 SEARCH = ("bed.sessions=1", "search.tests=throughput", "search.repetitions=2", "search.at_most=60s",
-          "search.goals=0.0", "search.max_rate=20kpps", "search.width=0.05", "search.frame_bytes=1024")  # fmt: skip
+          "search.goals=0.05", "search.max_rate=20kpps", "search.width=0.05", "stream.frame_bytes=1024")  # fmt: skip
 
 
 @retried
 @pytest.mark.parametrize("hosts", [RATED], indirect=True)
 def test_a_search_finds_what_the_device_carries(hosts: Hosts) -> None:
-    row = row_of(measured(hosts, "rfc2544", *SEARCH), "throughput_pps", "dut:far")
+    row = row_of(measured(hosts, "rfc2544", *SEARCH), "pdr_0.05", "dut:far", "rate")
     with undisturbed():
         truth = RATE_BPS / 8 / (1024 - 4)
-        assert 0.7 * truth < row["estimate"] < 1.02 * truth, row
+        assert 0.8 * truth < row["estimate"] < 1.1 * truth, "a twentieth may be lost, and ten frames wait"
 
 
 TRANSFERS = ("bed.sessions=1", "short.rounds=3", "short.transfers=5", "short.size_bytes=10000")

@@ -27,5 +27,5 @@ def put_in_place(session: Session, path: str, *, is_under_way: bool = False) -> 
         del session.since[: -1 if is_under_way else None]
         with session.screen.paused():
             session.site.bed.put_in_place(path)
-        session.log("in-place", part=session.part.number, path=path)
+        session.log("in-place", part=session.part.number, path=session.site.bed.turns.place_of(path))
         begin_to_watch(session)
