@@ -1,4 +1,8 @@
-"""Paths that share their ports on real sshd's: a program, or a person at a terminal, puts one of them in place."""
+"""Paths that share their ports on real sshd's: a program, or a person at a terminal, puts one of them in place.
+
+The device is the emulator at the desk, which the hosts know nothing of: it holds each frame for a known time, and in
+some tests it has a known rate.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ import pytest
 
 from sojourn.instruments import find_instrument
 from tests.children import Child
-from tests.net.busy_machine import idle_ends
+from tests.net.busy_machine import idle_ends, retried, undisturbed
 from tests.net.real_hosts import SOJOURN, SSHD, Hosts
 
 if TYPE_CHECKING:
@@ -48,16 +52,21 @@ for dev in far near0 far0 left right; do ip link set dev $dev addrgenmode none u
 HOLD = "delay 500us"
 
 
+RATE_BPS = 20e6
+RATED = f"rate {RATE_BPS / 1e6:.0f}Mbit/s delay 500us queue 10"
+
+
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Hosts]:
-    """Two hosts with one cable, which the desk can lead through a device."""
+def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """Two hosts with one cable, which the desk can lead through a device; a test may say what that does towards B."""
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=(("a", "eth1", "b", "eth1"),), patched=True) as hosts:
         hosts.at("desk", "sh", "-ec", DEVICE)
         switch = hosts.folder / "switch"
         switch.write_text(SWITCH.format(log=hosts.folder / "switched"))
         switch.chmod(0o755)
         own = ("--control", str(hosts.folder / "device.sock"))  # others are asked for the only one that runs
-        words = ("emulate", "run", "left", "right", "--forward", HOLD, "--backward", HOLD, "--json", *own)
+        ways = ("--forward", getattr(request, "param", HOLD), "--backward", HOLD)
+        words = ("emulate", "run", "left", "right", *ways, "--json", *own)
         with Child(hosts.command(find_instrument(), *words), stdout=subprocess.PIPE, text=True) as device:
             assert device.stdout is not None
             assert '"ready"' in device.stdout.readline()
@@ -104,6 +113,94 @@ def test_a_program_puts_each_path_in_place_and_the_device_is_measured(hosts: Hos
     probes = sum(one["sent"] for one in sent) + sum(one["sent"] for one in log if one["event"] == "warm-up"
                                                     and one["device"] == "dut:far")  # fmt: skip
     assert probes <= passed(hosts) - before <= probes + 20 * len(turns)
+
+
+def measured(hosts: Hosts, study: str, *sets: str) -> list[dict[str, Any]]:
+    """The results of a study over the device and without it, each of whose trials had its path in place."""
+    file = bed(hosts, "./switch direct", "./switch far")
+    (hosts.folder / "switched").unlink(missing_ok=True)
+    more = [word for one in sets for word in ("--set", one)]
+    run = hosts.folder / f"run-{len(list(hosts.folder.glob('run-*')))}"
+    argv = ("run", study, "--quick", "--no-history", "--no-report", "--bed", file, "--out", run.name)
+    done = hosts.sojourn(*argv, *more, *idle_ends())
+    assert done.returncode in (0, 4), done.stderr
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [one for one in log if one["event"] == "lost"] == []
+    in_place, turns = "direct", 0  # it is connected first, before any link is waited for
+    for one in log:
+        if one["event"] == "in-place":
+            assert one["path"] != in_place
+            in_place, turns = one["path"], turns + 1
+        elif one["event"] in {"stream-trial", "tcp-trial"}:
+            assert (one.get("device") or one["path"]).replace("a/a", "direct") == in_place, one
+        elif one["event"] == "clock-trial":
+            assert in_place == "direct"
+    switched = (hosts.folder / "switched").read_text().split()
+    assert turns >= 4
+    assert switched[-turns:] == [one["path"] for one in log if one["event"] == "in-place"]
+    found: list[dict[str, Any]] = json.loads((run / "analysis/results.json").read_text())
+    return found
+
+
+def row_of(rows: list[dict[str, Any]], quantity: str, device: str, statistic: str = "mean") -> dict[str, Any]:
+    """The row of a quantity of a path."""
+    [row] = [row for row in rows if (row["quantity"], row["device"], row["statistic"]) == (quantity, device, statistic)]
+    return row
+
+
+ONE_WAY = ("bed.sessions=1", "stream.payload_bytes=64", "stream.interval=1ms", "stream.schedule=regular",
+           "trials.rounds=5", "trials.duration=100ms", "trials.at_most=120s")  # fmt: skip
+
+
+@retried
+def test_what_the_device_adds_one_way_is_found_within_the_interval(hosts: Hosts) -> None:
+    row = row_of(measured(hosts, "one-way", *ONE_WAY), "device_latency", "dut:far")
+    assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"], "each path is asked for B's time over itself"
+    with undisturbed():
+        # It holds each frame for half a millisecond, and forwards it.
+        assert row["ci_low"] < 0.7e6, row
+        assert row["ci_high"] > 0.5e6, row
+        assert row["ci_high"] - row["ci_low"] < 2e6, row
+
+
+THROUGHPUT = ("bed.sessions=1", "stream.payload_bytes=1024", "trials.rounds=4", "trials.duration=300ms",
+              "trials.at_most=120s")  # fmt: skip
+
+
+@retried
+@pytest.mark.parametrize("hosts", [RATED], indirect=True)
+def test_what_the_device_carries_is_found_within_the_interval(hosts: Hosts) -> None:
+    rows = measured(hosts, "throughput", *THROUGHPUT)
+    row = row_of(rows, "throughput_pps", "dut:far")
+    with undisturbed():
+        truth = RATE_BPS / 8 / (row["frame_bytes"] - 4)  # its rate counts a frame without its FCS
+        # The frames that still wait when the sender ends are of no rate: ten of 700.
+        assert 0.98 * row["ci_low"] < truth < 1.02 * row["ci_high"], row
+        assert row["ci_high"] < 1.2 * truth, row
+        fastest = [row for row in rows if (row["quantity"], row["device"]) == ("throughput_pps", "direct")]
+        assert all(one["estimate"] > 2 * truth for one in fastest)
+
+
+SEARCH = ("bed.sessions=1", "search.tests=throughput", "search.repetitions=2", "search.at_most=60s",
+          "search.goals=0.05", "search.max_rate=20kpps", "search.width=0.05", "stream.frame_bytes=1024")  # fmt: skip
+
+
+@retried
+@pytest.mark.parametrize("hosts", [RATED], indirect=True)
+def test_a_search_finds_what_the_device_carries(hosts: Hosts) -> None:
+    row = row_of(measured(hosts, "rfc2544", *SEARCH), "pdr_0.05", "dut:far", "rate")
+    with undisturbed():
+        truth = RATE_BPS / 8 / (1024 - 4)
+        assert 0.8 * truth < row["estimate"] < 1.1 * truth, "a twentieth may be lost, and ten frames wait"
+
+
+TRANSFERS = ("bed.sessions=1", "short.rounds=3", "short.transfers=5", "short.size_bytes=10000")
+
+
+def test_transfers_pass_the_device_and_clock_trials_the_direct_path(hosts: Hosts) -> None:
+    row = row_of(measured(hosts, "short-flows", *TRANSFERS), "completion_time", "dut:far")
+    assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"]
+    assert 0.5e6 - row["clock_bound_ns"] < row["estimate"] < 20e6, row
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sojourn.analysis import analyse
 from sojourn.bed import BedSpec, Topology
 from sojourn.bed.turns import Turns
-from sojourn.conduct.bench import Clock
 from sojourn.conduct.losses import batch_of
 from sojourn.conduct.site import Site
 from sojourn.errors import MachineError
@@ -70,10 +69,13 @@ def test_a_lost_block_is_owed_until_its_records_of_a_later_part_are_fetched() ->
     bed: Any = SimpleNamespace(backend=backend, turns=Turns(Topology.of(()), BedSpec()))
     site = Site(bed, {})
     session: Any = SimpleNamespace(
-        site=site, part=SimpleNamespace(number=1), log=lambda event, **told: log.append({"event": event, **told})
+        site=site,
+        part=SimpleNamespace(number=1),
+        since=[],
+        log=lambda event, **told: log.append({"event": event, **told}),
     )
     trial: Any = SimpleNamespace(block=7, path="direct")
-    with batch_of(session, Clock(None)) as begin:
+    with batch_of(session) as begin:
         begin(trial)
     with pytest.raises(MachineError):
         site.gather()

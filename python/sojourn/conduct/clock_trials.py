@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sojourn.conduct.asking import START_IN_NS
 from sojourn.conduct.remaining import next_block
 from sojourn.conduct.tester import total
+from sojourn.conduct.turns import put_in_place
 from sojourn.instruments import StreamInstrument
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.stream import serve_argv
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import Link
-    from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
 
 FRAMES, PPS = 3, 1000.0
@@ -53,7 +53,7 @@ class ClockTrials:
 
 
 @contextmanager
-def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
+def clock_trials(session: Session) -> Iterator[ClockTrials]:
     """Start the two programs that make the clock trials of a session, and end them with it."""
     site = session.site
     if site.simulated or site.bed.backend.one_clock or not needs_clock_trials(session.plan):
@@ -63,7 +63,7 @@ def clock_trials(session: Session, clock: Clock) -> Iterator[ClockTrials]:
         near, far = (_end(session, stack, host) for host in ("a", "b"))
         number = next_block(session.part.folder, CLOCK_BLOCKS)
         asked_s = session.plan.ask.clock_trials_apart_s
-        yield _Between(session, clock, near, far, number, APART_SECONDS if asked_s is None else asked_s)
+        yield _Between(session, near, far, number, APART_SECONDS if asked_s is None else asked_s)
 
 
 @dataclass(slots=True)
@@ -71,7 +71,6 @@ class _Between(ClockTrials):
     """The clock trials between two hosts with two clocks; `block` is the number of the next one."""
 
     session: Session
-    clock: Clock
     near: StreamInstrument
     far: StreamInstrument
     block: int
@@ -79,7 +78,8 @@ class _Between(ClockTrials):
     _last: float = -math.inf
 
     def now(self) -> None:
-        with self.clock.paused():
+        with self.session.clock.paused():
+            put_in_place(self.session, DIRECT)
             _exchange(self.session, self.session.site.bed.topology.link(DIRECT), self.block, self.near, self.far)
         self.block += 1
         self._last = time.monotonic()

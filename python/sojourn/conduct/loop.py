@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.conduct.archive import asked_in
 from sojourn.conduct.clock_trials import clock_trials
 from sojourn.conduct.losses import batch_of, begin_to_watch
+from sojourn.conduct.turns import put_in_place
 from sojourn.plan import effective_toml
 from sojourn.records.whole_file import write_whole
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sojourn.conduct.archive import Log
-    from sojourn.conduct.bench import Clock, Measure
+    from sojourn.conduct.bench import Measure
     from sojourn.conduct.part import Session
     from sojourn.plan import Plan
     from sojourn.plan.trial import Trial
@@ -48,12 +49,12 @@ def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]
     return [trial for batch in batches[: -(-len(batches) // sessions)] for trial in batch]
 
 
-def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -> int:
+def measure_trials(session: Session, how: Measure, share: float) -> int:
     """Measure the trials that the part owes, and return how many: all, unless that share of the plan's time is up."""
-    limit, screen = session.plan.ask.limit, session.screen
+    limit, screen, clock = session.plan.ask.limit, session.screen, session.clock
     batches, turns = batches_of(session.part.owed), passes_of(session)
     least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
-    with how.open(session, clock) as bench, clock_trials(session, clock) as clocks:
+    with how.open(session, clock) as bench, clock_trials(session) as clocks:
         screen.begin(session.part.to_go)
         clock.start(share)
         gathered = time.monotonic()
@@ -67,10 +68,11 @@ def measure_trials(session: Session, how: Measure, clock: Clock, share: float) -
                 may_end = number == 0 and rounds >= least and (has_enough or not is_last)
                 if limit and may_end and clock.has_less_than(allowed):
                     break
-                with batch_of(session, clock) as begin:
+                with batch_of(session) as begin:
                     with bench.batch(batch):
                         for trial in (one for one in batch if paths is None or one.path in paths):
                             clocks.if_due()
+                            put_in_place(session, trial.path)
                             begin(trial)
                             bench.measure(trial)
                             screen.step()

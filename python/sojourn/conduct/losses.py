@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
 
     from sojourn.conduct.archive import Log
-    from sojourn.conduct.bench import Clock
     from sojourn.conduct.part import Session
     from sojourn.plan.trial import Trial
     from sojourn.records import RunFolder
@@ -28,44 +27,32 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 
 
 @contextmanager
-def batch_of(session: Session, clock: Clock) -> Iterator[Callable[[Trial[Any]], None]]:
+def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
     """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer."""
     begun: list[Trial[Any]] = []
-    since: list[Trial[Any]] = []
-    """Trials since a path was last connected: link changes by re-cabling are not a loss."""
+    session.since.clear()
 
     def begin(trial: Trial[Any]) -> None:
-        if not session.site.bed.turns.is_in_place(trial.path):
-            with clock.paused():
-                _take_turns(session, trial.path, since)
         session.log(BEGUN, part=session.part.number, trial=trial.block)
         begun.append(trial)
-        since.append(trial)
+        session.since.append(trial)
 
     backend = session.site.bed.backend
     try:
         yield begin
         backend.require_hosts()
     except SojournError:
-        _tell_after_error(session, begun, since)
+        _tell_after_error(session, begun)
         raise
     blocks = [trial.block for trial in begun]
     session.site.when_gathered(partial(session.log, CLOSED, part=session.part.number, trials=blocks))
-    if hit := _hit_by_links(session, since):
-        told = tell(session.log, session.part.number, *hit)
-        session.screen.say(f"{hit[0]}: {named(told)}")
+    tell_hit_by_links(session)
 
 
-def _take_turns(session: Session, path: str, begun: list[Trial[Any]]) -> None:
-    """Connect a path, which interrupts the links of its ports; trials lost before that are reported first."""
-    session.site.bed.backend.require_hosts()
-    if hit := _hit_by_links(session, begun):
+def tell_hit_by_links(session: Session) -> None:
+    """Log the trials whose path lost a link since a path was last put in place, and say them on the screen."""
+    if hit := _hit_by_links(session):
         session.screen.say(f"{hit[0]}: {named(tell(session.log, session.part.number, *hit))}")
-    begun.clear()
-    with session.screen.paused():
-        session.site.bed.put_in_place(path)
-    session.log("in-place", part=session.part.number, path=path)
-    begin_to_watch(session)
 
 
 def begin_to_watch(session: Session) -> None:
@@ -100,7 +87,7 @@ def lost_of(folder: RunFolder) -> list[LostTrial]:
     return still_lost(read_log(folder.log, TOLD))
 
 
-def _tell_after_error(session: Session, begun: Sequence[Trial[Any]], since: Sequence[Trial[Any]]) -> None:
+def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:
     """After an error in a batch, log the trials that a lost host or link has invalidated."""
     part = session.part.number
     try:
@@ -109,15 +96,15 @@ def _tell_after_error(session: Session, begun: Sequence[Trial[Any]], since: Sequ
         if begun:
             tell(session.log, part, str(gone), begun)
         return
-    if hit := _hit_by_links(session, since):
+    if hit := _hit_by_links(session):
         tell(session.log, part, *hit)
 
 
-def _hit_by_links(session: Session, begun: Sequence[Trial[Any]]) -> tuple[str, list[Trial[Any]]] | None:
+def _hit_by_links(session: Session) -> tuple[str, list[Trial[Any]]] | None:
     """Return the trials whose path lost a link meanwhile, with the reason; None if no link was lost."""
     lost = session.site.bed.backend.lost_links()
     if not lost:
         return None
     link = session.site.bed.topology.link
-    hit = [one for one in begun if any(port.dev in lost for port in link(one.path).ports)]
+    hit = [one for one in session.since if any(port.dev in lost for port in link(one.path).ports)]
     return (f"{' and '.join(lost.values())} lost its link", hit) if hit else None

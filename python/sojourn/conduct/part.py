@@ -5,7 +5,7 @@ Holds what every method needs, and does nothing by itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.conduct.archive import Log
+    from sojourn.conduct.bench import Clock
     from sojourn.conduct.cores import Cores
     from sojourn.conduct.emulators import Emulators
     from sojourn.conduct.progress import Screen
@@ -54,6 +55,9 @@ class Session:
     log: Log
     screen: Screen
     emulators: Emulators
+    clock: Clock
+    since: list[Trial[Any]] = field(default_factory=list)
+    """The trials of a batch since a path was last put in place (`turns`)."""
 
     @property
     def plan(self) -> Plan:

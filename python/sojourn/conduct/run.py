@@ -290,8 +290,8 @@ def measure_start(  # noqa: PLR0913, PLR0917 - all that a session has
     keep_facts(part, site, log)
     instrument = site.bed.backend.instrument()
     with Emulators(part, site, cores, instrument, log) as emulators:
-        session = Session(part, site, cores, instrument, log, screen, emulators)
-        done = measure_trials(session, measure_of(plan), clock, share)
+        session = Session(part, site, cores, instrument, log, screen, emulators, clock)
+        done = measure_trials(session, measure_of(plan), share)
     keep_moment(part, site, log)
     return done
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.conduct import asking
 from sojourn.conduct.asking import Asked, Engines
 from sojourn.conduct.drops import located
+from sojourn.conduct.turns import put_in_place
 from sojourn.errors import MachineError, SojournError
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class Tester:
 
     def _attempt(self, asked: Asked, told: dict[str, Any], *, last: bool, reached_pps: float = 0.0) -> Outcome:
         site = self.session.site
+        # A trial whose rate is a share of the tester's own has had that measured over the direct path meanwhile.
+        put_in_place(self.session, asked.trial.path, is_under_way=True)
         said = self._simulate(asked, site) if site.simulated else self._over_wires(asked)
         missed = has_missed(asked, said["sent"])
         short = missed and is_short(said["sent"])

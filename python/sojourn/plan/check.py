@@ -80,13 +80,25 @@ def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
 
 
 def _check_turns(plan: Plan, given: Callable[[str, object], Given], switches: list[str]) -> None:
-    """Refuse paths that share ports, for a method that uses several paths at once or before its trials."""
-    if switches and not plan.ask.probes:
-        wanted = f"a file whose paths have ports of their own, without switch: study.method = {plan.study.method}"
-        raise refuse(given("bed.hosts", plan.bed.hosts), "bed.hosts", wanted)
-    if devices.PERSON in switches and plan.bed.sessions < 2:
+    """Refuse a person who re-cables between passes over the trials, where a method returns to a path within a pass."""
+    if devices.PERSON not in switches:
+        return
+    if not plan.ask.probes:
+        wanted = "a program as the switch of each path, or ports of their own: a person re-cables between passes over "
+        raise refuse(
+            given("bed.hosts", plan.bed.hosts), "bed.hosts", f"{wanted}a session's trials, and {_beside(plan)}"
+        )
+    if plan.bed.sessions < 2:
         wanted = "2 or more where a person re-cables: what drifts within a session is in its difference"
         raise refuse(given("bed.sessions", plan.bed.sessions), "bed.sessions", wanted)
+
+
+def _beside(plan: Plan) -> str:
+    """Return why a method is not measured in passes over one path each."""
+    what = "clocks are compared" if plan.ask.clock_trials else "its tester is qualified"
+    if plan.ask.clock_trials or "stream" in plan.sections:
+        return f"method {plan.study.method} sends over the direct path beside these, where {what}"
+    return "only studies of round trips are measured in passes"
 
 
 def check_hypotheses(plan: Plan, given: Given) -> None:

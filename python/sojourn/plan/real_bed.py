@@ -263,6 +263,9 @@ def _check_ports(bed: RealBed, table: Table) -> None:
         if own.switch is not None and own.left:
             wanted = "no switch: what is joined by left and right has ports of its own"
             raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
+        if own.switch is not None and path.endswith(BYPASS):
+            wanted = "no switch: its load passes while the path beside it is measured"
+            raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
         fellow = taken.get(("a", own.a[0]))
         if fellow is not None and fellow == taken.get(("b", own.b[0])) and own.switch and bed.paths[fellow].switch:
             continue
