@@ -6,7 +6,6 @@ every study, tests/net/test_real_hosts_studies.py runs those that are not refuse
 
 from __future__ import annotations
 
-CGROUPS = r"a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns"
 CLOCKS = r"compares times of hosts whose clocks differ, and method {} does not bring these together: measure it on one"
 RATED = r"takes delays over rated links alone, .*\(of one sender: --set stream.senders=1,2\)"
 
@@ -49,9 +48,9 @@ STUDIES: dict[str, str | None] = {
     "stages": None,
     "tcp-hypotheses": None,
     "tcp-methodology": None,
-    "tcplog-cost": CGROUPS,
-    "tcplog-perturbation": CGROUPS,
-    "tcplog-truth": CGROUPS,
+    "tcplog-cost": CLOCKS.format("tcp-cost"),
+    "tcplog-perturbation": None,
+    "tcplog-truth": None,
     "throughput": None,
     "timestamp-accuracy": None,
     "variance": None,

@@ -76,7 +76,7 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
     capture.terminate()
     capture.communicate(timeout=60)
     sends = read_table(folder / "records", "sends").frame.sort("seq")
-    seen = arrivals(file) + LocalMachine().tai_offset_ns()
+    seen = arrivals(file) + LocalMachine().tai_offset_ns("b")
     left = (sends["intended_ns"].to_numpy(), sends["departure_ns"].to_numpy())
     return json.loads(said)["flows"][0], left, seen
 

@@ -62,8 +62,11 @@ class Backend(Protocol):
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Run a command on a host to its end and return its standard output; raises MachineError when it fails."""
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Start a program outside all hosts, such as an observer of them; it too dies with this process."""
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program on the machine of a host (None: of all hosts) but outside of it, such as an observer.
+
+        It too dies with this process.
+        """
 
     def cgroup(self, host: HostName) -> str:
         """Return the cgroup in which a host's programs run; raises MachineError where it has none of its own."""
@@ -75,7 +78,7 @@ class Backend(Protocol):
         """Read a file of a host, the kernel's own included. It must be fast, because it is called between trials."""
 
     def folder(self, host: HostName | None, local: Path) -> Path:
-        """Return the folder where programs of a host (None: of no host) write what `gather` brings to `local`."""
+        """Return the folder where programs of a host, or beside it, write what `gather` brings to `local`."""
 
     def lend(self, host: HostName, local: Path) -> Path:
         """Return the path at which programs of a host can read our file `local`."""
@@ -118,8 +121,8 @@ class Backend(Protocol):
     def tai_ns(self) -> int:
         """Return the hosts' CLOCK_TAI now; records have its timestamps."""
 
-    def tai_offset_ns(self) -> int:
-        """Return the difference CLOCK_TAI − CLOCK_REALTIME on the hosts; captures have timestamps of CLOCK_REALTIME."""
+    def tai_offset_ns(self, host: HostName) -> int:
+        """Return the difference CLOCK_TAI − CLOCK_REALTIME on a host; captures have timestamps of CLOCK_REALTIME."""
 
     def cpu_ns(self, pid: int) -> int:
         """Return the processor time so far of a program that was started here; 0 if unknown."""

@@ -56,7 +56,7 @@ class Capture:
     """A running tcpdump on one interface of the B side."""
 
     def __init__(self, bed: Bed, host: HostName, dev: str, file: Path, cpu: int | None) -> None:
-        self.file, self._bed = file, bed
+        self.file, self._bed, self._host = file, bed, host
         argv = [*pinned(bed, cpu), *tcpdump_argv(bed, dev)]
         with file.open("wb") as output:
             self._process = bed.backend.start(host, argv, stdout=output, stderr=subprocess.PIPE)
@@ -71,7 +71,7 @@ class Capture:
 
     def frames(self) -> list[Frame]:
         """Return the captured frames, with times in TAI."""
-        return list(read_pcap(self.file, self._bed.backend.tai_offset_ns()))
+        return list(read_pcap(self.file, self._bed.backend.tai_offset_ns(self._host)))
 
 
 def tcpdump_argv(bed: Bed, dev: str) -> list[str]:

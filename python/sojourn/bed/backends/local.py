@@ -83,8 +83,9 @@ class LocalMachine:
         """Return CLOCK_TAI now; records have its timestamps."""
         return time.clock_gettime_ns(time.CLOCK_TAI)
 
-    def tai_offset_ns(self) -> int:
+    def tai_offset_ns(self, host: HostName) -> int:
         """Return the difference CLOCK_TAI − CLOCK_REALTIME, rounded to whole seconds."""
+        del host
         apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
         return round(apart / 1e9) * 1_000_000_000
 

@@ -32,11 +32,12 @@ from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
-from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
+from sojourn.bed.remote import NO_CGROUPS, RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import Line, reading
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, Port, Topology
     from sojourn.records.settings import Tuned
+
+MOUNT = "mount -t cgroup2 none /mnt, with a folder /mnt"
 
 
 class SshBackend:
@@ -69,6 +72,7 @@ class SshBackend:
         self._tools = ""
         self._numbers = iter(range(1, 1_000_000))
         self._settings: list[HostSettings] = []
+        self._no_cgroups = "it was not asked for cgroups"
 
     @staticmethod
     def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
@@ -118,7 +122,11 @@ class SshBackend:
         self._tools = tools_folder(*binaries.values())
         for one in self._machines.values():
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
-            one.keep(self._token, self._held or self._token, hosts, self._tools)
+            grouped = spec.cgroups and one.name in END_HOSTS
+            one.keep(self._token, self._held or self._token, hosts, self._tools, with_cgroups=grouped)
+            if grouped and one.cgroups is None:
+                self._no_cgroups = f"no unified hierarchy is mounted there, or it takes no folder: {MOUNT}"
+                self.missing.append(f"Cgroups of {one}: {self._no_cgroups}.")
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
         for one in self._machines.values():
             self._install(one, binaries[one.found.architecture])
@@ -155,13 +163,20 @@ class SshBackend:
             self._on(DEVICES).run(["sh", "-c", script], "".join(lines))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        one, number = self._on(host), next(self._numbers)
+        one = self._on(host)
+        group = f"{one.cgroups}/{host}" if one.cgroups is not None else NO_CGROUPS
+        return self._start(one, str(one.namespaces[host]), group, argv, popen)
+
+    def _start(
+        self, one: RemoteMachine, namespace: str, group: str, argv: Sequence[str], popen: dict[str, Any]
+    ) -> RemoteProcess:
+        number = next(self._numbers)
         given = popen.pop("env", None) or {}
         variables = [f"{name}={value}" for name, value in given.items() if os.environ.get(name) != value]
         popen.pop("cwd", None)  # the folder is one of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
-        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), one.tools]
+        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), namespace, one.tools, group]
         process = RemoteProcess(guarded(one.line.command([*one.root, *enter, *variables, *argv])), **popen)
         process.remote, process.number = one, number
         self._started.append(process)
@@ -175,14 +190,18 @@ class SshBackend:
         except MachineError as error:
             raise MachineError(one.gone() or f"{error} (by '{shlex.join(argv)}')") from error
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        del popen
-        raise MachineError(f"'{argv[0]}' watches hosts from outside: that needs a bed on one machine, --bed netns")
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program on the host's machine, in a cgroup beside the host's, which the keeper ends with the bed."""
+        if host is None:
+            raise MachineError(f"'{argv[0]}' watches all hosts: that needs a bed on one machine, --bed netns")
+        group = Path(self.cgroup(host)).with_name(keeper.BESIDE)
+        return self._start(self._on(host), "-", str(group), argv, popen)
 
     def cgroup(self, host: HostName) -> str:
-        raise MachineError(
-            f"host {host.upper()} has no cgroup of this bed: that needs a bed on one machine, --bed netns"
-        )
+        one = self._on(host)
+        if one.cgroups is None or host not in END_HOSTS:
+            raise MachineError(f"{one} has no cgroup of this bed: {self._no_cgroups}")
+        return f"{one.cgroups}/{host}"
 
     def put(self, host: HostName, path: str, text: str) -> None:
         if path.startswith("/sys/class/net/"):
@@ -279,10 +298,11 @@ class SshBackend:
         self._require_our_clock()
         return time.clock_gettime_ns(time.CLOCK_TAI)
 
-    def tai_offset_ns(self) -> int:
-        self._require_our_clock()
-        apart = time.clock_gettime_ns(time.CLOCK_TAI) - time.clock_gettime_ns(time.CLOCK_REALTIME)
-        return round(apart / 1e9) * 1_000_000_000
+    def tai_offset_ns(self, host: HostName) -> int:
+        one = self._on(host)
+        said = one.line.run([self.instrument(), "clock", "--json"]).splitlines()
+        with reading(one):
+            return int(json_value(said[0])["local"]["kernel"]["tai_offset_s"]) * 1_000_000_000
 
     def cpu_ns(self, pid: int) -> int:
         """Return the processor time of a program that still runs there, accurate to a clock tick."""

@@ -137,7 +137,7 @@ class Costs(Bench):
             meter = Meter.of(site.bed, link.b_dev, loggers)
             begun = options_of() | {"fields": list(asked.fields)}
             for host, log in self.logs.items():
-                log.begin(number, "off", records=self.session.records(None), who=host, options=begun, keep=False)
+                log.begin(number, "off", records=self.session.records(host), who=host, options=begun, keep=False)
             yield Running(number, running, meter, self._placebo_turns(setting))
             for host, log in self.logs.items():
                 gap = log.end().get("interruption")
