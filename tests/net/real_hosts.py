@@ -3,8 +3,8 @@
 Each host has mounts, processes, cgroups, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own, and, as machines
 have, a boot identifier, by which it is known for a machine whose clock is another; their clock is one, so that the
 truth is an offset of 0. Without `own_boots` they have this machine's, as network namespaces do. Keys are made for the
-test. The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports are
-veths: `cables` says which of two hosts each joins. Everything ends with the processes.
+test. The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports
+are veths: `cables` says which of two hosts each joins. Everything ends with the processes.
 
 Where they are `patched`, a cable has two ends at the desk, and what comes in at one leaves at the other: so one host
 can be booted again and the other's port is still there, a cable can be pulled, and a host's `/var/tmp` and `/var/lib`
