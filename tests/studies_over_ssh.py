@@ -48,7 +48,7 @@ STUDIES: dict[str, str | None] = {
     "stages": None,
     "tcp-hypotheses": None,
     "tcp-methodology": None,
-    "tcplog-cost": CLOCKS.format("tcp-cost"),
+    "tcplog-cost": None,
     "tcplog-perturbation": None,
     "tcplog-truth": None,
     "throughput": None,

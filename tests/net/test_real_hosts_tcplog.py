@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -46,6 +47,8 @@ TRUTH = ("truth.congestion=reno", "truth.messages_pipe=delay 2ms", "truth.messag
          "truth.reno_pipe=delay 10ms loss 0.3%", "truth.cubic_pipe=", "truth.law_duration=2s",
          "truth.direct_bytes=5000000", "truth.repetitions=1")  # fmt: skip
 PERTURBATION = ("bed.sessions=2", "perturbation.rounds=4", "perturbation.duration=600ms", "perturbation.skip=100ms")
+COST = ("bed.sessions=1", "ppl=1", "flows=1", "where=sender,both", "controls=disabled", "slice=150ms", "grace=10ms",
+        "ramp=200ms", "repetitions=2", "at_once=2", "statistics=1", "pause=1ms")  # fmt: skip
 HOUR_NS = 3_600_000_000_000
 TIMES = ("intended_ns", "read_before_ns", "read_after_ns", "sent_ns")
 
@@ -104,6 +107,34 @@ def test_what_a_log_changes_is_found_with_readings_of_host_a_alone(tmp_path: Pat
     assert before[0]
     assert set_clock_of_b_ahead(run, HOUR_NS) > 0
     assert analysed(run) == before, "a figure is of the clock of B"
+
+
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3 here: apt-get install iperf3")
+def test_what_a_log_costs_is_of_each_hosts_own_clock(tmp_path: Path) -> None:
+    run = run_over_ssh(tmp_path, "tcplog-cost", *sets(COST), *idle_ends())
+    rows = read_table(run / "records", "tcp_slices").frame
+    seconds = (rows["ended_ns"] - rows["started_ns"]) / 1e9
+    assert seconds.min() > 0.15  # type: ignore[operator]
+    assert seconds.max() < 5  # type: ignore[operator]
+    assert rows["received_bytes"].min() > 100_000  # type: ignore[operator]
+    assert rows["cpu_sender_s"].min() > 0  # type: ignore[operator]
+    assert rows["cpu_receiver_s"].min() > 0  # type: ignore[operator]
+    assert (rows["cpu_sender_s"] < 1.5 * seconds).all()
+    logged = rows.filter((pl.col("mode") == "on") & (pl.col("pair") >= 0))
+    assert set(logged["where"]) == {"sender", "both"}
+    assert logged["logged"].min() > 10  # type: ignore[operator]
+    assert logged["logger_cpu_s"].min() > 0  # type: ignore[operator]
+    assert rows.filter(pl.col("mode") == "off")["logged"].null_count() > 0
+    costs = read_table(run / "records", "tcp_costs").frame
+    assert set(costs["host"]) == {"a", "b"}
+    assert {one["host"] for one in events(run, "ready") if one.get("host")} == {"a", "b"}
+    before = analysed(run)
+    files = sorted((run / "records").glob("tcp_slices*.arrow"))
+    for file in files:
+        file.unlink()
+    later = rows.with_columns(pl.col("started_ns", "ended_ns") + HOUR_NS)
+    write_table(files[0], "tcp_slices", later)
+    assert analysed(run) == before, "a figure is of the difference of two clocks"
 
 
 @pytest.fixture

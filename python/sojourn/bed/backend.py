@@ -34,6 +34,16 @@ class Usage(NamedTuple):
     """The number of processors that may be used."""
 
 
+class FilesRead(NamedTuple):
+    """Files of a host, read one after another."""
+
+    at_ns: int
+    """The host's CLOCK_TAI when the first was read."""
+    texts: tuple[str, ...]
+    cpu_ns: int
+    """The processor time so far of the programs that were asked for."""
+
+
 class Backend(Protocol):
     """Hosts that run programs. `close` removes whatever `open` made; it may be called at any moment, and twice."""
 
@@ -76,6 +86,9 @@ class Backend(Protocol):
 
     def get(self, host: HostName, path: str) -> str:
         """Read a file of a host, the kernel's own included. It must be fast, because it is called between trials."""
+
+    def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
+        """Read several files of a host, and the processor time of programs started there, in one go."""
 
     def folder(self, host: HostName | None, local: Path) -> Path:
         """Return the folder where programs of a host, or beside it, write what `gather` brings to `local`."""

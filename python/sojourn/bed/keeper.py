@@ -277,6 +277,20 @@ cd "$1" || exit 1
 while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length" | sha256sum; done
 """
 
+# $1: the folder of the bed; $2: the numbers of programs; then files. Prints the time, the first file, the time, the
+# other files, and the processor time of the programs' threads, with a line of READ_NEXT between.
+READ_NEXT = "== next"
+READ = """
+work=$1 numbers=$2; shift 2
+date +%s%N; echo "{next}"; cat "$1"; echo "{next}"; date +%s%N
+shift
+for file; do echo "{next}"; cat "$file"; done
+echo "{next}"
+for number in $numbers; do
+    cat "/proc/$(cat "$work/pid.$number")"/task/*/schedstat
+done 2>/dev/null | cut -d ' ' -f 1
+""".replace("{next}", READ_NEXT)
+
 # $1: the folder of the bed. Prints processor time in clock ticks: of the machine with steal, and of the bed's programs;
 # ended programs have written theirs to files.
 USAGE = """

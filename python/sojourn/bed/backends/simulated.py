@@ -57,9 +57,6 @@ class SimulatedBackend(LocalMachine):
     def put(self, host: HostName, path: str, text: str) -> None:
         Path(path).write_text(text)
 
-    def get(self, host: HostName, path: str) -> str:
-        return Path(path).read_text()
-
     def machine_ids(self) -> dict[str, str]:
         """Return nothing: simulated time is the same on every machine."""
         return {}

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sojourn.bed import keeper, machine
-from sojourn.bed.backend import Usage
+from sojourn.bed.backend import FilesRead, Usage
 from sojourn.bed.backends.local import BUSY
 from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, is_for, tools_folder
 from sojourn.bed.fetching import Fetched, fetch
@@ -72,6 +72,7 @@ class SshBackend:
         self._tools = ""
         self._numbers = iter(range(1, 1_000_000))
         self._settings: list[HostSettings] = []
+        self._tai_ns: dict[HostName, int] = {}
         self._no_cgroups = "it was not asked for cgroups"
 
     @staticmethod
@@ -213,6 +214,16 @@ class SshBackend:
         return self._in_sysfs(host, ["cat", path], None) if path.startswith("/sys/class/net/") else self.run(
             host, ["cat", path]
         )  # fmt: skip
+
+    def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
+        one = self._on(host)
+        if host not in self._tai_ns:
+            self._tai_ns[host] = self.tai_offset_ns(host)
+        started = [one for one in self._started if isinstance(one, RemoteProcess) and one.pid in pids]
+        numbers = " ".join(str(process.number) for process in started)
+        said = self.run(host, ["sh", "-c", keeper.READ, "sh", one.work, numbers, *paths])
+        with reading(one):
+            return files_of(said, len(paths), self._tai_ns[host])
 
     def folder(self, host: HostName | None, local: Path) -> Path:
         if host is None:
@@ -452,6 +463,15 @@ class SshBackend:
             raise MachineError(
                 "this study compares times of the hosts with times of this machine: it needs --bed netns"
             )
+
+
+def files_of(said: str, count: int, tai_offset_ns: int) -> FilesRead:
+    """Parse what READ says of so many files; raises ValueError if it is malformed."""
+    before, first, after, *others, programs = re.split(rf"^{keeper.READ_NEXT}\n", said, flags=re.MULTILINE)
+    if len(others) != count - 1:
+        raise ValueError(f"{len(others) + 1} files in place of {count}")
+    at_ns = (int(before) + int(after)) // 2 + tai_offset_ns
+    return FilesRead(at_ns, (first, *others), sum(map(int, programs.split())))
 
 
 def require_fit(line: Line, found: Looked, binary: bytes) -> None:
