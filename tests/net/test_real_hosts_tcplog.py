@@ -46,7 +46,8 @@ pytestmark = [
 TRUTH = ("truth.congestion=reno", "truth.messages_pipe=delay 2ms", "truth.messages_duration=1500ms",
          "truth.reno_pipe=delay 10ms loss 0.3%", "truth.cubic_pipe=", "truth.law_duration=2s",
          "truth.direct_bytes=5000000", "truth.repetitions=1")  # fmt: skip
-PERTURBATION = ("bed.sessions=2", "perturbation.rounds=4", "perturbation.duration=600ms", "perturbation.skip=100ms")
+PERTURBATION = ("bed.sessions=2", "perturbation.rounds=4", "perturbation.duration=600ms", "perturbation.skip=100ms",
+                "perturbation.at_most=10m")  # fmt: skip
 COST = ("bed.sessions=1", "ppl=1", "flows=1", "where=sender,both", "controls=disabled", "slice=150ms", "grace=10ms",
         "ramp=200ms", "repetitions=2", "at_once=2", "statistics=1", "pause=1ms")  # fmt: skip
 HOUR_NS = 3_600_000_000_000
@@ -60,12 +61,12 @@ def sets(several: tuple[str, ...]) -> list[str]:
 
 def set_clock_of_b_ahead(run: Path, by_ns: int) -> int:
     """Write the records of host B again as if its clock were ahead; return how many rows there are."""
-    files = sorted((run / "records").glob("tcp_readings-b-*.arrow"))
     rows = read_table(run / "records", "tcp_readings").frame.filter(pl.col("who").str.starts_with("b"))
-    for file in files:
-        file.unlink()
     later = rows.with_columns([pl.col(name) + by_ns for name in TIMES])
-    write_table(files[0], "tcp_readings", later)
+    for (part,), own in later.group_by("part"):
+        file = run / "records" / f"tcp_readings-b-{part:03}.arrow"
+        assert file.is_file()
+        write_table(file, "tcp_readings", own)
     return later.height
 
 
@@ -90,7 +91,8 @@ def test_the_log_of_a_real_host_says_what_tcp_info_and_a_capture_there_say(tmp_p
     assert quiet["quiet"].to_list() == quiet["quiet_agree"].to_list(), quiet
     matched = pl.read_parquet(run / "analysis/samples/witness.parquet")
     assert len(set(matched["cell"])) == len(trials)
-    assert matched["missing"].sum() == 0, matched
+    if not any(one["capture_dropped"] for one in trials):
+        assert matched["missing"].sum() == 0, matched
     before = analysed(run)
     assert set_clock_of_b_ahead(run, HOUR_NS) > 0
     assert analysed(run) == before, "a figure is of the clock of B"
@@ -129,11 +131,8 @@ def test_what_a_log_costs_is_of_each_hosts_own_clock(tmp_path: Path) -> None:
     assert set(costs["host"]) == {"a", "b"}
     assert {one["host"] for one in events(run, "ready") if one.get("host")} == {"a", "b"}
     before = analysed(run)
-    files = sorted((run / "records").glob("tcp_slices*.arrow"))
-    for file in files:
-        file.unlink()
-    later = rows.with_columns(pl.col("started_ns", "ended_ns") + HOUR_NS)
-    write_table(files[0], "tcp_slices", later)
+    [file] = (run / "records").glob("tcp_slices*.arrow")
+    write_table(file, "tcp_slices", rows.with_columns(pl.col("started_ns", "ended_ns") + HOUR_NS))
     assert analysed(run) == before, "a figure is of the difference of two clocks"
 
 
