@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.skipif(no_hierarchy(), reason="no unified cgroup hierarchy here"),
 ]
 TRUTH = ("truth.congestion=reno", "truth.messages_pipe=delay 2ms", "truth.messages_duration=1500ms",
-         "truth.reno_pipe=delay 10ms loss 0.3%", "truth.cubic_pipe=", "truth.law_duration=2s",
+         "truth.reno_pipe=delay 10ms loss 0.3%", "truth.law_duration=2s",
          "truth.direct_bytes=5000000", "truth.repetitions=1")  # fmt: skip
 PERTURBATION = ("bed.sessions=2", "perturbation.rounds=4", "perturbation.duration=600ms", "perturbation.skip=100ms",
                 "perturbation.at_most=10m")  # fmt: skip
