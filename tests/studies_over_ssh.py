@@ -6,8 +6,6 @@ every study, tests/net/test_real_hosts_studies.py runs those that are not refuse
 
 from __future__ import annotations
 
-CGROUPS = r"a study of TCP's log needs hosts on this machine, in cgroups of theirs: --bed netns"
-
 STUDIES: dict[str, str | None] = {
     "anomalies": None,
     "aqm": None,
@@ -47,9 +45,9 @@ STUDIES: dict[str, str | None] = {
     "stages": None,
     "tcp-hypotheses": None,
     "tcp-methodology": None,
-    "tcplog-cost": CGROUPS,
-    "tcplog-perturbation": CGROUPS,
-    "tcplog-truth": CGROUPS,
+    "tcplog-cost": None,
+    "tcplog-perturbation": None,
+    "tcplog-truth": None,
     "throughput": None,
     "timestamp-accuracy": None,
     "variance": None,

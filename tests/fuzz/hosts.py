@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.bed import facts, negotiated, wiring
 from sojourn.bed.backends import ssh
 from sojourn.bed.fetching import Fetched, fetch
+from sojourn.bed.keeper import READ_NEXT
 from sojourn.bed.remote import RemoteProcess, kept
 from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import reading
@@ -24,6 +25,8 @@ from sojourn.instruments.iperf import sockets_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from sojourn.bed.backend import FilesRead
 
 ASKED = {"rx_usecs": "0", "irq_cpus": "1", "governor": "performance", "idle_latency": "0"}
 PORTS = ((77, "eth1", "a-direct"),)
@@ -69,13 +72,9 @@ class AnsweringHost:
         """Return the cgroup of the host's programs."""
         return "/sys/fs/cgroup/a"
 
-    def tai_ns(self) -> int:
-        """Return the time of the host's clock."""
-        return 5
-
-    def cpu_ns(self, _: int) -> int:
-        """Return the CPU time of a program."""
-        return 0
+    def read(self, _: str, paths: Sequence[str], __: Sequence[int]) -> FilesRead:
+        """Return several files of the host, with its time."""
+        return ssh.files_of(self.run(), len(paths), 37_000_000_000)
 
 
 def _fetch(host: AnsweringHost) -> None:
@@ -157,7 +156,7 @@ def _ports(host: AnsweringHost) -> None:
 
 def _meter(host: AnsweringHost) -> None:
     bed: Any = SimpleNamespace(backend=host)
-    Meter.of(bed, "eth1", (3,)).read()
+    Meter.of(bed, "eth1", {"a": 3}).read()
     with reading(host):
         assert sockets_in(host.get(), "01") >= 0
 
@@ -219,6 +218,12 @@ def _file(content: bytes) -> tuple[str, bytes, str]:
     return f" {len(content)} ./blocks-000.arrow\n", content, f"{digest}  -\n"
 
 
+def _read(first: str, *others: str, programs: str = "") -> str:
+    """What a host says of files, its time and the threads of programs."""
+    parts = ["1795000000000000000\n", first, "1795000000001000000\n", *others, programs]
+    return f"{READ_NEXT}\n".join(parts)
+
+
 HOST_ANSWERS = [
     _said("fetch", *_file(b"some blocks")),
     _said("settings", "", "4\n", "0\n", _SET, "0 1 performance 0\n", "back a-direct rx_usecs 3\n"),
@@ -233,7 +238,8 @@ HOST_ANSWERS = [
     _said("counters", json.dumps([_LINK]), json.dumps([_QDISC]), _DEV),
     _said("ports", _PORT, json.dumps([_LINK])),
     _said(
-        "meter", "100\n", _DEV, "usage_usec 500\n", "usage_usec 700\n", "cpu  1 2 3 4 5 6 7 8\n", _SNMP, _NETSTAT,
+        "meter", "100\n", _read(_DEV, "usage_usec 500\n", programs="700\n"),
+        _read("usage_usec 700\n", "cpu  1 2 3 4 5 6 7 8\n", _SNMP, _NETSTAT),
         "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
     ),
     _said("keeper", "4000 4001 4002\n"),

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sojourn
 from sojourn.bed.backends.netns import NetnsBackend
@@ -86,6 +86,11 @@ class OwnFiles(NetnsBackend):
             self.run(host, ["mkdir", "-p", str(there)])
             self._folders[host, local] = there
         return self._folders[host, local]
+
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        if host is not None:
+            argv = ["nsenter", f"--mount={self._held(host, MOUNT_DESCRIPTORS)}", "--", *argv]
+        return super().beside(argv, **popen)
 
     def lend(self, host: HostName, local: Path) -> Path:
         there = Path(f"{WORK}-lent-{local.name}")

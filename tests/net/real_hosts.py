@@ -1,10 +1,10 @@
 """Real hosts for tests: sshd's of OpenSSH in network namespaces, which share no file with the controller.
 
-Each host has mounts, processes, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own, and, as machines have, a boot
-identifier, by which it is known for a machine whose clock is another; their clock is one, so that the truth is an
-offset of 0. Without `own_boots` they have this machine's, as network namespaces do. Keys are made for the test.
-The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports are
-veths: `cables` says which of two hosts each joins. Everything ends with the processes.
+Each host has mounts, processes, cgroups, a `/run`, `/tmp`, `/var`, `/home` and `/root` of its own, and, as machines
+have, a boot identifier, by which it is known for a machine whose clock is another; their clock is one, so that the
+truth is an offset of 0. Without `own_boots` they have this machine's, as network namespaces do. Keys are made for the
+test. The controller is run in one more network namespace, the *desk*, from which the hosts are reached. The test ports
+are veths: `cables` says which of two hosts each joins. Everything ends with the processes.
 
 Where they are `patched`, a cable has two ends at the desk, and what comes in at one leaves at the other: so one host
 can be booted again and the other's port is still there, a cable can be pulled, and a host's `/var/tmp` and `/var/lib`
@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sojourn.bed import cgroups
+from sojourn.errors import MachineError
 from tests.net.here import sojourn_here
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 
 LEFT = """
 ls -d /run/sojourn/taken.* /run/sojourn/features.* /run/sojourn/settings.* 2>/dev/null
+ls -d /run/sojourn/cgroup.* /sys/fs/cgroup/sojourn-* 2>/dev/null
 ls -d /run/sojourn/holder /run/sojourn/unused /var/tmp/sojourn-* /var/lib/sojourn 2>/dev/null
 true
 """
@@ -70,6 +73,7 @@ class Hosts:
     boots: int = 0
     """How many hosts were booted again."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    _cgroups: list[Path] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,6 +108,10 @@ class Hosts:
             process.kill()
             process.communicate()
         self._processes.clear()
+        for own in self._cgroups:
+            (own / "cgroup.kill").write_text("1")
+            assert cgroups.remove(own), f"{own} is still in use"
+        self._cgroups.clear()
 
     def reboot(self, name: str) -> None:
         """Boot a host again: its programs are dead, its `/run`, `/tmp`, ports and boot identifier are new."""
@@ -226,8 +234,18 @@ class Hosts:
         (self.folder / "known_hosts").write_text("\n".join(known) + "\n", encoding="ascii")
         self.config.write_text("\n".join(config) + "\n", encoding="utf-8")
 
-    def _start(self, name: str, argv: Sequence[str], own: Sequence[str]) -> None:
-        command = ["setpriv", "--pdeathsig", "KILL", "--", "unshare", "--net", *own, *argv]
+    def _make_cgroup(self, name: str) -> list[str]:
+        """A cgroup that is the root of all for a host; without a unified hierarchy here it has none."""
+        try:
+            own = cgroups.unified_root() / f"test-{os.getpid()}-{id(self)}-{name}-{self.boots}"
+        except MachineError:
+            return []
+        own.mkdir()
+        self._cgroups.append(own)
+        return ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec unshare --cgroup "$@"', str(own)]
+
+    def _start(self, name: str, argv: Sequence[str], own: Sequence[str], within: Sequence[str] = ()) -> None:
+        command = ["setpriv", "--pdeathsig", "KILL", "--", *within, "unshare", "--net", *own, *argv]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -239,7 +257,8 @@ class Hosts:
         own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         boot = f"{number:08x}-{self.boots:04x}-4000-8000-{os.getpid():012x}" if self.own_boots else ""
         disk = self.folder / f"disk-{name}" if self.patched else ""
-        self._start(name, ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user, boot, str(disk)], own)
+        script = ["sh", "-ec", SCRIPT, "sh", str(self.folder), name, self.user, boot, str(disk)]
+        self._start(name, script, own, self._make_cgroup(name))
         self.at(
             "desk",
             "ip",
@@ -294,6 +313,7 @@ cp /dev/shm/user.pub /home/"$3"/.ssh/authorized_keys
 [ "$3" = root ] || chown -R 4242:4242 /home/"$3"
 chmod 700 /root/.ssh /home/"$3"/.ssh; chmod 600 /dev/shm/host_"$2"
 mount -n -t sysfs sysfs /sys
+[ ! -e /sys/fs/cgroup ] || mount -n -t cgroup2 none /sys/fs/cgroup || true
 ip link set lo up
 echo up
 exec {sshd} -D -e -f /dev/null -h /dev/shm/host_"$2" -o UsePAM=no -o PidFile=none \\

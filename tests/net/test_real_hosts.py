@@ -321,7 +321,7 @@ def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back
             "env",
             "PATH=/tmp:/usr/bin:/bin",
         ]
-        argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", "1", "me", "/tmp/work", "/tmp/tools", "-", "a"]
+        argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", "1", "me", "/tmp/work", "/tmp/tools", "-", "-", "a"]
         with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeping:
             assert keeping.stdin is not None
             assert keeping.stdout is not None

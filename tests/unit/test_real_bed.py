@@ -351,7 +351,6 @@ def test_a_load_through_a_bridge_with_one_port_at_an_end_is_sent_beside_it(tmp_p
     [
         ({"devices": ("dut:other",)}, "the bed has no path 'dut:other': expected one of direct, dut:box"),
         ({"device_cpu": "own"}, "expected 'shared' on a bed of real hosts"),
-        ({"cgroups": True}, "needs hosts on this machine"),
         ({"devices": ("bridge",), "paths": {"direct": PathSpec(("e",), ("e",)), "bridge": PathSpec(("f",), ("f",))}},
          "path 'bridge' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
         ({"devices": ("emulate",), "paths": {"direct": PathSpec(("e",), ("e",)), "emulate": PathSpec(("f",), ("f",))}},

@@ -34,6 +34,16 @@ class Usage(NamedTuple):
     """The number of processors that may be used."""
 
 
+class FilesRead(NamedTuple):
+    """Files of a host, read one after another."""
+
+    at_ns: int
+    """The host's CLOCK_TAI when the first was read."""
+    texts: tuple[str, ...]
+    cpu_ns: int
+    """The processor time so far of the programs that were asked for."""
+
+
 class Backend(Protocol):
     """Hosts that run programs. `close` removes whatever `open` made; it may be called at any moment, and twice."""
 
@@ -62,8 +72,11 @@ class Backend(Protocol):
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         """Run a command on a host to its end and return its standard output; raises MachineError when it fails."""
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Start a program outside all hosts, such as an observer of them; it too dies with this process."""
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program on the machine of a host (None: of all hosts) but outside of it, such as an observer.
+
+        It too dies with this process.
+        """
 
     def cgroup(self, host: HostName) -> str:
         """Return the cgroup in which a host's programs run; raises MachineError where it has none of its own."""
@@ -74,8 +87,11 @@ class Backend(Protocol):
     def get(self, host: HostName, path: str) -> str:
         """Read a file of a host, the kernel's own included. It must be fast, because it is called between trials."""
 
+    def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
+        """Read several files of a host, and the processor time of programs started there, in one go."""
+
     def folder(self, host: HostName | None, local: Path) -> Path:
-        """Return the folder where programs of a host (None: of no host) write what `gather` brings to `local`."""
+        """Return the folder where programs of a host, or beside it, write what `gather` brings to `local`."""
 
     def lend(self, host: HostName, local: Path) -> Path:
         """Return the path at which programs of a host can read our file `local`."""

@@ -3,8 +3,12 @@
 The *keeper* is root's shell on the host; it reads commands over SSH, one per line of its standard input. It holds the
 lock of the host, keeps the network namespaces of the bed's hosts, sends signals, and expects a heartbeat every few
 seconds. At the end of its input (the controller or the SSH session has ended), at a SIGTERM, or without a heartbeat for
-LEASE_SECONDS (the network has failed), it ends every program in these namespaces, restores the interfaces, and removes
-what was copied.
+LEASE_SECONDS (the network has failed), it ends every program in these namespaces and beside them, restores the
+interfaces, and removes what was copied.
+
+Where a bed asks for cgroups, the keeper makes a folder with one for each host and one for the programs beside them. Its
+name ends as that of the folder for records, which is random; it is written down before it is made, so that the next
+keeper removes what one that was killed has left.
 """
 
 from __future__ import annotations
@@ -22,8 +26,12 @@ Under the name `ethtool` the instrument replaces that program on a host without 
 search path.
 """
 
+BESIDE = "beside"
+"""The cgroup of programs beside the hosts: their processor time is no host's, and no log sees their packets."""
+
 # $1: the run; $2: its holder; $3: the folder to make for records; $4: the folder of the instrument; $5: "keep" if that
-# stays; then the names of hosts. Prints "held …", or "ready" with a process in each namespace, or nothing.
+# stays; $6: "cgroups" if each host has one; then the names of hosts. Prints "held …", or "ready" with a process in each
+# namespace and, if asked, the folder of the cgroups or "-", or nothing.
 KEEPER = (
     """
 PATH=$PATH:/usr/sbin:/sbin
@@ -31,7 +39,7 @@ trap '' PIPE HUP
 stop=
 trap 'stop=yes' TERM INT
 umask 022
-run=$1 who=$2 work=$3 tools=$4 keep=$5; shift 5
+run=$1 who=$2 work=$3 tools=$4 keep=$5 grouped=$6; shift 6
 for own in "$tools" {instruments}/*; do PATH=$PATH:$own; done # those of keepers that were killed, too
 state={state} boot=/proc/sys/kernel/random/boot_id
 mkdir -p "$state" || exit 1
@@ -69,6 +77,35 @@ give_back() { # what the file of taken interfaces says, and what was set; what i
     rm -f "$state/away.$$"
 }
 
+make_groups() { # for the hosts that are named; says where, or - where root can make none
+    root=$(sed -n 's/^[^ ]* [^ ]* [^ ]* [^ ]* \\([^ \\\\]*\\) .* - cgroup2 .*/\\1/p' /proc/self/mountinfo |
+        while read -r one; do
+            if [ -e "$one/cgroup.procs" ]; then echo "$one"; break; fi
+        done)
+    groups=$root/${work##*/}
+    if [ -n "$root" ] && echo "$groups" >"$state/cgroup.$$" && mkdir "$groups"; then
+        for one in "$@" {beside}; do mkdir "$groups/$one" || groups=-; done
+    else
+        groups=-
+    fi 2>/dev/null
+    [ "$groups" != - ] || drop_groups "$state/cgroup.$$"
+    echo "$groups"
+}
+
+drop_groups() { # what a file names, with every program there; the file stays as long as that does
+    [ -e "$1" ] || return 0
+    read -r there <"$1"
+    for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ -n "$there" ] && [ -d "$there" ] || { rm -f "$1"; break; }
+        for one in "$there"/*/; do
+            [ -d "$one" ] || continue
+            echo 1 >"$one/cgroup.kill"
+            rmdir "$one"
+        done
+        rmdir "$there" || sleep 0.05
+    done 2>/dev/null
+}
+
 links() { # how often each port of the bed has lost its carrier and got it back
     for keeper in $keepers; do
         nsenter --net="/proc/$keeper/ns/net" -- ip -o -s -s link show |
@@ -86,6 +123,9 @@ if ! flock -n 9; then
 else
     for left in "$state"/taken.*; do # a keeper that was killed
         [ -e "$left" ] && ! grep -qsF "$state" "/proc/${left##*.}/cmdline" && { taken=$left; give_back >/dev/null; }
+    done
+    for left in "$state"/cgroup.*; do
+        [ -e "$left" ] && ! grep -qsF "$state" "/proc/${left##*.}/cmdline" && drop_groups "$left"
     done
     taken=$state/taken.$$
     echo "$run $who" >"$state/holder"
@@ -110,7 +150,9 @@ for host in "$@"; do
     keepers="$keepers $!"
 done
 exec 8<"$taken"
-echo "ready $$$keepers"
+where=
+[ "$grouped" != cgroups ] || where=" $(make_groups "$@")"
+echo "ready $$$keepers$where"
 
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
@@ -139,6 +181,7 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     [ -n "$pids" ] || break
     kill -KILL $pids 2>/dev/null
 done
+drop_groups "$state/cgroup.$$"
 if [ -n "$keeps" ]; then
     kill -KILL "$keeps"
     wait "$keeps"
@@ -152,6 +195,7 @@ for try in 1 2 3; do # what the kernel brought here when its namespace went
     sleep 0.3
     give_back
 done
+drop_groups "$state/cgroup.$$"
 rm -rf "$work"
 # The instrument helps to give back: whoever is the last to do so removes what is written down as unused.
 [ "$keep" = keep ] || echo "$tools" >>"$state/unused"
@@ -164,6 +208,7 @@ echo gone
 """.replace("{restore}", RESTORE)
     .replace("{state}", STATE)
     .replace("{lease}", str(LEASE_SECONDS))
+    .replace("{beside}", BESIDE)
     .replace("{instruments}", INSTRUMENTS)
 )
 
@@ -184,13 +229,16 @@ while read -r ns old new new_mac new_mtu mac mtu up; do
 done
 """.replace("{state}", STATE)
 
-# $1: the folder of the bed; $2: the program's number; $3: the namespace; $4: the folder of the instrument; then the
-# arguments of `env`, the command last. The PID is written before the program runs, its processor time after it has
-# ended.
+# $1: the folder of the bed; $2: the program's number; $3: the namespace, or "-"; $4: the folder of the instrument;
+# $5: the cgroup, or "-"; then the arguments of `env`, the command last. The PID is written before the program runs,
+# its processor time after it has ended.
 ENTER = """
 PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
-work=$1 number=$2 ns=$3; shift 4
-nsenter --net="/proc/$ns/ns/net" -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
+work=$1 number=$2 ns=$3 group=$5; shift 5
+[ "$group" = - ] || echo $$ >"$group/cgroup.procs" || exit 1
+set -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
+[ "$ns" = - ] || set -- nsenter --net="/proc/$ns/ns/net" -- "$@"
+"$@"
 status=$?
 times >"$work/times.$number" 2>/dev/null
 exit $status
@@ -228,6 +276,20 @@ SUMS = """
 cd "$1" || exit 1
 while read -r from length name; do tail -c "+$((from + 1))" "$name" | head -c "$length" | sha256sum; done
 """
+
+# $1: the folder of the bed; $2: the numbers of programs; then files. Prints the time, the first file, the time, the
+# other files, and the processor time of the programs' threads, with a line of READ_NEXT between.
+READ_NEXT = "== next"
+READ = """
+work=$1 numbers=$2; shift 2
+date +%s%N; echo "{next}"; cat "$1"; echo "{next}"; date +%s%N
+shift
+for file; do echo "{next}"; cat "$file"; done
+echo "{next}"
+for number in $numbers; do
+    cat "/proc/$(cat "$work/pid.$number")"/task/*/schedstat
+done 2>/dev/null | cut -d ' ' -f 1
+""".replace("{next}", READ_NEXT)
 
 # $1: the folder of the bed. Prints processor time in clock ticks: of the machine with steal, and of the bed's programs;
 # ended programs have written theirs to files.

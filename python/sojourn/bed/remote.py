@@ -31,6 +31,9 @@ _READY_SECONDS = 30.0
 _GONE_SECONDS = 20.0
 _KILLED_SECONDS = 5.0
 
+NO_CGROUPS = "-"
+"""What a keeper says in place of the folder of its cgroups, and what a program without one is given."""
+
 
 class RemoteProcess(subprocess.Popen[Any]):
     """A program on a host, represented by its `ssh` here: streams and status; the keeper delivers its signals."""
@@ -81,6 +84,8 @@ class RemoteMachine:
         self.tools = ""
         """The folder of the instrument on the host."""
         self.keeper = 0
+        self.cgroups: str | None = None
+        """The folder of the cgroups of the bed's hosts there; None if it has none."""
         self.namespaces: dict[HostName, int] = {}
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
@@ -92,12 +97,13 @@ class RemoteMachine:
     def __str__(self) -> str:
         return str(self.line)
 
-    def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str) -> None:
+    def keep(self, run: str, holder: str, hosts: Sequence[HostName], tools: str, *, with_cgroups: bool = False) -> None:
         """Start the keeper, with a namespace for each of these hosts; the lock is taken in the name of `holder`."""
         self.work = f"{self.spec.folder.rstrip('/')}/sojourn-{run}-{secrets.token_hex(6)}"
         self.tools = tools
         stays = "keep" if self.spec.keep or holder != run else "-"
-        argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, *hosts]
+        grouped = "cgroups" if with_cgroups else "-"
+        argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, grouped, *hosts]
         self._process = launch(
             self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True,
@@ -112,6 +118,8 @@ class RemoteMachine:
             words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
             raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
         with reading(self):
+            where = rest.pop() if with_cgroups else NO_CGROUPS
+            self.cgroups = None if where == NO_CGROUPS else where
             self.keeper, self.namespaces = kept(rest, hosts)
         self.found = look(self.line)  # an earlier keeper has returned its interfaces by now
         threading.Thread(target=self._beat, daemon=True, name=f"beat-{self.name}").start()

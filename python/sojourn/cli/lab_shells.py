@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def shells(made: Lab) -> subprocess.Popen[Any]:
     """Start them; the laboratory ends with the returned process."""
     if tmux := usable_tmux():
-        options = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
+        options: dict[str, Any] = {"stdin": None, "start_new_session": False, "env": _without_tmux(as_told(os.environ))}
         return made.backend.beside(tmux_argv([tmux, "-S", made.backend.socket("tmux")], made.near, made.far), **options)
     print(banner(made.near, made.far), file=sys.stderr)
     return start(made.near, shell())

@@ -1,6 +1,8 @@
 """The kernel's counters: bytes, retransmitted segments, expired timers, processor time in total and for each end.
 
-Read from files of the two hosts: a command on each would take longer than a slice.
+Each host is read in one go, with the time of its own clock: the hosts may be far from each other and from this process.
+A slice is as long as between the two readings of B, whose bytes are counted. What A counted is of A's own two times:
+processor times are converted to the slice by the ratio of both spans, which is 1 but for the time to reach the hosts.
 """
 
 from __future__ import annotations
@@ -8,23 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sojourn.bed import Bed
+    from sojourn.bed.backend import FilesRead
     from sojourn.bed.hosts import HostName
 
+NETSTAT = "/proc/net/netstat"
 RX_BYTES, RX_FRAMES = 0, 1
 """The columns of these fields in a line of /proc/net/dev, after the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All counters at one time; durations are in seconds."""
+    """All counters at one time, that of host B; durations are in seconds."""
 
     at_ns: int
     received_bytes: int
@@ -35,11 +38,26 @@ class Reading:
     cpu_receiver_s: float
     logger_cpu_s: float
     timeouts: int = 0
+    sender_at_ns: int | None = None
+    """The time of host A's clock when A was read; None: that of B."""
+    sender_logger_cpu_s: float = 0.0
+    """The part of `logger_cpu_s` that is of a log at A."""
 
     def since(self, before: Reading) -> dict[str, float]:
-        """Return the increase since an earlier reading, by name."""
-        names = [one.name for one in fields(self) if one.name != "at_ns"]
-        return {name: getattr(self, name) - getattr(before, name) for name in names}
+        """Return the increase since an earlier reading, by name; processor times of A are for B's time between them."""
+        names = [one.name for one in fields(self) if one.name not in NOT_COUNTED]
+        more = {name: getattr(self, name) - getattr(before, name) for name in names}
+        if self.sender_at_ns is None or before.sender_at_ns is None or self.sender_at_ns <= before.sender_at_ns:
+            return more
+        ratio = (self.at_ns - before.at_ns) / (self.sender_at_ns - before.sender_at_ns)
+        own = self.sender_logger_cpu_s - before.sender_logger_cpu_s
+        scaled = {name: more[name] * ratio for name in OF_SENDER}
+        return more | scaled | {"logger_cpu_s": more["logger_cpu_s"] + own * (ratio - 1)}
+
+
+OF_SENDER = ("cpu_busy_s", "cpu_sender_s")
+NOT_COUNTED = ("at_ns", "sender_at_ns", "sender_logger_cpu_s")
+"""Fields of a reading that a slice has no increase of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +66,37 @@ class Meter:
 
     bed: Bed
     dev: str
-    loggers: Sequence[int]
+    loggers: Mapping[HostName, int]
     ticks_per_s: int
     """The clock ticks per second in host A's `/proc/stat`."""
 
     @classmethod
-    def of(cls, bed: Bed, dev: str, loggers: Sequence[int]) -> Meter:
+    def of(cls, bed: Bed, dev: str, loggers: Mapping[HostName, int]) -> Meter:
         """Make a meter; asks host A for its clock ticks."""
         with reading("host A"):
             return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
-        """Read now; the bytes first, close to the timestamp."""
+        """Read now; of each host first what is close to the timestamp."""
         with reading("host A or B"):
             return self._read()
 
     def _read(self) -> Reading:
-        backend = self.bed.backend
-        before_ns = backend.tai_ns("b")
-        received, frames = interface(backend.get("b", "/proc/net/dev"), self.dev)
-        at_ns = (before_ns + backend.tai_ns("b")) // 2
-        sender, receiver = (self._cgroup_seconds(host) for host in END_HOSTS)
-        loggers = sum(backend.cpu_ns(pid) for pid in self.loggers) / 1e9
-        busy = busy_seconds(backend.get("a", "/proc/stat"), self.ticks_per_s)
-        again = retransmitted(backend.get("a", "/proc/net/snmp"))
-        expired = timeouts(backend.get("a", "/proc/net/netstat"))
-        return Reading(at_ns, received, frames, again, busy, sender, receiver, loggers, expired)
+        b, (dev, receiver) = self._of("b", "/proc/net/dev", self._cpu("b"))
+        a, (sender, busy, snmp, netstat) = self._of("a", self._cpu("a"), "/proc/stat", "/proc/net/snmp", NETSTAT)
+        received, frames = interface(dev, self.dev)
+        return Reading(
+            b.at_ns, received, frames, retransmitted(snmp), busy_seconds(busy, self.ticks_per_s),
+            cgroup_seconds(sender), cgroup_seconds(receiver), (a.cpu_ns + b.cpu_ns) / 1e9, timeouts(netstat), a.at_ns,
+            a.cpu_ns / 1e9,
+        )  # fmt: skip
 
-    def _cgroup_seconds(self, host: HostName) -> float:
-        return cgroup_seconds(self.bed.backend.get(host, f"{self.bed.backend.cgroup(host)}/cpu.stat"))
+    def _of(self, host: HostName, *paths: str) -> tuple[FilesRead, Sequence[str]]:
+        found = self.bed.backend.read(host, paths, [pid for at, pid in self.loggers.items() if at == host])
+        return found, found.texts
+
+    def _cpu(self, host: HostName) -> str:
+        return f"{self.bed.backend.cgroup(host)}/cpu.stat"
 
 
 def interface(text: str, dev: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -85,11 +86,12 @@ CONVERTING_SECONDS = 300.0
 
 
 def start_log(session: Session, host: HostName | None, stack: ExitStack) -> LogInstrument:
-    """Start the log of one end, or of both (None), outside all hosts: its processor time is not the host's."""
+    """Start the log of one end, or of both (None), beside the host: its processor time is not the host's."""
     bed = session.site.bed
     # The cgroups of a bed's hosts are in one of the bed; a program attached to that sees both.
     attach = bed.backend.cgroup(host) if host else str(Path(bed.backend.cgroup("a")).parent)
-    log = LogInstrument(bed.backend.beside, log_argv(session.instrument, attach))
+    argv = log_argv(session.instrument, attach)
+    log = LogInstrument(partial(bed.backend.beside, host=host), argv)
     stack.callback(log.kill)
     stack.callback(log.finish)
     said = {name: value for name, value in log.ready.items() if name != "event"}
@@ -99,9 +101,9 @@ def start_log(session: Session, host: HostName | None, stack: ExitStack) -> LogI
 
 def begin_log(session: Session, log: LogInstrument, block: int, options: Mapping[str, Any], who: str, *, keep: bool
               ) -> None:  # fmt: skip
-    """Start the log's recording of the trial, in the name of `who`."""
+    """Start the log's recording of the trial, in the name of `who`: the end that it logs, or a word for both."""
     # A process writes no file twice: each block has a name of its own.
-    name, records = f"{who}{block}x{session.part.number}", session.records(None)
+    name, records = f"{who}{block}x{session.part.number}", session.records(who if who in END_HOSTS else None)
     log.begin(block, "on", records=records, who=name, options=options, keep=keep)
 
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sojourn.bed import Bed
+    from sojourn.bed.hosts import HostName
     from sojourn.records.pcap import Segment
 
 SNAP_BYTES = "128"
+HOST: HostName = "a"
 
 
 class TcpCapture:
@@ -42,7 +44,7 @@ class TcpCapture:
         argv[argv.index("-B") + 1] = "65536"
         with file.open("wb") as output:
             self._process = bed.backend.start(
-                "a", [*pinned(bed, "a", cpu), *argv], stdout=output, stderr=subprocess.PIPE
+                HOST, [*pinned(bed, HOST, cpu), *argv], stdout=output, stderr=subprocess.PIPE
             )
         await_listening(self._process)
 
@@ -52,7 +54,7 @@ class TcpCapture:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
         _, said = self._process.communicate(timeout=READY_SECONDS)
-        rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns("a")))
+        rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns(HOST)))
         self.file.unlink()
         dropped = re.search(rb"(\d+) packets? dropped by kernel", said)
         return rows, int(dropped[1]) if dropped else 0

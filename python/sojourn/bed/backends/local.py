@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from sojourn.bed import frequency, machine
-from sojourn.bed.backend import Usage
+from sojourn.bed.backend import FilesRead, Usage
 from sojourn.bed.events import Counters
 from sojourn.bed.processes import find_tool
 from sojourn.binary import find_instrument
@@ -22,7 +22,7 @@ from sojourn.errors import MachineError
 from sojourn.records.on_disk import OnDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sojourn.bed.backend import Backend
     from sojourn.bed.hosts import HostName
@@ -136,6 +136,19 @@ class LocalMachine:
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - often, and quick
                 total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text(encoding="ascii").split()[0])
         return total
+
+    def get(self, host: HostName, path: str) -> str:
+        """Return the content of a file, which all hosts have alike."""
+        del host
+        return Path(path).read_text()
+
+    def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
+        """Read the files one by one, the first between two readings of the clock."""
+        before_ns = self.tai_ns()
+        first = self.get(host, paths[0])
+        at_ns = (before_ns + self.tai_ns()) // 2
+        texts = (first, *(self.get(host, path) for path in paths[1:]))
+        return FilesRead(at_ns, texts, sum(map(self.cpu_ns, pids)))
 
     def usage(self) -> Usage:
         """Return the processor time so far; zeros if the kernel does not report it."""

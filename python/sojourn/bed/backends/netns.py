@@ -145,7 +145,8 @@ class NetnsBackend(LocalMachine):
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         return finish(self._enter(host, argv), input, environment(self._state.mark), shown=shlex.join(argv))
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        del host
         process = launch(guarded(argv), argv[0], self._state.mark, popen)
         self._started.append(process)
         return process

@@ -48,17 +48,14 @@ class SimulatedBackend(LocalMachine):
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         return finish(guarded(argv), input, environment(self._mark), shown=shlex.join(argv))
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        return self.start("a", argv, **popen)
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        return self.start(host or "a", argv, **popen)
 
     def cgroup(self, host: HostName) -> str:
         raise MachineError(f"host {host.upper()} is simulated: it has no cgroup")
 
     def put(self, host: HostName, path: str, text: str) -> None:
         Path(path).write_text(text)
-
-    def get(self, host: HostName, path: str) -> str:
-        return Path(path).read_text()
 
     def machine_ids(self) -> dict[str, str]:
         """Return nothing: simulated time is the same on every machine."""

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sojourn.bed import keeper, machine
-from sojourn.bed.backend import Usage
+from sojourn.bed.backend import FilesRead, Usage
 from sojourn.bed.backends.local import BUSY
 from sojourn.bed.copies import architecture_of, how_to_have, instrument_for_hosts, is_for, tools_folder
 from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
-from sojourn.bed.remote import RemoteMachine, RemoteProcess, about_sudo
+from sojourn.bed.remote import NO_CGROUPS, RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import Line, reading
 from sojourn.bed.state import Process, StateFile, remove_left, state_folder
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, Port, Topology
     from sojourn.records.settings import Tuned
+
+MOUNT = "mount -t cgroup2 none /mnt, with a folder /mnt"
 
 
 class SshBackend:
@@ -71,6 +73,7 @@ class SshBackend:
         self._numbers = iter(range(1, 1_000_000))
         self._settings: list[HostSettings] = []
         self._tai_offsets: dict[str, int] = {}
+        self._no_cgroups = "it was not asked for cgroups"
 
     @staticmethod
     def cores(hosts: Mapping[str, HostSpec] | None = None) -> list[int]:
@@ -120,7 +123,11 @@ class SshBackend:
         self._tools = tools_folder(*binaries.values())
         for one in self._machines.values():
             hosts = [host.name for host in topology.hosts if _machine_of(host.name) == one.name]
-            one.keep(self._token, self._held or self._token, hosts, self._tools)
+            grouped = spec.cgroups and one.name in END_HOSTS
+            one.keep(self._token, self._held or self._token, hosts, self._tools, with_cgroups=grouped)
+            if grouped and one.cgroups is None:
+                self._no_cgroups = f"no unified hierarchy is mounted there, or it takes no folder: {MOUNT}"
+                self.missing.append(f"Cgroups of {one}: {self._no_cgroups}.")
             require_ports(one.line, one.found, self._interfaces(one.name, topology))
         for one in self._machines.values():
             self._install(one, binaries[one.found.architecture])
@@ -157,13 +164,20 @@ class SshBackend:
             self._on(DEVICES).run(["sh", "-c", script], "".join(lines))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        one, number = self._on(host), next(self._numbers)
+        one = self._on(host)
+        group = f"{one.cgroups}/{host}" if one.cgroups is not None else NO_CGROUPS
+        return self._start(one, str(one.namespaces[host]), group, argv, popen)
+
+    def _start(
+        self, one: RemoteMachine, namespace: str, group: str, argv: Sequence[str], popen: dict[str, Any]
+    ) -> RemoteProcess:
+        number = next(self._numbers)
         given = popen.pop("env", None) or {}
         variables = [f"{name}={value}" for name, value in given.items() if os.environ.get(name) != value]
         popen.pop("cwd", None)  # the folder is one of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
-        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), str(one.namespaces[host]), one.tools]
+        enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), namespace, one.tools, group]
         process = RemoteProcess(guarded(one.line.command([*one.root, *enter, *variables, *argv])), **popen)
         process.remote, process.number = one, number
         self._started.append(process)
@@ -177,14 +191,18 @@ class SshBackend:
         except MachineError as error:
             raise MachineError(one.gone() or f"{error} (by '{shlex.join(argv)}')") from error
 
-    def beside(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        del popen
-        raise MachineError(f"'{argv[0]}' watches hosts from outside: that needs a bed on one machine, --bed netns")
+    def beside(self, argv: Sequence[str], host: HostName | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program on the host's machine, in a cgroup beside the host's, which the keeper ends with the bed."""
+        if host is None:
+            raise MachineError(f"'{argv[0]}' watches all hosts: that needs a bed on one machine, --bed netns")
+        group = Path(self.cgroup(host)).with_name(keeper.BESIDE)
+        return self._start(self._on(host), "-", str(group), argv, popen)
 
     def cgroup(self, host: HostName) -> str:
-        raise MachineError(
-            f"host {host.upper()} has no cgroup of this bed: that needs a bed on one machine, --bed netns"
-        )
+        one = self._on(host)
+        if one.cgroups is None or host not in END_HOSTS:
+            raise MachineError(f"{one} has no cgroup of this bed: {self._no_cgroups}")
+        return f"{one.cgroups}/{host}"
 
     def put(self, host: HostName, path: str, text: str) -> None:
         if path.startswith("/sys/class/net/"):
@@ -196,6 +214,14 @@ class SshBackend:
         return self._in_sysfs(host, ["cat", path], None) if path.startswith("/sys/class/net/") else self.run(
             host, ["cat", path]
         )  # fmt: skip
+
+    def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
+        one = self._on(host)
+        started = [one for one in self._started if isinstance(one, RemoteProcess) and one.pid in pids]
+        numbers = " ".join(str(process.number) for process in started)
+        said = self.run(host, ["sh", "-c", keeper.READ, "sh", one.work, numbers, *paths])
+        with reading(one):
+            return files_of(said, len(paths), self.tai_offset_ns(host))
 
     def folder(self, host: HostName | None, local: Path) -> Path:
         if host is None:
@@ -437,6 +463,15 @@ class SshBackend:
         script = 'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"'
         private = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script, "sh"]
         return self.run(host, [*private, *argv], text)
+
+
+def files_of(said: str, count: int, tai_offset_ns: int) -> FilesRead:
+    """Parse what READ says of so many files; raises ValueError if it is malformed."""
+    before, first, after, *others, programs = re.split(rf"^{keeper.READ_NEXT}\n", said, flags=re.MULTILINE)
+    if len(others) != count - 1:
+        raise ValueError(f"{len(others) + 1} files in place of {count}")
+    at_ns = (int(before) + int(after)) // 2 + tai_offset_ns
+    return FilesRead(at_ns, (first, *others), sum(map(int, programs.split())))
 
 
 def require_fit(line: Line, found: Looked, binary: bytes) -> None:

@@ -247,6 +247,7 @@ ASK = Ask(
     sessions=True,
     twins="spread",
     cgroups=True,
+    one_clock=False,
     not_simulated="it needs a real kernel",
 )
 """The hypotheses are findings of siftr-2007, or its explanations of them."""

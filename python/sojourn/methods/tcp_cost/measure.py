@@ -132,12 +132,12 @@ class Costs(Bench):
         traffic = Traffic(link.b_ip4, setting.flows, LONGEST_SECONDS, asked.mss_bytes, asked.congestion_control,
                           cores.prober_cpu, cores.responder_cpu)  # fmt: skip
         with Iperf(site.bed, traffic) as running:
-            loggers = [log.pid for log in self.logs.values()]
+            loggers = {host: log.pid for host, log in self.logs.items()}
             time.sleep(asked.ramp_ns / 1e9)
             meter = Meter.of(site.bed, link.b_dev, loggers)
             begun = options_of() | {"fields": list(asked.fields)}
             for host, log in self.logs.items():
-                log.begin(number, "off", records=self.session.records(None), who=host, options=begun, keep=False)
+                log.begin(number, "off", records=self.session.records(host), who=host, options=begun, keep=False)
             yield Running(number, running, meter, self._placebo_turns(setting))
             for host, log in self.logs.items():
                 gap = log.end().get("interruption")

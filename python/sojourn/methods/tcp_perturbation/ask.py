@@ -108,5 +108,6 @@ ASK = Ask(
     pipe_key="perturbation.pipe",
     sessions=True,
     cgroups=True,
+    one_clock=False,
     not_simulated="it needs a real kernel",
 )

@@ -117,5 +117,6 @@ ASK = Ask(
     pipe_key="a pipe of [truth]",
     one_bed="compares each packet with another account of the same packet, which no other bed changes",
     cgroups=True,
+    one_clock=False,
     not_simulated="it needs a real kernel",
 )
