@@ -11,18 +11,17 @@ import polars as pl
 import pytest
 
 from sojourn.plan import load_plan
+from sojourn.plan.load import studies
 from sojourn.records import read_table
 from tests.cabled import cabled, cabled_for
 from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
-from tests.studies_over_ssh import STUDIES
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
     pytest.mark.skipif(not Path(SSHD).exists(), reason=f"{SSHD} is not there: scripts/setup.sh test"),
 ]
-RUNS = [study for study, refused in STUDIES.items() if refused is None]
 
 
 def run_over_ssh(folder: Path, study: str, *more: str, own_boots: bool = True) -> Path:
@@ -283,6 +282,6 @@ def test_a_check_of_the_bed_probes_a_direct_link_through_the_host_of_devices(tmp
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("study", RUNS)
-def test_a_study_that_is_not_refused_runs(study: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("study", [name for name, _ in studies()])
+def test_every_study_runs_between_real_hosts(study: str, tmp_path: Path) -> None:
     run_over_ssh(tmp_path, study)

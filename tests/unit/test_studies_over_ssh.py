@@ -1,8 +1,7 @@
-"""Every built-in study, asked between real hosts: it is planned, or refused in a sentence. Reaches no host."""
+"""Every built-in study is planned between real hosts with clocks of their own. Reaches no host."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,6 @@ from sojourn.errors import RequestError
 from sojourn.plan import load_plan
 from sojourn.plan.load import studies
 from tests.cabled import cabled_for
-from tests.studies_over_ssh import STUDIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,15 +32,6 @@ def refusal(study: str, file: Path) -> str | None:
     return refused_with_two_clocks(plan)
 
 
-def test_the_table_has_every_study() -> None:
-    assert sorted(STUDIES) == sorted(name for name, _ in studies())
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_study_is_planned_between_real_hosts_or_refused_in_a_sentence(study: str, tmp_path: Path) -> None:
-    expected, found = STUDIES[study], refusal(study, tmp_path / "bed.toml")
-    if expected is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert re.search(expected, found), found
+@pytest.mark.parametrize("study", [name for name, _ in studies()])
+def test_every_study_is_planned_between_real_hosts(study: str, tmp_path: Path) -> None:
+    assert refusal(study, tmp_path / "bed.toml") is None

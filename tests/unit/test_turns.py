@@ -19,8 +19,8 @@ from sojourn.conduct.site import Site, bed_spec
 from sojourn.conduct.turns import put_in_place
 from sojourn.errors import RequestError
 from sojourn.plan import load_plan
+from sojourn.plan.load import studies
 from sojourn.plan.real_bed import real_bed_of
-from tests.studies_over_ssh import STUDIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def refusal(study: str, file: Path, paths: str) -> str | None:
     return refused_with_two_clocks(plan)
 
 
-@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("study", [name for name, _ in studies()])
 def test_a_study_over_a_device_may_share_its_ports_with_the_direct_path(study: str, tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
     assert refusal(study, file, shared("./vlans.sh")) == refusal(study, file, OWN)
