@@ -58,7 +58,9 @@ def test_clocks_that_are_known_give_the_same_figures_and_their_error(folder: Run
     assert {one[key]["quantity"] for key in one.keys() ^ two.keys()} == {"late"}, "lateness is counted by one clock"
     assert {row["quantity"] for row in two.values()} >= set(CROSSING)
     for key, row in two.items():
-        rounding = 2.0 if row["unit"] == "ns" else abs(row["estimate"]) * 1e-4  # B's own rates are on B's clock
+        # What is of B's times alone is on B's clock, which is faster by 50 ppm.
+        rounding = 2.0 if row["unit"] == "ns" else 0.0
+        rounding += 0.0 if row["quantity"] in CROSSING else abs(row["estimate"]) * 1e-4
         assert row["estimate"] == pytest.approx(one[key]["estimate"], abs=rounding), key
         if row["quantity"] not in CROSSING or row["statistic"] in ("within_bed", "next_run", "between_beds"):
             continue
@@ -66,7 +68,7 @@ def test_clocks_that_are_known_give_the_same_figures_and_their_error(folder: Run
         assert one[key]["clock_bound_ns"] in (None, 0.0)
         if row["statistic"] != "sd" and row["ci_high"] is not None:
             alone, wider = (of["ci_high"] - of["estimate"] for of in (one[key], row))
-            assert wider == pytest.approx(math.hypot(alone, row["clock_error95_ns"]), rel=0.02, abs=2.0), key
+            assert wider == pytest.approx(math.hypot(alone, row["clock_error95_ns"]), rel=0.05, abs=2.0), key
     [height] = [row for row in two.values() if row["quantity"] == "phase_height"]
     assert height["estimate"] == pytest.approx(SERVICE_NS, rel=0.005)
     assert outcome(RunFolder(folder.path.with_name("two")))["outcome"] == "supported"

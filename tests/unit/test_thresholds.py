@@ -101,6 +101,7 @@ NO_DECISIONS = {
         methods.variance.analyse: CELL
     """,
     "which quantiles, shares and lags are shown, under their names": """
+        analysis.departures: INTERVAL_WITHIN_NS LIMITS_NS
         analysis.paths: ERROR_QUANTILES QUANTILES WITHIN_NS
         analysis.stream_rows: DELAY_QUANTILES VARIATION_QUANTILES
         methods.emulator.analyse.figures: LAGS QUANTILES

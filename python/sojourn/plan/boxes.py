@@ -74,8 +74,7 @@ def _of_short(given: Given, table: Table) -> Table:
 
 def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: bool = False) -> Table:
     """Apply `--device`: devices for comparison stay, all others are replaced by the given ones."""
-    planned = table["bed.devices"].value if "bed.devices" in table else list(keys_of(BedPlan)["devices"].default)
-    planned = planned if isinstance(planned, list) else [planned]
+    planned = planned_devices(table)
     names = [one for one in planned if isinstance(one, str) and devices.known(one) and devices.rank(one) == 0]
     found: Table = {}
     own_labels = []
@@ -93,9 +92,15 @@ def of_devices(table: Table, asked: Sequence[str], where: str, *, are_programs: 
     return {"bed.devices": Given(names, where)} | found
 
 
+def planned_devices(table: Table) -> list[Any]:
+    """Return what a table names as its devices; the default where it names none."""
+    planned = table["bed.devices"].value if "bed.devices" in table else list(keys_of(BedPlan)["devices"].default)
+    return planned if isinstance(planned, list) else [planned]
+
+
 def without_others(table: Table) -> Table:
     """Return the table without rates and lines of removed paths."""
-    kept = {"direct", *table["bed.devices"].value}
+    kept = {"direct", *planned_devices(table)}
     return {
         key: given
         for key, given in table.items()
