@@ -37,9 +37,9 @@ def cabled(
 
     for path in ("direct", *(["direct/bypass"] * bypass)):
         if is_direct_rated:
-            a, left, right, b = port("a"), port("device"), port("device"), port("b")
-            cables += [("a", a, "device", left), ("device", right, "b", b)]
-            words += section(path, a=[a], left=[left], right=[right], b=[b])
+            at_a, at_left, at_right, at_b = port("a"), port("device"), port("device"), port("b")
+            cables += [("a", at_a, "device", at_left), ("device", at_right, "b", at_b)]
+            words += section(path, a=[at_a], left=[at_left], right=[at_right], b=[at_b])
             continue
         cables.append(("a", port("a"), "b", port("b")))
         words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])

@@ -171,7 +171,7 @@ def programs(hosts: Hosts, group: str) -> str:
     return hosts.at("a", "sh", "-c", script, group)
 
 
-def keeping(hosts: Hosts, work: str) -> Child:
+def keeping(hosts: Hosts, work: str) -> Child[str]:
     """A keeper at host A, of a bed whose host has a cgroup."""
     inside = ["nsenter", f"--target={hosts.pid('a')}", "--net", "--mount", "--pid", "--"]
     argv = [*inside, "sh", "-c", keeper.KEEPER, "sh", work, "me", f"/tmp/{work}", "/tmp/tools", "-", "cgroups", "a"]

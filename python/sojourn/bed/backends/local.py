@@ -144,9 +144,9 @@ class LocalMachine:
 
     def read(self, host: HostName, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
         """Read the files one by one, the first between two readings of the clock."""
-        before_ns = self.tai_ns()
+        before_ns = self.tai_ns(host)
         first = self.get(host, paths[0])
-        at_ns = (before_ns + self.tai_ns()) // 2
+        at_ns = (before_ns + self.tai_ns(host)) // 2
         texts = (first, *(self.get(host, path) for path in paths[1:]))
         return FilesRead(at_ns, texts, sum(map(self.cpu_ns, pids)))
 
