@@ -9,11 +9,17 @@ import json
 import signal
 import subprocess
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.conduct.blocks import probed_blocks
+from sojourn.methods import load
+from sojourn.plan import Plan, load_plan
 from sojourn.records import RunFolder
 from sojourn.records.log import read_log
+from sojourn.records.lost import BEGUN, in_parts, lost_blocks
+from sojourn.records.reader import rows_of_blocks
+from tests.cabled import cabled
+from tests.net.busy_machine import sleeping_ends
 from tests.net.real_hosts import SOJOURN, Hosts
 
 if TYPE_CHECKING:
@@ -21,26 +27,87 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-PLAN = ["bridge-latency", "--quick", "--set", "pairs.probes_per_block=200", "--set", "probe.icmp_bytes=64",
-        "--set", "probe.interval=1ms", "--set", "bed.twins=false"]  # fmt: skip
-"""Blocks of a fifth of a second, three paths twice a round."""
-ROUNDS = "pairs.rounds=8"
+CABLES, _ = cabled(["bridge", "emulate"])
+"""Of a bench that has a path for every study here."""
 
-DISK = "size=2m"
+
+@dataclass(frozen=True, slots=True)
+class Disturbed:
+    """A study whose runs are disturbed: it takes seconds."""
+
+    study: str
+    device: str
+    """What is measured, between A and B."""
+    rounds: str
+    """The key that has the number of rounds."""
+    blocks_of_round: int
+    sets: tuple[str, ...]
+
+
+EMULATED = "emulate.words=rate 20Mbit/s delay 5ms queue 40"
+LONG = "at_most=3600s"
+"""No round is left out because the machine is busy."""
+
+STUDIES = {
+    one.study: one
+    for one in (
+        Disturbed(
+            "bridge-latency", "bridge", "pairs.rounds", 6,
+            ("pairs.probes_per_block=200", "probe.icmp_bytes=64", "probe.interval=1ms", "bed.twins=false",
+             f"pairs.{LONG}"),
+        ),
+        Disturbed(
+            "emulator-delay", "emulate", "trials.rounds", 8,
+            ("stream.pipe=delay 2ms,delay 5ms", "trials.duration=200ms", "bed.twins=false", f"trials.{LONG}"),
+        ),
+        Disturbed(
+            "one-way", "bridge", "trials.rounds", 6,
+            ("stream.interval=400us", "stream.payload_bytes=64", "stream.schedule=regular", "trials.duration=200ms",
+             "bed.twins=false", f"trials.{LONG}"),
+        ),
+        Disturbed(
+            "bufferbloat", "emulate", "load.rounds", 2,
+            (EMULATED, "load.idle=200ms", "load.start_up=200ms", "load.duration=400ms", f"load.{LONG}"),
+        ),
+        Disturbed(
+            "tcp-methodology", "emulate", "windows.rounds", 3,
+            (EMULATED, "windows.window=1.0", "windows.connections=1", "windows.idle=200ms", "windows.train=100ms",
+             "windows.start_up=200ms", "windows.duration=400ms", f"windows.{LONG}"),
+        ),
+        Disturbed(
+            "rfc2544", "bridge", "search.repetitions", 2,
+            ("search.tests=throughput,latency", "search.max_rate=5kpps", "search.at_most=3600s", "search.width=0.5",
+             "search.goals=0.5", "search.initial_duration=100ms", "search.duration=200ms",
+             "search.duration_sum=200ms", "search.latency_duration=400ms", "search.latency_repetitions=1",
+             "stream.frame_bytes=128"),
+        ),
+        Disturbed(
+            "bridge-modes", "bridge", "trials.rounds", 6,
+            ("stream.rate=1Mbit/s at 64", "stream.payload_bytes=64", "trials.duration=200ms", "bed.twins=false",
+             "trials.qualify=false", f"trials.{LONG}"),
+        ),
+    )
+}  # fmt: skip
+"""Probes, an emulator, streams, loads of TCP, timed searches, taps: by name."""
+
+DISK = "size=4m"
 
 
 class Going:
     """A run under way at the desk."""
 
-    def __init__(self, hosts: Hosts, out: str, *sets: str) -> None:
+    def __init__(self, hosts: Hosts, out: str, study: str, *sets: str) -> None:
         self.hosts = hosts
+        self.of = STUDIES[study]
         self.folder = RunFolder(hosts.folder / out)
+        given = (*self.of.sets, *sleeping_ends(), *sets)
         argv = [
             "run",
-            *PLAN,
-            *(word for one in sets for word in ("--set", one)),
+            study,
+            "--quick",
+            *(word for one in given for word in ("--set", one)),
             "--bed",
-            str(hosts.bed()),
+            str(hosts.bed(paths_of(self.of.device))),
             "--out",
             out,
             "--no-report",
@@ -60,9 +127,9 @@ class Going:
         self.process.communicate()
 
     def await_blocks(self, count: int) -> None:
-        """Wait until so many blocks are measured."""
+        """Wait until so many blocks are measured, and the next one has begun."""
         end = time.monotonic() + 240
-        while sum(entry.get("event") == "block" for entry in self.log) < count:
+        while sum(entry.get("event") == BEGUN for entry in self.log) <= count:
             if self.process.poll() is not None:
                 raise AssertionError(self.process.communicate())
             assert time.monotonic() < end
@@ -79,9 +146,15 @@ class Going:
         return read_log(self.folder.log)
 
     @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return load_plan(str(self.folder.plan))
+
+    @property
     def closed(self) -> set[int]:
         """The blocks that are here, whole."""
-        return probed_blocks(self.folder)
+        whole: set[int] = load(self.plan.study.method, "measure").MEASURE.whole(self.folder, self.plan)
+        return whole
 
     def resume(self) -> list[dict[str, Any]]:
         """Go on with it to its end; gives its results."""
@@ -93,6 +166,41 @@ class Going:
         return found
 
 
+def unrecorded(folder: RunFolder) -> list[str]:
+    """What of the trials that count was recorded at some host, and is not here."""
+    log = read_log(folder.log)
+    lost = lost_blocks(log)
+    packets, arrivals, lines = (rows_of_blocks(folder.records, name) for name in ("packets", "arrivals", "clock_lines"))
+    found = []
+    for part, entry in in_parts(log, "emulator"):
+        place, arrived = (part, entry["block"]), max(one["arrived"] for one in entry["summary"]["summary"]["pipes"])
+        if packets and place not in lost and packets.get(place, 0) < arrived:
+            found.append(f"packets of block {entry['block']} in part {part}")
+    for part, entry in in_parts(log, "taps"):
+        if (part, entry["block"]) not in lost and not list((folder.records / entry["records"]).rglob("*.arrow")):
+            found.append(f"taps of block {entry['block']} in part {part}")
+    for part, entry in in_parts(log, "search-result"):
+        if entry["test"] == "latency" and (part, entry["search"]) not in lost:
+            found += [
+                f"frames of block {block} in part {part}"
+                for block in entry["trials"]
+                if (part, block) not in arrivals or (part, block) not in lines
+            ]
+    return found
+
+
+def paths_of(device: str) -> str:
+    """The direct path and that of a device, on the bench of all studies here."""
+    _, words = cabled(["bridge", "emulate"])
+    sections = words.split("[paths.")
+    return "".join(f"[paths.{one}" for one in sections if one.startswith(('"direct"', f'"{device}"')))
+
+
+def first_cable(device: str) -> int:
+    """The cable from A to a device."""
+    return {"bridge": 1, "emulate": 3}[device]
+
+
 def boot(going: Going, name: str) -> None:
     """A host is booted again."""
     going.hosts.reboot(name)
@@ -100,7 +208,7 @@ def boot(going: Going, name: str) -> None:
 
 def pull(going: Going, name: str) -> None:
     """The cable at A of a path is out for two seconds: the direct one, or the device's."""
-    going.hosts.pull(0 if name == "b" else 1, 2)
+    going.hosts.pull(0 if name == "b" else first_cable(going.of.device), 2)
 
 
 def end_sessions(going: Going, name: str) -> None:
@@ -111,11 +219,10 @@ def end_sessions(going: Going, name: str) -> None:
 
 
 def fill(going: Going, name: str) -> None:
-    """A's disk, on which records are, is full; never the machine's own, which is there where `small_disk` is not."""
-    del name
-    going.hosts.at("a", "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k count=64 2>/dev/null; true")
-    free = int(going.hosts.at("a", "stat", "-f", "-c", "%a", "/var/tmp"))
-    assert free == 0, f"A's disk has {free} blocks left: it was booted without `small_disk`"
+    """A host's disk, on which records are, is full; never the machine's own, where `small_disk` was not."""
+    going.hosts.at(name, "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k count=128 2>/dev/null; true")
+    free = int(going.hosts.at(name, "stat", "-f", "-c", "%a", "/var/tmp"))
+    assert free == 0, f"{name}'s disk has {free} blocks left: it was booted without `small_disk`"
 
 
 def kill(going: Going, name: str) -> None:
@@ -134,10 +241,13 @@ FAULTS: dict[str, Callable[[Going, str], None]] = {
 
 
 def small_disk(hosts: Hosts) -> None:
-    """Give A's `/var/tmp` so little room that it is soon filled; until A is booted again."""
-    hosts.at("a", "sh", "-c", f"mountpoint -q /var/tmp/ && umount /var/tmp; mount -n -t tmpfs -o {DISK} own /var/tmp")
+    """Give every host's `/var/tmp` so little room that it is soon filled; until it is booted again."""
+    for name in hosts.names:
+        script = f"mountpoint -q /var/tmp/ && umount /var/tmp; mount -n -t tmpfs -o {DISK} own /var/tmp"
+        hosts.at(name, "sh", "-c", script)
 
 
 def room_again(hosts: Hosts) -> None:
-    """Empty A's disk of what filled it."""
-    hosts.at("a", "rm", "-f", "/var/tmp/filled")
+    """Empty the disks of what filled them."""
+    for name in hosts.names:
+        hosts.at(name, "rm", "-f", "/var/tmp/filled")

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.records.lost import begun_trials, lost_trials, still_lost
-from tests.net.host_faults import FAULTS, ROUNDS, Going, room_again, small_disk
+from tests.net.host_faults import CABLES, FAULTS, STUDIES, Going, room_again, small_disk, unrecorded
 from tests.net.real_hosts import SSHD, Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
@@ -32,7 +32,7 @@ LEASE_SECONDS = 60.0
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Three hosts whose cables and disks outlive them."""
-    with Hosts(tmp_path_factory.mktemp("lab"), patched=True) as hosts:
+    with Hosts(tmp_path_factory.mktemp("lab"), cables=CABLES, patched=True) as hosts:
         yield hosts
 
 
@@ -53,9 +53,11 @@ OF_A_DISK = r"/var/tmp/sojourn-\S+|/var/lib/sojourn"
 """What a host that is booted again still has, until the next bed stands there."""
 
 
-def disturbed(hosts: Hosts, out: str, kind: str, host: str, after: int, *sets: str) -> tuple[Going, int, str]:
+def disturbed(
+    hosts: Hosts, out: str, study: str, kind: str, host: str, after: int, *sets: str
+) -> tuple[Going, int, str]:
     """A run with one fault: what it had closed is kept, what began is either whole or named, nothing is left behind."""
-    with Going(hosts, out, *sets) as going:
+    with Going(hosts, out, study, *sets) as going:
         going.await_blocks(after)
         told = (block for entry in going.log if entry["event"] == "closed" for block in entry["trials"])
         closed = going.closed & set(told)
@@ -64,7 +66,7 @@ def disturbed(hosts: Hosts, out: str, kind: str, host: str, after: int, *sets: s
     room_again(hosts)
     lost = {one.block for one in still_lost(going.log)}
     whole = going.closed
-    assert closed <= whole - lost, f"{kind} of {host} after {after}: {said}"
+    assert closed <= whole - lost, f"{study}, {kind} of {host} after {after}: {said}"
     if kind != "kill":
         assert begun_trials(going.log).keys() <= whole | lost, said
     await_nothing(hosts, LEASE_SECONDS, OF_A_DISK if kind == "boot" else "")
@@ -78,6 +80,7 @@ def gone_on_with(going: Going) -> dict[str, str]:
     assert going.closed == set(range(plan_blocks))
     assert still_lost(going.log) == []
     assert all(one.again for one in lost_trials(going.log))
+    assert unrecorded(going.folder) == []
     assert results
     findings = json.loads(going.folder.verdict.read_text())["findings"]
     found = [one for one in findings if one["name"] == "blocks_lost"]
@@ -87,28 +90,49 @@ def gone_on_with(going: Going) -> dict[str, str]:
     return found[0] if found else {}
 
 
-NAMES = r"(\d+ blocks are|1 block is) lost: session 0, round \d, (direct|a/a|bridge), cell 0 \(block \d+\)"
+NAMES = r"(\d+ blocks are|1 block is) lost: session 0, round \d, (direct|a/a|bridge|emulate), cell \d \(block \d+\)"
 proof = pytest.mark.proof
 
 
-@pytest.mark.parametrize(
-    ("kind", "host", "status", "sentence"),
-    [
-        pytest.param("pull", "device", 4, r"eth2 of host A \(a\.lab\) lost its link; ", id="a link flaps"),
-        pytest.param("boot", "a", 3, r"host A \(a\.lab\): the SSH connection was lost; ", id="A boots", marks=proof),
-        pytest.param("boot", "b", 3, r"host B \(b\.lab\): the SSH connection was lost; ", id="B boots", marks=proof),
-        pytest.param("end_sessions", "device", 3, r"host device \(device\.lab\): the SSH connection was lost; ",
-                     id="a session ends", marks=proof),
-        pytest.param("fill", "a", 4, r"host A \(a\.lab\): write /var/tmp/\S+: the disk is full; .*; ",
-                     id="a disk fills", marks=proof),
-    ],
-)  # fmt: skip
-def test_a_run_names_what_a_fault_took_and_goes_on(
-    kind: str, host: str, status: int, sentence: str, hosts: Hosts
-) -> None:
-    out = f"{kind}-{host}"
+def saying(kind: str, host: str, device: str) -> tuple[int, str]:
+    """The status of a run with a fault, and what it says of it."""
+    name = f"host {host.upper() if len(host) == 1 else host} \\({host}\\.lab\\)"
+    if kind == "pull":
+        port = "eth1" if host == "b" else {"bridge": "eth2", "emulate": "eth3"}[device]
+        return 4, rf"{port} of host A \(a\.lab\) lost its link; "
+    if kind == "fill":
+        return 4, rf"{name}: (\S+: )*write /var/tmp/\S+: the disk is full; .*; "
+    return 3, rf"{name}: the SSH connection was lost; "
+
+
+PROBES = [
+    pytest.param("bridge-latency", "pull", "device", 15, id="a link flaps"),
+    pytest.param("bridge-latency", "boot", "a", 15, id="A boots", marks=proof),
+    pytest.param("bridge-latency", "boot", "b", 15, id="B boots", marks=proof),
+    pytest.param("bridge-latency", "end_sessions", "device", 15, id="a session ends", marks=proof),
+    pytest.param("bridge-latency", "fill", "a", 15, id="a disk fills", marks=proof),
+]
+OTHERS = [
+    pytest.param(study, kind, host, after, id=f"{study}, {kind} of {host}", marks=proof)
+    for study, after, faults in (
+        ("emulator-delay", 10, "boot device,end_sessions device,fill device,fill b,pull device"),
+        ("one-way", 8, "boot a,boot b,boot device,fill b,fill a,pull device"),
+        ("bufferbloat", 3, "boot a,boot b,boot device,end_sessions b,fill b,pull device"),
+        ("tcp-methodology", 4, "boot b,fill a,pull device"),
+        ("rfc2544", 2, "boot a,boot b,boot device,fill b,pull device"),
+        ("bridge-modes", 8, "boot device,end_sessions device,fill device,boot b,pull device"),
+    )
+    for kind, host in (fault.split() for fault in faults.split(","))
+]
+
+
+@pytest.mark.parametrize(("study", "kind", "host", "after"), [*PROBES, *OTHERS])
+def test_a_run_names_what_a_fault_took_and_goes_on(study: str, kind: str, host: str, after: int, hosts: Hosts) -> None:
+    out = f"{study}-{kind}-{host}"
     small_disk(hosts)
-    going, ended, said = disturbed(hosts, out, kind, host, 15, ROUNDS, "bed.sessions=1")
+    status, sentence = saying(kind, host, STUDIES[study].device)
+    rounds = f"{STUDIES[study].rounds}={-(-3 * after // STUDIES[study].blocks_of_round)}"
+    going, ended, said = disturbed(hosts, out, study, kind, host, after, rounds, "bed.sessions=1")
     assert ended == status, said
     told = re.search(sentence + NAMES + r".*; go on with: sojourn run --resume", said)
     assert told, said
@@ -120,8 +144,21 @@ def test_a_run_names_what_a_fault_took_and_goes_on(
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("study", [one for one in STUDIES if one != "bridge-latency"])
+def test_what_a_killed_run_of_any_study_lost_is_named_when_it_goes_on(study: str, hosts: Hosts) -> None:
+    small_disk(hosts)
+    rounds = f"{STUDIES[study].rounds}=4"
+    going, ended, said = disturbed(hosts, f"killed-{study}", study, "kill", "a", 3, rounds, "bed.sessions=1")
+    assert ended == -9, said
+    assert re.match(NAMES, gone_on_with(going)["sentence"])
+    await_nothing(hosts, 5)
+
+
+@pytest.mark.proof
 def test_what_a_killed_run_lost_is_named_when_it_goes_on(hosts: Hosts) -> None:
-    going, ended, said = disturbed(hosts, "killed", "kill", "a", 15, ROUNDS, "bed.sessions=1")
+    going, ended, said = disturbed(
+        hosts, "killed", "bridge-latency", "kill", "a", 15, "pairs.rounds=8", "bed.sessions=1"
+    )
     assert ended == -9, said
     bed, had = hosts.folder / "bed.toml", going.closed
     words = bed.read_text()
@@ -136,16 +173,17 @@ def test_what_a_killed_run_lost_is_named_when_it_goes_on(hosts: Hosts) -> None:
     await_nothing(hosts, 5)
 
 
-def at_random(hosts: Hosts, seed: int) -> None:
-    """One fault of a drawn kind, of a drawn host, at a drawn moment of a short study."""
+def at_random(hosts: Hosts, seed: int, studies: Sequence[str]) -> None:
+    """One fault of a drawn kind, of a drawn host, at a drawn moment of a drawn study."""
     drawn = random.Random(seed)
     kind, host = drawn.choice(sorted(FAULTS)), drawn.choice(["a", "b", "device"])
-    after, sessions = drawn.randrange(1, 20), drawn.choice([1, 2])
-    print(f"seed {seed}: {kind} of {host} after {after} blocks, {sessions} beds")
+    of = STUDIES[drawn.choice(studies)]
+    after, sessions = drawn.randrange(1, 4 * of.blocks_of_round - 4), drawn.choice([1, 2])
+    print(f"seed {seed}: {of.study}, {kind} of {host} after {after} blocks, {sessions} beds")
     small_disk(hosts)
     begun = time.monotonic()
     going, ended, said = disturbed(
-        hosts, f"run-{seed}", kind, host, after, "pairs.rounds=4", f"bed.sessions={sessions}"
+        hosts, f"run-{seed}", of.study, kind, host, after, f"{of.rounds}=4", f"bed.sessions={sessions}"
     )
     print(f"  status {ended} after {time.monotonic() - begun:.0f} s: {said.strip().splitlines()[-1][:200]}")
     assert ended in {0, 3, 4, -9}, said
@@ -159,10 +197,10 @@ SEED = 20261126
 
 
 def test_a_fault_at_random_loses_nothing_that_was_closed(hosts: Hosts) -> None:
-    at_random(hosts, SEED)
+    at_random(hosts, SEED, ["bridge-latency"])
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(SEED + 1, SEED + 51))
 def test_faults_at_random_lose_nothing_that_was_closed(seed: int, hosts: Hosts) -> None:
-    at_random(hosts, seed)
+    at_random(hosts, seed, list(STUDIES))

@@ -317,6 +317,18 @@ def test_an_interrupted_search_is_done_again_and_a_finished_one_is_not(
     assert len(blocks) == len(set(blocks)), "a block's number is unique in a run"
 
 
+def test_a_search_whose_records_did_not_come_is_not_whole(tmp_path: Path) -> None:
+    """Its result is in the log when it ends; frames and exchanges of clocks are at the ends until they are fetched."""
+    plan = plan_of(SEARCHES, tmp_path, 'search.tests=["throughput", "latency"]')
+    folder = run(plan, tmp_path)
+    assert whole_searches(folder, plan) == {one.block for one in plan.expand()}
+    [records] = folder.records.glob("streams-*.arrow")
+    rows = read_table(folder.records, "streams").frame.drop("part", "who")
+    last = events(folder, "search-result")[-1]["trials"][-1]
+    write_table_of(records, rows.filter(pl.col("block") != last).to_dicts(), "streams")
+    assert whole_searches(folder, plan) == set()
+
+
 def test_each_repetition_is_made_on_one_bed_at_what_was_found_there(tmp_path: Path) -> None:
     plan = plan_of(
         SEARCHES, tmp_path, "search.repetitions=3", "bed.sessions=3", 'search.tests=["throughput", "latency"]'

@@ -136,6 +136,8 @@ class Emulators:
             answer = one.instrument.begin(NOBODY, keep=one.is_logged)  # a replay needs every packet
             self.log("emulator", block=block, device=path, emulator=one.at.name, summary=without_ok(answer),
                      cpu_ns=one.cpu_ns - before)  # fmt: skip
+            if one.is_logged:
+                one.instrument.require_log(one.instrument.show())
 
     def _prepare(self, one: Running, block: int, words: str, *, keep: bool) -> None:
         answer = one.instrument.set(words) if self.are_set else {}
@@ -164,6 +166,8 @@ class Emulators:
             for one in self._running:
                 said = one.instrument.stop()
                 self.log("emulator-ended", device=one.at.path, emulator=one.at.name, **without_event(said or {}))
+                if kind is None and one.is_logged:
+                    one.instrument.require_log(said or {})
             if kind is None and any(one.is_logged for one in self._running):
                 self._replay()
         finally:

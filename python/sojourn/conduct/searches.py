@@ -14,11 +14,12 @@ from sojourn.conduct import addresses
 from sojourn.conduct.asking import MOST_KEPT, link_number
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.search import TIME_WAS_UP, LoadMissed, Terms, Unanswerable, find, longest
-from sojourn.conduct.streams import testing
+from sojourn.conduct.streams import recorded_streams, testing
 from sojourn.conduct.tester import PLAIN
 from sojourn.conduct.throughput import plain
 from sojourn.plan.trial import Trial
 from sojourn.records.log import read_log
+from sojourn.records.lost import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,12 +74,15 @@ def open_searches(session: Session, clock: Clock) -> Iterator[Bench]:
 
 
 def whole_searches(folder: RunFolder, plan: Plan) -> set[int]:
-    """Return the searches of complete repetitions, each with a result or a reason for none.
+    """Return the searches of complete repetitions, each with a result or a reason for none, and with its records.
 
     An interrupted repetition is measured again: its tests use the throughput found on the same bed.
     """
+    recorded = recorded_streams(folder)
     told = {
-        entry["search"] for entry in read_log(folder.log, {"search-result"}) if entry.get("event") == "search-result"
+        entry["search"]
+        for part, entry in in_parts(read_log(folder.log, {"started", "search-result"}), "search-result")
+        if all((part, block) in recorded for block in entry.get("trials") or ())
     }
     every = plan.expand()
     cut = {trial.round for trial in every if trial.block not in told}

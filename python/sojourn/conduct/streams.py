@@ -14,6 +14,7 @@ import polars as pl
 from sojourn.conduct.bench import Bench, Measure
 from sojourn.conduct.closed import ClosedLoop
 from sojourn.conduct.counters import Counters
+from sojourn.conduct.device_records import lacking_at_device
 from sojourn.conduct.ends import Ends
 from sojourn.conduct.facts import watch_neighbours
 from sojourn.conduct.messages import Messages
@@ -27,9 +28,10 @@ from sojourn.plan.trials import CLOSED_LOOPS, SEARCH_BLOCKS
 from sojourn.records import read_table
 from sojourn.records.clock_trials import CLOCK_BLOCKS
 from sojourn.records.log import read_log
+from sojourn.records.lost import STREAM_TRIAL, in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from sojourn.bed.model import Link
     from sojourn.conduct.bench import Clock
@@ -76,7 +78,7 @@ def streams(
             if own is not None:
                 repeat(limits.tester, own.means, own.trials)
 
-    return Measure(opened, lambda folder, _: whole_streams(folder))
+    return Measure(opened, lambda folder, plan: whole_streams(folder, lacking_at_device(folder, plan)))
 
 
 @contextmanager
@@ -124,19 +126,20 @@ def decided_load(limits: Limits, trial: Trial[Factors]) -> tuple[Link, float] | 
     return tester.link(path), factors.load * pps
 
 
-def whole_streams(folder: RunFolder) -> set[int]:
-    """Return the planned trials that were kept and have records of both ends."""
-    names = ("part", "block", "role")
-    rows = read_table(folder.records, "streams", columns=["block", "role", "purpose"]).frame
-    rows = rows.filter(pl.col("purpose") != "load").select(names)
-    sent, received = (set(rows.filter(role=role).select(names[:2]).iter_rows()) for role in ("send", "receive"))
-    asked = read_table(folder.records, "blocks", columns=["block"]).frame["block"]  # of closed loops, by one end
-    recorded = {block for _, block in sent & received} | set(asked)
+def whole_streams(folder: RunFolder, lacking: Collection[tuple[int, int]] = ()) -> set[int]:
+    """Return the planned trials that were kept and have records of both ends, without those that are `lacking`."""
+    asked = read_table(folder.records, "blocks", columns=["block"]).frame  # of closed loops, by one end
+    recorded = (recorded_streams(folder) | set(asked.select("part", "block").iter_rows())) - set(lacking)
     return {
         entry["trial"]
-        for entry in read_log(folder.log, {"stream-trial"})
-        if entry.get("event") == "stream-trial"
-        and entry["kept"]
-        and entry["trial"] is not None
-        and entry["block"] in recorded
+        for part, entry in in_parts(read_log(folder.log, {"started", STREAM_TRIAL}), STREAM_TRIAL)
+        if entry["kept"] and entry["trial"] is not None and (part, entry["block"]) in recorded
     }
+
+
+def recorded_streams(folder: RunFolder) -> set[tuple[int, int]]:
+    """Return part and block of the streams with records of both ends."""
+    rows = read_table(folder.records, "streams", columns=["block", "role", "purpose"]).frame
+    rows = rows.filter(pl.col("purpose") != "load").select("part", "block", "role")
+    sent, received = (set(rows.filter(role=role).select("part", "block").iter_rows()) for role in ("send", "receive"))
+    return sent & received

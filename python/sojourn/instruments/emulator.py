@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import MachineError, RequestError, SojournError
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
 from sojourn.profiles import offer
 from sojourn.records.decode import json_value
@@ -75,6 +75,11 @@ class EmulatorInstrument(Conversation):
     def show(self) -> dict[str, Any]:
         """Return its pipes with their counters and their accuracy so far."""
         return self._do({"do": "show"})
+
+    def require_log(self, said: dict[str, Any]) -> None:
+        """Refuse a log that has ended before it, on a full disk: it passes packets all the same."""
+        if why := ((said.get("report") or {}).get("log") or {}).get("stopped"):
+            raise self._error(DoubtfulError.status, str(why))
 
     def stop(self) -> dict[str, Any] | None:
         """End it; return its summary, if it wrote one."""

@@ -224,7 +224,8 @@ EVENTS: Final[dict[str, Any]] = {
         **dict.fromkeys(("frames", "rate_pps", "asked_pps", "duration_s"), maybe(NUMBER)),
     },
     "search-result": _SEARCH | {
-        NEEDED: _OF_SEARCH, "extra": _EXTRA, "cut_short": maybe(FLAG), "tester_limited": maybe(FLAG),
+        NEEDED: _OF_SEARCH, "trials": maybe([INDEX]), "extra": _EXTRA, "cut_short": maybe(FLAG),
+        "tester_limited": maybe(FLAG),
         **dict.fromkeys(("goal", "lower_pps", "upper_pps", "conditional_pps", "tester_pps", "ceiling_pps"),
                         maybe(NUMBER)),
     },
