@@ -15,8 +15,9 @@ from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.drawing import drawing, text
 from sojourn.bed.emulated import Rated
 from sojourn.bed.facts import compare, digest
-from sojourn.bed.model import MOST_ENDS, checked
+from sojourn.bed.model import checked
 from sojourn.bed.state import Mark, Process
+from sojourn.devices import MOST_PORTS
 from sojourn.errors import RequestError
 
 ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4", "emulate", "emulate:longlabl")
@@ -62,7 +63,7 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5, 2, 2]
 
 
-@pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_ENDS, MOST_ENDS, True)])
+@pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_PORTS, MOST_PORTS, True)])
 @pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
 @pytest.mark.parametrize("drawn", [{}, {"twins": ("direct", "bridge*4"), "layout": 7, "addresses": 8}])
 def test_no_name_index_or_mac_is_there_twice(

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from sojourn.devices import Device, Mode
 
-MOST_ENDS = 17  # sixteen senders, and one more pair for background load on the device
 NUMBERS = range(1, 251)
 """The numbers of links in a drawn layout: an octet of addresses and MACs, and the base of interface indexes."""
 ETHERNET_BYTES = 18  # header and FCS
@@ -482,8 +481,8 @@ class Topology:
         direct = [device_modes.parse("direct")] if spec.has_direct else []
         row = [*direct, *(device for device in parsed if device.stations)]
         for name, ends in (("near", spec.near), ("far", spec.far)):
-            if not 1 <= ends <= MOST_ENDS:
-                raise RequestError(f"{name} = {ends}: a bridge has from 1 to {MOST_ENDS} ports on a side")
+            if not 1 <= ends <= device_modes.MOST_PORTS:
+                raise RequestError(f"{name} = {ends}: a bridge has from 1 to {device_modes.MOST_PORTS} ports on a side")
         paths = [(device.name, device) for device in row]
         bypasses = {f"{device.name}{BYPASS}": device for device in row if spec.bypass}
         paths += [one for one in bypasses.items() if not spec.every_port or one[0] in spec.paths]

@@ -51,20 +51,21 @@ def _other_hosts(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _other_ports(began: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return what is another port. Paths and further ports that the file names in addition are of no other run."""
     before, after = began.get("paths", {}), now["paths"]
-    found = [f"path {name} is new" for name in after.keys() - before.keys() if before]
-    found += [f"path {name} is gone" for name in before.keys() - after.keys()]
+    found = [f"path {name} is gone" for name in before.keys() - after.keys()]
     for name in after.keys() & before.keys():
         for end, where in PORTS.items():
             was, now_is = _names(before[name].get(end)), _names(after[name].get(end))
-            if was != now_is:
-                found.append(f"the port {where}, of path {name} was {was}, is {now_is}")
+            if any(one != other for one, other in zip(was, now_is, strict=False)) or bool(was) != bool(now_is):
+                told, tells = (", ".join(several) or "none" for several in (was, now_is))
+                found.append(f"the ports {where}, of path {name} were {told} and are {tells}")
     return sorted(found)
 
 
-def _names(ports: str | Sequence[str] | None) -> str:
-    """Return a path's ports at one end as text: a run of an earlier version has one name or none, JSON a list."""
-    return ", ".join([ports] if isinstance(ports, str) else ports or ()) or "none"
+def _names(ports: str | Sequence[str] | None) -> Sequence[str]:
+    """Return a path's ports at one end: a run of an earlier version has one name or none, JSON a list."""
+    return [ports] if isinstance(ports, str) else ports or ()
 
 
 def _other_instrument(began: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -50,6 +50,10 @@ TWIN = "/2"
 BYPASS = "/bypass"
 """The suffix of the path of a second link of a kind that is loaded in place of the first one."""
 
+MOST_SENDERS = 16
+MOST_PORTS = MOST_SENDERS + 1
+"""Of a bridge on a side: one more for background load."""
+
 LONGEST_OF_PORTS = 6
 """The most characters of a slug in "d-<slug>-t-1r16", which has the maximum length of an interface name."""
 

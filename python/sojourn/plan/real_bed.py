@@ -26,8 +26,6 @@ HOSTS = {"a": "asks", "b": "answers", "device": "holds the devices that Sojourn 
 NEEDED = ("a", "b")
 
 INTERFACE = matching(r"[^\s/:-][^\s/:]{0,14}", 'the name of an interface, such as "enp3s0"')
-MOST_PORTS = 17
-"""At an end of a path: what a bridge of a bed has on a side."""
 
 
 def ports() -> Reader:
@@ -36,9 +34,11 @@ def ports() -> Reader:
 
     def read(value: Any) -> tuple[str, ...] | None:
         found: tuple[str, ...] | None = every.read(value)
-        return found if found is not None and len(found) <= MOST_PORTS else None
+        return found if found is not None and len(found) <= devices.MOST_PORTS else None
 
-    return replace(every, read=read, expected=f"{INTERFACE.expected}, or a list of up to {MOST_PORTS} different ones")
+    return replace(
+        every, read=read, expected=f"{INTERFACE.expected}, or a list of up to {devices.MOST_PORTS} different ones"
+    )
 
 
 WORD = matching(r"[^\s-]\S*", "a name without spaces, which does not begin with -")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sojourn.devices import MOST_SENDERS
 from sojourn.plan.ask import Ends
 from sojourn.plan.rates import Rate, interval_rate, share
 from sojourn.plan.rates import rate as a_rate
 from sojourn.plan.rates import schedule as a_schedule
 from sojourn.plan.section import HOUR_NS, key, only_one, section
 from sojourn.plan.sizes import ENGINES
-from sojourn.plan.types import MOST_PORTS
 from sojourn.plan.values import duration, flag, list_of, one_of, text, whole
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class StreamPlan:
         ("unicast",),
         "unicast, broadcast, multicast, or unknown: an address that nobody has, so a bridge floods it",
     )
-    senders: tuple[int, ...] = key(list_of(whole(1, MOST_PORTS)), (1,), "ports that send into one")
+    senders: tuple[int, ...] = key(list_of(whole(1, MOST_SENDERS)), (1,), "ports that send into one")
     marks: tuple[int, ...] = key(
         list_of(whole(0, 63), may_be_empty=True),
         (),
@@ -75,7 +75,7 @@ class StreamPlan:
         quiet=True,
     )
     receivers: tuple[int, ...] = key(
-        list_of(whole(0, MOST_PORTS - 1)), (0,), "further receivers of the group, besides the one that is measured"
+        list_of(whole(0, MOST_SENDERS - 1)), (0,), "further receivers of the group, besides the one that is measured"
     )
     load: tuple[float, ...] = key(
         list_of(share()), (0.0,), ("share of the device's throughput that other pairs of ports use")
