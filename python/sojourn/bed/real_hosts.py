@@ -30,7 +30,7 @@ from sojourn.bed.processes import end
 from sojourn.bed.remote import first_line
 from sojourn.bed.ssh import Line
 from sojourn.bed.state import state_folder
-from sojourn.devices import BYPASS, DIRECT, kind_of
+from sojourn.devices import BYPASS, DIRECT, kind_of, twin_of
 from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
 
@@ -63,9 +63,11 @@ def examine(hosts: Mapping[str, HostSpec], paths: Mapping[str, PathSpec], device
     """Inspect everything, then try it. Keys: `status`, `sentence`, `checks`."""
     bypass = any(path.endswith(BYPASS) for path in paths)
     links = {DIRECT: JOINED} if paths[DIRECT].left else {}
+    twins = tuple(path for path in (DIRECT, *devices) if twin_of(path) in paths)
     spec = BedSpec(
-        backend="ssh", devices=devices, hosts=hosts, paths=paths, every_port=True, bypass=bypass, links=links
-    )
+        backend="ssh", devices=devices, hosts=hosts, paths=paths, every_port=True, bypass=bypass, twins=twins,
+        links=links,
+    )  # fmt: skip
     topology = Topology.of_spec(checked(spec))
     checks: list[Check] = []
     for name, host in hosts.items():
