@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/paths.sh
 mkdir -p build
+export SOJOURN_FAILURES=$PWD/build/failures.log # each failure as it comes: tests/conftest.py
+rm -f "$SOJOURN_FAILURES"
 failed=0
 status=0 # of the last suite
 suites=()
