@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/paths.sh
 mkdir -p build
+export SOJOURN_FAILURES=$PWD/build/failures.log # each failure as it comes: tests/conftest.py
+rm -f "$SOJOURN_FAILURES"
 failed=0
 status=0 # of the last suite
 suites=()
@@ -62,45 +64,17 @@ suite_ended() { # NAME
     record "$1"
 }
 
-# A command with this nice value, also against other sessions: Linux weighs those before it looks at nice values within one
-# (sched(7), autogroup). For `bash -c "$as_nice" NICE COMMAND…` in a suite beside others, which has a session of its own.
-as_nice='if [ -w /proc/self/autogroup ]; then echo "$0" >/proc/self/autogroup; fi; exec nice -n "$0" "$@"'
-
 # Runs a suite of pytest side by side; with 0 workers, one test at a time. Other work on a machine spoils a test now and
 # then, so up to six that failed run once more, one at a time and with the cores alone: a program that is wrong fails
 # again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
-    local before=$failed
-    side_by_side "$@"
-    suite "$1" "${command[@]}"
-    failed_again "$before" "$1" "${@:3}"
-}
-
-# Starts such a suite beside those that follow, on what they leave of the processors.
-side_by_side_beside() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
-    side_by_side "$@"
-    suite_beside "$1" bash -c "$as_nice" 10 "${command[@]}"
-}
-
-# Waits for it.
-side_by_side_ended() { # NAME ARGUMENTS-OF-PYTEST…
-    local before=$failed
-    suite_ended "$1"
-    failed_again "$before" "$@"
-}
-
-# The command of such a suite, whose cache of what failed is its own.
-side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
-    rm -rf "build/cache-$1" "build/suites/$1-again.json"
-    command=(.venv/bin/pytest -o cache_dir="$PWD/build/cache-$1" -n "$2" --dist worksteal "${@:3}")
-}
-
-# Runs what failed once more. Status 1: all ran, and some failed. Any other says that not all ran.
-failed_again() { # WHETHER-ONE-HAD-FAILED-BEFORE NAME ARGUMENTS-OF-PYTEST…
-    local cache=$PWD/build/cache-$2
+    local before=$failed cache=$PWD/build/cache-$1
+    rm -rf "$cache" "build/suites/$1-again.json"
+    suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
+    # Status 1: all ran, and some failed. Any other says that not all ran.
     if [ "$status" != 1 ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
-    failed=$1
-    suite "$2-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
+    failed=$before
+    suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }
 
 # Whether between one and six tests stand in pytest's list of those that failed.

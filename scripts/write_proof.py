@@ -28,7 +28,7 @@ PAGE = Path("docs/reference/proof.md")
 README = Path("README.md")
 GALLERY = Path("docs/gallery.md")
 
-SUITE = re.compile(r"^(?:suite(?:_beside|_side_by_side)?|side_by_side_beside) ([\w-]+)", re.MULTILINE)
+SUITE = re.compile(r"^suite(?:_beside|_side_by_side)? ([\w-]+)", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)s?\b")
 SEARCHED = re.compile(r"^(\S+) +Done (\d+) runs in (\d+) second", re.MULTILINE)
 FOUND = re.compile(r"^(\S+) +FOUND: ", re.MULTILINE)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,9 @@ settings.register_profile("sojourn", deadline=None, max_examples=int(os.environ.
 settings.load_profile("sojourn")
 
 HISTORY = "SOJOURN_DATA"
+FAILURES = "SOJOURN_FAILURES"
+"""Names the file that each failure is added to at once: a run of two hours that is interrupted prints none."""
+
 PROOF_SECONDS = 7200
 
 
@@ -54,6 +58,15 @@ def check_events() -> None:
         write(log, event, **fields)
 
     Log.__call__ = checked  # type: ignore[method-assign,assignment]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a failure to the file of failures, if there is one; workers report to the process that prints."""
+    path = os.environ.get(FAILURES)
+    if path is None or not report.failed or "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"===== {report.nodeid} ({report.when})\n{report.longreprtext}\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -84,14 +84,19 @@ def space(folders: dict[str, Path]) -> Iterator[Namespace]:
         yield Namespace(one.pid, folders)
 
 
+OF_THE_MACHINE = ("governor", "idle_latency")
+"""No interface's: another test may hold them meanwhile."""
+
+
 def everything(space: Namespace, whose: str, devices: tuple[str, ...]) -> dict[str, Any]:
     """What a bed reads of interfaces, by the scripts that it asks with."""
     lines = "".join(f"{dev}\n" for dev in devices)
     script = re.sub(r"^PATH=.*$", "", negotiated._ASK, flags=re.MULTILINE)
     asked = re.split(r"^= (?!=)", space.says(whose, script, text=lines), flags=re.MULTILINE)[1:]
     speeds = [re.findall(r"^\s*((?:Speed|Duplex|EEE status): .*)$", words, re.MULTILINE) for words in asked]
+    own = [name for name in SETTINGS if name not in OF_THE_MACHINE]
     values = f"""{FUNCTIONS}{HERE}
-for dev; do for name in {" ".join(SETTINGS)}; do echo "$dev $name $(value_of "$name" "$dev")"; done; done"""
+for dev; do for name in {" ".join(own)}; do echo "$dev $name $(value_of "$name" "$dev")"; done; done"""
     return {
         "facts": facts._drivers(space.says(whose, facts._ETHTOOL, text=lines)),
         "told": [negotiated.judge_port(words) for words in asked],

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -234,31 +233,3 @@ def test_the_scripts_record_what_each_suite_came_to(tmp_path: Path) -> None:
     found = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "build/suites").iterdir()}
     assert {name: one["status"] for name, one in found.items()} == {"well": 0, "ill": 3, "later": 0}
     assert all(set(one) == {"status", "seconds", "commit"} for one in found.values())
-
-
-def test_what_failed_beside_another_suite_runs_once_more(tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
-    fails_once = """#!/bin/sh
-cache=build/cache-first/v/cache
-mkdir -p "$cache"
-case "$*" in *--last-failed*) echo 1 passed; exit 0 ;; esac
-echo '{"a": true}' >"$cache/lastfailed"
-echo 1 failed; exit 1
-"""
-    write(tmp_path / ".venv/bin/pytest", fails_once)
-    (tmp_path / ".venv/bin/pytest").chmod(0o755)
-    for name in ("parts.sh", "paths.sh"):
-        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
-    lines = (
-        "side_by_side_beside first 2 tests",
-        "suite second true",
-        "side_by_side_ended first tests",
-        "closing_lines",
-    )
-    (tmp_path / "scripts/some.sh").write_text("\n".join(['. "$(dirname "$0")/parts.sh"', *lines]))
-    done = subprocess.run(["bash", "scripts/some.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = {path.stem: json.loads(path.read_text())["status"] for path in (tmp_path / "build/suites").iterdir()}
-    assert found == {"first": 1, "second": 0, "first-again": 0}

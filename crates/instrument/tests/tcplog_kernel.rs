@@ -7,7 +7,7 @@ mod namespace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -209,7 +209,9 @@ fn transfer(address: &str, bytes: usize) {
     });
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.write_all(&vec![7; bytes]).expect("sends");
-    drop(stream);
+    // A socket that is closed before its peer is in TIME_WAIT at once, where the kernel runs no program for what arrives.
+    stream.shutdown(Shutdown::Write).expect("sends its FIN");
+    assert_eq!(stream.read_to_end(&mut Vec::new()).expect("receives the peer's FIN"), 0);
     assert_eq!(receive.join().expect("ends"), bytes);
 }
 
