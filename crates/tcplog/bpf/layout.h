@@ -39,7 +39,7 @@ enum disposition {
 	DISPOSITION_UNPARSED = 6,   /* skipped: its headers cannot be parsed */
 	/* The rest belong to packets without a flow, counted in the totals only. */
 	DISPOSITION_NO_SOCKET = 7,  /* skipped: it has no socket */
-	DISPOSITION_NO_STATE = 8,   /* skipped: of a listener, a request or TIME_WAIT, which have no control block */
+	DISPOSITION_NO_STATE = 8,   /* skipped: of a listener or a request, which have no control block */
 	DISPOSITION_CONTROL = 9,    /* skipped: of the kernel's control socket or a raw socket */
 	DISPOSITION_NO_ROOM = 10,   /* skipped: the flow table is full */
 	DISPOSITION_LATE = 11,      /* skipped: its socket is closed; its flow, if any, is counted already */

@@ -32,7 +32,7 @@ pub enum Socket {
     },
     /// No socket.
     None,
-    /// A listener, a request or TIME_WAIT.
+    /// A listener or a request.
     NoState,
     /// The kernel's control socket.
     Control,

@@ -444,7 +444,7 @@ def _findings(run: Run, places: Mapping[tuple[str, int], Sequence[Done]], rows: 
         Place(row.device, row.cell): -row.value.estimate - other
         for row in rows
         if row.quantity == "utilisation"
-        # By its formula, random loss keeps the flow well below the rate: what it is measured against is the formula.
+        # Random loss keeps such a flow well below the rate; its goodput is compared with a formula.
         and (row.device, row.cell) not in by_loss
         and (row.value.high or row.value.estimate) + (other := beside.get((row.device, row.cell, row.statistic), 0.0))
         < FILLED

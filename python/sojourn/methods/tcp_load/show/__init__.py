@@ -341,7 +341,7 @@ def distributions(run: Run) -> Figure | None:
     )
     said, rarest = "Round trip (ms)", float(rows["exceedance"].min() or 1e-3)  # type: ignore[arg-type]
     caption = "The round trips of all trials, of the idle path and under working conditions, on a log(1 − p) axis."
-    chart = Distribution(Axis(said, log=True).x("x"), rarest, said)
+    chart = Distribution(Axis(said).x("x"), rarest, said)
     return figure("load_quantiles", "Distributions on the idle path and under load", caption, rows, chart)
 
 
