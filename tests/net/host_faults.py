@@ -24,6 +24,7 @@ from tests.net.real_hosts import SOJOURN, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -94,9 +95,9 @@ DISK = "size=4m"
 
 
 class Going:
-    """A run under way at the desk."""
+    """A run under way at the desk, on a bench of all studies here unless another is given."""
 
-    def __init__(self, hosts: Hosts, out: str, study: str, *sets: str) -> None:
+    def __init__(self, hosts: Hosts, out: str, study: str, *sets: str, bed: Path | None = None) -> None:
         self.hosts = hosts
         self.of = STUDIES[study]
         self.folder = RunFolder(hosts.folder / out)
@@ -107,7 +108,7 @@ class Going:
             "--quick",
             *(word for one in given for word in ("--set", one)),
             "--bed",
-            str(hosts.bed(paths_of(self.of.device))),
+            str(bed or hosts.bed(paths_of(self.of.device))),
             "--out",
             out,
             "--no-report",

@@ -22,7 +22,7 @@ from sojourn.records.log import read_log
 from sojourn.records.lost import begun_trials, still_lost
 from tests.net.busy_machine import idle_ends
 from tests.net.guests import RELEASES, UNREACHABLE, Guests, Image
-from tests.net.host_faults import ROUNDS, Going
+from tests.net.host_faults import Going
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ def test_our_ethtool_sets_ring_sizes_of_a_guests_port_and_reads_them_back(hosts:
 
 
 def test_a_guest_that_is_killed_takes_the_batch_under_way_and_is_named(hosts: Guests) -> None:
-    with Going(hosts, "killed", ROUNDS, "bed.sessions=1") as going:
+    with Going(hosts, "killed", "bridge-latency", "pairs.rounds=8", "bed.sessions=1", bed=hosts.bed()) as going:
         going.await_blocks(9)
         hosts.vanish("device")
         status, said = going.end()

@@ -38,6 +38,7 @@ _NAMED = matching(
 )
 DEVICE = replace(_NAMED, read=lambda value: devices.ALSO_CALLED.get(name := _NAMED.read(value), name))
 CPU = auto_or(whole(0, 4095))
+_PORTS = whole(1, devices.MOST_PORTS)
 
 DRAWN = ("layout", "addresses", "processes", "cores", "order", "aslr")
 """What each bed of a run draws anew unless it is held.
@@ -125,9 +126,9 @@ class BedPlan:
     )
     mtu: int = key(whole(1280, 65_535), 1500, "bytes of an IP packet that fit a frame; IPv6 needs 1280")
     offloads: bool = key(flag(), False, "whether the links may use segmentation and checksum offloads")  # noqa: FBT003
-    near: int = key(whole(1, devices.MOST_PORTS), None, "ports of a bridge towards A; as many as the study needs")
+    near: int = key(_PORTS, None, "ports of a bridge towards A; as many as the study needs")
     """More than one if there are several senders, or a load through the device."""
-    far: int = key(whole(1, devices.MOST_PORTS), None, "ports of a bridge towards B; as many as the study needs")
+    far: int = key(_PORTS, None, "ports of a bridge towards B; as many as the study needs")
     bypass: bool = key(
         flag(),
         None,
