@@ -391,14 +391,18 @@ def test_a_cable_that_goes_elsewhere_is_found(spoilt: Hosts) -> None:
     words = file.read_text().replace('left = "eth1"', 'left = "eth3"').replace('right = "eth2"', 'right = "eth1"')
     file.write_text(words.replace("eth3", "eth2"))
     done = spoilt.sojourn("bed", "check", str(file), "--json")
-    assert done.returncode == 0, "a bridge does not mind which of its ports is which"
-    crossed = file.read_text().replace('b = "eth1"', 'b = "eth9"').replace('b = "eth2"', 'b = "eth1"')
+    path = next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "path bridge")
+    exchanged = "what eth2 of host A sends comes in at eth1 of host device, not at eth2 of host device"
+    assert (done.returncode, path["found"]) == (3, exchanged), "its rate and its taps have a direction"
+    assert path["fix"] == "is each port of a and b cabled to the one in its place of left and right?"
+    crossed = spoilt.bed().read_text().replace('b = "eth1"', 'b = "eth9"').replace('b = "eth2"', 'b = "eth1"')
     file.write_text(crossed.replace("eth9", "eth2"))
     done = spoilt.sojourn("bed", "check", str(file), "--json")
-    found = json.loads(done.stdout)
-    path = next(check for check in found["checks"] if check["name"] == "path bridge")
-    assert (done.returncode, path["found"]) == (3, "B does not answer A")
-    assert path["fix"].startswith("is eth2 of A cabled to eth1 of B over eth2 and eth1 of the device's host")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert (done.returncode, checks["path direct"]["found"]) == (3, "B does not answer A")
+    assert checks["path direct"]["fix"].startswith("is eth1 of A cabled to eth2 of B, and does everything")
+    there = "what eth1 of host B sends does not come in at eth2 of host device"
+    assert checks["path bridge"]["found"] == there
 
 
 def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
@@ -413,7 +417,7 @@ def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
     assert done.returncode == 3
     through = "passed eth1 of host device, eth2 of host device"
     assert checks["path direct"]["found"] == f"B answers, but the probes {through}"
-    assert checks["path bridge"]["found"] == f"B answers, but the probes did not {through.replace('passed', 'pass')}"
+    assert checks["path bridge"]["found"] == "what eth1 of host A sends does not come in at eth1 of host device"
 
 
 def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:

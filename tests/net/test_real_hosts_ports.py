@@ -117,26 +117,30 @@ def test_a_load_has_ports_of_its_own_through_the_bridge_and_a_bridge_of_its_own_
     assert "clock_unsynchronised" not in findings(run)
 
 
-@pytest.mark.parametrize("crossed", [False, True])
-def test_a_check_of_the_bed_probes_every_port_and_finds_crossed_cables(tmp_path: Path, *, crossed: bool) -> None:
-    cables, paths = cabled(["bridge"], near=3, far=2)
-    if crossed:
-        (_, second, _, _), (_, third, _, _) = cables[2:4]
-        cables[2:4] = [("a", third, *cables[2][2:]), ("a", second, *cables[3][2:])]
+@pytest.mark.parametrize(
+    ("near", "far", "crossed", "found"),
+    [
+        (3, 2, None, None),
+        (3, 2, 2, "what eth3 of host A sends comes in at eth3 of host device, not at eth2 of host device"),
+        (1, 3, 3, "what eth3 of host B sends comes in at eth4 of host device, not at eth3 of host device"),
+    ],
+    ids=["as described", "crossed at A", "crossed at B"],
+)
+def test_a_check_of_the_bed_tries_every_port_and_finds_crossed_cables(
+    near: int, far: int, crossed: int | None, found: str | None, tmp_path: Path
+) -> None:
+    cables, paths = cabled(["bridge"], near=near, far=far)
+    if crossed is not None:
+        (host, port, to, to_port), (_, other, _, to_other) = cables[crossed : crossed + 2]
+        cables[crossed : crossed + 2] = [(host, other, to, to_port), (host, port, to, to_other)]
     with Hosts(tmp_path / "lab", cables=cables) as hosts:
         done = hosts.sojourn("bed", "check", str(hosts.bed(paths)), "--json")
         checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
         await_nothing(hosts, 5)
-    probed = {name: one["status"] for name, one in checks.items() if name.startswith("path ")}
-    bad = "missing" if crossed else "ok"
-    assert probed == {
-        "path direct": "ok",
-        "path bridge": "ok",
-        "path bridge, eth3 of A and eth3 of B": bad,
-        "path bridge, eth4 of A and eth2 of B": bad,
-    }
-    assert done.returncode == (3 if crossed else 0)
-    if crossed:
-        found = checks["path bridge, eth3 of A and eth3 of B"]
-        assert found["found"] == "B answers, but the probes did not pass eth2 of host device"
-        assert found["fix"] == "is each port of a and b cabled to the one in its place of left and right?"
+    assert {name for name in checks if name.startswith("path ")} == {"path direct", "path bridge"}
+    assert checks["path direct"]["status"] == "ok"
+    path = checks["path bridge"]
+    assert (path["status"], done.returncode) == (("ok", 0) if found is None else ("missing", 3)), path
+    if found is not None:
+        assert path["found"] == found
+        assert path["fix"] == "is each port of a and b cabled to the one in its place of left and right?"

@@ -15,7 +15,7 @@ from sojourn.bed.hosts import ports_of
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
 from sojourn.bed.model import Topology, checked
 from sojourn.bed.negotiated import delaying, judge_port, judge_rates
-from sojourn.bed.real_hosts import judge_clock, judge_way
+from sojourn.bed.real_hosts import judge_cable, judge_clock, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.bed.turns import Turns
 from sojourn.cli.dry_run import expansion, show_plan
@@ -419,6 +419,11 @@ def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: s
     assert found.found.startswith(told)
 
 
+def both(packets: int) -> dict[str, int]:
+    """A port that got and sent so many packets."""
+    return {"rx_packets": packets, "tx_packets": packets}
+
+
 @pytest.mark.parametrize(
     ("grown", "sentence"),
     [
@@ -430,16 +435,35 @@ def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: s
     ],
 )  # fmt: skip
 def test_probes_that_pass_other_ports_than_their_paths_are_told(grown: dict[str, int], sentence: str | None) -> None:
-    assert judge_way(grown, {"a-direct", "b-direct"}, 20) == sentence
+    counted = {dev: both(packets) for dev, packets in grown.items()}
+    assert judge_way({"a-direct", "b-direct"}, (), 20, counted) == sentence
 
 
-def test_a_further_port_that_probes_did_not_pass_is_told() -> None:
-    own = {"a-bridge", "a-bridge-2", "d-bridge-1l2", "d-bridge-1l3"}
-    grown = {"a-bridge": 20, "a-bridge-2": 20, "d-bridge-1l2": 0, "d-bridge-1l3": 20, "a-direct": 0}
-    assert judge_way(grown, own, 20, {"a-bridge-2"}) is None
-    assert judge_way(grown, own, 20, {"a-bridge-2", "d-bridge-1l2"}) == (
-        "B answers, but the probes did not pass d-bridge-1l2"
-    )
+def test_a_further_port_may_get_what_a_switch_floods() -> None:
+    counted = {"a-bridge": both(20), "a-bridge-2": both(20), "a-direct": both(0)}
+    assert judge_way({"a-bridge"}, {"a-bridge-2"}, 20, counted) is None
+    assert judge_way({"a-bridge"}, (), 20, counted) == "B answers, but the probes passed a-bridge-2"
+
+
+LEADS = {"a-bridge": "d-l", "a-bridge-2": "d-l2", "b-bridge": "d-r", "b-bridge-2": "d-r2"}
+
+
+@pytest.mark.parametrize(
+    ("came", "sentence"),
+    [
+        ({"d-l": 22, "b-bridge-2": 20, "d-l2": 9}, None),
+        ({"d-r": 20, "b-bridge-2": 20}, "what a-bridge sends comes in at d-r, not at d-l"),
+        ({"d-l": 19, "b-bridge-2": 20}, "what a-bridge sends does not come in at d-l"),
+        ({"d-l": 20, "d-r2": 10}, "what a-bridge sends comes in at d-l, and at d-r2, too"),
+        ({"d-l": 20, "b-bridge-2": 19}, "what a-bridge sends does not reach b-bridge-2"),
+    ],
+)
+def test_a_cable_that_leads_elsewhere_is_told_by_where_frames_come_in(
+    came: dict[str, int], sentence: str | None
+) -> None:
+    """What a port sends itself counts for nothing: a bridge sends the frames out of every other port."""
+    grown = {dev: {"rx_packets": came.get(dev, 0), "tx_packets": 20} for dev in (*LEADS.values(), "b-bridge-2")}
+    assert judge_cable("a-bridge", LEADS, ["b-bridge-2"], grown) == sentence
 
 
 def line_to(spec: HostSpec) -> Line:

@@ -12,8 +12,10 @@ import re
 import secrets
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.bed import machine, negotiated
@@ -35,7 +37,7 @@ from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
 
     from sojourn.bed.doctor import Status
 
@@ -46,6 +48,13 @@ APART_NS = 1_000_000_000
 """A larger clock offset makes logs and records hard to compare; round-trip times are not affected."""
 
 PROBES = 20
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+UNANSWERED = '"$@" >/dev/null 2>&1 || [ $? = 4 ]'
+"""A shell's words for probes that nobody answers, which is status 4."""
+
+Grown = Mapping[str, Mapping[str, int]]
+"""Counters by port, or how they have grown."""
+
 READY_SECONDS = 15.0
 COUNTED_SECONDS = 3.0
 """The time that drivers may take to update their counters."""
@@ -183,8 +192,7 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
                 bed.put_in_place(link.path)
                 yield from _ports(negotiated.ports_found(bed.backend, bed.topology, real), link)
                 with _emulating(bed, link):
-                    for near, far in _pairs(link):
-                        yield _path(bed, spec, link, near, far)
+                    yield _cabling(bed, spec, link) or _path(bed, spec, link)
     except SojournError as error:
         said = _in_real_names(str(error), spec)
         yield Check(
@@ -234,78 +242,99 @@ def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
         yield Check("ports", f"speeds ({link.path})", "limited", differ, fix)
 
 
-def _pairs(link: Link) -> Iterator[tuple[int, int]]:
-    """Between which ports a path is probed, so that each is once: the first with the first, and so on; then the first
-    of the other end.
+def _cabling(bed: Bed, spec: BedSpec, link: Link) -> Check | None:
+    """Report a port of an end whose cable leads to another port of the devices' host than the file says, or None.
+
+    Each port sends frames that nobody answers, so that those which come in at a port are told from those which leave.
+    They are broadcast: a switch passes them on to every port, which shows whether each of its ports forwards.
     """
-    for place in range(max(len(link.near), len(link.far))):
-        yield (place if place < len(link.near) else 0), (place if place < len(link.far) else 0)
+    of_link = _leads(link)
+    leads = {own: other for one in bed.topology.links for own, other in _leads(one).items()} | of_link
+    first = {link.near[0].dev: link.far[1:], link.far[0].dev: link.near[1:]}
+    for own in (*link.near, *link.far):
+        if own.dev not in of_link:
+            continue
+        before = bed.counters()
+        argv = [bed.backend.instrument(), "probe", "raw", "--dev", own.dev, "--to", BROADCAST]
+        argv += ["-c", str(PROBES), "-i", "1ms", "--timeout", "1ms"]
+        bed.backend.run(own.host, ["sh", "-c", UNANSWERED, "probe", *argv])
+        flooded = [one.dev for one in first.get(own.dev, ())]
+        wrong = _settled(bed, before, partial(judge_cable, own.dev, leads, flooded))
+        if wrong is not None:
+            fix = "is each port of a and b cabled to the one in its place of left and right?"
+            return Check("paths", f"path {link.path}", "missing", _in_real_names(wrong, spec), fix, needed=True)
+    return None
 
 
-def _path(bed: Bed, spec: BedSpec, link: Link, near: int, far: int) -> Check:
-    """Check whether B answers A from one port to another and over the path's ports only; report the minimum RTT."""
-    own, before = spec.paths[link.path], bed.counters()
-    name = f"path {link.path}" + (f", {own.a[near]} of A and {own.b[far]} of B" if near or far else "")
-    argv = [bed.backend.instrument(), "probe", "icmp", link.far[far].ip4, "--dev", link.near[near].dev]
+def _leads(link: Link) -> dict[str, str]:
+    """Return the port of the devices' host to which each port of an end is cabled, if there is one."""
+    ends = ((cable.left, cable.right) for cable in (*link.cables, *link.further_cables))
+    pairs = (pair for left, right in ends for pair in ((left, right), (right, left)))
+    return {own.dev: other.dev for own, other in pairs if own.host in END_HOSTS and other.host not in END_HOSTS}
+
+
+def judge_cable(own: str, leads: Mapping[str, str], flooded: Collection[str], grown: Grown) -> str | None:
+    """Return at which other ports the frames of a port came in, and where they did not, or None if all is as described.
+
+    `leads`: as of `_leads`, for all links; `flooded`: the ports at the other end that get them, too.
+    """
+    came = {dev: grown[dev]["rx_packets"] for dev in (*leads.values(), *flooded)}
+    there = leads[own]
+    others = [dev for dev in leads.values() if dev != there and 2 * came[dev] >= PROBES]
+    if came[there] < PROBES:
+        where = f"comes in at {', '.join(others)}, not" if others else "does not come in"
+        return f"what {own} sends {where} at {there}"
+    if others:
+        return f"what {own} sends comes in at {there}, and at {', '.join(others)}, too"
+    silent = [dev for dev in flooded if came[dev] < PROBES]
+    return f"what {own} sends does not reach {', '.join(silent)}" if silent else None
+
+
+def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
+    """Check whether B answers A, and over the path's ports; report the minimum RTT."""
+    name, own, before = f"path {link.path}", spec.paths[link.path], bed.counters()
+    argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
     try:
         said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
         least_us = said["rtt"]["min_ns"] / 1e3
         told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
         if kind_of(link.path) == DIRECT and own.left:
             told += f"; through {own.left[0]} and {own.right[0]} of host {DEVICES_HOST}: {ONLY_RATED}"
-        elsewhere = _elsewhere(bed, link, before, said["received"], _passed(link, near, far))
+        passed = {port.dev for cable in link.cables for port in (cable.left, cable.right)}
+        further = {port.dev for port in link.ports} - passed
+        elsewhere = _settled(bed, before, partial(judge_way, passed, further, said["received"]))
     except (SojournError, ValueError, KeyError, TypeError):
-        over = f" over {own.left[near]} and {own.right[far]} of the device's host" if own.left else ""
-        ends = f"{own.a[near]} of A cabled to {own.b[far]} of B"
+        over = f" over {own.left[0]} and {own.right[0]} of the device's host" if own.left else ""
+        ends = f"{own.a[0]} of A cabled to {own.b[0]} of B"
         fix = f"is {ends}{over}, and does everything between them forward frames?"
         return Check("paths", name, "missing", "B does not answer A", fix, needed=True)
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"
-        if near or far:
-            fix = "is each port of a and b cabled to the one in its place of left and right?"
         return Check("paths", name, "missing", _in_real_names(elsewhere, spec), fix, needed=True)
     return Check("paths", name, "ok" if said["received"] == PROBES else "limited", told)
 
 
-def _passed(link: Link, near: int, far: int) -> set[str]:
-    """Return the ports that frames pass from one end to another."""
-    ends = {link.near[near].dev, link.far[far].dev}
-    cables = [*link.cables, *link.further_cables]
-    first, last = {link.a_dev, link.b_dev} - ends, {one.dev for one in (*link.near[1:], *link.far[1:])} - ends
-    return {
-        port.dev
-        for cable in cables
-        for port in (cable.left, cable.right)
-        if not {cable.left.dev, cable.right.dev} & (first | last)
-    }
-
-
-def _elsewhere(
-    bed: Bed, link: Link, before: Mapping[str, Mapping[str, int]], received: int, passed: Collection[str]
-) -> str | None:
-    """Return why the probes did not use these ports only, or None; drivers may update counters late."""
+def _settled(bed: Bed, before: Grown, judge: Callable[[Grown], str | None]) -> str | None:
+    """Return what is wrong with the packets that each port of the bed has counted since; drivers may count late."""
     ways = ("rx_packets", "tx_packets")
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
         now = bed.counters()
-        grown = {port.dev: max(now[port.dev][way] - before[port.dev][way] for way in ways)
-                 for one in bed.topology.links for port in one.ports}  # fmt: skip
-        found = judge_way(grown, {port.dev for port in link.ports}, received, passed)
+        ports = [port.dev for one in bed.topology.links for port in one.ports]
+        found = judge({dev: {way: now[dev][way] - before[dev][way] for way in ways} for dev in ports})
         if found is None or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
 
 
-def judge_way(
-    grown: Mapping[str, int], own: Collection[str], received: int, passed: Collection[str] | None = None
-) -> str | None:
-    """Return which ports of a path counted too few packets, and which ports of other paths counted the probes.
+def judge_way(passed: Collection[str], further: Collection[str], received: int, grown: Grown) -> str | None:
+    """Return which ports that probes pass counted too few packets, and which ports of other paths counted the probes.
 
-    Of a path with several ports at an end these are `passed`; the others may have an answer, or a flooded frame.
+    The `further` ports of the path may have got an answer, or a flooded frame.
     """
-    passed = own if passed is None else passed
-    silent = [dev for dev, packets in grown.items() if dev in passed and packets < received]
-    stray = [dev for dev, packets in grown.items() if dev not in own and 2 * packets >= PROBES]
+    most = {dev: max(counted.values()) for dev, counted in grown.items()}
+    silent = [dev for dev, packets in most.items() if dev in passed and packets < received]
+    stray = [dev for dev, packets in most.items() if dev not in {*passed, *further} and 2 * packets >= PROBES]
     words = [f"did not pass {', '.join(silent)}"] * bool(silent) + [f"passed {', '.join(stray)}"] * bool(stray)
     return f"B answers, but the probes {' and '.join(words)}" if words else None
 
