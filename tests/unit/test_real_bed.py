@@ -110,7 +110,7 @@ def test_a_plan_measures_what_stands_between_the_hosts(tmp_path: Path) -> None:
     assert plan.bed.hosts == str(file)
     again = plan_from_text(effective_toml(plan), "plan.toml", ())
     assert replace(again.bed, lines=plan.bed.lines) == plan.bed  # lines are of simulated beds alone
-    with pytest.raises(RequestError, match=r"devices that .*bed.toml has a path for: direct, dut:cisco"):
+    with pytest.raises(RequestError, match=r"devices that .*bed.toml has a path for: dut:cisco"):
         load_plan("bridge-latency", backend=str(file), devices=["bridge"])
     with pytest.raises(RequestError, match=r'bed.backend = "ssh": expected a file of hosts beside it'):
         load_plan("bridge-latency", backend="ssh")
@@ -321,9 +321,9 @@ def test_ports_that_a_path_cannot_have_are_refused_with_their_line(words: str, s
 @pytest.mark.parametrize(
     ("study", "sentence"),
     [
-        ("fan-in", r"asks 8 ports at A \(near\), and path bridge has 3: name more .*, or --set stream.senders=1,2,3$"),
-        ("multicast", r"asks 6 ports at B \(far\), and path bridge has 2: .*, or --set stream.receivers=0,1$"),
-        ("loss", r"asks 4 ports at B \(far\), and path bridge has 2: .*, or --set bed.far=2$"),
+        ("fan-in", r"needs 8 ports at A \(near\), and path bridge has 3: name more .*, or --set stream.senders=1,2,3$"),
+        ("multicast", r"needs 6 ports at B \(far\), and path bridge has 2: .*, or --set stream.receivers=0,1$"),
+        ("loss", r"needs 4 ports at B \(far\), and path bridge has 2: .*, or --set bed.far=2$"),
         ("background", r"direct has none: name \[paths.\"direct/bypass\"\] in .*, or --set stream.load_via=through$"),
     ],
 )  # fmt: skip
@@ -342,9 +342,22 @@ def test_a_study_that_asks_more_ports_than_there_are_says_what_would_fix_it(
 
 def test_a_load_through_a_bridge_with_one_port_at_an_end_is_sent_beside_it(tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
-    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
-    with pytest.raises(RequestError, match=r"asks 2 ports at A .*, or --set stream.load_via=beside$"):
+    beside = LOADED + LOADED.replace("bridge", "direct").replace("eth8", "eth6").replace("eth9", "eth7")
+    beside = beside.replace('left = "eth6"\nright = "eth7"\n', "")
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE + beside)
+    with pytest.raises(RequestError, match=r"needs 2 ports at A .*, or --set stream.load_via=beside$"):
         load_plan("background", backend=str(file))
+    assert load_plan("background", sets=["stream.load_via=beside"], backend=str(file)).bed.near == 1
+
+
+def test_no_option_is_named_that_would_be_refused_in_its_turn(tmp_path: Path) -> None:
+    """One port at each end, and no second link: neither way of the load can be had."""
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DEVICE + DIRECT + BRIDGE)
+    with pytest.raises(RequestError, match=r"needs 2 ports at A .*: name more in the file of hosts$"):
+        load_plan("background", backend=str(file))
+    with pytest.raises(RequestError, match=r"direct has none: name \[paths.\"direct/bypass\"\] in the file of hosts$"):
+        load_plan("background", sets=["stream.load_via=beside"], backend=str(file))
 
 
 @pytest.mark.parametrize(

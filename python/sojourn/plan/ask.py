@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The ports of a bridge and the twins that a bed needs."""
+    """The ports that a bed's bridges need towards A and B, and whether each path needs a second link for load."""
 
     near: int = 1
     far: int = 1

@@ -70,10 +70,11 @@ def check_hosts(plan: Plan, given: Callable[[str, object], Given]) -> None:
     if plan.bed.backend != SSH and plan.bed.hosts is not None:
         raise refuse(given("bed.hosts", plan.bed.hosts), "bed.hosts", f'bed.backend = "{SSH}" beside it')
     if plan.bed.hosts is not None:
-        paths = load_real_bed(plan.bed.hosts).paths
+        real = load_real_bed(plan.bed.hosts)
+        paths = real.paths
         for device in plan.bed.devices:
             if device not in paths:
-                wanted = f"devices that {plan.bed.hosts} has a path for: {', '.join(paths)}"
+                wanted = f"devices that {plan.bed.hosts} has a path for: {', '.join(real.devices) or 'none'}"
                 raise refuse(given("bed.devices", list(plan.bed.devices)), "bed.devices", wanted)
         check_real_ports(plan, given, paths)
         _check_turns(plan, given, [path.switch for path in paths.values() if path.switch is not None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sojourn import devices
@@ -23,15 +24,12 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
         raise RequestError(f"{where}: {lacking}")
     for device in bed.devices:
         if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
-            raise RequestError(f"{where}: {lacking}: name more in the file of hosts{_or_ask_less(plan, paths[device])}")
-    if not bed.bypass:
-        return
-    for path in (DIRECT, *bed.devices):
-        if f"{path}{BYPASS}" not in paths:
-            wanted = f'name [paths."{path}{BYPASS}"] in the file of hosts, or --set stream.load_via=through'
-            raise RequestError(
-                f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}"
-            )
+            raise RequestError(f"{where}: {lacking}: name more in the file of hosts{_or_ask_less(plan, paths, device)}")
+    if bed.bypass and (path := _without_bypass(plan, paths)) is not None:
+        wanted = f'name [paths."{path}{BYPASS}"] in the file of hosts'
+        if any(map(devices.is_switch, bed.devices)) and _suffice(plan, paths, load_via=("through",)):
+            wanted += ", or --set stream.load_via=through"
+        raise RequestError(f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}")
 
 
 def _wrong_direct(is_rated: bool, own: RealPath) -> str | None:
@@ -57,23 +55,34 @@ def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
     """Return which end of a path has too few ports, or None."""
     for end, side, there, asked in (("A", "near", own.a, near), ("B", "far", own.b, far)):
         if len(there) < asked:
-            return f"the study asks {asked} ports at {end} ({side}), and path {path} has {len(there)}"
+            return f"the study needs {asked} ports at {end} ({side}), and path {path} has {len(there)}"
     return None
 
 
-def _or_ask_less(plan: Plan, own: RealPath) -> str:
+def _or_ask_less(plan: Plan, paths: Mapping[str, RealPath], device: str) -> str:
     """Return the option whose values the ports suffice for, as the end of the error."""
-    stream, least = plan.sections.get("stream"), plan.ask.ends(plan.sections)
+    stream, least, own = plan.sections.get("stream"), plan.ask.ends(plan.sections), paths[device]
     if least.near <= len(own.a) and least.far <= len(own.b):  # the study's own, and no stream's, are too many
         key, most = ("near", len(own.a)) if plan.bed.near > len(own.a) else ("far", len(own.b))
         return f", or --set bed.{key}={most}"
     if stream is None:
         return ""
-    key, there, asked = ("receivers", len(own.b), least.far) if least.near <= len(own.a) else (
-        "senders", len(own.a), least.near)  # fmt: skip
-    values = getattr(stream, key)
-    loads = asked - max(values) - (key == "receivers")
-    fewer = [str(value) for value in values if value + (key == "receivers") + loads <= there]
-    if fewer:
-        return f", or --set stream.{key}={','.join(fewer)}"
-    return ", or --set stream.load_via=beside" if loads and plan.bed.bypass else ""
+    key = "receivers" if least.near <= len(own.a) else "senders"
+    fewer = tuple(value for value in getattr(stream, key) if _suffice(plan, paths, **{key: (value,)}))
+    if fewer and fewer != getattr(stream, key):
+        return f", or --set stream.{key}={','.join(map(str, fewer))}"
+    return ", or --set stream.load_via=beside" if _suffice(plan, paths, load_via=("beside",)) else ""
+
+
+def _suffice(plan: Plan, paths: Mapping[str, RealPath], **stream: object) -> bool:
+    """Return whether these paths have the ports and bypasses for the study with other keys of its streams."""
+    asked = plan.ask.ends({**plan.sections, "stream": replace(plan.sections["stream"], **stream)})
+    switches = [device for device in plan.bed.devices if devices.is_switch(device)]
+    if any(too_few(device, paths[device], asked.near, asked.far) for device in switches):
+        return False
+    return not asked.bypass or _without_bypass(plan, paths) is None
+
+
+def _without_bypass(plan: Plan, paths: Mapping[str, RealPath]) -> str | None:
+    """Return the first path of a plan that has no second link for load, or None."""
+    return next((path for path in (DIRECT, *plan.bed.devices) if f"{path}{BYPASS}" not in paths), None)
