@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.children import Child
 
@@ -29,6 +29,19 @@ SECONDS = {"short": 2, "long": 60}
 ATTACKER = Path(__file__).with_name("attacker.py")
 
 Told = dict[str, Any]
+
+
+class Figure(NamedTuple):
+    """A figure with its interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def agrees(self, other: Figure) -> bool:
+        """Whether two figures differ by no more than both intervals together."""
+        halves = ((one.high - one.low) / 2 for one in (self, other))
+        return bool(abs(self.estimate - other.estimate) <= sum(half**2 for half in halves) ** 0.5)
 
 
 def inside(host: str, *argv: str) -> list[str]:

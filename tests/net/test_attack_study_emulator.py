@@ -21,6 +21,7 @@ from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from sojourn.records.results import read_results
+from tests.net.attacked import Figure
 from tests.net.busy_machine import thrice, undisturbed
 from tests.net.test_attack import attacked_bed
 
@@ -42,19 +43,6 @@ SETS = (
     'stream.pipe=["delay 5ms loss 5%"]', 'stream.rate=["1kpps"]', "trials.rounds=8", "bed.sessions=4",
     'trials.duration="500ms"', "trials.qualify=false", "emulate.log=true",
 )  # fmt: skip
-
-
-class Figure(NamedTuple):
-    """A figure with its interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def agrees(self, other: Figure) -> bool:
-        """Whether two figures differ by no more than both intervals together."""
-        halves = ((one.high - one.low) / 2 for one in (self, other))
-        return bool(abs(self.estimate - other.estimate) <= sum(half**2 for half in halves) ** 0.5)
 
 
 class Measured(NamedTuple):
