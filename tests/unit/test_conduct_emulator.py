@@ -123,6 +123,7 @@ def test_a_trial_sets_begins_and_is_summed_up(tmp_path: Path, fake: str) -> None
         ("set", "delay 250ms", None, None),
         ("begin", None, 12, True),
         ("begin", None, -1, True),
+        ("show", None, None, None),  # whether its log goes on
         ("stop", None, None, None),
     ]
     both = events(tmp_path, "emulator-set")

@@ -79,7 +79,9 @@ def test_a_trial_whose_taps_did_not_come_is_not_whole_until_it_is_measured_again
 
 def passed(block: int, arrived: int) -> dict[str, Any]:
     """What an emulator counted of a trial, both ways."""
-    pipes = [{"name": "forward", "arrived": arrived}, {"name": "backward", "arrived": 0}]
+    none = {"duplicated": 0, "held": 0, "marked": 0, "lost": {"full": 0, "managed": 0}}
+    counted = {"forward": arrived, "backward": 0}
+    pipes = [{"name": name, "arrived": count, "sent": count, **none} for name, count in counted.items()]
     return {"event": "emulator", "block": block, "device": "emulate", "emulator": "emulate",
             "summary": {"summary": {"pipes": pipes}}}  # fmt: skip
 
