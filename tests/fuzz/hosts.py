@@ -156,7 +156,7 @@ def _ports(host: AnsweringHost) -> None:
 
 def _meter(host: AnsweringHost) -> None:
     bed: Any = SimpleNamespace(backend=host)
-    Meter.of(bed, "eth1", {"a": 3}).read()
+    Meter.of(bed, {"a": 3}).read()
     with reading(host):
         assert sockets_in(host.get(), "01") >= 0
 
@@ -197,8 +197,8 @@ _ETHTOOL = (
 )
 _PORT = "= eth1\n\tSpeed: 1000Mb/s\n\tDuplex: Full\n== coalescing\nAdaptive RX: off\nrx-usecs: 3\n== eee\n== offloads\n"
 _DEV = "Inter-|\n face |\n    lo: " + "0 " * 16 + "\n  eth1: " + "7 " * 16 + "\n"
-_SNMP = "Tcp: ActiveOpens RetransSegs\nTcp: 4 2\n"
-_NETSTAT = "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 0 3\n"
+_SNMP = "Ip: Forwarding InReceives\nIp: 2 5\nTcp: ActiveOpens RetransSegs\nTcp: 4 2\n"
+_NETSTAT = "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 0 3\nIpExt: InNoRoutes InOctets\nIpExt: 0 700\n"
 _USAGE = (
     "cpu  10 0 20 300 0 1 2 5 0 0\n100\n4\nended 0m1.20s 0m0.30s\n"
     "live S 1 2 3 0 -1 0 0 0 0 0 40 50 0 0 20 0 1 0 5 0 0\nsoftnet 0000001f 00000000 00000000\n"
@@ -238,7 +238,7 @@ HOST_ANSWERS = [
     _said("counters", json.dumps([_LINK]), json.dumps([_QDISC]), _DEV),
     _said("ports", _PORT, json.dumps([_LINK])),
     _said(
-        "meter", "100\n", _read(_DEV, "usage_usec 500\n", programs="700\n"),
+        "meter", "100\n", _read(_SNMP, _NETSTAT, "usage_usec 500\n", programs="700\n"),
         _read("usage_usec 700\n", "cpu  1 2 3 4 5 6 7 8\n", _SNMP, _NETSTAT),
         "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
     ),

@@ -72,6 +72,19 @@ def test_a_recorded_run_with_a_known_clock_has_the_same_figures(recorded: RunFol
         assert other[key]["n"] == row["n"]
 
 
+def test_a_trial_that_was_measured_again_has_the_frames_of_its_last_part_alone(recorded: RunFolder) -> None:
+    before, _ = found_in(recorded)
+    [file] = recorded.records.glob("captures-*.arrow")
+    frame = pl.read_ipc_stream(file)
+    again = frame.filter(pl.col("block") == frame["block"].min())
+    assert again.height > 50
+    name = file.name.replace("000", "001")
+    assert name != file.name
+    write_table(file.with_name(name), "captures", again.with_columns(pl.col("arrival_ns") + 3600 * SECOND))
+    after, _ = found_in(recorded)
+    assert {key: row["estimate"] for key, row in after.items()} == {key: row["estimate"] for key, row in before.items()}
+
+
 def test_without_the_clock_trials_the_figures_would_be_others(recorded: RunFolder) -> None:
     """So the test above can fail: 50 ppm are 60 us in trials of 1.2 s, 15 us away from the middle in the median."""
     run = load_run(two(recorded, Apart()).path)

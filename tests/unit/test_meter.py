@@ -66,15 +66,15 @@ class TwoHosts:
         return f"/cgroup/{host}"
 
     def read(self, host: str, paths: Sequence[str], pids: Sequence[int]) -> FilesRead:
-        """B gets 1 GB/s; A is busy for 0.5 of its time, its programs for 0.3, a log at A or B for 0.1."""
+        """B gets 1 GB/s in frames of 1,000 bytes; A is busy for half its time, its programs for 0.3, logs for 0.1."""
         at = self.asked_s[host]
         files = {
-            "/proc/net/dev": f"\n\n  b1: {round(at * 1e9)} {round(at * 1e6)} {'0 ' * 14}\n",
             "/cgroup/a/cpu.stat": f"usage_usec {round(at * 3e5)}\n",
             "/cgroup/b/cpu.stat": f"usage_usec {round(at * 2e5)}\n",
             "/proc/stat": f"cpu {round(at * 50)} 0 0 0 0 0 0 0\n",
-            "/proc/net/snmp": f"Tcp: RetransSegs\nTcp: {round(at)}\n",
-            "/proc/net/netstat": f"TcpExt: TCPTimeouts\nTcpExt: {round(at)}\n",
+            "/proc/net/snmp": f"Ip: InReceives\nIp: {round(at * 1e6)}\nTcp: RetransSegs\nTcp: {round(at)}\n",
+            "/proc/net/netstat": f"TcpExt: TCPTimeouts\nTcpExt: {round(at)}\n"
+            f"IpExt: InOctets\nIpExt: {round(at * 986e6)}\n",
         }
         read = tuple(files[path] for path in paths)
         return FilesRead(round(at * 1e9) + self._ahead[host], read, round(len(pids) * at * 1e8))
@@ -84,7 +84,7 @@ class TwoHosts:
 def test_rates_are_of_each_hosts_own_clock_whenever_it_was_reached(ahead_ns: int) -> None:
     hosts = TwoHosts(ahead_ns)
     bed: Any = SimpleNamespace(backend=hosts)
-    meter = Meter.of(bed, "b1", {"a": 3, "b": 4})
+    meter = Meter.of(bed, {"a": 3, "b": 4})
     hosts.asked_s = {"b": 10.0, "a": 10.4}
     before = meter.read()
     hosts.asked_s = {"b": 18.0, "a": 22.4}

@@ -358,6 +358,8 @@ def test_no_option_is_named_that_would_be_refused_in_its_turn(tmp_path: Path) ->
         load_plan("background", backend=str(file))
     with pytest.raises(RequestError, match=r"direct has none: name \[paths.\"direct/bypass\"\] in the file of hosts$"):
         load_plan("background", sets=["stream.load_via=beside"], backend=str(file))
+    with pytest.raises(RequestError, match=r"direct has none: name \[paths.\"direct/bypass\"\] in the file of hosts$"):
+        load_plan("bridge-latency", sets=["bed.bypass=true"], backend=str(file))
 
 
 @pytest.mark.parametrize(
@@ -465,10 +467,11 @@ LEADS = {"a-bridge": "d-l", "a-bridge-2": "d-l2", "b-bridge": "d-r", "b-bridge-2
     ("came", "sentence"),
     [
         ({"d-l": 22, "b-bridge-2": 20, "d-l2": 9}, None),
+        ({"d-l": 10, "b-bridge-2": 10}, None),
         ({"d-r": 20, "b-bridge-2": 20}, "what a-bridge sends comes in at d-r, not at d-l"),
-        ({"d-l": 19, "b-bridge-2": 20}, "what a-bridge sends does not come in at d-l"),
+        ({"d-l": 9, "b-bridge-2": 20}, "what a-bridge sends does not come in at d-l"),
         ({"d-l": 20, "d-r2": 10}, "what a-bridge sends comes in at d-l, and at d-r2, too"),
-        ({"d-l": 20, "b-bridge-2": 19}, "what a-bridge sends does not reach b-bridge-2"),
+        ({"d-l": 20, "b-bridge-2": 9}, "what a-bridge sends does not reach b-bridge-2"),
     ],
 )
 def test_a_cable_that_leads_elsewhere_is_told_by_where_frames_come_in(

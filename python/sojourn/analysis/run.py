@@ -223,8 +223,7 @@ class Run:
         rows = self.table("streams").frame
         if not rows.height:
             return rows if rows.width else pl.DataFrame(schema={"device": pl.String})
-        rows = _without_lost(rows, self.log)
-        rows = rows.filter(pl.col("part") == pl.col("part").max().over("block"))
+        rows = _of_last_part(without_lost(rows, self.log))
         _require_cells(rows, self)
         return rows
 
@@ -308,7 +307,8 @@ def load(path: Path) -> Run:
     plan = _plan(folder)
     tables = {name: read_table(folder.records, name) for name in ("blocks", "captures")}
     log = without_lost_searches(read_log(folder.log))
-    latest = _latest(_without_lost(tables["blocks"].frame, log))
+    latest = _latest(without_lost(tables["blocks"].frame, log))
+    captures = _of_last_part(without_lost(tables["captures"].frame, log))
     blocks = _by_instance(latest).with_columns(pl.col("schedule").replace(VALUES))
     cells = {int(row["cell"]): factors_of(row, plan) for row in blocks.unique("cell").iter_rows(named=True)}
     cells |= _cells_of_streams(log)
@@ -320,7 +320,7 @@ def load(path: Path) -> Run:
         log,
         blocks,
         probes,
-        tables["captures"].frame,
+        captures,
         {"probes": of_probes, **tables},
         dict(sorted(cells.items())),
     )
@@ -350,13 +350,18 @@ def _require_cells(rows: pl.DataFrame, run: Run) -> None:
         )
 
 
-def _without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
+def without_lost(rows: pl.DataFrame, log: list[dict[str, Any]]) -> pl.DataFrame:
     """Return the rows without blocks that the log reports as lost in the part that recorded them."""
     lost = sorted(lost_blocks(log))
     if not lost or not rows.height:
         return rows
     kinds = {name: rows.schema[name] for name in ("block", "part")}
     return rows.join(pl.DataFrame(lost, schema=kinds, orient="row"), on=["block", "part"], how="anti")
+
+
+def _of_last_part(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of each block from the last part that has any: earlier parts began it in vain."""
+    return rows.filter(pl.col("part") == pl.col("part").max().over("block")) if rows.height else rows
 
 
 def _latest(blocks: pl.DataFrame) -> pl.DataFrame:

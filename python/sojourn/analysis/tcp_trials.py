@@ -10,7 +10,7 @@ import polars as pl
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.wording import counted
 from sojourn.records import read_table
-from sojourn.records.lost import in_parts
+from sojourn.records.lost import in_parts, lost_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +95,9 @@ def figured(run: Run) -> Run:
 
 
 def _told(run: Run) -> dict[int, dict[str, Any]]:
-    return {entry["block"]: entry for entry in run.log if entry.get("event") == "tcp-trial"}
+    lost = lost_blocks(run.log)
+    return {entry["block"]: entry for part, entry in in_parts(run.log, "tcp-trial")
+            if (entry["block"], part) not in lost}  # fmt: skip
 
 
 def _gap(entry: dict[str, Any]) -> dict[str, Any] | None:

@@ -70,8 +70,9 @@ give_back() { # what the file of taken interfaces says, and what was set; what i
             [ -n "$fixed" ] || set -- "$@" "${feature%:}" "$value"
         done <"$state/features.$old"
         [ $# -eq 0 ] || ethtool -K "$old" "$@" >/dev/null 2>&1
+        read -r segments <"$state/segments.$old" && ip link set dev "$old" gso_max_segs "$segments" 2>/dev/null
         [ "$up" != up ] || ip link set dev "$old" up
-        rm -f "$state/features.$old"
+        rm -f "$state/features.$old" "$state/segments.$old"
     done <"$taken"
     if [ -s "$state/away.$$" ]; then cat "$state/away.$$" >"$taken"; else restore; rm -f "$taken"; fi
     rm -f "$state/away.$$"
@@ -223,6 +224,7 @@ while read -r ns old new new_mac new_mtu mac mtu up; do
     kill -0 "$ns" || exit 1
     ethtool -k "$old" 2>/dev/null | sed -n 's/^[[:space:]][[:space:]]*//p
         s/^generic-receive-offload/gro/p; s/^generic-segmentation-offload/gso/p' >"{state}/features.$old"
+    ip -d link show dev "$old" | sed -n 's/.* gso_max_segs \\([0-9]*\\).*/\\1/p' >"{state}/segments.$old"
     echo "$ns $old $new $mac $mtu $up" >>"$taken"
     ip link set dev "$old" down && ip link set dev "$old" netns "$ns" && nsenter --net="/proc/$ns/ns/net" -- \\
         ip link set dev "$old" name "$new" address "$new_mac" mtu "$new_mtu" || exit 1

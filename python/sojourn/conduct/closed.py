@@ -11,6 +11,7 @@ from sojourn.conduct import asking
 from sojourn.conduct.part import require_as_asked, without_event
 from sojourn.conduct.site import UDP_PORT
 from sojourn.conduct.tester import added, factors
+from sojourn.conduct.turns import put_in_place
 from sojourn.errors import MachineError
 from sojourn.instruments import BlocksInstrument, Responder, respond_argv
 from sojourn.instruments.blocks import blocks_argv
@@ -41,6 +42,7 @@ class ClosedLoop:
         """Measure one trial, with its load if it has one."""
         session = self._tester.session
         prober = self._prober or self._start()
+        put_in_place(session, asked.trial.path, is_under_way=True)  # its load has been decided over the first path
         self._tester.announce(asked)
         with self._tester.emulated(asked), self._tester.loaded(asked) as load:
             before = self._tester.counted(asked)

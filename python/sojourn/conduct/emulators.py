@@ -163,11 +163,14 @@ class Emulators:
             self._kill()
             return
         try:
+            ended = []
             for one in self._running:
                 said = one.instrument.stop()
                 self.log("emulator-ended", device=one.at.path, emulator=one.at.name, **without_event(said or {}))
-                if kind is None and one.is_logged:
-                    one.instrument.require_log(said or {})
+                ended.append((one, said or {}))
+            for one, told in ended if kind is None else ():
+                if one.is_logged:
+                    one.instrument.require_log(told)
             if kind is None and any(one.is_logged for one in self._running):
                 self._replay()
         finally:

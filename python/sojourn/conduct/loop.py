@@ -68,9 +68,12 @@ def measure_trials(session: Session, how: Measure, share: float) -> int:
                 may_end = number == 0 and rounds >= least and (has_enough or not is_last)
                 if limit and may_end and clock.has_less_than(allowed):
                     break
+                own = [one for one in batch if paths is None or one.path in paths]
                 with batch_of(session) as begin:
+                    if own:  # what a batch starts for all of its trials passes the first one's path
+                        put_in_place(session, own[0].path)
                     with bench.batch(batch):
-                        for trial in (one for one in batch if paths is None or one.path in paths):
+                        for trial in own:
                             clocks.if_due()
                             put_in_place(session, trial.path)
                             begin(trial)

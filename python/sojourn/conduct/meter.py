@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import FilesRead
     from sojourn.bed.hosts import HostName
 
-NETSTAT = "/proc/net/netstat"
-RX_BYTES, RX_FRAMES = 0, 1
-"""The columns of these fields in a line of /proc/net/dev, after the name."""
+SNMP, NETSTAT = "/proc/net/snmp", "/proc/net/netstat"
+ETHERNET_BYTES = 14
+"""The header of a frame, which the kernel's counters of IP leave out; no port here merges received packets (GRO)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +62,22 @@ NOT_COUNTED = ("at_ns", "sender_at_ns", "sender_logger_cpu_s")
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """The source of readings: hosts A (sends) and B (receives), B's interface, and the processes of logs."""
+    """The source of readings: hosts A (sends) and B (receives), and the processes of logs.
+
+    B's bytes are those of its IPv4, which counts each packet as it comes: many network cards update the counters of
+    their interface once a second, and a slice is shorter.
+    """
 
     bed: Bed
-    dev: str
     loggers: Mapping[HostName, int]
     ticks_per_s: int
     """The clock ticks per second in host A's `/proc/stat`."""
 
     @classmethod
-    def of(cls, bed: Bed, dev: str, loggers: Mapping[HostName, int]) -> Meter:
+    def of(cls, bed: Bed, loggers: Mapping[HostName, int]) -> Meter:
         """Make a meter; asks host A for its clock ticks."""
         with reading("host A"):
-            return cls(bed, dev, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
+            return cls(bed, loggers, int(bed.backend.run("a", ["getconf", "CLK_TCK"])))
 
     def read(self) -> Reading:
         """Read now; of each host first what is close to the timestamp."""
@@ -82,9 +85,9 @@ class Meter:
             return self._read()
 
     def _read(self) -> Reading:
-        b, (dev, receiver) = self._of("b", "/proc/net/dev", self._cpu("b"))
-        a, (sender, busy, snmp, netstat) = self._of("a", self._cpu("a"), "/proc/stat", "/proc/net/snmp", NETSTAT)
-        received, frames = interface(dev, self.dev)
+        b, (there, further, receiver) = self._of("b", SNMP, NETSTAT, self._cpu("b"))
+        a, (sender, busy, snmp, netstat) = self._of("a", self._cpu("a"), "/proc/stat", SNMP, NETSTAT)
+        received, frames = received_frames(there, further)
         return Reading(
             b.at_ns, received, frames, retransmitted(snmp), busy_seconds(busy, self.ticks_per_s),
             cgroup_seconds(sender), cgroup_seconds(receiver), (a.cpu_ns + b.cpu_ns) / 1e9, timeouts(netstat), a.at_ns,
@@ -99,14 +102,10 @@ class Meter:
         return f"{self.bed.backend.cgroup(host)}/cpu.stat"
 
 
-def interface(text: str, dev: str) -> tuple[int, int]:
-    """Return bytes and frames that an interface received, from `/proc/net/dev`."""
-    for line in text.splitlines()[2:]:
-        name, _, rest = line.partition(":")
-        if name.strip() == dev:
-            words = rest.split()
-            return int(words[RX_BYTES]), int(words[RX_FRAMES])
-    raise MachineError(f"host B has no interface {dev} any more")
+def received_frames(snmp: str, netstat: str) -> tuple[int, int]:
+    """Return bytes and frames of IPv4 that a host has received, from `/proc/net/snmp` and `/proc/net/netstat`."""
+    frames = _counted(snmp, "Ip:", "InReceives")
+    return _counted(netstat, "IpExt:", "InOctets") + ETHERNET_BYTES * frames, frames
 
 
 def retransmitted(text: str) -> int:

@@ -55,13 +55,21 @@ OFFLOADS = {"gso": "tso on gso on gro off", "mtu": "tso off gso off gro off"}
 MOST_SEGMENTS = {"gso": 65_535, "mtu": 1}
 """The most segments of a packet. Without offloads TCP still builds large packets, which are segmented below it."""
 
+SIZE = """
+most=$(ip -d link show dev "$1" | sed -n 's/.* tso_max_segs \\([0-9]*\\).*/\\1/p')
+[ -n "$most" ] && [ "$most" -lt {most} ] || most={most}
+exec ip link set dev "$1" gso_max_segs "$most"
+"""
+"""Sets it on a port, up to what its network card can take: the kernel refuses more."""
+
 
 def size_packets(bed: Bed, link: Link, path: str, *, checksums: bool) -> None:
     """Allow packets over a link to be as large as the kernel makes them (gso), or of one segment each (mtu)."""
     for port in (link.a_port, link.b_port):
         tx = "on" if checksums else "off"
         bed.backend.run(port.host, ["ethtool", "-K", port.dev, "tx", tx, *OFFLOADS[path].split()])
-        bed.backend.run(port.host, ["ip", "link", "set", "dev", port.dev, "gso_max_segs", str(MOST_SEGMENTS[path])])
+        script = SIZE.format(most=MOST_SEGMENTS[path])
+        bed.backend.run(port.host, ["sh", "-c", script, "sh", port.dev])
 
 
 class Connecting(Protocol):

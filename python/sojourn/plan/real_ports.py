@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -> None:
     """Refuse a plan that needs more ports than a path has; the error names the fix."""
     where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
-    if lacking := _wrong_direct(DIRECT in bed.links, paths[DIRECT]):
+    if lacking := _wrong_direct(DIRECT in bed.links, paths[DIRECT], has_clock_trials=plan.ask.clock_trials):
         raise RequestError(f"{where}: {lacking}")
     for device in bed.devices:
         if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
@@ -32,10 +32,10 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
         raise RequestError(f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}")
 
 
-def _wrong_direct(is_rated: bool, own: RealPath) -> str | None:
+def _wrong_direct(is_rated: bool, own: RealPath, *, has_clock_trials: bool) -> str | None:
     """Return what is wrong with the way of the direct path: over the devices' host where it is rated, else one cable.
 
-    The emulator that gives it a rate is there.
+    The emulator that gives it a rate is there; clock trials pass no such link.
     """
     if is_rated and not own.left:
         return (
@@ -45,8 +45,8 @@ def _wrong_direct(is_rated: bool, own: RealPath) -> str | None:
     if own.left and not is_rated:
         return (
             "path direct goes through the host of devices (left and right), which joins these ports only for studies "
-            "that give the direct link a rate or delay: name a file whose path direct is one cable, or "
-            '--set bed.links.direct.rate="100Mbit/s"'
+            "that give the direct link a rate or delay: name a file whose path direct is one cable"
+            + ("" if has_clock_trials else ', or --set bed.links.direct.rate="100Mbit/s"')
         )
     return None
 
@@ -76,6 +76,8 @@ def _or_ask_less(plan: Plan, paths: Mapping[str, RealPath], device: str) -> str:
 
 def _suffice(plan: Plan, paths: Mapping[str, RealPath], **stream: object) -> bool:
     """Return whether these paths have the ports and bypasses for the study with other keys of its streams."""
+    if "stream" not in plan.sections:
+        return False
     asked = plan.ask.ends({**plan.sections, "stream": replace(plan.sections["stream"], **stream)})
     switches = [device for device in plan.bed.devices if devices.is_switch(device)]
     if any(too_few(device, paths[device], asked.near, asked.far) for device in switches):

@@ -134,7 +134,7 @@ class Costs(Bench):
         with Iperf(site.bed, traffic) as running:
             loggers = {host: log.pid for host, log in self.logs.items()}
             time.sleep(asked.ramp_ns / 1e9)
-            meter = Meter.of(site.bed, link.b_dev, loggers)
+            meter = Meter.of(site.bed, loggers)
             begun = options_of() | {"fields": list(asked.fields)}
             for host, log in self.logs.items():
                 log.begin(number, "off", records=self.session.records(host), who=host, options=begun, keep=False)

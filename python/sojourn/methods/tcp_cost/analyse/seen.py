@@ -1,6 +1,7 @@
 """The slices of a run: pairs with both of their slices, and the slices measured with the kernel's statistics.
 
-Repeated slices are removed: a resumed run measures an interrupted pair again, and the later part counts.
+Repeated slices are removed: a resumed run measures an interrupted pair again, and the later part counts. Slices that
+the log reports as lost do not count.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
+
+from sojourn.analysis.run import without_lost
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
@@ -29,7 +32,7 @@ class Seen:
 
 def seen_of(run: Run) -> Seen:
     """Return the run's records."""
-    rows = _latest(run.table("tcp_slices").frame, ["block"])
+    rows = _latest(without_lost(run.table("tcp_slices").frame, run.log), ["block"])
     seconds = (pl.col("ended_ns") - pl.col("started_ns")) / 1e9
     rows = rows.with_columns(
         run.session,
@@ -38,7 +41,7 @@ def seen_of(run: Run) -> Seen:
         cpu_s=pl.sum_horizontal("cpu_sender_s", "cpu_receiver_s", "logger_cpu_s"),
     )
     slices = rows.filter(pl.col("pair") >= 0)
-    costs = _latest(run.table("tcp_costs").frame, ["block", "host", "program"])
+    costs = _latest(without_lost(run.table("tcp_costs").frame, run.log), ["block", "host", "program"])
     asked = rows.select("block", "session", "transfer", "repetition", "mode", "packets_per_log", *TRAFFIC)
     return Seen(slices, pairs_of(slices), costs.join(asked, on="block"))
 
