@@ -622,7 +622,7 @@ def test_a_host_without_what_judges_senders_is_refused_in_a_sentence(
 ) -> None:
     spoilt.at(host, "mount", "-n", "--bind", "/dev/null", str(shutil.which(tool)))
     argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.device_cpu=shared", "--bed", str(spoilt.bed())]
-    done = spoilt.sojourn("run", *argv, "--out", "run")
+    done = spoilt.sojourn("run", *argv, "--out", f"without-{tool}")
     assert (done.returncode, bool(re.search(sentence, done.stderr))) == (3, True), done.stderr
     await_nothing(spoilt, 5)
 

@@ -14,7 +14,7 @@ from sojourn.plan import load_plan
 from sojourn.plan.load import studies
 from sojourn.records import read_table
 from tests.cabled import cabled, cabled_for
-from tests.net.busy_machine import idle_ends
+from tests.net.busy_machine import idle_ends, retried, undisturbed
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
 
@@ -166,10 +166,11 @@ def test_short_transfers_take_their_time_by_two_clocks(
             assert row["clock_bound_ns"] is None
 
 
-PHASES = ("bed.sessions=2", "trials.rounds=2", "trials.duration=517ms", "trials.qualify=false")
+PHASES = ("bed.sessions=2", "trials.rounds=4", "trials.duration=517ms", "trials.qualify=false", "trials.at_most=1h")
 FRAME_NS = 1538 * 8e9 / 10e6
 
 
+@retried
 @pytest.mark.parametrize("own_boots", CLOCKS)
 def test_the_phase_of_two_streams_over_a_rated_link_has_lines_of_clock_trials(own_boots: bool, tmp_path: Path) -> None:
     sets = [word for one in PHASES for word in ("--set", one)]
@@ -180,15 +181,19 @@ def test_the_phase_of_two_streams_over_a_rated_link_has_lines_of_clock_trials(ow
     assert len(blocks) == len(set(blocks)), "a repeated trial has no clock trial's number"
     lines = read_table(run / "records", "clock_lines").frame.filter(~pl.col("shared"))
     assert set(lines["block"]) == {one["block"] for one in told}, "through a rated link nobody asks for a time"
-    [height], [behind] = rows(run, "phase_height", "fit"), rows(run, "phase_effect", "behind")
-    assert height["estimate"] == pytest.approx(FRAME_NS, rel=0.1)
-    assert 0.8 * FRAME_NS < behind["estimate"] < 1.1 * FRAME_NS
+    with undisturbed():  # a round counts where each bin of the phase has a frame
+        heights, effects = rows(run, "phase_height", "fit"), rows(run, "phase_effect", "behind")
+        assert len(heights) == len(effects) == 1
+        [height], [behind] = heights, effects
+        assert height["estimate"] == pytest.approx(FRAME_NS, rel=0.1)
+        assert 0.8 * FRAME_NS < behind["estimate"] < 1.1 * FRAME_NS
     delays = [row for row in rows(run, "one_way_delay", "mean") if row["device"] == "bridge"]
     assert len(delays) == 1
     for row in (height, behind, *delays):
         if own_boots:
             assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 100e6
-            assert row["clock_error95_ns"] < 0.05 * FRAME_NS
+            with undisturbed():
+                assert row["clock_error95_ns"] < 0.05 * FRAME_NS
         else:
             assert row["clock_bound_ns"] in {None, 0.0}
     found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
@@ -220,16 +225,22 @@ def test_messages_over_tcp_have_delays_by_the_devices_clock_alone(own_boots: boo
 
 
 SENDERS = ("bed.sessions=2", "probe.interval=100ms,2ms", "probe.icmp_bytes=64", "departures.at_most=1s",
-           "pairs.rounds=2")  # fmt: skip
+           "pairs.rounds=4")  # fmt: skip
 
 
+@retried
 @pytest.mark.parametrize("own_boots", CLOCKS)
 def test_senders_are_judged_by_a_capture_at_a_host_with_a_clock_of_its_own(own_boots: bool, tmp_path: Path) -> None:
     run = run_over_ssh(tmp_path, "ping-wait", *(word for one in SENDERS for word in ("--set", one)), *idle_ends(),
                        own_boots=own_boots)  # fmt: skip
     trials = events(run, "trial")
-    assert len(trials) == 2 * 2 * 2
-    assert len(events(run, "clock-trial")) == (len(trials) + 2 if own_boots else 0), "on both sides of each trial"
+    assert len(trials) == 2 * 2 * 4
+    told = [json.loads(line)["event"] for line in (run / "log.jsonl").read_text().splitlines()]
+    order = [*(one for one in told if one in {"started", "clock-trial", "trial"}), "ended"]
+    assert order.count("started") == 2
+    beside = {(order[place - 1], order[place + 1]) for place, one in enumerate(order) if one == "trial"}
+    assert (beside == {("clock-trial", "clock-trial")}) is own_boots, order
+    assert ("clock-trial" in order) is own_boots
     seen = read_table(run / "records", "captures").frame
     assert {block: frames.height for (block,), frames in seen.partition_by("block", as_dict=True).items()} == {
         one["block"]: one["count"] for one in trials
@@ -238,11 +249,19 @@ def test_senders_are_judged_by_a_capture_at_a_host_with_a_clock_of_its_own(own_b
     assert {(row["probe"], row["interval_ns"]) for row in found} == {
         (tool, pace) for tool in ("ping", "probe") for pace in (2_000_000, 100_000_000)
     }
+    span = (pl.col("arrival_ns").max() - pl.col("arrival_ns").min()) / (pl.len() - 1)
+    gaps = dict(seen.group_by("block").agg(span.alias("gap")).iter_rows())
     for row in found:
-        assert row["estimate"] == pytest.approx(row["interval_ns"], rel=0.02)
+        of = (row["probe"], row["interval_ns"])
+        own = [gaps[one["block"]] for one in trials if (one["tool"], one["interval_ns"]) == of]
+        assert row["estimate"] == pytest.approx(sum(own) / len(own), rel=1e-3), "both clocks are one in truth"
+        if row["probe"] == "probe":  # ping rounds its waits up to ticks of the kernel: 104 ms for 100
+            with undisturbed():
+                assert row["estimate"] == pytest.approx(row["interval_ns"], rel=0.02)
         if own_boots:
             assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"] < 5e6
-            assert row["clock_error95_ns"] < 1e-4 * row["interval_ns"], "of the clocks' rate alone"
+            with undisturbed():
+                assert row["clock_error95_ns"] < 1e-4 * row["interval_ns"], "of the clocks' rate alone"
         else:
             assert row["clock_bound_ns"] is None
     findings = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
@@ -252,6 +271,7 @@ def test_senders_are_judged_by_a_capture_at_a_host_with_a_clock_of_its_own(own_b
 SLOPES = ("bed.sessions=2", "pairs.rounds=4", "pairs.probes_per_block=12", "probe.payload_bytes=46,1500")
 
 
+@retried
 def test_a_direct_link_with_a_rate_is_an_emulator_on_the_host_of_devices(tmp_path: Path) -> None:
     """At 100 Mbit/s each byte takes 80 ns, over two such links twice as long; a busy machine only adds to that."""
     sets = [word for one in SLOPES for word in ("--set", one)]
@@ -264,7 +284,8 @@ def test_a_direct_link_with_a_rate_is_an_emulator_on_the_host_of_devices(tmp_pat
     for device, links in (("direct", 1), ("bridge", 2)):
         short, long = (least[device, cell] for cell in (0, 1))
         assert short > links * (200_000 + 84 * 80)
-        assert (long - short) / (1500 - 46) == pytest.approx(80 * links, rel=0.15), least
+        with undisturbed():
+            assert (long - short) / (1500 - 46) == pytest.approx(80 * links, rel=0.15), least
 
 
 def test_a_check_of_the_bed_probes_a_direct_link_through_the_host_of_devices(tmp_path: Path) -> None:

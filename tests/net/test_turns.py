@@ -115,7 +115,7 @@ def test_a_program_puts_each_path_in_place_and_the_device_is_measured(hosts: Hos
     assert probes <= passed(hosts) - before <= probes + 20 * len(turns)
 
 
-def measured(hosts: Hosts, study: str, *sets: str) -> list[dict[str, Any]]:
+def measured(hosts: Hosts, study: str, *sets: str, least_turns: int = 4) -> list[dict[str, Any]]:
     """The results of a study over the device and without it, each of whose trials had its path in place."""
     file = bed(hosts, "./switch direct", "./switch far")
     (hosts.folder / "switched").unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def measured(hosts: Hosts, study: str, *sets: str) -> list[dict[str, Any]]:
         elif one["event"] == "clock-trial":
             assert in_place == "direct"
     switched = (hosts.folder / "switched").read_text().split()
-    assert turns >= 4
+    assert turns >= least_turns
     assert switched[-turns:] == [one["path"] for one in log if one["event"] == "in-place"]
     found: list[dict[str, Any]] = json.loads((run / "analysis/results.json").read_text())
     return found
@@ -144,17 +144,22 @@ def measured(hosts: Hosts, study: str, *sets: str) -> list[dict[str, Any]]:
 
 def row_of(rows: list[dict[str, Any]], quantity: str, device: str, statistic: str = "mean") -> dict[str, Any]:
     """The row of a quantity of a path."""
-    [row] = [row for row in rows if (row["quantity"], row["device"], row["statistic"]) == (quantity, device, statistic)]
-    return row
+    of = (quantity, device, statistic)
+    found = [row for row in rows if (row["quantity"], row["device"], row["statistic"]) == of]
+    assert len(found) == 1, (of, {(row["quantity"], row["device"], row["statistic"]) for row in rows})
+    return found[0]
 
 
 ONE_WAY = ("bed.sessions=1", "stream.payload_bytes=64", "stream.interval=1ms", "stream.schedule=regular",
-           "trials.rounds=5", "trials.duration=100ms", "trials.at_most=120s")  # fmt: skip
+           "trials.rounds=6", "trials.duration=100ms", "trials.at_most=1h")  # fmt: skip
+"""Of fewer than six pairs there is no interval of 95 %."""
 
 
 @retried
 def test_what_the_device_adds_one_way_is_found_within_the_interval(hosts: Hosts) -> None:
-    row = row_of(measured(hosts, "one-way", *ONE_WAY), "device_latency", "dut:far")
+    rows = measured(hosts, "one-way", *ONE_WAY)
+    with undisturbed():
+        row = row_of(rows, "device_latency", "dut:far")  # there is none where a busy machine let queues grow
     assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"], "each path is asked for B's time over itself"
     with undisturbed():
         # It holds each frame for half a millisecond, and forwards it.
@@ -164,15 +169,15 @@ def test_what_the_device_adds_one_way_is_found_within_the_interval(hosts: Hosts)
 
 
 THROUGHPUT = ("bed.sessions=1", "stream.payload_bytes=1024", "trials.rounds=4", "trials.duration=300ms",
-              "trials.at_most=120s")  # fmt: skip
+              "trials.at_most=1h")  # fmt: skip
 
 
 @retried
 @pytest.mark.parametrize("hosts", [RATED], indirect=True)
 def test_what_the_device_carries_is_found_within_the_interval(hosts: Hosts) -> None:
     rows = measured(hosts, "throughput", *THROUGHPUT)
-    row = row_of(rows, "throughput_pps", "dut:far")
     with undisturbed():
+        row = row_of(rows, "throughput_pps", "dut:far")  # "at_least" where the tester itself was hardly faster
         truth = RATE_BPS / 8 / (row["frame_bytes"] - 4)  # its rate counts a frame without its FCS
         # The frames that still wait when the sender ends are of no rate: ten of 700.
         assert 0.98 * row["ci_low"] < truth < 1.02 * row["ci_high"], row
@@ -181,15 +186,18 @@ def test_what_the_device_carries_is_found_within_the_interval(hosts: Hosts) -> N
         assert all(one["estimate"] > 2 * truth for one in fastest)
 
 
-SEARCH = ("bed.sessions=1", "search.tests=throughput", "search.repetitions=2", "search.at_most=60s",
-          "search.goals=0.05", "search.max_rate=20kpps", "search.width=0.05", "stream.frame_bytes=1024")  # fmt: skip
+SEARCH = ("bed.sessions=1", "search.tests=throughput", "search.repetitions=2", "search.at_most=240s",
+          "search.goals=0.05", "search.max_rate=20kpps", "search.width=0.05", "search.duration=300ms",
+          "search.duration_sum=600ms", "stream.frame_bytes=1024")  # fmt: skip
+"""In trials of 80 ms the ten frames that wait at the end would be a twentieth of all."""
 
 
 @retried
 @pytest.mark.parametrize("hosts", [RATED], indirect=True)
 def test_a_search_finds_what_the_device_carries(hosts: Hosts) -> None:
-    row = row_of(measured(hosts, "rfc2544", *SEARCH), "pdr_0.05", "dut:far", "rate")
+    rows = measured(hosts, "rfc2544", *SEARCH, least_turns=1)  # one search follows the other over the device
     with undisturbed():
+        row = row_of(rows, "pdr_0.05", "dut:far", "rate")
         truth = RATE_BPS / 8 / (1024 - 4)
         assert 0.8 * truth < row["estimate"] < 1.1 * truth, "a twentieth may be lost, and ten frames wait"
 
@@ -197,10 +205,13 @@ def test_a_search_finds_what_the_device_carries(hosts: Hosts) -> None:
 TRANSFERS = ("bed.sessions=1", "short.rounds=3", "short.transfers=5", "short.size_bytes=10000")
 
 
+@retried
 def test_transfers_pass_the_device_and_clock_trials_the_direct_path(hosts: Hosts) -> None:
     row = row_of(measured(hosts, "short-flows", *TRANSFERS), "completion_time", "dut:far")
     assert 0 < row["clock_error95_ns"] <= row["clock_bound_ns"]
-    assert 0.5e6 - row["clock_bound_ns"] < row["estimate"] < 20e6, row
+    assert 0.5e6 - row["clock_bound_ns"] < row["estimate"], row
+    with undisturbed():
+        assert row["estimate"] < 20e6, row
 
 
 @pytest.mark.parametrize(
