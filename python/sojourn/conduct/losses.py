@@ -41,8 +41,10 @@ def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
     try:
         yield begin
         backend.require_hosts()
-    except SojournError:
-        _tell_after_error(session, begun)
+    except SojournError as error:
+        gone = _tell_after_error(session, begun)
+        if gone is not None:
+            raise gone from error  # what the other hosts say of it is a consequence
         raise
     blocks = [trial.block for trial in begun]
     session.site.when_gathered(partial(session.log, CLOSED, part=session.part.number, trials=blocks))
@@ -87,17 +89,18 @@ def lost_of(folder: RunFolder) -> list[LostTrial]:
     return still_lost(read_log(folder.log, TOLD))
 
 
-def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> None:
-    """After an error in a batch, log the trials that a lost host or link has invalidated."""
+def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> MachineError | None:
+    """After an error in a batch, log the trials that a lost host or link has invalidated; return a lost host's error."""
     part = session.part.number
     try:
         session.site.bed.backend.require_hosts()
     except MachineError as gone:
         if begun:
             tell(session.log, part, str(gone), begun)
-        return
+        return gone
     if hit := _hit_by_links(session):
         tell(session.log, part, *hit)
+    return None
 
 
 def _hit_by_links(session: Session) -> tuple[str, list[Trial[Any]]] | None:

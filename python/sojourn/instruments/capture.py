@@ -67,7 +67,7 @@ class Capture:
         if self._process.poll() is None:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
-        self._process.communicate(timeout=READY_SECONDS)
+        said_at_end(self._process)
 
     def frames(self) -> list[Frame]:
         """Return the captured frames, with times in the host's TAI."""
@@ -92,6 +92,16 @@ def tcpdump_argv(bed: Bed, host: HostName, dev: str) -> list[str]:
         "-",
         ECHO_REQUEST,
     ]
+
+
+def said_at_end(process: subprocess.Popen[bytes]) -> bytes:
+    """Wait until a tcpdump that was told to end has ended; return its error output."""
+    try:
+        return process.communicate(timeout=READY_SECONDS)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise MachineError(f"tcpdump did not end within {READY_SECONDS:.0f} s") from None
 
 
 ECHO_REQUEST = "icmp[icmptype] == icmp-echo"

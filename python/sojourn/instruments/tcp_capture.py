@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.instruments.capture import (
     GRACE_SECONDS,
-    READY_SECONDS,
     await_listening,
     captured,
+    said_at_end,
     tcpdump_argv,
 )
 from sojourn.instruments.ping import pinned
@@ -53,7 +53,7 @@ class TcpCapture:
         if self._process.poll() is None:
             time.sleep(GRACE_SECONDS)
             self._process.send_signal(signal.SIGINT)
-        _, said = self._process.communicate(timeout=READY_SECONDS)
+        said = said_at_end(self._process)
         rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns(HOST)))
         self.file.unlink()
         dropped = re.search(rb"(\d+) packets? dropped by kernel", said)

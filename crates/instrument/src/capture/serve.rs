@@ -178,7 +178,7 @@ impl TapRequest {
 fn unmade(error: RecordError) -> anyhow::Error {
     match error {
         RecordError::Exists(path) => wrong(&format!("{}: it exists already; records are written once", path.display())),
-        error => anyhow!("{error}"),
+        error => error.into(),
     }
 }
 
