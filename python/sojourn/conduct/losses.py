@@ -90,7 +90,7 @@ def lost_of(folder: RunFolder) -> list[LostTrial]:
 
 
 def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> MachineError | None:
-    """After an error in a batch, log the trials that a lost host or link has invalidated; return a lost host's error."""
+    """After an error in a batch, log the trials that a lost host or link invalidated; return a lost host's error."""
     part = session.part.number
     try:
         session.site.bed.backend.require_hosts()
