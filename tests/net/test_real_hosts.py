@@ -625,12 +625,3 @@ def test_a_host_without_what_judges_senders_is_refused_in_a_sentence(
     done = spoilt.sojourn("run", *argv, "--out", f"without-{tool}")
     assert (done.returncode, bool(re.search(sentence, done.stderr))) == (3, True), done.stderr
     await_nothing(spoilt, 5)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size", "model", "one-way", "throughput"])
-def test_other_studies_run_over_ssh(study: str, hosts: Hosts) -> None:
-    argv = ["run", study, "--quick", "--bed", str(hosts.bed()), "--out", "run", "--no-history", "--no-report"]
-    done = hosts.sojourn(*argv, seconds=900)
-    assert done.returncode in (0, 4), done.stderr
-    assert json.loads((hosts.folder / "run/analysis/verdict.json").read_text())["sentence"]
