@@ -603,12 +603,3 @@ def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(
         r"tcp-load, tcp-windows, throughput or variance",
         done.stderr,
     ), done.stderr
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("study", ["anomalies", "bridge-modes", "frame-size", "model", "one-way", "throughput"])
-def test_other_studies_run_over_ssh(study: str, hosts: Hosts) -> None:
-    argv = ["run", study, "--quick", "--bed", str(hosts.bed()), "--out", "run", "--no-history", "--no-report"]
-    done = hosts.sojourn(*argv, seconds=900)
-    assert done.returncode in (0, 4), done.stderr
-    assert json.loads((hosts.folder / "run/analysis/verdict.json").read_text())["sentence"]
