@@ -96,21 +96,33 @@ def test_the_gallery_leads_to_whole_reports(browser: Browser, site: Path) -> Non
     assert said == []
 
 
-@pytest.mark.proof  # minutes: every page, and a whole report of every study
-def test_every_page_and_every_report_can_be_used_without_a_mouse_and_read_aloud(
-    browser: Browser, tmp_path: Path
-) -> None:
-    out = tmp_path / "site"
+@pytest.fixture(scope="module")
+def whole_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site with the whole report of every archived run."""
+    out = tmp_path_factory.mktemp("site") / "whole"
     subprocess.run([sys.executable, "-m", "scripts.make_site", "--out", str(out)], cwd=ROOT, check=True)
-    pages = [path.with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")]
-    pages = [out / path.relative_to(ROOT) for path in pages] + sorted(out.glob("docs/gallery/*/report/index.html"))
+    return out
+
+
+PARTS = 6
+"""Side by side, each of them some minutes."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_page_and_every_report_can_be_used_without_a_mouse_and_read_aloud(
+    browser: Browser, whole_site: Path, part: int
+) -> None:
+    pages = sorted(path.with_suffix(".html") for path in (ROOT / "docs").rglob("*.md"))
+    pages = [whole_site / path.relative_to(ROOT) for path in pages]
+    pages += sorted(whole_site.glob("docs/gallery/*/report/index.html"))
     assert len(pages) > 150
     found = {}
-    for path in pages:
+    for path in pages[part::PARTS]:
         page, _ = _opened(browser, path, "light", 1200)
         page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
         if several := violations(page):
-            found[str(path.relative_to(out))] = several
+            found[str(path.relative_to(whole_site))] = several
         page.context.close()
     assert not found
 

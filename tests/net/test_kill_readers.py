@@ -256,7 +256,7 @@ def test_a_killed_recovery_of_a_log_of_tcp_can_be_made_again(
         out = tmp_path / str(number)
         shutil.copytree(cut_short, out)
         at_work = killed([find_instrument(), "tcplog", "recover", str(out)], random_moments.uniform(0, took))
-        if at_work:
+        if at_work and any(out.glob("*.tcplog")):  # its spools are what it removes last
             said("tcplog", "recover", str(out))
         assert content(out) == whole
     proven("kills", "`tcplog recover`", kills=kills)

@@ -34,6 +34,11 @@ class Column:
     numeric: bool = True
     group: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse a column without a heading: a page that is read aloud would have nothing to say of it."""
+        if not self.title:
+            raise ValueError(f"column {self.keys} has no heading")
+
 
 @dataclass(frozen=True)
 class Table:

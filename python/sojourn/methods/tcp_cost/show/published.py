@@ -86,7 +86,7 @@ def headlines_table(run: Run, name: str) -> Table:
         Column(("ratio_percent",), "% of without"),
         Column(("ratio_low", "ratio_high"), "95 % CI", "%"),
         Column(("skipped_per_mbps",), "Skipped per minute", "per Mbit/s"),
-        Column(("note",), "", numeric=False),
+        Column(("note",), "Note", numeric=False),
     )
     body = [_headline(row) for row in rows]
     cells = sample(run, "cost_ratios")
