@@ -55,7 +55,7 @@ NO_DECISIONS = {
         conduct.counters: COLUMNS
         conduct.draw: MOST_ENVIRONMENT_BYTES
         conduct.messages: BUFFER_BYTES
-        conduct.meter: RX_BYTES RX_FRAMES
+        conduct.meter: ETHERNET_BYTES
         conduct.pipes: FULL_FRAME
         conduct.tcp_hosts: MOST_SEGMENTS
         methods.emulator.analyse.link: FCS_BYTES
