@@ -107,6 +107,13 @@ def test_the_cause_that_was_made_is_named(name: str, tmp_path: Path) -> None:
                for one in told["sentences"])  # fmt: skip
 
 
+def test_what_waits_for_less_than_packets_are_apart_stands_in_no_queue(tmp_path: Path) -> None:
+    """At 1 Mbit/s a packet takes 12 ms, more than CoDel's target: a policer that holds one packet is no long queue."""
+    made = MadePath(200, 12_000_000, wait=lambda one: 0 if one < 10 else (6, 9, 11, 8)[one % 4] * 1_000_000)
+    told = answer(made, tmp_path)
+    assert told["cause"] == "inconclusive", told["sentences"]
+
+
 def test_what_the_first_tap_did_not_see_was_lost_before_it(tmp_path: Path) -> None:
     made = MadePath(SEGMENTS, GAP_NS, lost=dict.fromkeys(range(1100, 1700, 50), "before"))
     unseen = {place for place, (_, one, again) in enumerate(made.sights()) if one in made.lost and not again}

@@ -90,15 +90,18 @@ IN_A_ROW = 0.3
 
 
 def standing(moment: Moment) -> Found | None:
-    """Return a queue that does not empty: CoDel's rule, applied to the waits of the flow's segments between the
-    taps."""
+    """Return a queue that does not empty: CoDel's rule, applied to the waits of the flow's segments between the taps.
+
+    A link that is slow needs more than CoDel's target: as long as a packet takes. Where no link shows itself (a policer
+    that holds one packet until its tokens are there), that is the time between packets.
+    """
     begin, end = moment.near
     passed = moment.device.passed(begin, end)
     through = passed.through
     if through.height < LEAST_PACKETS or moment.device.reordered > IN_ORDER:
         return None
     least, middle = int(through["waited_ns"].min()), float(through["waited_ns"].median())  # type: ignore[arg-type]
-    enough = max(TARGET_NS, passed.link_ns)
+    enough = max(TARGET_NS, passed.link_ns or round(passed.each_ns))
     if least - passed.link_ns <= enough:
         return None
     text = (
