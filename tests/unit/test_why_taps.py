@@ -112,6 +112,8 @@ def test_what_waits_for_less_than_packets_are_apart_stands_in_no_queue(tmp_path:
     made = MadePath(200, 12_000_000, wait=lambda one: 0 if one < 10 else (6, 9, 11, 8)[one % 4] * 1_000_000)
     told = answer(made, tmp_path)
     assert told["cause"] == "inconclusive", told["sentences"]
+    several = MadePath(200, 12_000_000, wait=lambda one: 0 if one < 10 else 60_000_000)
+    assert answer(several, tmp_path / "several")["cause"] == "standing_queue", "of five packets"
 
 
 def test_what_the_first_tap_did_not_see_was_lost_before_it(tmp_path: Path) -> None:
