@@ -245,7 +245,8 @@ def _ports(ports: Mapping[str, Port], link: Link) -> Iterator[Check]:
 def _cabling(bed: Bed, spec: BedSpec, link: Link) -> Check | None:
     """Report a port of an end whose cable leads to another port of the devices' host than the file says, or None.
 
-    Each port sends frames that nobody answers, so that those which come in at a port are told from those which leave.
+    Each port sends frames that nobody answers, so that those which come in at a port can be distinguished
+    from those which leave.
     They are broadcast: a switch passes them on to every port, which shows whether each of its ports forwards.
     """
     of_link = _leads(link)

@@ -95,7 +95,7 @@ def tcpdump_argv(bed: Bed, host: HostName, dev: str) -> list[str]:
 
 
 def said_at_end(process: subprocess.Popen[bytes]) -> bytes:
-    """Wait until a tcpdump that was told to end has ended; return its error output."""
+    """Wait until a tcpdump that has been stopped has ended; return its error output."""
     try:
         return process.communicate(timeout=READY_SECONDS)[1]
     except subprocess.TimeoutExpired:
