@@ -102,6 +102,16 @@ def test_a_wrong_word_is_refused_with_its_line(words: str, sentence: str) -> Non
         real_bed_of(words, "bed.toml")
 
 
+def test_forecast_between_hosts_has_the_comparisons_of_their_clocks(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    given = ["trials.qualify=false", "trials.at_most=1h"]
+    there = load_plan("one-way", quick=True, sets=given, backend=str(file))
+    compared = there.expand()
+    own = sum(trial.duration_ns + there.trials.grace_ns for trial in compared)
+    assert there.ask.estimate(there, compared).measuring_ns >= own + 0.8e9 * len(compared)
+
+
 def test_a_plan_measures_what_stands_between_the_hosts(tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
     file.write_text(ENDS + DIRECT + CISCO)

@@ -11,6 +11,7 @@ from rich.table import Table
 from sojourn.cli.dry_run_costs import print_costs
 from sojourn.cli.dry_run_streams import print_searches, print_trials
 from sojourn.cli.dry_run_tcp import print_tcp
+from sojourn.plan.estimate import least_rounds
 from sojourn.plan.sizes import KINDS
 from sojourn.units import as_duration
 
@@ -24,7 +25,20 @@ def expansion(plan: Plan) -> dict[str, Any]:
     ends: dict[str, Any] = {"until": plan.study.until} if plan.study.until else {}
     ends |= {"budget_ns": plan.study.budget_ns} if plan.study.budget_ns else {}
     ends |= {"most_sessions": plan.bed.sessions} if ends else {}
-    return head | ends | refusals(plan) | plan.ask.describe(plan)
+    described = plan.ask.describe(plan)
+    return head | ends | refusals(plan) | described | over_limit(plan, described["measuring_ns"])
+
+
+def over_limit(plan: Plan, measuring_ns: int) -> dict[str, Any]:
+    """Return which time limit is too short for the rounds that are measured on every bed, if it is."""
+    limit = plan.ask.limit
+    at_most: int | None = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
+    if limit is None or at_most is None or measuring_ns <= at_most:
+        return {}
+    least, beds = least_rounds(plan, limit), plan.bed.sessions
+    over = f"on {beds} beds" if beds > 1 else "in any case"
+    given = f"{limit.section}.at_most = {as_duration(at_most)}"
+    return {"over_limit": f"{given} will be exceeded: at least {least} rounds are measured {over}"}
 
 
 def refusals(plan: Plan) -> dict[str, Any]:
@@ -71,6 +85,8 @@ def print_cells(shown: dict[str, Any]) -> None:
     if "refused_with_two_clocks" in shown:
         told = f"Unless its hosts are one machine, this will be refused: {shown['refused_with_two_clocks']}"
         console.print(f"{told}.", markup=False, soft_wrap=True)
+    if "over_limit" in shown:
+        console.print(f"{shown['over_limit']}.", markup=False, soft_wrap=True)
     measuring, total = words(shown["measuring_ns"]), words(shown["total_ns"])
     about = "At most" if "most_sessions" in shown else "About"
     console.print(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sojourn.plan.ask import Estimate
 
 if TYPE_CHECKING:
+    from sojourn.plan.ask import Limit
     from sojourn.plan.types import Plan
 
 AROUND_NS, AROUND_SIMULATED_NS = 4_000_000_000, 1_000_000_000
@@ -29,7 +30,9 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
     """Return the estimate for these trials, limited by the plan's time limits."""
     limit = plan.ask.limit
     at_most = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
-    measuring = measuring_ns if at_most is None else min(measuring_ns, at_most)
+    measuring = measuring_ns
+    if limit is not None and at_most is not None:
+        measuring = min(measuring_ns, max(at_most, round(measuring_ns * _least_share(plan, limit))))
     around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
     around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
     total = measuring + around + AFTERWARDS_NS
@@ -38,3 +41,16 @@ def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estima
         measuring = min(measuring, max(budget, least))
         total = min(total, max(budget, least + around) + AFTERWARDS_NS)
     return Estimate(blocks, probes, measuring, total)
+
+
+def least_rounds(plan: Plan, limit: Limit) -> int:
+    """Return the rounds that are measured even if there is no time left: some on each bed."""
+    sessions = plan.bed.sessions
+    return max(limit.least, sessions * plan.ask.session_batches if sessions > 1 else 1)
+
+
+def _least_share(plan: Plan, limit: Limit) -> float:
+    if limit.rounds is None:
+        return 0.0
+    rounds: int = getattr(plan.sections[limit.section], limit.rounds)
+    return min(1.0, least_rounds(plan, limit) / rounds)

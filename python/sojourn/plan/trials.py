@@ -233,6 +233,10 @@ def qualifying(plan: Plan, empty: Factors) -> Iterator[Factors]:
 TRIAL_NS = 60_000_000
 """The time of a trial without its frames: three requests, counters before and after, flushed records."""
 
+COMPARING_NS = 1_000_000_000
+"""The time that a stream between two hosts takes longer because it compares their clocks: 200 exchanges before it and
+200 after it, 2 ms apart, and requests over SSH."""
+
 FLOODED_PPS = 400_000
 """The assumed rate of a flood, for the count of frames only."""
 
@@ -246,8 +250,10 @@ def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
 
 def trial_ns(plan: Plan, trial: Trial[Factors]) -> int:
     """Return the time of one trial on a real bed: its frames, and the wait for the last of them, pipes included."""
-    pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.path) is not None else 0
-    return int(trial.duration_ns + plan.trials.grace_ns + pipe)
+    emulated = devices.emulator_label(trial.path) is not None
+    pipe = expected_ns(trial.factors.pipe) if emulated else 0
+    compares = not emulated and trial.purpose == "measure" and plan.ask.joins_clocks and plan.bed.hosts is not None
+    return int(trial.duration_ns + plan.trials.grace_ns + pipe + (COMPARING_NS if compares else 0))
 
 
 def frames_of(trial: Trial[Factors]) -> int:
