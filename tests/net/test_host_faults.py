@@ -103,7 +103,7 @@ proof = pytest.mark.proof
                      id="a disk fills", marks=proof),
     ],
 )  # fmt: skip
-def test_a_run_names_what_a_fault_took_and_goes_on(
+def test_run_names_the_records_lost_by_a_fault_and_continues(
     kind: str, host: str, status: int, sentence: str, hosts: Hosts
 ) -> None:
     out = f"{kind}-{host}"
@@ -120,7 +120,7 @@ def test_a_run_names_what_a_fault_took_and_goes_on(
 
 
 @pytest.mark.proof
-def test_what_a_killed_run_lost_is_named_when_it_goes_on(hosts: Hosts) -> None:
+def test_records_lost_by_a_killed_run_are_named_on_resume(hosts: Hosts) -> None:
     going, ended, said = disturbed(hosts, "killed", "kill", "a", 15, ROUNDS, "bed.sessions=1")
     assert ended == -9, said
     bed, had = hosts.folder / "bed.toml", going.closed
@@ -158,11 +158,11 @@ def at_random(hosts: Hosts, seed: int) -> None:
 SEED = 20261126
 
 
-def test_a_fault_at_random_loses_nothing_that_was_closed(hosts: Hosts) -> None:
+def test_random_fault_loses_no_closed_record(hosts: Hosts) -> None:
     at_random(hosts, SEED)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(SEED + 1, SEED + 51))
-def test_faults_at_random_lose_nothing_that_was_closed(seed: int, hosts: Hosts) -> None:
+def test_random_faults_lose_no_closed_record(seed: int, hosts: Hosts) -> None:
     at_random(hosts, seed)

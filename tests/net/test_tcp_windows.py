@@ -34,7 +34,7 @@ SETS = (
 
 
 @thrice
-def test_a_window_limits_below_the_product_and_the_rate_above_it(tmp_path: Path) -> None:
+def test_throughput_is_window_limited_below_the_bdp_and_rate_limited_above(tmp_path: Path) -> None:
     plan = load_plan("tcp-methodology", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/guide/install.md"
 WHEEL = "tests/bare/test_packages.py::test_the_wheel_installs_in_a_fresh_environment_and_measures"
 DEB = "tests/bare/test_packages.py::test_the_deb_installs_measures_for_its_group_and_leaves_nothing"
 IMAGE = "tests/bare/test_packages.py::test_the_image_measures_with_the_rights_that_it_names"
-ARM64 = "tests/arm64/test_user_mode.py::test_make_dist_has_a_wheel_for_it"
+ARM64 = "tests/arm64/test_user_mode.py::test_make_dist_builds_a_wheel_for_arm64"
 
 RUN_BY = {
     "apt install python3-venv iproute2 ethtool": WHEEL,
