@@ -65,7 +65,7 @@ Of a plan file the plan is read, its bed and its time are worked out, and nothin
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
 
-ENGINES = "tests/unit/test_match_engines.py::test_a_data_set_is_matched_as_the_records_that_it_was_made_of"
+ENGINES = "tests/unit/test_match_engines.py::test_matching_a_data_set_equals_matching_its_records"
 OF_DATA_SETS = {
     "match --engine local out/data/run=c/tap=eth1 out/data/run=c/tap=eth2": ENGINES,
     "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 -o out/m": ENGINES,
@@ -73,7 +73,7 @@ OF_DATA_SETS = {
     (
         "match --engine spark --master spark://HOST:7077 out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2"
         " -o out/m"
-    ): "tests/unit/test_spark.py::test_two_executors_tell_what_one_pass_tells",
+    ): "tests/unit/test_spark.py::test_matching_on_two_executors_equals_one_pass",
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
@@ -142,7 +142,7 @@ INSTEAD = {
         "tests/net/test_settings.py::test_settings_are_read_back_reported_and_restored"
     ),
     "dataset out/c -o out/data --run monday": (
-        "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
+        "tests/unit/test_dataset.py::test_data_set_has_every_packet_once_in_tap_order"
     ),
     **{f"run {study} --quick": f"run {study} --quick {MINUTES}" for study in MEASURED_ELSEWHERE},
     "run aqm --quick": (

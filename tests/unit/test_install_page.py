@@ -34,13 +34,13 @@ RUN_BY = {
 that docker and podman give and these three."""
 
 
-def test_each_command_is_one_that_a_test_runs() -> None:
+def test_each_command_of_the_page_is_run_by_a_test() -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
     assert {re.sub(r"\d+\.\d+\.\d+", "VERSION", line) for line in lines} == set(RUN_BY)
 
 
 @pytest.mark.parametrize("where", sorted(set(RUN_BY.values())))
-def test_that_test_is_there(where: str) -> None:
+def test_tests_named_for_commands_exist(where: str) -> None:
     path, name = where.split("::")
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)

@@ -86,7 +86,7 @@ def killed_here() -> set[str]:
     return found
 
 
-def test_every_command_is_killed_or_has_a_reason_not_to_be() -> None:
+def test_every_command_has_a_kill_test_or_a_stated_reason() -> None:
     lists = [killed_here(), set(KILLED_ELSEWHERE), set(NOT_KILLED)]
     told = [one for some in lists for one in some if one != "match"]  # with --live it is killed among the others
     assert len(told) == len(set(told)), "each in one list"
@@ -94,7 +94,7 @@ def test_every_command_is_killed_or_has_a_reason_not_to_be() -> None:
     assert killed_here() >= OF_THE_INSTRUMENT_ALONE
 
 
-def test_who_is_said_to_kill_is_there() -> None:
+def test_named_kill_tests_exist() -> None:
     for command, test in KILLED_ELSEWHERE.items():
         file, name = test.split("::")
         assert "kill" in name
