@@ -85,7 +85,7 @@ def test_two_laboratories_are_isolated() -> None:
         assert [lab.show()["report"]["pipes"][0]["arrived"] for lab in (one, other)] == [1, 1]
 
 
-def test_wrong_words_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+def test_invalid_configuration_strings_are_refused_before_anything_is_built(tmp_path: Path) -> None:
     for asked, sentence in (
         ({"delay": "20"}, "20 has no unit that I know"),
         ({"loss": 5.0}, "expected a share from 0 to 1"),

@@ -134,7 +134,7 @@ INSTEAD = {
     "bed new a.lab b.lab --device br.lab > bed.toml": (
         "tests/net/test_real_hosts.py::test_bed_new_drafts_a_file_from_the_hosts_and_the_bed_works"
     ),
-    "bed check bed.toml": "tests/net/test_real_hosts.py::test_missing_parts_of_a_bed_are_reported_before_anything_starts",
+    "bed check bed.toml": "tests/net/test_real_hosts.py::test_missing_parts_of_a_bed_are_reported_before_the_start",
     "run bridge-latency --quick --bed bed.toml": (
         "tests/net/test_real_hosts.py::test_study_runs_on_hosts_reachable_only_by_ssh"
     ),

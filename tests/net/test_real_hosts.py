@@ -414,7 +414,7 @@ def test_swapped_path_labels_are_detected(spoilt: Hosts) -> None:
     assert checks["path bridge"]["found"] == f"B answers, but the probes did not {through.replace('passed', 'pass')}"
 
 
-def test_missing_parts_of_a_bed_are_reported_before_anything_starts(spoilt: Hosts) -> None:
+def test_missing_parts_of_a_bed_are_reported_before_the_start(spoilt: Hosts) -> None:
     nobody(spoilt)
     an_address(spoilt)
     no_setpriv(spoilt)
