@@ -89,7 +89,7 @@ def test_every_path_carries_ipv4_and_ipv6_within_a_second(run: str) -> None:
         assert built_s < longest_s
     for link in bed.topology.links:
         inside = [port.dev for cable in link.cables for port in (cable.left, cable.right)]
-        assert all(after[dev] - before[dev] >= 40 for dev in inside), "a path's packets go through all of its stations"
+        assert all(after[dev] - before[dev] >= 40 for dev in inside), "packets pass all hops of a path"
 
 
 def test_idle_bed_sends_no_packets(run: str) -> None:

@@ -145,7 +145,7 @@ def test_qdiscs_left_by_a_killed_remover_are_replaced(tmp_path: Path) -> None:
     with emulating(path, "--delay", "1ms") as (process, _):
         kill_with_its_shell(process)
         left = roots()
-        assert left != before, "nobody was there to remove them"
+        assert left != before, "no process was left to remove them"
     with emulating(path, "--delay", "2ms") as (process, ready):
         assert {one["handle"] for one in roots().values()} == {ready["commands"][0][7]}
         assert roots()["left"]["handle"] != left["left"]["handle"]
@@ -192,7 +192,7 @@ def test_foreign_netem_qdisc_is_not_taken_for_a_leftover(tmp_path: Path) -> None
     assert roots() == before
     clean()
     assert roots() == before
-    assert not records(), "they say what is not so any more"
+    assert not records(), "they state outdated facts"
 
 
 def test_clean_removes_leftover_qdiscs_and_keeps_active_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

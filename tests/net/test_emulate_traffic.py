@@ -178,7 +178,7 @@ def dropped(report: Told) -> dict[str, int]:
 def test_ping_and_arp_pass_and_are_delayed(tmp_path: Path, engine: list[str]) -> None:
     with emulating(tmp_path, "--delay", "5ms", *engine) as emulator:
         times = ping(20)
-        assert min(times) >= 9.9, "what sending costs is taken off its time, no more"
+        assert min(times) >= 9.9, "only the cost of sending is subtracted from its time"
         report = emulator.stop()["report"]
     assert not sum(dropped(report).values())
 

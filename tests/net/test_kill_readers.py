@@ -172,7 +172,7 @@ def test_a_killed_offline_emulation_leaves_its_input(
         killed([find_instrument(), *words, str(out)], random_moments.uniform(0, took))
         assert content(captures) == before
         said(*words, str(out))
-        assert out.read_bytes() == whole, "over what the killed one left"
+        assert out.read_bytes() == whole, "despite what the killed process left"
     proven("kills", "`emulate offline`", kills=kills)
 
 

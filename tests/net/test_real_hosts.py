@@ -53,7 +53,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with Hosts(tmp_path_factory.mktemp("lab")) as hosts:
         before = settings(hosts)
         yield hosts
-        assert settings(hosts) == before, "a test left what the next one met"
+        assert settings(hosts) == before, "an earlier test left something behind"
 
 
 @pytest.fixture
@@ -584,7 +584,7 @@ def test_one_way_delays_between_clocks_that_differ(hosts: Hosts) -> None:
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     floors = [entry["floor_ns"] for entry in log if entry["event"] == "qualified"]
     assert floors
-    assert set(floors) == {None}, "a delay between two clocks that nobody joined"
+    assert set(floors) == {None}, "a delay between two unsynchronised clocks"
 
 
 def test_study_of_anomalies_needs_only_the_clock_of_host_a(hosts: Hosts) -> None:

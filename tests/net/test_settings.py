@@ -161,7 +161,7 @@ def test_silent_controller_keeps_its_settings_until_its_lease_expires(hosts: Hos
         os.kill(run.pid, signal.SIGSTOP)
         try:
             time.sleep(5)
-            assert all(values == () for values in now(hosts).values()), "the lease is not up"
+            assert all(values == () for values in now(hosts).values()), "the lease has not expired"
             await_found(hosts, LEASE_SECONDS)
         finally:
             os.killpg(run.pid, signal.SIGKILL)

@@ -38,7 +38,7 @@ def test_throughput_is_window_limited_below_the_bdp_and_rate_limited_above(tmp_p
     plan = load_plan("tcp-methodology", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))
-    assert measured(plan, folder) == {trial.block for trial in plan.expand()}, "a resumed run would owe something"
+    assert measured(plan, folder) == {trial.block for trial in plan.expand()}, "a resumed run would lack blocks"
     analyse(folder.path)
     assert "incomplete" not in {one["name"] for one in json.loads(folder.verdict.read_text())["findings"]}
     rows = {

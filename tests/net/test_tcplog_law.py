@@ -55,9 +55,7 @@ def test_sampling_can_count_segments(bed: Bed, tmp_path: Path) -> None:
         bed.send(4, TOTAL // 4).close()
         log = logger.end()
     log.expect_law()
-    assert log.count("seen", what="segments") > log.count("seen"), (
-        "nothing was segmented later: the test proves nothing"
-    )
+    assert log.count("seen", what="segments") > log.count("seen"), "no packet was segmented: the test proves nothing"
     for flow, way in product(log.flows["flow"], WAYS):
         # A packet of n segments is logged if a multiple of 7 lies in its row: no multiple is without a packet.
         segments, logged = (

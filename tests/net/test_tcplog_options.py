@@ -123,7 +123,7 @@ def test_one_in_three_flows_is_logged(bed: Bed, tmp_path: Path) -> None:
     log.expect_law()
     for flow in log.flows["flow"]:
         dispositions = {disposition for disposition in ("logged", "filtered") if log.count(disposition, flow=flow)}
-        assert len(dispositions) == 1, "whole flows, or nothing of them"
+        assert len(dispositions) == 1, "flows are complete or absent"
     chosen = log.samples["flow"].n_unique()
     assert 15 < chosen < 70, f"{chosen} of 120"
 

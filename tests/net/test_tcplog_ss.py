@@ -147,7 +147,7 @@ def test_sequence_numbers_in_samples_agree_with_the_packets(bed: Bed, tmp_path: 
     assert (new["snd_nxt"] == new["seq"]).all()
     ahead = (new["snd_nxt"] - new["snd_una"]) % 2**32
     assert ((ahead >= 0) & (ahead < 2**31)).all()
-    assert (ahead > 0).any(), "some were sent before those before them were acknowledged"
+    assert (ahead > 0).any(), "some were sent before earlier ones were acknowledged"
     acks = log.of_packets.filter(pl.col("point") == "in").sort("number")
     behind = (acks["ack"] - acks["snd_una"]) % 2**32
     assert (behind < 2**31).all(), "an acknowledgement is of what snd_una has not passed yet"

@@ -520,7 +520,7 @@ def test_a_device_that_loses_one_frame_in_ten_thousand_has_no_zero_loss_rate(alg
     ndr, pdr = find(algorithm, measure, 1e8, terms(0, 0.005, sum_seconds=20.0))
     assert ndr.lower_pps is None
     assert ndr.upper_pps is not None
-    assert ndr.upper_pps < 1e8 * 1.1e-4, "down to the least load that a search tries"
+    assert ndr.upper_pps < 1e8 * 1.1e-4, "down to the minimum load of a search"
     assert pdr.lower_pps == 1e8
 
 

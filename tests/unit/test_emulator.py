@@ -333,7 +333,7 @@ def test_false_alarm_probability_is_divided_among_checks() -> None:
     several, single = Checks(), Checks()
     several.add("emulate", 0, "", [*[asked] * 4, Asked("b", "log", 0, "", "", exact=0, n=1)])
     single.add("emulate", 0, "", [asked])
-    assert several.alpha == pytest.approx(ALARM / 4), "what is exact takes no part of it"
+    assert several.alpha == pytest.approx(ALARM / 4), "exact checks take no share of the false alarm probability"
     assert {one["verdict"] for one in several.answered()} == {"pass"}
     assert single.answered()[0]["verdict"] == "fail"
 

@@ -119,7 +119,7 @@ def test_run_restores_the_cpu_frequency_after_its_guardian_was_killed(
     monkeypatch.setattr(held, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
     with pytest.raises(MachineError, match=f"could not be given back: write {FOUND} to .*cpu0/"):
         mine.close()
-    assert (cpus.parent / frequency.JOURNAL).exists(), "the next gives back"
+    assert (cpus.parent / frequency.JOURNAL).exists(), "the next process restores it"
 
 
 def test_any_bed_restores_the_cpu_frequency_of_a_dead_run(cpus: Path) -> None:
@@ -131,7 +131,7 @@ def test_any_bed_restores_the_cpu_frequency_of_a_dead_run(cpus: Path) -> None:
 
 def test_journal_of_another_pid_namespace_is_ignored(cpus: Path) -> None:
     journal = left(cpus, started_ticks=0, pids="pid:[1]")
-    assert frequency.recover() == [], "whether its run is alive nobody here knows"
+    assert frequency.recover() == [], "it is unknown here whether its run is alive"
     assert journal.exists()
     assert least(cpus) == {HIGHEST}
 

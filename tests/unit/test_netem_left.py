@@ -56,7 +56,7 @@ def test_netem_of_a_dead_emulator_is_removed_under_the_current_port_name(folder:
     assert netem_left.remove_left() == (["Removed the netem 5abc: of a dead emulator at now."], [])
     assert commands[-1] == "tc qdisc del dev now root handle 5abc:"
     assert not path.exists()
-    assert list(folder.iterdir()) == [], "nor does its lock stay"
+    assert list(folder.iterdir()) == [], "its lock is removed"
 
 
 @pytest.mark.parametrize("other", [{"boot": "another"}, {"index": 9}, {"handle": "5abd:"}])

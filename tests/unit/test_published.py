@@ -43,7 +43,7 @@ def test_every_row_of_every_published_table_belongs_to_an_experiment() -> None:
         if any(one.table == name and one.has(row) for one in every)
         is any(one.table == name and one.has(row) for one in rest)
     ]
-    assert not wrong, "a row is an experiment's, or it is left, and not both"
+    assert not wrong, "a row belongs to an experiment or is listed as left over, not both"
     assert len(tables()) == 19
 
 

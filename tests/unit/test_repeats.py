@@ -45,7 +45,7 @@ def test_small_difference_between_bridge_and_redirect_is_no_outlier() -> None:
     assert one[:3] == ("bridge", "wire", 5)
     assert standing_out(means(2, **{"bridge:qos 2": 200.0}), CELLS) == [], "less than a quarter of the bridge's delay"
     few = {place: value for place, value in means(3, **{"bridge:qos 1": 5_000.0}).items() if place[1] in (0, 1)}
-    assert standing_out(few, CELLS) == [], "of two cells none is the odd one"
+    assert standing_out(few, CELLS) == [], "of two cells neither is an outlier"
 
 
 MORE_NS = 1_500.0

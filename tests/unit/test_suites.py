@@ -610,7 +610,7 @@ def test_medians_are_of_all_trials_and_their_intervals_of_beds() -> None:
     assert (of_one_bed.estimate, of_one_bed.low, of_one_bed.high) == (4.0, 1.0, 7.0)
     six = median_over(np.arange(12.0), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
     assert (six.estimate, six.low, six.high, six.n) == (5.5, 0.5, 10.5, 12)
-    assert median_over(np.arange(10.0), [0, 1] * 5).low is None, "two beds tell nothing of a third"
+    assert median_over(np.arange(10.0), [0, 1] * 5).low is None, "two beds give no estimate for a third"
     lost = median_over(np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.inf, np.inf]), [0] * 7)
     assert lost.estimate == np.inf
 

@@ -197,7 +197,7 @@ def test_clock_exchanges_are_not_counted_as_stream_frames(tmp_path: Path) -> Non
     event = next(one for one in run.log if one["event"] == "taps")
     (pair,) = event["matched"]["pairs"]
     pair["directions"][0]["delay"] = {"n": COUNT + 1, "mean_ns": 5e6}
-    assert stream_mean(run, event) == 5e6, "of one clock there are no exchanges"
+    assert stream_mean(run, event) == 5e6, "no clock exchanges between two ends with one clock"
     run.trial_events[event["block"]]["clock"] = [{"shared": False}]
     assert stream_mean(run, event) == pytest.approx(BETWEEN_NS[event["device"]], abs=100)
 

@@ -137,7 +137,7 @@ def test_missing_swapped_and_early_packets_are_counted() -> None:
     moved = witness.compare(logged.with_columns(later.alias("time_ns")), captured)[0]
     assert moved.swapped == 1
     elsewhere = logged.with_columns(cpu=(pl.col("seq") == 42).cast(pl.Int64), time_ns=later)
-    assert witness.compare(elsewhere, captured)[0].swapped == 0, "what another CPU deals with may be overtaken"
+    assert witness.compare(elsewhere, captured)[0].swapped == 0, "packets processed by another CPU may be reordered"
     assert witness.compare(*packets(50, lag=-5000))[0].too_early == 50
 
 

@@ -81,7 +81,7 @@ def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None
         file.write(whole[:40])
         file.flush()
         assert follower.poll()
-        assert len(follower.done) == 4, "a line that is being written is no line"
+        assert len(follower.done) == 4, "an incomplete line is not read"
         assert follower.left_s() == pytest.approx(6.0)
         file.write(whole[40:])
     assert follower.poll()
@@ -102,7 +102,7 @@ def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None
     log.unlink()
     log.write_text(line(0, "started", blocks=3) + line(1, "failed", message="the disk is full") + line(2, "started"))
     follower.poll()
-    assert (follower.state, len(follower.done)) == (BUILDING, 0), "a log that was made anew is read anew"
+    assert (follower.state, len(follower.done)) == (BUILDING, 0), "a recreated log is read from its start"
 
 
 def test_replaced_or_truncated_log_is_read_from_its_start(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_replaced_or_truncated_log_is_read_from_its_start(tmp_path: Path) -> Non
     assert (follower.study, follower.state, follower.done) == ("later", BUILDING, set())
     log.write_bytes(b"")
     assert follower.behind
-    assert follower.poll(), "that the old log is gone is news"
+    assert follower.poll(), "removal of the old log is reported"
     assert (follower.study, follower.state, follower.behind) == ("", WAITING, False)
 
 
@@ -240,7 +240,7 @@ def test_port_is_reused_and_specific_to_the_user(tmp_path: Path, monkeypatch: py
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text()) == {"port": 4712}, "no token is written down"
     file.chmod(0o622)
-    assert remembered(tmp_path) == 0, "who else may write it could choose the port"
+    assert remembered(tmp_path) == 0, "another user who may write it could choose the port"
 
 
 def test_port_in_use_is_refused_if_requested_and_skipped_otherwise() -> None:
@@ -349,7 +349,7 @@ def test_only_new_lines_of_a_growing_log_are_read(tmp_path: Path, monkeypatch: p
     with RunFolder(tmp_path / "r01").log.open("a") as log:
         log.write(line(3, "finished"))
     assert next(one for one in runs.told() if one["name"] == "r01")["state"] == FINISHED
-    assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "one that is over is followed no more"
+    assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "an ended run is not followed any longer"
 
 
 def test_list_is_shown_before_all_logs_are_read_and_is_complete_later(
@@ -496,7 +496,7 @@ def test_restarted_server_keeps_its_port_with_a_new_token(run: Path, tmp_path: P
     with served(run.parent, tmp_path, "--no-looks") as (address, _):
         port, token = address.rstrip("/").rpartition("/")[::2]
         assert before.startswith(f"{port}/"), "a tunnel to it stays right"
-        assert opened(before) == 404, "a page that was open has said the old one to whoever had the port meanwhile"
+        assert opened(before) == 404, "an open page may have sent the old token to another user of the port"
         assert opened(address) == 200
         kept = [file.read_text() for file in tmp_path.rglob("*.json")]
         assert len(kept) == 1

@@ -20,7 +20,7 @@ fn jitter_without_reordering_does_not_accumulate_delay() {
     let own: Vec<_> = free.iter().map(|disposition| disposition.arrived + disposition.drawn.expect("drawn")).collect();
     assert!(free.iter().zip(&own).all(|(disposition, own)| disposition.intended == Some(*own)));
     let left: Vec<_> = kept.iter().map(|disposition| disposition.intended.expect("sent")).collect();
-    assert!(left.is_sorted(), "nobody overtakes");
+    assert!(left.is_sorted(), "no reordering");
     assert!(!own.is_sorted(), "somebody would have");
     let mut sorted = own;
     sorted.sort_unstable();

@@ -30,7 +30,7 @@ fn run(
     calls: Calls,
     random: &mut StdRng,
 ) -> (Vec<Disposition>, Report) {
-    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    let mut engine = Engine::new(config, START).expect("a valid configuration");
     engine.keep_dispositions(true);
     let mut all = Vec::new();
     let mut before = START;
@@ -152,7 +152,7 @@ fn rough(
     arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
     random: &mut StdRng,
 ) -> (Vec<Disposition>, Vec<Change>) {
-    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    let mut engine = Engine::new(config, START).expect("a valid configuration");
     engine.keep_dispositions(true);
     let (mut logged, mut changes) = (Vec::new(), Vec::new());
     for (nanos, direction, bytes, flow) in arrivals {
@@ -240,7 +240,7 @@ fn replay_of_a_forged_log_terminates() {
     let alter = |change: &dyn Fn(&mut Vec<Disposition>)| {
         let mut altered = logged.clone();
         change(&mut altered);
-        let replayed = replay(&config, START, &[], &altered).expect("the configuration holds");
+        let replayed = replay(&config, START, &[], &altered).expect("the configuration is valid");
         assert!(!differences(&altered, &replayed).is_identical());
     };
     alter(&|altered| {

@@ -135,7 +135,7 @@ fn resegmented_retransmission_counts_if_it_carries_part_of_the_segment() {
 fn reused_ports_are_a_new_connection() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 1, retransmissions: 0 }]), 1);
     assert_eq!(connection(&mut stage, 1, 1000, &[1, 1, 2]), [true, false, false]);
-    assert!(!meet(&mut stage, &segment(1, SYN, 1000, 0)), "an old SYN that comes late starts nothing");
+    assert!(!meet(&mut stage, &segment(1, SYN, 1000, 0)), "a late SYN starts no connection");
     assert!(!meet(&mut stage, &segment(1, ACK, 1001, 100)));
     assert_eq!(connection(&mut stage, 1, 90_000, &[1, 1, 2]), [true, false, false]);
 }
@@ -144,7 +144,7 @@ fn reused_ports_are_a_new_connection() {
 fn data_in_a_syn_counts_and_a_keepalive_does_not() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 2, retransmissions: 5 }]), 1);
     assert!(!meet(&mut stage, &segment(1, SYN, 100, 50)), "the first");
-    assert!(!meet(&mut stage, &segment(1, ACK, 150, 1)), "a byte that was sent before");
+    assert!(!meet(&mut stage, &segment(1, ACK, 150, 1)), "a retransmitted byte");
     assert!(meet(&mut stage, &segment(1, ACK, 151, 10)), "the second");
 }
 

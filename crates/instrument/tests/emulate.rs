@@ -47,7 +47,7 @@ fn ping_is_delayed_and_live_changes_are_applied_and_shown() {
             assert!(table.contains("since the last change") && table.contains("bit/s since the start"), "{table}");
             let ended = emulator.end();
             assert!(count(&ended["report"]["pipes"][0], "sent") >= 28, "{ended}");
-            assert!(!Path::new(SOCKET).exists(), "the socket goes with it");
+            assert!(!Path::new(SOCKET).exists(), "the socket is removed with it");
         }
     });
 }
@@ -171,12 +171,12 @@ fn killed_emulator_leaves_nothing_that_blocks_the_next() {
     within("killed_emulator_leaves_nothing_that_blocks_the_next", || {
         hosts();
         let mut killed = Emulator::start(&["left", "right", "--delay", "1ms"]);
-        assert!(ip_says("-d link show left").contains("xdp"), "its program hangs there");
+        assert!(ip_says("-d link show left").contains("xdp"), "its program is attached");
         killed.process.kill().expect("kills");
         killed.process.wait().expect("ends");
         let patience = HostClock.now() + Nanos::seconds(30);
         while ip_says("-d link show left").contains("xdp") {
-            assert!(HostClock.now() < patience, "its program still hangs there");
+            assert!(HostClock.now() < patience, "its program is still attached");
         }
         let gone = |patience: Time| {
             while Path::new(SOCKET).exists() {

@@ -31,7 +31,7 @@ fn detached_program_is_reported_everywhere_and_forwarding_continues() {
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--log", name(&folder)]);
         pings(5);
         let off = Command::new("ip").args(["link", "set", "dev", "left", "xdp", "off"]).output().expect("ip starts");
-        assert!(!off.status.success(), "a program that hangs there by a link is not taken off by its name");
+        assert!(!off.status.success(), "a program attached by a BPF link cannot be removed by name");
         pings(5);
         links::detach(emulator.process.id(), "xdp", index("left"));
         let told = soon("it is said", || {

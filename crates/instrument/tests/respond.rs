@@ -309,7 +309,7 @@ impl Responder {
 
     fn end(&mut self) -> Value {
         let mut rest = String::new();
-        self.output.read_to_string(&mut rest).expect("its last words");
+        self.output.read_to_string(&mut rest).expect("its final message");
         assert_eq!(self.process.wait().expect("ends").code(), Some(0));
         serde_json::from_str(&rest).expect("one line of JSON")
     }

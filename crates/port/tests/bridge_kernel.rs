@@ -209,7 +209,10 @@ fn an_interface_may_go_down_and_come_back() {
                     if !has_room {
                         let start = HostClock.now();
                         wait_for_any([port.descriptor()].into_iter(), Nanos::millis(5)).expect("waits");
-                        assert!(HostClock.now() - start > Nanos::millis(4), "an interface that is down wakes nobody");
+                        assert!(
+                            HostClock.now() - start > Nanos::millis(4),
+                            "an interface that is down causes no wake-up"
+                        );
                     }
                 }
                 ip(up);
@@ -312,7 +315,7 @@ fn frames_that_no_pipe_needs_are_forwarded_in_the_kernel_and_counted_at_both_por
         let how = How { wanted, ..How::default() };
         let (left, right, said) = bridge::open("left", "right", &how).expect("opens");
         assert_eq!((left.engine(), left.shows_frames(), said.len()), ("within the kernel (TC redirect)", false, 0));
-        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames are to other MAC addresses than theirs");
+        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames have other destination MAC addresses");
         let mut bridge = Bridge::of(left, right, said);
         let features = run("ip", "netns exec west ethtool -k west");
         assert!(features.contains("tcp-segmentation-offload: on"), "super-frames pass as they are: {features}");

@@ -417,7 +417,7 @@ fn reply_carries_the_dscp_of_its_request() {
                 }
                 let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
                 assert_eq!(traffic_class, dscp << 2);
-                soon(&mut near, &mut frame).expect("the answer is for the asker");
+                soon(&mut near, &mut frame).expect("the answer goes to the requester");
             }
         }
     });

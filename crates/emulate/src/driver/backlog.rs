@@ -106,6 +106,6 @@ mod tests {
         assert_eq!(read(&mut backlog, 300, 90, Nanos::millis(50)), 0);
         assert!(backlog.news());
         read(&mut backlog, 390, 300, Nanos::millis(50));
-        assert!(!backlog.news(), "it is told once");
+        assert!(!backlog.news(), "it is reported once");
     }
 }

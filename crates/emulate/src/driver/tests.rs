@@ -475,7 +475,7 @@ fn clock_step_is_reported_and_neither_releases_nor_holds_frames() {
     ] {
         let (gone, said, ahead) = left(Some((START + Nanos::millis(50), by)));
         assert_eq!((said, ahead), (vec![told.to_owned()], by));
-        assert!(gone == undisturbed, "every frame leaves when it would have");
+        assert!(gone == undisturbed, "departure times are unchanged");
     }
 }
 

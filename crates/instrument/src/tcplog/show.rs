@@ -319,7 +319,7 @@ mod tests {
     fn accounting_with_arbitrary_counters_does_not_overflow() {
         let most = json!({ "seen": u64::MAX, "logged": u64::MAX, "full": u64::MAX });
         let totals = json!({ "in": most, "out": most, "segments": { "in": most, "out": most } });
-        assert!(!law(&totals).0, "twice as many met a disposition as were seen");
+        assert!(!law(&totals).0, "twice as many dispositions as packets seen");
         assert_eq!(lost(&totals), u64::MAX);
         assert!(table(&totals).contains("18,446,744,073,709,551,615"));
     }

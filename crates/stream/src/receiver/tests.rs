@@ -367,7 +367,7 @@ fn shared_key_is_required_for_greeting_end_and_clock_exchange() {
         let (_, payload) = Link::split(&reply[..length]).unwrap();
         let tail = GreetingTail::read(payload).filter(|tail| tail.word == GreetingWord::Keyed);
         if let Some(tail) = tail {
-            assert!(tail.cookie == 0 && ours.open(payload).is_none(), "nobody who has the key believes it");
+            assert!(tail.cookie == 0 && ours.open(payload).is_none(), "no peer with the key accepts it");
             return None;
         }
         assert!(ours.open(payload).is_some() && theirs.open(payload).is_none());

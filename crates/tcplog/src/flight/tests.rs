@@ -309,7 +309,7 @@ proptest! {
         let mut waiting: Vec<_> = made.iter().map(|(made, _)| (made.cpu, bytes(*made))).collect();
         for record in &out {
             let at = waiting.iter().position(|one| one == record);
-            prop_assert!(at.is_some(), "what goes out has come in");
+            prop_assert!(at.is_some(), "every packet sent was received before");
             waiting.swap_remove(at.unwrap());
             let event = &record.1;
             if event[0] == kind::SAMPLE && event[1] < 2 {

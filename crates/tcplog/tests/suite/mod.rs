@@ -315,7 +315,7 @@ fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
     reader.finish(&source.totals().expect("counts"));
     let (account, is_still) =
         Account::read_still(source, &reader.account_of_released(), 3, &mut || ()).expect("counts");
-    account.check().expect("the law holds");
+    account.check().expect("accounting is conserved");
     account.check_gaps(reader.missing()).expect("the gaps add up");
     assert!(is_still, "nothing is counted any more");
     reader.agrees_with(&account);
