@@ -159,7 +159,7 @@ unit_tests() {
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$(user_mode) || die 3 "no QEMU to run them: apt-get install qemu-user"
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER
     # QEMU's user mode has no seccomp, which these two look at.
-    local skipped=(--skip who_starts_another_program_is_killed --skip a_thread_that_is_confined_goes_on)
+    local skipped=(--skip confined_process_that_executes_a_program_is_killed --skip confined_thread_can_still_work)
     cargo test --locked --target "$target" "${crates[@]/#/-p}" --lib -- "${skipped[@]}"
 }
 

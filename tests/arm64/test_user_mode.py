@@ -52,20 +52,20 @@ def built() -> Path:
     return BINARY
 
 
-def test_it_runs_and_says_its_version(emulator: str, built: Path) -> None:
+def test_arm64_instrument_runs_and_prints_its_version(emulator: str, built: Path) -> None:
     assert architecture_of(built.read_bytes()) == "aarch64"
     done = subprocess.run([emulator, built, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"sojourn-instrument {__version__}\n"
 
 
-def test_its_tables_and_commands_are_those_of_this_machines(emulator: str, built: Path) -> None:
+def test_arm64_instrument_has_the_same_tables_and_commands(emulator: str, built: Path) -> None:
     for words in (["schema"], ["commands"]):
         own = subprocess.run([find_instrument(), *words], capture_output=True, check=True).stdout
         assert own
         assert subprocess.run([emulator, built, *words], capture_output=True, check=True).stdout == own, words
 
 
-def test_where_no_filter_of_system_calls_can_be_had_nothing_is_measured(emulator: str, built: Path) -> None:
+def test_without_seccomp_the_instrument_refuses_to_measure(emulator: str, built: Path) -> None:
     """QEMU's user mode has none: an instrument that could not be confined does not go on."""
     words = ["probe", "icmp", "127.0.0.1", "-c", "1"]
     done = subprocess.run([emulator, built, *words], capture_output=True, text=True, check=False, timeout=120)
@@ -74,13 +74,13 @@ def test_where_no_filter_of_system_calls_can_be_had_nothing_is_measured(emulator
     assert done.stderr.count("\n") == 1
 
 
-def test_unit_tests_of_the_crates_pass_under_it(emulator: str, built: Path) -> None:
+def test_unit_tests_of_the_crates_pass_on_arm64(emulator: str, built: Path) -> None:
     done = subprocess.run([SCRIPT, "test"], capture_output=True, text=True, check=False, timeout=5400)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert done.stdout.count("test result: ok. ") >= 5, done.stdout[-3000:]
 
 
-def test_make_dist_has_a_wheel_for_it(built: Path, tmp_path: Path) -> None:
+def test_make_dist_builds_a_wheel_for_arm64(built: Path, tmp_path: Path) -> None:
     """Its tag, its binary and its bill of materials are of arm64."""
     argv = [sys.executable, "-m", "scripts.make_dist", "--no-deb", "--out", str(tmp_path)]
     subprocess.run(argv, cwd=ROOT, check=True, timeout=3600)

@@ -68,7 +68,7 @@ def system(archive: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("archive", "user"), EACH, indirect=["archive"])
-def test_the_demo_runs_from_nothing(
+def test_demo_runs_on_a_bare_machine(
     system: Path, user: str, request: pytest.FixtureRequest, proven: Callable[..., None]
 ) -> None:
     began = monotonic()

@@ -67,7 +67,7 @@ def stretch(page: Page) -> tuple[float, float]:
 
 
 @looks
-def test_the_page_is_quiet_fits_and_everybody_can_use_it(
+def test_page_has_no_console_errors_fits_the_window_and_is_accessible(
     browser: Browser, made: tuple[Path, list[dict[str, Any]]], scheme: Scheme, width: int
 ) -> None:
     page, said = opened(browser, made[0], scheme, width)
@@ -112,7 +112,7 @@ def _stages() -> str:
     return "JSON.parse(document.getElementById('facts').textContent).stages"
 
 
-def test_keys_and_pointer_magnify_and_move(browser: Browser, made: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_keys_and_pointer_zoom_and_pan(browser: Browser, made: tuple[Path, list[dict[str, Any]]]) -> None:
     page, said = opened(browser, made[0], "light", 1200)
     whole = stretch(page)
     page.focus("#diagram")

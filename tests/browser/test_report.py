@@ -95,7 +95,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @looks
-def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Scheme, width: int) -> None:
+def test_report_is_complete_and_has_no_console_errors(browser: Browser, run: Path, scheme: Scheme, width: int) -> None:
     opened = _open(browser, run, scheme, width)
     verdict = json.loads((run / "analysis" / "verdict.json").read_text())
     assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
@@ -112,7 +112,9 @@ def test_the_report_is_whole_and_quiet(browser: Browser, run: Path, scheme: Sche
 
 
 @looks
-def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path, scheme: Scheme, width: int) -> None:
+def test_report_of_streams_is_complete_and_has_no_console_errors(
+    browser: Browser, streams: Path, scheme: Scheme, width: int
+) -> None:
     opened = _open(browser, streams, scheme, width)
     verdict = json.loads((streams / "analysis" / "verdict.json").read_text())
     assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
@@ -128,7 +130,9 @@ def test_a_report_of_streams_is_whole_and_quiet(browser: Browser, streams: Path,
 
 
 @looks
-def test_an_emulators_report_is_whole_and_quiet(browser: Browser, emulator: Path, scheme: Scheme, width: int) -> None:
+def test_report_of_an_emulator_is_complete_and_has_no_console_errors(
+    browser: Browser, emulator: Path, scheme: Scheme, width: int
+) -> None:
     opened = _open(browser, emulator, scheme, width)
     verdict = json.loads((emulator / "analysis" / "verdict.json").read_text())
     assert opened.page.locator("#verdict .sentence").inner_text().replace("\u00a0", " ") == verdict["sentence"]
@@ -154,7 +158,7 @@ OF_THE_LOG = {
 
 @looks
 @pytest.mark.parametrize("study", OF_THE_LOG)
-def test_a_report_on_the_log_of_tcp_is_whole_and_quiet(
+def test_report_of_a_tcp_log_is_complete_and_has_no_console_errors(
     browser: Browser, of_the_log: dict[str, Path], study: str, scheme: Scheme, width: int
 ) -> None:
     path = of_the_log[study]
@@ -186,7 +190,7 @@ def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:
     assert opened.said == []
 
 
-def test_a_cell_can_be_chosen(browser: Browser, many: Path) -> None:
+def test_selecting_a_cell_changes_the_figure(browser: Browser, many: Path) -> None:
     opened = _open(browser, many, "light", 1200)
     figure = opened.page.locator("#figure-rtt_cdf")
     before = figure.locator("svg").inner_html()
@@ -199,7 +203,7 @@ def test_a_cell_can_be_chosen(browser: Browser, many: Path) -> None:
     assert opened.said == []
 
 
-def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path: Path) -> None:
+def test_doubtful_verdict_is_shown_at_the_top(browser: Browser, run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
     path = folder / "analysis" / "verdict.json"
@@ -221,7 +225,7 @@ def test_a_doubtful_run_says_so_at_the_top(browser: Browser, run: Path, tmp_path
 
 
 @schemes
-def test_a_report_can_be_used_without_a_mouse_and_read_aloud(browser: Browser, run: Path, scheme: Scheme) -> None:
+def test_report_is_accessible_by_keyboard_and_screen_reader(browser: Browser, run: Path, scheme: Scheme) -> None:
     opened = _open(browser, run, scheme, 1200)
     opened.page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
     assert violations(opened.page) == []
@@ -237,7 +241,7 @@ def test_a_report_is_printed_by_one_command(run: Path, tmp_path: Path) -> None:
     assert len(pdf) > 100_000, "figures are missing"
 
 
-def test_it_prints(browser: Browser, run: Path, tmp_path: Path) -> None:
+def test_report_can_be_printed_from_the_browser(browser: Browser, run: Path, tmp_path: Path) -> None:
     opened = _open(browser, run, "dark", 1200)
     opened.page.pdf(path=tmp_path / "report.pdf", prefer_css_page_size=True, print_background=True)
     assert (tmp_path / "report.pdf").stat().st_size > 100_000

@@ -49,7 +49,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @looks
-def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, scheme: Scheme, width: int) -> None:
+def test_site_pages_are_complete_and_have_no_console_errors(
+    browser: Browser, site: Path, scheme: Scheme, width: int
+) -> None:
     for name in PAGES:
         page, said = _opened(browser, site / f"{name}.html", scheme, width)
         assert page.locator("h1").count() == 1, name
@@ -65,7 +67,7 @@ def test_the_sites_pages_are_whole_and_quiet(browser: Browser, site: Path, schem
         pytest.param("dark", PAGES, id="dark", marks=pytest.mark.proof),
     ],
 )
-def test_the_sites_pages_can_be_used_without_a_mouse_and_read_aloud(
+def test_site_pages_are_accessible_by_keyboard_and_screen_reader(
     browser: Browser, site: Path, scheme: Scheme, pages: list[str]
 ) -> None:
     for name in pages:
@@ -74,7 +76,7 @@ def test_the_sites_pages_can_be_used_without_a_mouse_and_read_aloud(
         page.context.close()
 
 
-def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> None:
+def test_site_search_works_without_a_server(browser: Browser, site: Path) -> None:
     page, said = _opened(browser, site / "docs/index.html", "light", 1200)
     page.get_by_placeholder("Search").first.fill("Hodges")
     page.keyboard.press("Enter")
@@ -85,7 +87,7 @@ def test_the_site_is_searched_without_a_server(browser: Browser, site: Path) -> 
     assert said == []
 
 
-def test_the_gallery_leads_to_whole_reports(browser: Browser, site: Path) -> None:
+def test_gallery_links_to_complete_reports(browser: Browser, site: Path) -> None:
     page, said = _opened(browser, site / "docs/gallery.html", "light", 1200)
     assert page.locator("h2").count() == len(make_gallery.archives())
     assert page.locator("img").count() == len(list(make_gallery.PICTURES.glob("*.svg")))
@@ -110,7 +112,7 @@ PARTS = 6
 
 @pytest.mark.proof
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_page_and_every_report_can_be_used_without_a_mouse_and_read_aloud(
+def test_every_page_and_every_report_is_accessible_by_keyboard_and_screen_reader(
     browser: Browser, whole_site: Path, part: int
 ) -> None:
     pages = sorted(path.with_suffix(".html") for path in (ROOT / "docs").rglob("*.md"))
@@ -143,7 +145,7 @@ def test_every_page_of_docs_is_reached_from_the_first(site: Path) -> None:
 @pytest.mark.parametrize(
     ("link", "says"), [("two.md", "two.md"), ("#nowhere", "nowhere"), ("../README.md#nowhere", "nowhere")]
 )
-def test_a_broken_link_fails(tmp_path: Path, link: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_broken_link_is_detected(tmp_path: Path, link: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pages/docs").mkdir(parents=True)
     (tmp_path / "pages/README.md").write_text("# Two\n")
     first = f"# One\n\n[two](../README.md#two), [broken]({link})\n\n```{{toctree}}\n../README\n```\n"

@@ -45,7 +45,7 @@ def opened(browser: Browser, address: str, scheme: Scheme = "light", width: int 
 
 
 @looks
-def test_the_page_of_a_run_is_whole_and_quiet(
+def test_page_of_a_run_is_complete_and_has_no_console_errors(
     browser: Browser, run: Path, tmp_path: Path, scheme: Scheme, width: int
 ) -> None:
     with served(run, tmp_path) as (address, _):
@@ -68,7 +68,7 @@ def test_the_page_of_a_run_is_whole_and_quiet(
         assert set(live.asked_for) == {address, f"{address}events"}, "it asks for nothing else"
 
 
-def test_a_run_that_goes_on_has_figures_so_far_and_is_not_blamed_for_that(
+def test_unfinished_run_shows_interim_figures_and_no_finding_that_it_is_incomplete(
     browser: Browser, run: Path, tmp_path: Path
 ) -> None:
     half = cut_short(run, tmp_path / "half")
@@ -151,7 +151,7 @@ def next_count(before: int) -> re.Pattern[str]:
     return re.compile(rf"^(?!{before:,} of )[1-9][\d\u202f]* of ".replace(",", "\u202f"))
 
 
-def test_names_and_sentences_of_others_are_text(browser: Browser, run: Path, tmp_path: Path) -> None:
+def test_foreign_names_and_sentences_are_escaped(browser: Browser, run: Path, tmp_path: Path) -> None:
     evil = "<img src=x onerror=document.title='got'>"
     strange = cut_short(run, tmp_path / "runs" / "a&b <i>x")
     with (strange / "log.jsonl").open("a") as log:

@@ -33,13 +33,13 @@ def as_written(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(make_gallery.GOLDEN.glob("*.tar.xz")), ids=name_of)
-def test_the_gallery_is_that_of_the_golden_runs(path: Path) -> None:
+def test_gallery_page_agrees_with_the_golden_runs(path: Path) -> None:
     as_written(path)
 
 
 @pytest.mark.proof  # half a minute of analysis
 @pytest.mark.parametrize("path", OTHERS, ids=name_of)
-def test_the_gallery_is_that_of_the_archived_runs(path: Path) -> None:
+def test_gallery_page_agrees_with_the_archived_runs(path: Path) -> None:
     as_written(path)
 
 

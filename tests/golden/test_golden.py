@@ -47,7 +47,7 @@ def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> RunFolder:
 
 
 @pytest.mark.parametrize("recorded", RUNS, indirect=True)
-def test_old_records_still_say_what_they_said(recorded: RunFolder) -> None:
+def test_analysis_of_archived_records_gives_the_same_numbers(recorded: RunFolder) -> None:
     verdict = analyse(recorded.path).tidy()
     found = numbers(verdict, json.loads(recorded.results.read_text()))
     expected = HERE / f"{recorded.path.name}.json"
@@ -95,7 +95,7 @@ def same(expected: Any, found: Any, where: str) -> None:
         assert expected == found, where
 
 
-def test_results_of_all_archived_runs_go_into_one_frame(tmp_path: Path) -> None:
+def test_results_of_all_archived_runs_have_one_schema(tmp_path: Path) -> None:
     """One schema over all studies: polars' strict concatenation, which refuses other columns, orders or types."""
     tables = []
     for name in RUNS:
@@ -110,7 +110,7 @@ def test_results_of_all_archived_runs_go_into_one_frame(tmp_path: Path) -> None:
     assert {path.name.removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz")} == set(RUNS)
 
 
-def test_the_recorded_truth_is_found(recorded: RunFolder) -> None:
+def test_analysis_of_simulated_records_gives_the_truth(recorded: RunFolder) -> None:
     """The lines that were simulated added 1300 ns and 0.4 ns per byte each way."""
     analyse(recorded.path)
     rows = json.loads(recorded.results.read_text())

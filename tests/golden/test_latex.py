@@ -36,7 +36,7 @@ pytestmark = pytest.mark.proof
 
 
 @pytest.mark.parametrize("archive", make_gallery.archives(), ids=lambda path: path.name.removesuffix(".tar.xz"))
-def test_latex_sets_the_tables_of_a_run(archive: Path, tmp_path: Path) -> None:
+def test_latex_compiles_the_tables_of_a_run(archive: Path, tmp_path: Path) -> None:
     if shutil.which("pdflatex") is None:
         pytest.fail("pdflatex is not installed: `scripts/setup.sh proof` does that")
     with tarfile.open(archive) as whole:

@@ -12,7 +12,7 @@ from scripts import make_gallery
 README = Path(make_gallery.ROOT / "README.md")
 
 
-def test_the_answer_of_the_readme_is_the_archived_runs() -> None:
+def test_answer_in_the_readme_equals_that_of_the_archived_run() -> None:
     block = next(part for part in README.read_text().split("```\n") if part.startswith("$ sojourn run bridge-latency"))
     command, *lines = block.splitlines()
     with make_gallery.unpacked(make_gallery.GOLDEN / "bridge-latency-real.tar.xz") as run:

@@ -117,7 +117,7 @@ class Hosts:
 
     def reboot(self, name: str) -> None:
         """Boot a host again: its programs are dead, its `/run`, `/tmp`, ports and boot identifier are new."""
-        assert self.patched, "the far end of a cable would go with the host"
+        assert self.patched, "the far end of a cable would be removed with the host"
         process = self._processes.pop(name)
         process.kill()
         process.communicate()

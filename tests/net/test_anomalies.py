@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 
 @retried
-def test_series_over_a_bridge_are_searched(tmp_path: Path) -> None:
+def test_anomaly_search_covers_every_series_over_a_bridge(tmp_path: Path) -> None:
     sets = ["pairs.probes_per_block=2500", "pairs.warmup_probes=50", "probe.interval=500us", *sleeping_ends()]
     plan = load_plan("anomalies", quick=True, sets=sets)
     folder = create_folder(plan, tmp_path / "run")

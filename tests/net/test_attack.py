@@ -104,7 +104,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @spans
-def test_a_stream_by_hand_is_counted_as_without_the_attack(way: str, seconds: int, tmp_path: Path) -> None:
+def test_attack_does_not_change_counts_of_a_manual_stream(way: str, seconds: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
     recorded = tmp_path / "frames.pcap"
     listener = subprocess.Popen(
@@ -165,7 +165,7 @@ def test_an_attack_that_began_before_the_stream_takes_no_flow(kind: str, words: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_receiver_that_ends_before_its_sender_contradicts_nothing(way: str) -> None:
+def test_receiver_that_ends_before_its_sender_reports_no_excess_or_duplicates(way: str) -> None:
     there, here = WAYS[way]
     argv = inside("a", find_instrument(), "stream", "send", *there, "--rate", "1kpps", "--duration", "3s")
     with receiver(*here, "--for", "2s") as process, Child(argv, stdout=subprocess.DEVNULL) as sender:
@@ -178,7 +178,7 @@ def test_a_receiver_that_ends_before_its_sender_contradicts_nothing(way: str) ->
     assert "counts_contradict" not in {found["name"] for found in told["findings"]}
 
 
-def test_who_takes_a_stream_from_an_address_of_its_own_is_named_and_not_believed() -> None:
+def test_attacker_that_claims_a_stream_is_named_with_status_4() -> None:
     with receiver("--udp") as process, attack("handshake", "b"):
         out, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 4
@@ -188,7 +188,7 @@ def test_who_takes_a_stream_from_an_address_of_its_own_is_named_and_not_believed
     assert told["flows"][0]["from"].startswith(ADDRESSES["m"] + ":")
 
 
-def test_peers_that_cannot_send_are_refused() -> None:
+def test_allowed_peers_of_another_address_family_are_refused() -> None:
     for words in (("--udp", "--allow", MACS["a"]), ("--dev", "eth0", "--allow", ADDRESSES["a"])):
         argv = inside("b", find_instrument(), "stream", "recv", *words)
         done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
@@ -221,7 +221,7 @@ def key_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_with_a_shared_key_only_who_has_it_is_counted(key_file: Path, tmp_path: Path) -> None:
+def test_with_a_shared_key_only_senders_that_have_it_are_counted(key_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.key"
     other.write_text(32 * "x")
     other.chmod(0o600)
@@ -241,7 +241,7 @@ def test_with_a_shared_key_only_who_has_it_is_counted(key_file: Path, tmp_path: 
     assert told["ports"][0]["unexpected_of"]["greetings"] > 2
 
 
-def test_both_ends_say_that_only_one_of_them_may_have_a_key(key_file: Path) -> None:
+def test_key_at_only_one_end_is_reported_by_both_ends(key_file: Path) -> None:
     with receiver("--udp", "--key", str(key_file), "--for", "4s") as process:
         argv = inside(
             "a", find_instrument(), "stream", "send", "--udp", ADDRESSES["b"], "--rate", "1kpps", "--count", "9"
@@ -260,7 +260,7 @@ def test_both_ends_say_that_only_one_of_them_may_have_a_key(key_file: Path) -> N
     assert "no receiver answered that has this key" in sent.stderr
 
 
-def test_a_sender_that_nobody_answers_ends_when_it_is_told_to() -> None:
+def test_sender_without_a_receiver_ends_on_a_signal() -> None:
     argv = inside("a", find_instrument(), "stream", "send", "--udp", ADDRESSES["m"], "--rate", "1kpps", "--count", "9")
     with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(0.5)
@@ -349,7 +349,7 @@ def sets(seconds: float) -> list[str]:
 
 
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(10, marks=(pytest.mark.proof, pytest.mark.alone))])
-def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tmp_path: Path) -> None:
+def test_attack_does_not_change_a_study_of_streams(seconds: float, tmp_path: Path) -> None:
     plan = load_plan("one-way", sets=sets(seconds))
     folder = create_folder(plan, tmp_path / "run")
     with attacked_bed() as attacked:
@@ -358,7 +358,7 @@ def test_a_study_of_streams_is_measured_as_without_the_attack(seconds: float, tm
 
 
 @pytest.mark.proof
-def test_two_studies_at_once_are_measured_as_without_the_attack(tmp_path: Path) -> None:
+def test_attack_does_not_change_two_concurrent_studies(tmp_path: Path) -> None:
     words = [word for each in sets(1) for word in ("--set", each)]
     with attacked_bed() as attacked:
         both = [
@@ -392,7 +392,7 @@ def expect_measured(records: Path, attacked: list[Told]) -> None:
 
 
 @spans
-def test_a_clock_is_known_as_without_the_attack(seconds: int) -> None:
+def test_attack_does_not_change_the_clock_estimate(seconds: int) -> None:
     ahead = 1_500_000_000
     argv = inside("b", find_instrument(), "probe", "respond", "--json", "--until-eof", f"--pretend-clock={ahead},0")
     with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as responder:

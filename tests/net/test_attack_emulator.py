@@ -66,7 +66,7 @@ def hosts() -> Iterator[None]:
 @retried
 @pytest.mark.parametrize("seconds", [SECONDS["short"], pytest.param(SECONDS["long"], marks=pytest.mark.proof)])
 @pytest.mark.parametrize("engine", ["xdp", "packet"])
-def test_an_emulator_emulates_as_without_the_attack(engine: str, seconds: int, tmp_path: Path) -> None:
+def test_attack_does_not_change_the_emulation(engine: str, seconds: int, tmp_path: Path) -> None:
     config = tmp_path / "pipes.toml"
     config.write_text(PIPES)
     words = ["emulate", "run", *PORTS.values(), "--config", str(config), "--engine", engine, "--json"]

@@ -72,9 +72,7 @@ CASES = [
 
 @retried
 @pytest.mark.parametrize(("way", "seconds", "pause"), CASES)
-def test_probes_are_answered_and_timed_as_without_the_attack(
-    way: str, seconds: int, pause: float, tmp_path: Path
-) -> None:
+def test_attack_does_not_change_counts_or_times_of_probes(way: str, seconds: int, pause: float, tmp_path: Path) -> None:
     counted: Told = {}
     with answering(way, counted):
         with recording("b", tmp_path / "requests.pcap"), recording("a", tmp_path / "replies.pcap"):

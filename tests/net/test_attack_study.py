@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
 
 @thrice
-def test_a_study_of_pairs_is_measured_as_without_the_attack(tmp_path: Path) -> None:
+def test_attack_does_not_change_a_study_of_pairs(tmp_path: Path) -> None:
     attacked: list[Told] = []
     quiet = measured(tmp_path / "quiet")
     with attacks(attacked):

@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 @thrice
 @pytest.mark.parametrize("pause", [pytest.param(0.0, id="highest-rate"), pytest.param(PAUSE_SECONDS, id="paced")])
-def test_a_study_of_an_emulator_is_measured_as_without_the_attack(pause: float, tmp_path: Path) -> None:
+def test_attack_does_not_change_a_study_of_an_emulator(pause: float, tmp_path: Path) -> None:
     quiet = measured(tmp_path / "quiet")
     with attacked_bed(("any", "stream"), pause) as attacked:
         under = measured(tmp_path / "attacked")

@@ -107,7 +107,7 @@ RAW = ("raw", "--to", MAC, "--dev")
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_probe_is_refused_in_a_sentence(probe: tuple[str, ...], status: int, words: list[str]) -> None:
+def test_invalid_probe_is_refused_in_one_sentence(probe: tuple[str, ...], status: int, words: list[str]) -> None:
     count = () if "-c" in probe or probe[0] == "respond" else ("-c", "5")
     done = probe_says(*probe, *count)
     said = refused(done, status)
@@ -118,7 +118,7 @@ def test_a_probe_is_refused_in_a_sentence(probe: tuple[str, ...], status: int, w
 @needs_root
 @pytest.mark.usefixtures("netns")
 @pytest.mark.parametrize("probe", [("icmp", "10.99.1.77"), ("udp", "10.99.1.77"), (*RAW, "near0")], ids=lambda p: p[0])
-def test_a_silent_peer_is_measured_and_not_to_be_trusted(probe: tuple[str, ...]) -> None:
+def test_silent_peer_is_reported_as_total_loss_with_status_4(probe: tuple[str, ...]) -> None:
     done = probe_says(*probe, "-c", "5", "-i", "1ms", "--timeout", "50ms", "--json")
     assert "answered none of 5 probes" in refused(done, 4)
     answer = printed("probe", done.stdout)
@@ -172,7 +172,7 @@ def test_a_plan_is_refused_with_file_line_key_and_what_was_expected(
     ],
     ids=" ".join,
 )
-def test_a_request_is_refused_in_a_sentence(
+def test_invalid_request_is_refused_in_one_sentence(
     asked: list[str], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -195,7 +195,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_a_truncated_record_is_reported_as_far_as_it_goes(finished: Path, tmp_path: Path) -> None:
+def test_truncated_record_is_reported_up_to_the_damage(finished: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     record = run / "records/probes-000.arrow"
@@ -213,7 +213,7 @@ def test_a_truncated_record_is_reported_as_far_as_it_goes(finished: Path, tmp_pa
 
 
 @pytest.mark.parametrize("kept", [0, 3, 700], ids=lambda kept: f"{kept} bytes")
-def test_a_record_of_which_next_to_nothing_is_left(finished: Path, tmp_path: Path, kept: int) -> None:
+def test_record_truncated_to_almost_nothing_is_reported(finished: Path, tmp_path: Path, kept: int) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     for record in (run / "records").iterdir():

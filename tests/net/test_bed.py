@@ -75,7 +75,7 @@ def packets(bed: Bed) -> dict[str, int]:
 
 
 @thrice
-def test_every_path_carries_both_families_within_a_second(run: str) -> None:
+def test_every_path_carries_ipv4_and_ipv6_within_a_second(run: str) -> None:
     longest_s = slowdown()
     began = time.monotonic()
     with build_bed(BedSpec(devices=ALL), run) as bed:
@@ -89,10 +89,10 @@ def test_every_path_carries_both_families_within_a_second(run: str) -> None:
         assert built_s < longest_s
     for link in bed.topology.links:
         inside = [port.dev for cable in link.cables for port in (cable.left, cable.right)]
-        assert all(after[dev] - before[dev] >= 40 for dev in inside), "a path's packets go through all of its stations"
+        assert all(after[dev] - before[dev] >= 40 for dev in inside), "packets pass all hops of a path"
 
 
-def test_a_bed_is_silent(run: str) -> None:
+def test_idle_bed_sends_no_packets(run: str) -> None:
     with build_bed(BedSpec(devices=("wire", "bridge")), run) as bed:
         await_silence(bed)
         before = packets(bed)
@@ -114,7 +114,7 @@ def test_full_frames_of_a_large_mtu_pass(run: str) -> None:
 
 
 @pytest.mark.parametrize(("asked", "state"), [(False, "off"), (True, "on")])
-def test_offloads_are_as_asked(run: str, asked: bool, state: str) -> None:
+def test_offloads_are_set_as_requested(run: str, asked: bool, state: str) -> None:
     with build_bed(BedSpec(devices=("bridge",), offloads=asked), run) as bed:
         hosts = bed.facts()["stable"]["hosts"]
     ports = [link for host in hosts.values() for link in host["links"].values() if link["kind"] == "veth"]
@@ -125,7 +125,7 @@ def test_offloads_are_as_asked(run: str, asked: bool, state: str) -> None:
         assert port["offloads"]["tcp-segmentation-offload"].startswith(state)
 
 
-def test_offloads_that_stay_on_are_those_that_the_guide_lists(run: str) -> None:
+def test_only_offloads_listed_in_the_guide_stay_on(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",)), run) as bed:
         said = {
             port.dev: bed.backend.run(port.host, ["ethtool", "-k", port.dev])
@@ -142,7 +142,7 @@ def test_offloads_that_stay_on_are_those_that_the_guide_lists(run: str) -> None:
         assert not on & {"tx-checksumming", "tx-udp-segmentation", "tcp-segmentation-offload"}, (dev, on)
 
 
-def test_two_beds_of_one_spec_have_one_hash_and_another_spec_has_not(run: str) -> None:
+def test_bed_hash_depends_on_the_spec_only(run: str) -> None:
     facts = []
     for mtu in (1500, 1500, 1400):
         with build_bed(BedSpec(devices=("wire", "bridge"), mtu=mtu), run) as bed:
@@ -156,7 +156,7 @@ def test_two_beds_of_one_spec_have_one_hash_and_another_spec_has_not(run: str) -
     json.dumps(facts[0])
 
 
-def test_two_runs_at_once(run: str) -> None:
+def test_two_runs_can_use_beds_at_once(run: str) -> None:
     other = f"{run}-other"
     with build_bed(BedSpec(devices=("bridge",)), run) as one, build_bed(BedSpec(devices=("bridge",)), other) as two:
         assert ping(one, "10.77.2.2")
@@ -168,24 +168,24 @@ def test_two_runs_at_once(run: str) -> None:
     assert traces(other) == []
 
 
-def test_a_run_that_is_going_on_is_refused(run: str) -> None:
+def test_active_run_id_is_refused(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
         with pytest.raises(RequestError, match="is going on already"), build_bed(BedSpec(), run):
             pass
         assert ping(bed, "10.77.1.2")
 
 
-def test_a_failed_command_says_which_line(run: str) -> None:
+def test_failed_command_is_named(run: str) -> None:
     with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match=r"\(line: link set dev nope up\)"):
         bed.backend.run("a", ["ip", "-batch", "-"], "link set dev lo up\nlink set dev nope up\n")
 
 
-def test_a_program_that_is_not_there_is_named(run: str) -> None:
+def test_missing_program_is_named(run: str) -> None:
     with build_bed(BedSpec(), run) as bed, pytest.raises(MachineError, match="no-such-program not found"):
         bed.backend.start("a", ["no-such-program"])
 
 
-def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) -> None:
+def test_started_processes_end_with_the_block_even_if_they_ignore_signals(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
         stubborn = bed.backend.start(
             "a", ["sh", "-c", "trap '' TERM; echo up; sleep 60"], stdout=subprocess.PIPE, text=True
@@ -198,7 +198,7 @@ def test_what_was_started_ends_with_the_block_even_when_it_will_not(run: str) ->
 MANY = BedSpec(devices=("wire", "bridge", "bridge*2"), near=8, far=6, bypass=True)
 
 
-def test_every_further_end_carries_and_is_silent(run: str) -> None:
+def test_further_ports_carry_traffic_and_are_silent_when_idle(run: str) -> None:
     with build_bed(MANY, run) as bed:
         for path in ("bridge", "bridge*2"):
             link = bed.topology.link(path)
@@ -213,7 +213,7 @@ def test_every_further_end_carries_and_is_silent(run: str) -> None:
         assert packets(bed) == before
 
 
-def test_further_pairs_talk_through_the_bridge_over_their_own_ports_alone(run: str) -> None:
+def test_further_pairs_of_ports_use_only_their_own_ports_of_the_bridge(run: str) -> None:
     with build_bed(MANY, run) as bed:
         link = bed.topology.link("bridge")
         assert ping(bed, link.far[2].ip4)  # the bridge has learnt both by now
@@ -241,7 +241,7 @@ def test_counters_conserve_the_frames_of_a_path(run: str) -> None:
     assert max(beside.values()) < sent, beside
 
 
-def test_what_a_bridge_forgot_or_never_learnt_is_flooded(run: str) -> None:
+def test_frames_to_forgotten_or_unknown_addresses_are_flooded(run: str) -> None:
     with build_bed(MANY, run) as bed:
         link = bed.topology.link("bridge")
         assert ping(bed, link.b_ip4)
@@ -306,7 +306,7 @@ def send_frames(bed: Bed, mac: str, count: int, frame_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("shaper", ["tbf", "htb"])
-def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, shaper: str) -> None:
+def test_shaped_device_passes_its_rate_bucket_and_queue(run: str, shaper: str) -> None:
     """A burst of frames meets the known answer: bucket and queue pass, and what leaves meanwhile at the rate."""
     spec = BedSpec(devices=("bridge",), shaper=shaper, rate_bps=10_000_000, burst_bytes=15_180, queue_bytes=75_900)
     with build_bed(spec, run) as bed:
@@ -324,7 +324,7 @@ def test_a_shaped_device_lets_out_its_rate_its_bucket_and_its_queue(run: str, sh
 
 
 @thrice
-def test_a_shapers_rate_is_that_of_whole_frames(run: str) -> None:
+def test_rate_of_a_shaper_counts_whole_frames(run: str) -> None:
     """Eight hundred frames of 1518 bytes with their FCS take 97 ms at 100 Mbit/s, once the bucket is empty."""
     spec = BedSpec(devices=("bridge",), rate_bps=100_000_000, burst_bytes=100_000, queue_bytes=2_000_000)
     with build_bed(spec, run) as bed:
@@ -356,7 +356,7 @@ print(times[-1] - times[-801], flush=True)
 """
 
 
-def test_redirected_frames_are_taken_once_it_is_prepared(run: str) -> None:
+def test_prepared_bed_enables_gro_on_ports_of_the_bridge(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",), near=2), run) as bed:
         bed.prepare_live("bridge")
         hosts = bed.facts()["stable"]["hosts"]
@@ -366,7 +366,7 @@ def test_redirected_frames_are_taken_once_it_is_prepared(run: str) -> None:
     assert polling == {dev for dev in ports if "bridge" in dev}
 
 
-def test_pause_frames_are_told_of(run: str) -> None:
+def test_bed_facts_state_pause_frame_support(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",)), run) as bed:
         hosts = bed.facts()["stable"]["hosts"]
     assert {link["pause"] for host in hosts.values() for link in host["links"].values()} == {
@@ -375,7 +375,7 @@ def test_pause_frames_are_told_of(run: str) -> None:
     assert hosts["d"]["links"]["d-bridge-1"]["bridge"]["mcast_snooping"] == 0
 
 
-def test_a_dead_keeper_sends_nobody_elsewhere(run: str) -> None:
+def test_namespace_of_a_dead_keeper_process_is_not_confused_with_another(run: str) -> None:
     with build_bed(BedSpec(devices=("wire",)), run) as bed:
         backend = bed.backend
         assert isinstance(backend, NetnsBackend)
@@ -409,7 +409,7 @@ def test_a_signal_ends_the_block_in_order(run: str, number: signal.Signals, stat
     assert controller.returncode == status, said
 
 
-def test_the_devices_core_is_its_own(run: str) -> None:
+def test_core_of_the_device_runs_nothing_else(run: str) -> None:
     require(os.geteuid() == 0, "packet steering needs root")
     require(len(os.sched_getaffinity(0)) > 1, "a core of its own needs a second core")
     prober, *_, device = sorted(os.sched_getaffinity(0))
@@ -423,7 +423,7 @@ def test_the_devices_core_is_its_own(run: str) -> None:
 
 @pytest.mark.alone  # the machine has one limit of its wake-up latency, which other runs set too
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_switched_is_so_while_the_bed_stands(run: str, on: bool) -> None:
+def test_switched_settings_hold_while_the_bed_exists(run: str, on: bool) -> None:
     require(os.geteuid() == 0, "packet steering needs root")
     spec = BedSpec(devices=("bridge",), switches={"idle": on, "rps": on})
     before = wake_up_latency()
@@ -448,7 +448,7 @@ def wake_up_latency() -> int | None:
 
 
 @thrice
-def test_the_load_on_the_devices_core_is_as_asked(run: str) -> None:
+def test_cpu_load_on_the_core_of_the_device_is_as_requested(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge",), device_cpu="loaded:30%"), run) as bed:
         time.sleep(1)
         load = bed.moment()["device_load"]
@@ -457,7 +457,7 @@ def test_the_load_on_the_devices_core_is_as_asked(run: str) -> None:
 
 
 @pytest.mark.alone  # it ends what other tests have left behind on purpose
-def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
+def test_clean_ends_only_processes_of_dead_runs(run: str) -> None:
     dead = subprocess.Popen(["sleep", "60"])
     mark = Mark(run, Process.of(dead.pid))
     dead.kill()
@@ -479,7 +479,7 @@ def test_clean_ends_what_a_dead_run_left_and_nothing_else(run: str) -> None:
 
 
 @pytest.mark.alone
-def test_clean_leaves_a_file_that_is_not_ours(run: str) -> None:
+def test_clean_keeps_foreign_files(run: str) -> None:
     with build_bed(BedSpec(), run):
         strange = state_folder() / f"sojourn-bed-strange-{uuid.uuid4().hex}.json"
         strange.write_text("{}")
@@ -489,7 +489,7 @@ def test_clean_leaves_a_file_that_is_not_ours(run: str) -> None:
     assert any(str(strange) in sentence for sentence in cleaning.left)
 
 
-def test_without_root_in_a_user_namespace(run: str) -> None:
+def test_bed_works_without_root_in_a_user_namespace(run: str) -> None:
     script = textwrap.dedent(f"""
         import json
         from sojourn.bed import BedSpec, build_bed

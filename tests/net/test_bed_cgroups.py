@@ -51,7 +51,7 @@ def left_of(run: str) -> list[str]:
     return [folder.name for folder, mark in cgroups.left() if mark.run == run]
 
 
-def test_programs_of_each_end_are_in_its_cgroup_and_those_beside_in_none(run: str) -> None:
+def test_programs_of_each_host_are_in_its_cgroup_and_others_in_none(run: str) -> None:
     with build_bed(BedSpec(cgroups=True), run) as bed:
         for host in ("a", "b"):
             folder = Path(bed.backend.cgroup(host))
@@ -66,7 +66,7 @@ def test_programs_of_each_end_are_in_its_cgroup_and_those_beside_in_none(run: st
     assert left_of(run) == []
 
 
-def test_a_bed_that_was_not_asked_for_cgroups_makes_none(run: str) -> None:
+def test_bed_without_requested_cgroups_creates_none(run: str) -> None:
     with build_bed(BedSpec(), run) as bed:
         assert left_of(run) == []
         with pytest.raises(MachineError, match="has no cgroup"):
@@ -81,7 +81,7 @@ def none_mounted() -> Path:
 @pytest.mark.parametrize(
     ("root", "why"), [(none_mounted, "no unified cgroup hierarchy"), (lambda: Path("/sys"), "cannot be made")]
 )
-def test_a_bed_that_cannot_have_cgroups_stands_without_and_says_why(
+def test_bed_is_built_without_cgroups_where_impossible_and_states_the_reason(
     root: Callable[[], Path], why: str, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "unified_root", root)

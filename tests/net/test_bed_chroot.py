@@ -97,7 +97,7 @@ def test_a_bed_stands_in_a_plain_chroot_and_leaves_nothing_outside(root: Path) -
 
 
 @pytest.mark.parametrize("own_run", [True, False])
-def test_a_box_stands_in_a_plain_chroot_or_says_why_not(root: Path, own_run: bool) -> None:
+def test_box_works_in_a_plain_chroot_or_states_the_reason(root: Path, own_run: bool) -> None:
     """Its mounts must not be seen outside: where `/run` is no mount point they would be."""
     before = traces()
     with start(root, BOX, own_run=own_run) as process:

@@ -37,7 +37,7 @@ def instrument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_machine_that_can_do_the_main_job_is_well(instrument: Path) -> None:
+def test_doctor_passes_on_a_machine_that_can_build_a_bed(instrument: Path) -> None:
     examination = examine()
     found = {check["name"]: check for check in examination["checks"]}
     assert examination["status"] == 0, examination["sentence"]

@@ -51,7 +51,7 @@ CONTROLLER = textwrap.dedent("""
 
 @KILLS
 @pytest.mark.alone  # it compares the links and namespaces of the whole machine
-def test_kills_leave_nothing(kills: int, proven: Callable[..., None]) -> None:
+def test_killed_bed_processes_leave_nothing(kills: int, proven: Callable[..., None]) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     print(f"seed {seed}")
     moments = random.Random(seed)
@@ -67,7 +67,7 @@ def test_kills_leave_nothing(kills: int, proven: Callable[..., None]) -> None:
 
 
 @KILLS_WITHOUT_ROOT
-def test_kills_without_root_leave_nothing_either(kills: int, proven: Callable[..., None]) -> None:
+def test_killed_bed_processes_without_root_leave_nothing(kills: int, proven: Callable[..., None]) -> None:
     if os.geteuid() != 0:
         pytest.skip("without root, the other test is this one")
     user = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--"]

@@ -72,7 +72,7 @@ def added_ns(out: Path, device: str) -> float:
     )
 
 
-def test_a_box_is_told_its_ports_and_its_output_is_kept(run: str, tmp_path: Path) -> None:
+def test_box_program_gets_its_ports_and_its_output_is_recorded(run: str, tmp_path: Path) -> None:
     path = program(
         tmp_path, f"{BRIDGE}\nenv | grep ^SOJOURN_ | sort\ntouch $SOJOURN_FOLDER/here; ls -d $SOJOURN_FOLDER/here\npwd"
     )
@@ -107,14 +107,14 @@ WITHIN_NS = 4_000_000_000
         ("kill -KILL $PPID 2>/dev/null; sleep 9", r"cannot be run here|did not come up|failed"),
     ],
 )
-def test_a_box_that_fails_is_told_of_in_a_sentence(run: str, tmp_path: Path, body: str, sentence: str) -> None:
+def test_failing_box_is_reported_in_one_sentence(run: str, tmp_path: Path, body: str, sentence: str) -> None:
     path = program(tmp_path, body)
     with pytest.raises(MachineError, match=sentence), build_bed(spec_of(path, within_ns=WITHIN_NS), run):
         pass
     assert of_run(run) == []
 
 
-def test_a_command_line_gives_the_sentence_and_the_status(tmp_path: Path) -> None:
+def test_failing_box_on_the_command_line_gives_sentence_and_exit_status(tmp_path: Path) -> None:
     path = program(tmp_path, "echo cannot; exit 1")
     asked = ("run", "bridge-latency", "--quick", "--device", path, "--out", tmp_path / "run")
     done = sojourn_here(*asked)
@@ -138,7 +138,7 @@ mount -t tmpfs mine /mnt
 
 @pytest.mark.proof
 @retried
-def test_a_box_is_graded_as_a_user_would_have_it_graded(tmp_path: Path) -> None:
+def test_box_gets_a_bufferbloat_grade_from_one_command(tmp_path: Path) -> None:
     """`sojourn run bufferbloat --device ./box.sh --quick`, of a box that shapes to 20 Mbit/s with a queue of 150 kB."""
     rate = "for port in $SOJOURN_LEFT $SOJOURN_RIGHT; do\n"
     rate += "tc qdisc replace dev $port root tbf rate 20mbit burst 5kb limit 150000\ndone\n"
@@ -162,7 +162,7 @@ def test_a_box_is_graded_as_a_user_would_have_it_graded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_box_however_the_program_ends(run: str, tmp_path: Path, how: signal.Signals) -> None:
+def test_nothing_is_left_of_a_box_whatever_ends_the_program(run: str, tmp_path: Path, how: signal.Signals) -> None:
     """Daemons in sessions, network and mount namespaces of their own, without our mark in their environment."""
     path = program(tmp_path, DAEMONS)
     script = textwrap.dedent(f"""
@@ -222,7 +222,7 @@ def of_run(run: str) -> list[str]:
 
 
 @retried
-def test_rules_on_a_bridge_are_measured_as_any_bridge(tmp_path: Path) -> None:
+def test_bridge_with_rules_is_measured_like_any_bridge(tmp_path: Path) -> None:
     out = measured(tmp_path, "--device", "bridge", "--device", f"{EXAMPLES / 'rules.sh'} 300")
     with undisturbed():
         assert added_ns(out, "box:rules") > added_ns(out, "bridge") > 0
@@ -233,7 +233,7 @@ def test_rules_on_a_bridge_are_measured_as_any_bridge(tmp_path: Path) -> None:
 
 
 @retried
-def test_what_a_file_of_five_hundred_rules_adds_to_a_bridge(tmp_path: Path) -> None:
+def test_delay_added_by_five_hundred_nft_rules_is_measured(tmp_path: Path) -> None:
     """As the guide has it: a file for nft, the script that loads it, a label, and the plain bridge to compare with."""
     asked = ["--device", "bridge", "--device", f"mine={EXAMPLES / 'filter.sh'} rules-500.nft"]
     out = measured(tmp_path, "--no-report", *asked, "--set", "pairs.reference=bridge")
@@ -311,7 +311,7 @@ def test_a_guest_that_bridges_is_a_box(run: str, tmp_path: Path) -> None:
     assert of_run(run) == []
 
 
-def test_without_open_vswitch_its_mode_says_what_to_install(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_open_vswitch_names_the_missing_package(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find = shutil.which
     monkeypatch.setattr(shutil, "which", lambda tool, path=None: None if "ovs" in tool else find(tool, path=path))
     with (

@@ -149,7 +149,7 @@ def tap_of(told: dict[str, Any], interface: str) -> dict[str, Any]:
     return tap
 
 
-def test_it_sees_the_packets_that_tcpdump_sees_at_the_same_times(tmp_path: Path) -> None:
+def test_capture_has_the_same_packets_and_timestamps_as_tcpdump(tmp_path: Path) -> None:
     witnesses = {port: tmp_path / f"{port}.pcap" for port in ("eth1", "eth2")}
     out = tmp_path / "c"
     with capturing(out) as told, tcpdump("eth1", witnesses["eth1"]), tcpdump("eth2", witnesses["eth2"]):
@@ -165,7 +165,7 @@ def test_it_sees_the_packets_that_tcpdump_sees_at_the_same_times(tmp_path: Path)
         assert tap["sources"] == {"kernel": len(ours)}
 
 
-def test_records_say_of_each_packet_what_the_frames_say_and_know_it_again_behind_the_bridge(tmp_path: Path) -> None:
+def test_tap_records_agree_with_frames_and_digests_match_behind_the_bridge(tmp_path: Path) -> None:
     out = tmp_path / "c"
     with capturing(out):
         ping("-f", "-c", str(PINGS))
@@ -191,7 +191,7 @@ def test_records_say_of_each_packet_what_the_frames_say_and_know_it_again_behind
         assert (left["time_ns"] > came["time_ns"]).all()
 
 
-def test_taps_around_a_bridge_are_matched_to_the_packet(tmp_path: Path) -> None:
+def test_taps_around_a_bridge_match_every_packet(tmp_path: Path) -> None:
     out = tmp_path / "c"
     with capturing(out):
         ping("-f", "-c", str(PINGS))
@@ -221,13 +221,13 @@ def expect_each_in_one_count(told: dict[str, Any]) -> None:
         assert (tap["frames_in"], tap["frames_out"]) == (PINGS, PINGS)
 
 
-def test_each_frame_is_in_one_count(tmp_path: Path) -> None:
+def test_each_frame_is_in_exactly_one_counter(tmp_path: Path) -> None:
     with capturing(tmp_path / "c") as told:
         ping("-f", "-c", str(PINGS))
     expect_each_in_one_count(told)
 
 
-def test_a_bridge_loses_nothing_while_taps_come_and_go(tmp_path: Path) -> None:
+def test_bridge_loses_no_frame_while_taps_attach_and_detach(tmp_path: Path) -> None:
     with Child(
         inside("a", "ping", "-q", "-i", "0.001", "-c", "3000", "10.0.0.2"), stdout=subprocess.PIPE, text=True
     ) as pings:
@@ -249,7 +249,7 @@ def test_a_bridge_loses_nothing_while_taps_come_and_go(tmp_path: Path) -> None:
 
 @pytest.mark.proof
 @thrice
-def test_a_burst_of_200_000_frames_a_second_is_seen_whole(tmp_path: Path) -> None:
+def test_burst_of_200_000_frames_per_second_is_captured_completely(tmp_path: Path) -> None:
     run(*inside("x", "ip", "link", "set", "eth1", "nomaster"))  # what is measured is the tap
     try:
         with capturing(tmp_path / "c", interfaces=("eth1",)) as told:
@@ -269,7 +269,7 @@ def test_a_burst_of_200_000_frames_a_second_is_seen_whole(tmp_path: Path) -> Non
         assert tap["frames_in"] >= BURST
 
 
-def test_a_filter_keeps_what_it_says_and_tags_are_as_on_the_wire(tmp_path: Path) -> None:
+def test_filter_selects_matching_frames_with_vlan_tags_as_on_the_wire(tmp_path: Path) -> None:
     with capturing(tmp_path / "c", "--filter", "vlan 7 and ether src 02:00:00:00:00:01", "--snap", "100") as told:
         ping("-f", "-c", "20")
         for vlan in (7, 8):
@@ -279,7 +279,7 @@ def test_a_filter_keeps_what_it_says_and_tags_are_as_on_the_wire(tmp_path: Path)
     assert (tap_of(told, "eth1")["cut"], tap_of(told, "eth1")["account"]["difference"]) == (1, None)
 
 
-def test_one_way_is_captured_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_one_direction_is_captured_on_request(tmp_path: Path) -> None:
     for way, counts in (("in", (20, 0)), ("out", (0, 20))):
         with capturing(tmp_path / way, "--direction", way) as told:
             ping("-f", "-c", "20")
@@ -288,7 +288,7 @@ def test_one_way_is_captured_where_that_is_asked_for(tmp_path: Path) -> None:
             assert (tap["account"]["conserved"], tap["account"]["difference"]) == (True, 0)
 
 
-def test_headers_alone_are_kept_and_addresses_can_be_nobodys(tmp_path: Path) -> None:
+def test_capture_can_be_limited_to_headers_and_anonymised(tmp_path: Path) -> None:
     with capturing(tmp_path / "headers", "--headers") as told:
         ping("-f", "-c", "20", "-s", "300")
     seen = packets(tmp_path / "headers/eth1.pcapng")
@@ -311,7 +311,7 @@ def test_headers_alone_are_kept_and_addresses_can_be_nobodys(tmp_path: Path) -> 
     assert b"addresses anonymised" in (tmp_path / "nobody/eth1.pcapng").read_bytes()
 
 
-def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_capture_files_rotate_and_the_oldest_are_removed_on_request(tmp_path: Path) -> None:
     out = tmp_path / "all"
     with capturing(out, "--rotate-size", "64KiB", "--compress", interfaces=("eth1",)) as told:
         ping("-f", "-c", "2000", "-s", "1000")
@@ -346,7 +346,7 @@ def test_files_follow_each_other_and_the_oldest_go_where_that_is_asked_for(tmp_p
     assert (process.returncode, printed("capture", said)["why"]) == (0, "budget")
 
 
-def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None:
+def test_summary_lists_all_parts_of_a_capture_ended_by_its_budget(tmp_path: Path) -> None:
     out = tmp_path / "end"
     argv = inside(
         "x", find_instrument(), "capture", "eth1", "-o", str(out), "--rotate-size", "64KiB", "--budget", "512KiB"
@@ -365,7 +365,7 @@ def test_parts_that_a_budget_ends_are_all_in_the_summary(tmp_path: Path) -> None
     assert counts.frame["recorded"].sum() == tap_of(told, "eth1")["account"]["seen"]
 
 
-def test_super_frames_are_told(tmp_path: Path) -> None:
+def test_super_frames_are_reported(tmp_path: Path) -> None:
     server = inside("b", sys.executable, "-c", SERVER)
     with capturing(tmp_path / "c") as told, Child(server, stdout=subprocess.PIPE, text=True) as taker:
         assert taker.stdout is not None
@@ -392,7 +392,7 @@ with socket.create_connection(("10.0.0.2", 5002)) as sender:
 """
 
 
-def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path: Path) -> None:
+def test_capture_ends_at_its_count_or_duration_and_its_files_are_private(tmp_path: Path) -> None:
     out = tmp_path / "count"
     argv = inside("x", find_instrument(), "capture", "eth1", "eth2", "-o", str(out), "--count", "50", "--json")
     with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -410,7 +410,7 @@ def test_it_ends_at_its_count_and_its_time_and_its_files_are_its_owners(tmp_path
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: Path) -> None:
+def test_deleted_interface_ends_the_capture_and_keeps_its_frames(tmp_path: Path) -> None:
     run(*inside("x", "ip", "link", "add", "gone", "type", "veth", "peer", "name", "far"))
     for end in ("gone", "far"):
         run(*inside("x", "ip", "link", "set", end, "up"))
@@ -449,7 +449,9 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
         (["eth1", "-o", "OUT", "--anonymise", "KEY", "--format", "pcapng"], 2, "others than its owner may use it"),
     ],
 )
-def test_wrong_requests_are_told_in_a_sentence(words: list[str], status: int, sentence: str, tmp_path: Path) -> None:
+def test_wrong_requests_are_refused_in_one_sentence(
+    words: list[str], status: int, sentence: str, tmp_path: Path
+) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old/capture.json").write_text("{}")
     (tmp_path / "key").write_text("0123456789abcdef")
@@ -462,7 +464,7 @@ def test_wrong_requests_are_told_in_a_sentence(words: list[str], status: int, se
     assert not (tmp_path / "out").exists()
 
 
-def test_interfaces_without_ethernet_are_refused_and_those_that_are_down_are_told(tmp_path: Path) -> None:
+def test_non_ethernet_interfaces_are_refused_and_down_interfaces_reported(tmp_path: Path) -> None:
     made = inside("x", "ip", "tuntap", "add", "dev", "tun7", "mode", "tun")
     if subprocess.run(made, check=False, capture_output=True).returncode == 0:
         argv = inside("x", SOJOURN, "capture", "tun7", "-o", str(tmp_path / "tun"), "--for", "100ms")
@@ -478,7 +480,7 @@ def test_interfaces_without_ethernet_are_refused_and_those_that_are_down_are_tol
     ]
 
 
-def test_under_sudo_a_capture_is_the_callers_where_that_is_possible(tmp_path: Path) -> None:
+def test_under_sudo_a_capture_belongs_to_the_calling_user_if_possible(tmp_path: Path) -> None:
     sudo = ["env", "SUDO_UID=1", "SUDO_GID=1", "SUDO_USER=daemon", "SUDO_COMMAND=sojourn"]
     with tempfile.TemporaryDirectory() as name:
         open_to_all = Path(name)
@@ -500,7 +502,7 @@ def captured_by(sudo: list[str], out: Path, owner: int) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
 
 
-def test_without_libpcap_all_but_filters_works(tmp_path: Path) -> None:
+def test_without_libpcap_everything_works_except_filters(tmp_path: Path) -> None:
     hide = "for f in $(ldconfig -p | sed -n 's/.*libpcap.*=> //p'); do mount --bind /dev/null $f; done; exec \"$@\""
     argv = inside("x", "unshare", "--mount", "sh", "-c", hide, "sh", SOJOURN, "capture", "eth1", "--for", "100ms")
     done = subprocess.run([*argv, "-o", str(tmp_path / "c")], capture_output=True, text=True, check=False)
@@ -510,7 +512,7 @@ def test_without_libpcap_all_but_filters_works(tmp_path: Path) -> None:
     assert (done.returncode, "--filter needs libpcap" in done.stderr) == (3, True), done.stderr
 
 
-def test_who_may_not_is_told_what_would_help(tmp_path: Path) -> None:
+def test_missing_capability_is_named_with_its_fix(tmp_path: Path) -> None:
     as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     argv = inside("x", *as_nobody, find_instrument(), "capture", "eth1", "-o", str(tmp_path / "c"))
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -519,7 +521,7 @@ def test_who_may_not_is_told_what_would_help(tmp_path: Path) -> None:
     assert (done.returncode, "CAP_NET_RAW" in done.stderr) == (3, True), done.stderr
 
 
-def test_a_server_of_taps_counts_and_refuses(tmp_path: Path) -> None:
+def test_tap_server_counts_frames_and_refuses_wrong_requests(tmp_path: Path) -> None:
     taps = serve()
     try:
         assert taps.ready["filters"]

@@ -49,7 +49,7 @@ FAST_CLOCK_NS = 2_000
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
 
-def test_it_sees_the_packets_that_tcpdump_sees_at_its_own_times(tmp_path: Path) -> None:
+def test_bpf_tap_has_the_same_packets_as_tcpdump_with_its_own_timestamps(tmp_path: Path) -> None:
     """A received frame after the kernel's stamp, a sent one before it."""
     out, witness = tmp_path / "c", tmp_path / "witness.pcap"
     with capturing(out, *BPF) as told, tcpdump("eth1", witness):
@@ -70,7 +70,7 @@ def test_it_sees_the_packets_that_tcpdump_sees_at_its_own_times(tmp_path: Path) 
     assert tap_of(told, "eth1")["sources"] == {"bpf": len(ours)}
 
 
-def test_tags_sums_and_super_frames_are_those_of_the_other_tap(tmp_path: Path) -> None:
+def test_vlan_tags_checksums_and_super_frames_equal_those_of_the_packet_tap(tmp_path: Path) -> None:
     with capturing(tmp_path / "bpf", *BPF) as mine, capturing(tmp_path / "ring") as other:
         ping("-f", "-c", "20")
         send(bytes.fromhex("02000000000202000000000181000007" + "88b5") + bytes(200))
@@ -90,7 +90,7 @@ def test_tags_sums_and_super_frames_are_those_of_the_other_tap(tmp_path: Path) -
         assert all(tap["account"]["conserved"] for tap in taps)
 
 
-def test_each_frame_is_in_one_count_and_taps_around_a_bridge_match(tmp_path: Path) -> None:
+def test_each_frame_is_in_exactly_one_counter_and_taps_around_a_bridge_match(tmp_path: Path) -> None:
     out = tmp_path / "c"
     with capturing(out, *BPF) as told:
         ping("-f", "-c", str(PINGS))
@@ -102,7 +102,7 @@ def test_each_frame_is_in_one_count_and_taps_around_a_bridge_match(tmp_path: Pat
         assert [counts[of] for of in ("matched", "lost", "duplicated", "unexpected")] == [PINGS, 0, 0, 0]
 
 
-def test_one_way_and_few_bytes_are_captured_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_direction_and_snap_length_are_as_requested(tmp_path: Path) -> None:
     for way, counts in (("in", (20, 0)), ("out", (0, 20))):
         options = ("--direction", way, "--snap", "40", "--format", "pcapng")
         with capturing(tmp_path / way, *BPF, *options) as told:
@@ -113,7 +113,7 @@ def test_one_way_and_few_bytes_are_captured_where_that_is_asked_for(tmp_path: Pa
         assert {(length, len(kept)) for _, length, kept in packets(tmp_path / way / "eth1.pcapng")} == {(1042, 40)}
 
 
-def test_what_finds_no_room_is_counted(tmp_path: Path) -> None:
+def test_frames_that_do_not_fit_the_ring_are_counted(tmp_path: Path) -> None:
     """The reader stands still, while more frames come than the ring has room for; the traffic does not notice."""
     out = tmp_path / "c"
     argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(out), *BPF, "--ring", "1MiB", "--json")
@@ -142,7 +142,7 @@ def gone(ours: set[int]) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_its_programs_go_with_it_and_traffic_does_not_notice(how: signal.Signals, tmp_path: Path) -> None:
+def test_bpf_programs_are_detached_at_the_end_and_traffic_is_undisturbed(how: signal.Signals, tmp_path: Path) -> None:
     before = programs()
     with Child(
         inside("a", "ping", "-q", "-i", "0.001", "-c", "2000", "10.0.0.2"), stdout=subprocess.PIPE, text=True
@@ -162,7 +162,7 @@ def test_its_programs_go_with_it_and_traffic_does_not_notice(how: signal.Signals
     assert "2000 received, 0% packet loss" in said, said
 
 
-def test_it_keeps_no_rights(tmp_path: Path) -> None:
+def test_bpf_tap_gives_up_its_capabilities(tmp_path: Path) -> None:
     argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "c"), *BPF)
     with Child(argv, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -175,7 +175,7 @@ def test_it_keeps_no_rights(tmp_path: Path) -> None:
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: Path) -> None:
+def test_deleted_interface_ends_the_capture_and_keeps_its_frames(tmp_path: Path) -> None:
     run(*inside("x", "ip", "link", "add", "gone", "type", "veth", "peer", "name", "far"))
     for end in ("gone", "far"):
         run(*inside("x", "ip", "link", "set", end, "up"))
@@ -198,7 +198,7 @@ def test_an_interface_that_goes_away_ends_it_and_what_it_saw_is_kept(tmp_path: P
         (["--source", "hardware"], "has timestamps of its own"),
     ],
 )
-def test_what_it_has_not_is_refused_in_a_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+def test_unsupported_options_are_refused_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
     argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "c"), *BPF, *words)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
@@ -206,7 +206,7 @@ def test_what_it_has_not_is_refused_in_a_sentence(words: list[str], sentence: st
     assert not (tmp_path / "c").exists()
 
 
-def test_a_server_of_taps_refuses_it(tmp_path: Path) -> None:
+def test_tap_server_refuses_bpf_taps(tmp_path: Path) -> None:
     taps = serve()
     try:
         with pytest.raises(Exception, match="keeps no right to load programs"):
@@ -215,7 +215,7 @@ def test_a_server_of_taps_refuses_it(tmp_path: Path) -> None:
         taps.finish()
 
 
-def test_the_summary_says_which_tap_it_was(tmp_path: Path) -> None:
+def test_summary_names_the_kind_of_tap(tmp_path: Path) -> None:
     with capturing(tmp_path / "c", *BPF, interfaces=("eth1",)) as told:
         ping("-f", "-c", "5")
     kept: dict[str, Any] = json.loads((tmp_path / "c/capture.json").read_text())
@@ -223,7 +223,7 @@ def test_the_summary_says_which_tap_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("does", ["detach", "replace"])
-def test_a_tap_whose_program_is_taken_away_ends_and_says_so(does: str, tmp_path: Path) -> None:
+def test_tap_whose_bpf_program_was_detached_ends_and_reports_it(does: str, tmp_path: Path) -> None:
     """What it does not see is not told as nothing that passed."""
     argv = inside("x", find_instrument(), "capture", "eth1", "-o", str(tmp_path / "c"), "--json", *BPF)
     with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -74,7 +74,7 @@ def pretended_offset(pretended: dict[str, Any], ours_ns: int) -> float:
     [pytest.param(0, 0.0, marks=pytest.mark.proof), (1_500_000_000, 50.0), (-3_000_000_000, -50.0)],
 )
 @thrice
-def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None:
+def test_injected_clock_offset_and_skew_are_recovered(offset_ns: int, skew_ppm: float) -> None:
     with responder(f"--pretend-clock={offset_ns},{skew_ppm}") as ready:
         assert ready["findings"][0]["finding"] == "pretended_clock"
         (peer,) = watch("--for", "3s", "--interval", "1ms")[-1]["peers"]
@@ -92,7 +92,7 @@ def test_an_injected_clock_is_recovered(offset_ns: int, skew_ppm: float) -> None
 
 
 @pytest.mark.usefixtures("link")
-def test_one_kernel_is_one_clock() -> None:
+def test_two_ends_on_one_kernel_share_one_clock() -> None:
     with responder() as ready:
         events = watch("--count", "50", "--interval", "5ms")
     (peer,) = events[-1]["peers"]
@@ -140,14 +140,14 @@ def test_exchanges_are_authenticated_by_a_shared_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("link")
-def test_nobody_there_is_told_in_a_sentence() -> None:
+def test_silent_peer_is_reported_in_one_sentence() -> None:
     for peer, status in ((PEER, 4), ("192.0.2.1", 3)):
         done = subprocess.run(inside(NEAR, "clock", peer), capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
 
 
 @pytest.mark.usefixtures("link")
-def test_an_interrupt_ends_it_with_a_summary() -> None:
+def test_interrupt_ends_the_clock_measurement_with_a_summary() -> None:
     with responder():
         argv = inside(NEAR, "clock", PEER, "--until-interrupted", "--json")
         with Child(argv, stdout=subprocess.PIPE, text=True) as process:

@@ -83,7 +83,7 @@ def compared(one: Path, two: Path) -> str:
 
 @pytest.mark.proof  # ten runs of five beds each
 @thrice
-def test_half_a_microsecond_more_is_found_and_devices_alike_are_not_called_different(
+def test_half_a_microsecond_is_detected_and_equal_devices_do_not_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOJOURN_DATA", str(tmp_path / "history"))

@@ -137,7 +137,7 @@ def things_of_the_host() -> tuple[set[str], set[str]]:
     return named, {mount for mount in mounts if "sj-" in mount}
 
 
-def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_where_it_stopped(plan: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = begin("run", plan, "--out", out, *SLOW)
     await_blocks(process, out, 6)
@@ -161,9 +161,7 @@ def test_an_interrupted_run_goes_on_where_it_was(plan: Path, tmp_path: Path) -> 
 
 
 @thrice
-def test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed(
-    plan: Path, tmp_path: Path
-) -> None:
+def test_killed_run_leaves_only_a_resumable_folder_and_does_not_disturb_another(plan: Path, tmp_path: Path) -> None:
     killed, other = tmp_path / "killed", tmp_path / "other"
     before = things_of_the_host()
     both = [begin("run", plan, "--json", "--out", out, *SLOW) for out in (killed, other)]
@@ -221,7 +219,7 @@ UDP = (*SLOW, "--set", "probe=udp/ping-pong", "--set", "probe.timeout=200ms")
 
 @pytest.mark.parametrize("word", ["blocks", "respond"])
 @pytest.mark.parametrize("memory", [False, True])
-def test_a_process_of_a_run_that_is_killed_ends_it_with_a_sentence_and_it_goes_on_later(
+def test_killed_process_ends_its_run_with_one_sentence_and_the_run_can_be_resumed(
     plan: Path, tmp_path: Path, word: str, memory: bool
 ) -> None:
     """By whoever may, or by the kernel for want of memory, in a control group of the test's own."""
@@ -263,7 +261,7 @@ STREAMS = (
 )  # fmt: skip
 
 
-def test_an_end_of_streams_that_is_killed_ends_the_run_and_its_trial_is_named_and_measured_later(
+def test_killed_stream_process_ends_the_run_and_its_trial_is_named_and_repeated(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "run"
@@ -298,9 +296,7 @@ def begun_and_stopped(plan: Path, out: Path, word: str) -> tuple[subprocess.Pope
 
 @retried
 @pytest.mark.parametrize("word", ["blocks", "respond"])
-def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not_the_run(
-    plan: Path, tmp_path: Path, word: str
-) -> None:
+def test_stopped_process_loses_only_reported_blocks(plan: Path, tmp_path: Path, word: str) -> None:
     out = tmp_path / "run"
     process, pid = begun_and_stopped(plan, out, word)
     time.sleep(1.0)
@@ -325,9 +321,7 @@ def test_a_process_of_a_run_that_stands_still_costs_blocks_that_are_told_and_not
 
 @pytest.mark.proof
 @pytest.mark.parametrize("word", ["blocks", "respond"])
-def test_a_process_that_stands_still_for_a_minute_loses_no_block_that_was_written(
-    plan: Path, tmp_path: Path, word: str
-) -> None:
+def test_process_stopped_for_a_minute_loses_no_written_block(plan: Path, tmp_path: Path, word: str) -> None:
     out = tmp_path / "run"
     process, pid = begun_and_stopped(plan, out, word)
     before = blocks_of(out)
@@ -392,7 +386,7 @@ def without(tool: str, folder: Path) -> Path:
         (("--set", "bed.sessions=2", "--set", 'bed.hold=["layout"]'), False),
     ],
 )
-def test_an_address_space_is_not_held_without_setarch(
+def test_holding_the_address_space_layout_needs_setarch(
     plan: Path, sets: Sequence[str], is_refused: bool, tmp_path: Path
 ) -> None:
     """Nothing is started, and the bed is gone; what needs no setarch is measured without it."""
@@ -454,7 +448,7 @@ def test_a_user_without_root_has_a_bed_and_is_told_what_is_missing(as_nobody: li
         shutil.rmtree(folder)
 
 
-def test_a_folder_of_somebody_else_is_a_sentence_too(as_nobody: list[str], tmp_path: Path) -> None:
+def test_inaccessible_folder_is_one_sentence(as_nobody: list[str], tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     for words in (("run", "frame-size", "--out", closed / "x"), ("report", closed / "x")):

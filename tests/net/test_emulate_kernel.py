@@ -125,7 +125,7 @@ def test_a_killed_emulator_leaves_the_qdiscs_as_they_were(tmp_path: Path) -> Non
         await_that(lambda: roots() == before and not records(), "the ports have the qdiscs that they had")
 
 
-def test_an_emulator_that_ends_has_removed_them_before_it_says_so(tmp_path: Path) -> None:
+def test_emulator_removes_its_qdiscs_before_it_reports_its_end(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     before = roots()
     with emulating(path, "--forward", "delay 1ms") as (process, ready):
@@ -139,13 +139,13 @@ def test_an_emulator_that_ends_has_removed_them_before_it_says_so(tmp_path: Path
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_what_a_killed_remover_left_is_replaced(tmp_path: Path) -> None:
+def test_qdiscs_left_by_a_killed_remover_are_replaced(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     before = roots()
     with emulating(path, "--delay", "1ms") as (process, _):
         kill_with_its_shell(process)
         left = roots()
-        assert left != before, "nobody was there to remove them"
+        assert left != before, "no process was left to remove them"
     with emulating(path, "--delay", "2ms") as (process, ready):
         assert {one["handle"] for one in roots().values()} == {ready["commands"][0][7]}
         assert roots()["left"]["handle"] != left["left"]["handle"]
@@ -156,7 +156,7 @@ def test_what_a_killed_remover_left_is_replaced(tmp_path: Path) -> None:
     assert not records()
 
 
-def test_the_next_one_waits_until_what_a_killed_one_did_is_removed(tmp_path: Path) -> None:
+def test_next_emulator_waits_until_qdiscs_of_a_killed_one_are_removed(tmp_path: Path) -> None:
     path = with_slow_removal(with_netem(tmp_path), tmp_path)
     before = roots()
     with emulating(path, "--delay", "1ms") as (process, first):
@@ -171,7 +171,7 @@ def test_the_next_one_waits_until_what_a_killed_one_did_is_removed(tmp_path: Pat
     assert not records()
 
 
-def test_netem_of_somebody_else_is_not_taken_for_what_was_left(tmp_path: Path) -> None:
+def test_foreign_netem_qdisc_is_not_taken_for_a_leftover(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     with emulating(path, "--delay", "1ms") as (process, first):
         kill_with_its_shell(process)
@@ -192,10 +192,10 @@ def test_netem_of_somebody_else_is_not_taken_for_what_was_left(tmp_path: Path) -
     assert roots() == before
     clean()
     assert roots() == before
-    assert not records(), "they say what is not so any more"
+    assert not records(), "they state outdated facts"
 
 
-def test_what_was_left_is_cleaned_and_what_runs_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_removes_leftover_qdiscs_and_keeps_active_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = with_netem(tmp_path)
     monkeypatch.setenv("PATH", path)
     before = roots()
@@ -216,7 +216,7 @@ def test_what_was_left_is_cleaned_and_what_runs_is_not(tmp_path: Path, monkeypat
     assert not Path("/run/sojourn/netem-1-1.json").exists(), "one that was cut says nothing"
 
 
-def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
+def test_foreign_qdisc_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     subprocess.run(inside("tc", "qdisc", "add", "dev", "right", "root", "handle", "7:", "bfifo"), check=True)
     before = roots()
@@ -235,7 +235,7 @@ def test_a_qdisc_of_somebody_else_is_neither_replaced_nor_removed(tmp_path: Path
     assert roots()["left"]["handle"] == "8:"
 
 
-def test_what_was_left_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> None:
+def test_leftover_qdisc_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     before = roots()
     with emulating(path, "--delay", "1ms") as (process, _):
@@ -247,7 +247,7 @@ def test_what_was_left_at_a_port_without_a_pipe_is_removed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("way", ["removed", "replaced", "renamed"])
-def test_a_qdisc_that_somebody_takes_away_ends_it(way: str, tmp_path: Path) -> None:
+def test_removed_qdisc_ends_the_emulator(way: str, tmp_path: Path) -> None:
     path = with_netem(tmp_path)
     changes = {
         "removed": ["tc", "qdisc", "del", "dev", "right", "root"],

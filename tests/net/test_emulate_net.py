@@ -124,7 +124,7 @@ def test_the_study_of_delays_measures_each_of_them(sets: tuple[str, ...], tmp_pa
 
 @shorter('["loss 7%", "loss 95%"]', 1)
 @retried
-def test_the_study_of_losses_loses_what_it_says(sets: tuple[str, ...], tmp_path: Path) -> None:
+def test_study_of_losses_measures_the_configured_losses(sets: tuple[str, ...], tmp_path: Path) -> None:
     done = sojourn_here("run", "emulator-loss", "--quick", "--out", "out", "--no-report", *sets, cwd=tmp_path)
     assert done.returncode in {0, 4}, done.stderr
     folder = tmp_path / "out"
@@ -147,7 +147,7 @@ def test_the_study_of_losses_loses_what_it_says(sets: tuple[str, ...], tmp_path:
     ids=["short", "whole"],
 )
 @retried
-def test_verify_says_configured_and_measured_and_what_is_impossible_fails(
+def test_verify_prints_configured_and_measured_values_and_fails_impossible_limits(
     tail_packets: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifying, "TAIL_PACKETS", tail_packets)
@@ -175,7 +175,7 @@ def test_verify_says_configured_and_measured_and_what_is_impossible_fails(
         (("run", "emulator-delay", "--quick", "--set", 'stream.pipe=["delay 1ms", "dealy 2ms"]'), "dealy"),
     ],
 )
-def test_what_is_not_understood_is_one_sentence_and_nothing_stays(
+def test_invalid_configuration_is_refused_in_one_sentence_and_leaves_nothing(
     words: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     before = programs()

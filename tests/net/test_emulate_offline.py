@@ -15,7 +15,7 @@ LENGTHS = (60, 96, 97, 1514, 64, 9014)
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark here: scripts/setup.sh test installs it")
-def test_a_cut_frame_keeps_both_of_its_lengths(tmp_path: Path) -> None:
+def test_truncated_frame_keeps_its_captured_and_original_length(tmp_path: Path) -> None:
     taken, given = tmp_path / "in.pcap", tmp_path / "out.pcapng"
     capture = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, SNAP_BYTES, 1)
     for number, length in enumerate(LENGTHS):

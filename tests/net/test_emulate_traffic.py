@@ -175,10 +175,10 @@ def dropped(report: Told) -> dict[str, int]:
     return {cause: count for cause, count in losses(report).items() if cause != "ended"}
 
 
-def test_ping_and_arp_pass_and_are_held(tmp_path: Path, engine: list[str]) -> None:
+def test_ping_and_arp_pass_and_are_delayed(tmp_path: Path, engine: list[str]) -> None:
     with emulating(tmp_path, "--delay", "5ms", *engine) as emulator:
         times = ping(20)
-        assert min(times) >= 9.9, "what sending costs is taken off its time, no more"
+        assert min(times) >= 9.9, "only the cost of sending is subtracted from its time"
         report = emulator.stop()["report"]
     assert not sum(dropped(report).values())
 
@@ -192,7 +192,7 @@ def test_iperf3_over_tcp_with_all_offloads_on(tmp_path: Path, engine: list[str])
 
 @pytest.mark.parametrize(("rate_mbps", "delay_ms"), [(10, 5), (50, 2)])
 @retried
-def test_a_bulk_flow_gets_what_the_link_leaves_it(tmp_path: Path, rate_mbps: int, delay_ms: int) -> None:
+def test_bulk_flow_gets_the_rate_of_the_link(tmp_path: Path, rate_mbps: int, delay_ms: int) -> None:
     words = f"rate {rate_mbps}Mbit/s delay {delay_ms}ms"
     with emulating(tmp_path, "--forward", words, "--backward", f"delay {delay_ms}ms"), iperf_server():
         done = iperf("-t", "3", "-O", "1")
@@ -204,7 +204,7 @@ def test_a_bulk_flow_gets_what_the_link_leaves_it(tmp_path: Path, rate_mbps: int
 
 
 @retried
-def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path: Path) -> None:
+def test_udp_below_the_link_rate_loses_nothing_and_above_it_the_excess(tmp_path: Path) -> None:
     with emulating(tmp_path, "--forward", "rate 10Mbit/s queue 100") as emulator, iperf_server():
         below = iperf("-u", "-b", "5M", "-l", "1200", "-t", "2")
         with undisturbed():  # a sender that was held up for 0.2 s sends as much at once as the queue holds
@@ -229,9 +229,7 @@ def test_udp_below_the_rate_loses_nothing_and_above_it_what_is_too_much(tmp_path
     ],
 )
 @retried
-def test_queue_management_holds_the_delay_of_an_overload(
-    tmp_path: Path, queue: str, least_ms: float, most_ms: float
-) -> None:
+def test_aqm_limits_the_delay_under_overload(tmp_path: Path, queue: str, least_ms: float, most_ms: float) -> None:
     """Load that does not react, a quarter more than the link carries: all of it is lost, and the queue stays short.
 
     How much more comes of what arrived: on a busy machine iperf3 catches up in bursts, or lacks its server's counts.
@@ -280,7 +278,7 @@ def block_of_the_guide(kind: str) -> str:
 
 
 @thrice
-def test_a_file_of_ipfw_does_what_its_lines_say(tmp_path: Path) -> None:
+def test_ipfw_file_is_emulated_as_written(tmp_path: Path) -> None:
     (tmp_path / "dummynet.ipfw").write_text(block_of_the_guide("ipfw"))
     with emulating(tmp_path, "-C", str(tmp_path / "dummynet.ipfw")) as emulator:
         times = ping(10, "-i", "0.05")
@@ -299,7 +297,7 @@ def test_a_file_of_ipfw_does_what_its_lines_say(tmp_path: Path) -> None:
 
 
 @thrice
-def test_a_profile_of_a_medium_delays_each_packet_by_one_of_its_values(tmp_path: Path) -> None:
+def test_profile_delays_each_packet_by_one_of_its_values(tmp_path: Path) -> None:
     (tmp_path / "radio.profile").write_text(block_of_the_guide("profile"))
     words = f'profile "{tmp_path}/radio.profile"'
     with emulating(tmp_path, "--forward", words):
@@ -454,7 +452,9 @@ def test_a_broadcast_storm_is_accounted_for_to_the_frame(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(60.0, marks=(pytest.mark.proof, pytest.mark.alone))])
-def test_forged_and_random_frames_are_traffic_like_any_other(tmp_path: Path, engine: list[str], seconds: float) -> None:
+def test_malformed_and_random_frames_are_forwarded_like_others(
+    tmp_path: Path, engine: list[str], seconds: float
+) -> None:
     request = {
         "kind": "stream", "dev": "a0", "mac": MACS["b0"], "to": "10.79.11.2", "from": "10.79.11.1",
         "from_port": 40_000, "recorded": None,
@@ -510,7 +510,7 @@ def test_a_port_that_goes_down_and_up_comes_back(tmp_path: Path, engine: list[st
         emulator.stop()
 
 
-def test_a_port_that_vanishes_ends_it_with_a_sentence(tmp_path: Path, engine: list[str]) -> None:
+def test_deleted_port_ends_the_emulator_with_one_sentence(tmp_path: Path, engine: list[str]) -> None:
     with emulating(tmp_path, "--delay", "1ms", *engine) as emulator:
         run(*inside("box", "ip", "link", "del", "right"))
         out, err = emulator.process.communicate(timeout=PATIENCE_SECONDS)
@@ -520,7 +520,7 @@ def test_a_port_that_vanishes_ends_it_with_a_sentence(tmp_path: Path, engine: li
     assert "xdp" not in run(*inside("box", "ip", "link", "show", "dev", "left"))
 
 
-def test_an_mtu_that_changes_is_followed(tmp_path: Path) -> None:
+def test_mtu_change_is_followed(tmp_path: Path) -> None:
     with emulating(tmp_path, "--delay", "1ms"):
         assert ping(3, "-s", "1400")
         for host, dev in (("a", "a0"), ("b", "b0"), ("box", "left"), ("box", "right")):
@@ -528,7 +528,7 @@ def test_an_mtu_that_changes_is_followed(tmp_path: Path) -> None:
         assert ping(3, "-M", "do", "-s", "1200")
 
 
-def test_a_full_memory_drops_and_says_so(tmp_path: Path) -> None:
+def test_full_memory_drops_packets_and_is_reported(tmp_path: Path) -> None:
     with emulating(tmp_path, "--forward", "delay 20s", "--memory", "1MiB") as emulator:
         frame = (bytes.fromhex("ffffffffffff") + bytes.fromhex(MACS["a0"].replace(":", "")) + b"\x88\xb7").hex()
         run(*inside("a", sys.executable, "-c", SEND, "a0", frame + "5a" * 1400, "3000"))
@@ -572,7 +572,7 @@ def test_parameters_change_while_packets_pass_and_none_is_lost(tmp_path: Path, e
     assert not sum(dropped(report).values())
 
 
-def test_nothing_stays_after_sigkill(tmp_path: Path) -> None:
+def test_nothing_is_left_after_sigkill(tmp_path: Path) -> None:
     with emulating(tmp_path, "--delay", "1ms") as emulator:
         assert (emulator.control.stat().st_mode & 0o777) == 0o600
         pids = run("ip", "netns", "pids", f"{NAME}-box").split()  # one of them removes the socket afterwards

@@ -112,7 +112,7 @@ def kept_features(space: Namespace, whose: str, dev: str) -> str:
     return space.says(whose, f"old={dev}; {keeper.TAKE[first : keeper.TAKE.index(' >', keeper.TAKE.index('/gso/p'))]}")
 
 
-def test_all_that_a_bed_reads_is_the_same(space: Namespace) -> None:
+def test_built_in_ethtool_reads_the_same_as_the_real_one_in_a_bed(space: Namespace) -> None:
     ours, real = (everything(space, whose, DEVICES) for whose in ("ours", "real"))
     assert ours == real
     veth = ours["facts"]["v1"]
@@ -124,7 +124,7 @@ def test_all_that_a_bed_reads_is_the_same(space: Namespace) -> None:
     assert "gro: " in ours["kept"]["v1"]
 
 
-def test_the_ports_of_this_machine_are_read_alike(folders: dict[str, Path]) -> None:
+def test_built_in_ethtool_reads_the_same_at_ports_of_this_machine(folders: dict[str, Path]) -> None:
     here = Namespace(0, folders)
     devices = tuple(sorted(path.name for path in Path("/sys/class/net").iterdir() if path.is_symlink()))
     assert everything(here, "ours", devices) == everything(here, "real", devices)
@@ -134,7 +134,9 @@ OFF = ("tx", "off", "gro", "off", "gso", "off", "tso", "off")
 
 
 @pytest.mark.parametrize(("sets", "reads"), [("ours", "real"), ("real", "ours")])
-def test_what_one_sets_the_other_reads_and_what_is_kept_gives_it_back(sets: str, reads: str, space: Namespace) -> None:
+def test_built_in_and_real_ethtool_read_and_restore_each_others_settings(
+    sets: str, reads: str, space: Namespace
+) -> None:
     space.sets("real", "-K", "v1", "gro", "on")
     space.sets("real", "-K", "v1", "tx-tcp6-segmentation", "off")
     before, kept = everything(space, reads, ("v1",)), kept_features(space, sets, "v1")
@@ -152,7 +154,7 @@ def test_what_one_sets_the_other_reads_and_what_is_kept_gives_it_back(sets: str,
 
 
 @pytest.mark.parametrize(("sets", "reads"), [("ours", "real"), ("real", "ours")])
-def test_coalescing_is_set(sets: str, reads: str, space: Namespace) -> None:
+def test_built_in_ethtool_sets_coalescing(sets: str, reads: str, space: Namespace) -> None:
     assert space.sets(sets, "-C", "t1", "rx-frames", "17").returncode == 0
     assert "t1 rx_frames 17" in everything(space, reads, ("t1",))["settings"]
 
@@ -164,7 +166,7 @@ def refused_by_both(space: Namespace, *argv: str) -> str:
     return f"{ours.returncode} {ours.stderr.strip()}"
 
 
-def test_what_is_not_there_and_what_makes_no_sense_is_refused_in_a_sentence(space: Namespace) -> None:
+def test_missing_interfaces_and_invalid_values_are_refused_in_one_sentence(space: Namespace) -> None:
     program = "sojourn-instrument"
     assert refused_by_both(space, "-k", "nothing").startswith(f"3 {program}: no device matches name")
     assert refused_by_both(space, "-c", "b1").startswith(f"3 {program}: Operation not supported")

@@ -94,7 +94,7 @@ CONTENDED = {"contended", "contended_heavily"}
 
 
 @thrice
-def test_a_clean_run_has_nothing_doubtful(tmp_path: Path) -> None:
+def test_undisturbed_run_has_no_doubtful_finding(tmp_path: Path) -> None:
     found = measure(tmp_path, *PATIENT)
     assert not found.keys() & {"loss", "duplication", "late_replies", "reordering", "offload_on", "user_timestamps"}
     bad = {name for name, one in found.items() if one["severity"] != "note"}
@@ -117,7 +117,7 @@ def drop_and_double(bed: Bed) -> None:
     bed.backend.run("a", ["tc", "filter", "add", "dev", wire, "egress", "protocol", "ip", *each, *mirror])
 
 
-def test_loss_duplication_and_offloads_are_found_where_they_are(tmp_path: Path) -> None:
+def test_loss_duplication_and_offloads_are_found_at_their_path(tmp_path: Path) -> None:
     sets = ("offloads=true", "probe.timeout=200ms", "rounds=6", *sleeping_ends())
     found = measure(tmp_path, *sets, provoke=drop_and_double)
     assert devices(found["loss"]) == {"bridge"}
@@ -174,7 +174,7 @@ def prober_core(run: Path) -> int:
 
 
 @pytest.mark.alone  # it is the other work
-def test_other_work_on_the_probers_core_is_told(tmp_path: Path) -> None:
+def test_other_load_on_the_core_of_the_prober_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     core = max(os.sched_getaffinity(0))
     busy = [subprocess.Popen([sys.executable, "-c", BUSY, str(core)]) for _ in range(2)]
@@ -193,7 +193,7 @@ def test_other_work_on_the_probers_core_is_told(tmp_path: Path) -> None:
     assert found[name]["value"] > 0.3
 
 
-def test_an_instrument_built_for_debugging_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_build_of_the_instrument_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     debug = ROOT / "target/debug/sojourn-instrument"
     if not debug.is_file():
         pytest.skip("no debug build of the instrument is here")

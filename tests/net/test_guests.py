@@ -69,7 +69,7 @@ def await_nothing(hosts: Guests, seconds: float) -> None:
 PORTS = "for port in /sys/class/net/*; do echo ${port##*/} $(cat $port/address $port/mtu $port/flags); done"
 
 
-def test_a_guest_without_tools_is_found_checked_measured_and_left_as_it_was(hosts: Guests) -> None:
+def test_guest_without_tools_is_checked_measured_and_restored(hosts: Guests) -> None:
     assert not hosts.at("device", "sh", "-c", "for tool in ethtool python3 cc gcc; do command -v $tool; done; true")
     before = hosts.at("device", "sh", "-c", PORTS)
 
@@ -110,7 +110,7 @@ def test_a_guest_without_tools_is_found_checked_measured_and_left_as_it_was(host
     assert hosts.at("device", "sh", "-c", PORTS) == before
 
 
-def test_our_ethtool_sets_ring_sizes_of_a_guests_port_and_reads_them_back(hosts: Guests) -> None:
+def test_built_in_ethtool_sets_and_reads_ring_sizes_in_a_guest(hosts: Guests) -> None:
     """What no interface of a namespace has."""
     own = "/root/ethtool"
     copy = hosts.command("ssh", "-F", str(hosts.config), "device.lab", f"cat >{own} && chmod 755 {own}")
@@ -133,7 +133,7 @@ def test_our_ethtool_sets_ring_sizes_of_a_guests_port_and_reads_them_back(hosts:
         hosts.at("device", "rm", "-f", own)
 
 
-def test_a_guest_that_is_killed_takes_the_batch_under_way_and_is_named(hosts: Guests) -> None:
+def test_killed_guest_loses_only_the_open_batch_and_is_named(hosts: Guests) -> None:
     with Going(hosts, "killed", "bridge-latency", "pairs.rounds=8", "bed.sessions=1", bed=hosts.bed()) as going:
         going.await_blocks(9)
         hosts.vanish("device")

@@ -98,7 +98,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.parametrize("mode", ["bridge", "qos", "netfilter"])
-def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machine, mode: str) -> None:
+def test_bridge_forwards_is_shown_and_restores_its_ports(machine: Machine, mode: str) -> None:
     before = machine.state()
     assert not machine.pings()
     up = machine.sojourn("up", "p1", "p2", "--mode", mode)
@@ -124,7 +124,7 @@ def test_a_bridge_carries_is_shown_and_leaves_ports_as_they_were(machine: Machin
     assert (again.returncode, again.stderr) == (2, "sojourn: there is no bridge of `sojourn bridge` here\n")
 
 
-def test_up_and_down_say_what_they_did_in_json(machine: Machine) -> None:
+def test_up_and_down_report_in_json(machine: Machine) -> None:
     made = machine.sojourn("up", "p1", "p2", "--json")
     assert made.returncode == 0, made.stderr
     up = printed("bridge-up", made.stdout)
@@ -185,7 +185,7 @@ def test_the_port_of_the_ssh_session_is_refused(machine: Machine) -> None:
         ),
     ],
 )
-def test_what_cannot_be_bridged_is_refused(machine: Machine, words: list[str], sentence: str) -> None:
+def test_unbridgeable_interfaces_are_refused(machine: Machine, words: list[str], sentence: str) -> None:
     before = machine.state()
     refused = machine.sojourn("up", *words)
     assert refused.returncode == 2
@@ -193,7 +193,7 @@ def test_what_cannot_be_bridged_is_refused(machine: Machine, words: list[str], s
     assert machine.state() == before
 
 
-def test_a_queue_of_the_machines_own_is_not_replaced(machine: Machine) -> None:
+def test_existing_qdisc_of_the_machine_is_not_replaced(machine: Machine) -> None:
     machine.run(
         "tc",
         "qdisc",
@@ -216,7 +216,7 @@ def test_a_queue_of_the_machines_own_is_not_replaced(machine: Machine) -> None:
     assert "p2 has a queueing discipline of its own (tbf 7:)" in refused.stderr
 
 
-def test_what_fails_midway_is_undone(machine: Machine) -> None:
+def test_partial_failure_is_rolled_back(machine: Machine) -> None:
     """A port with a device of its own above it cannot become a bridge's, which the kernel says only then."""
     machine.run("ip", "link", "add", "above", "link", "p2", "type", "macvlan", "mode", "bridge")
     before = machine.state()
@@ -227,7 +227,7 @@ def test_what_fails_midway_is_undone(machine: Machine) -> None:
     assert list((machine.folder / "states").iterdir()) == []
 
 
-def test_a_persisted_bridge_has_files_that_go_with_it(machine: Machine) -> None:
+def test_files_of_a_persisted_bridge_are_removed_with_it(machine: Machine) -> None:
     up = machine.sojourn("up", "p1", "p2", "--mode", "qos", "--name", "lab", "--persist")
     assert up.returncode == 0, up.stderr
     files = {path.name: path.read_text() for path in (machine.folder / "networkd").iterdir()}

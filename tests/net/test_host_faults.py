@@ -127,7 +127,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("study", "kind", "host", "after"), [*PROBES, *OTHERS])
-def test_a_run_names_what_a_fault_took_and_goes_on(study: str, kind: str, host: str, after: int, hosts: Hosts) -> None:
+def test_run_names_the_records_lost_by_a_fault_and_continues(
+    study: str, kind: str, host: str, after: int, hosts: Hosts
+) -> None:
     out = f"{study}-{kind}-{host}"
     small_disk(hosts)
     status, sentence = saying(kind, host, STUDIES[study].device)
@@ -155,7 +157,7 @@ def test_what_a_killed_run_of_any_study_lost_is_named_when_it_goes_on(study: str
 
 
 @pytest.mark.proof
-def test_what_a_killed_run_lost_is_named_when_it_goes_on(hosts: Hosts) -> None:
+def test_records_lost_by_a_killed_run_are_named_on_resume(hosts: Hosts) -> None:
     going, ended, said = disturbed(
         hosts, "killed", "bridge-latency", "kill", "a", 15, "pairs.rounds=8", "bed.sessions=1"
     )
@@ -196,11 +198,11 @@ def at_random(hosts: Hosts, seed: int, studies: Sequence[str]) -> None:
 SEED = 20261126
 
 
-def test_a_fault_at_random_loses_nothing_that_was_closed(hosts: Hosts) -> None:
+def test_random_fault_loses_no_closed_record(hosts: Hosts) -> None:
     at_random(hosts, SEED, ["bridge-latency"])
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", range(SEED + 1, SEED + 51))
-def test_faults_at_random_lose_nothing_that_was_closed(seed: int, hosts: Hosts) -> None:
+def test_random_faults_lose_no_closed_record(seed: int, hosts: Hosts) -> None:
     at_random(hosts, seed, list(STUDIES))

@@ -56,7 +56,7 @@ def show(hosts: Hosts) -> None:
         hosts.at(name, "sh", "-c", f"umount {ETHTOOL} 2>/dev/null; true")
 
 
-def test_they_are_checked_and_measured_as_with_it(hosts: Hosts) -> None:
+def test_hosts_without_ethtool_are_checked_and_measured_alike(hosts: Hosts) -> None:
     bed = str(hosts.bed())
     done = hosts.sojourn("bed", "check", bed, "--json")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -79,13 +79,13 @@ def test_they_are_checked_and_measured_as_with_it(hosts: Hosts) -> None:
     assert {link["offloads"]["generic-receive-offload"] for link in of_a} == {"off"}
 
 
-def test_a_host_gives_features_back_by_itself_when_the_controller_is_killed(hosts: Hosts) -> None:
+def test_host_restores_offloads_when_the_controller_is_killed(hosts: Hosts) -> None:
     process = started(hosts, "killed")
     process.kill()
     process.communicate()
 
 
-def test_the_next_keeper_gives_back_what_a_killed_one_had_by_the_instrument_of_that_one(hosts: Hosts) -> None:
+def test_next_keeper_restores_settings_of_a_killed_one_with_its_instrument(hosts: Hosts) -> None:
     other = "/var/lib/sojourn/0123456789abcdef"
     mac = hosts.at("a", "cat", "/sys/class/net/eth1/address").strip()
     put = f"mkdir -p {other} /run/sojourn; cat >{other}/sojourn-instrument; chmod 755 {other}/sojourn-instrument"

@@ -135,7 +135,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @KILLS
-def test_a_killed_match_leaves_captures_and_no_half_a_summary(
+def test_killed_match_leaves_captures_intact_and_no_partial_summary(
     kills: int, captures: Path, tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     words = ["match", str(captures / "a.pcap"), str(captures / "b.pcap"), "--same-clock", "--json", "-o"]
@@ -172,12 +172,12 @@ def test_a_killed_offline_emulation_leaves_its_input(
         killed([find_instrument(), *words, str(out)], random_moments.uniform(0, took))
         assert content(captures) == before
         said(*words, str(out))
-        assert out.read_bytes() == whole, "over what the killed one left"
+        assert out.read_bytes() == whole, "despite what the killed process left"
     proven("kills", "`emulate offline`", kills=kills)
 
 
 @KILLS
-def test_a_killed_replay_or_recovery_of_an_emulators_log_can_be_made_again(
+def test_killed_replay_or_recovery_of_an_emulator_log_can_be_repeated(
     kills: int, emulated: Path, tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     before = content(emulated)
@@ -243,7 +243,7 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @KILLS
-def test_a_killed_recovery_of_a_log_of_tcp_can_be_made_again(
+def test_killed_recovery_of_a_tcp_log_can_be_repeated(
     kills: int, cut_short: Path, tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     shutil.copytree(cut_short, tmp_path / "whole")

@@ -77,7 +77,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 
 @KILLS
-def test_a_killed_report_leaves_the_one_before_or_a_new_one(
+def test_killed_report_leaves_the_previous_or_the_new_one(
     kills: int, reported: tuple[Path, float], tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     whole, took = reported
@@ -137,7 +137,7 @@ def test_a_killed_comparison_leaves_both_runs(
 
 @KILLS
 @pytest.mark.parametrize("form", ["prometheus", "hdr", "latex"])
-def test_a_killed_export_leaves_the_file_before_or_a_new_one(
+def test_killed_export_leaves_the_previous_or_the_new_file(
     form: str, kills: int, reported: tuple[Path, float], tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     file = tmp_path / "out"
@@ -158,7 +158,7 @@ def test_a_killed_export_leaves_the_file_before_or_a_new_one(
 
 
 @KILLS
-def test_a_killed_dataset_is_added_whole_or_not_at_all(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
+def test_killed_dataset_command_adds_all_or_nothing(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     records = tmp_path / "records"
     records.mkdir()
     write_taps(Box(packets=200_000), records, parts=3)

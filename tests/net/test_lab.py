@@ -45,7 +45,7 @@ def left_of(controller: int) -> list[str]:
 
 
 @retried
-def test_a_command_is_delayed_as_was_asked_in_each_direction() -> None:
+def test_command_sees_the_requested_delay_in_each_direction() -> None:
     done = lab("--delay", "20ms", "--", "ping", "-c", "20", "-i", "0.05", PEER)
     assert done.returncode == 0, done.stderr
     times_ms = sorted(float(one) for one in re.findall(r"time=([0-9.]+) ms", done.stdout))
@@ -55,7 +55,7 @@ def test_a_command_is_delayed_as_was_asked_in_each_direction() -> None:
         assert times_ms[10] < 44
 
 
-def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> None:
+def test_directions_can_have_different_configuration_strings(tmp_path: Path) -> None:
     loses = ["--forward", "loss every 2", "--backward", ""]
     done = lab(*loses, "--log", str(tmp_path / "log"), "--", "ping", "-c", "10", "-i", "0.01", "-W", "0.5", PEER)
     assert "10 packets transmitted, 5 received" in done.stdout
@@ -63,7 +63,7 @@ def test_directions_differ_where_each_has_words_of_its_own(tmp_path: Path) -> No
     assert list((tmp_path / "log").glob("packets-emulate-*.arrow"))
 
 
-def test_it_begins_with_what_is_in_force_and_shows_it_without_building(tmp_path: Path) -> None:
+def test_lab_prints_its_configuration_and_show_builds_nothing(tmp_path: Path) -> None:
     words = ["--delay", "3ms", "--backward", "loss 1%", "--log", str(tmp_path / "log")]
     done = lab(*words, "--", "true")
     said = r"sojourn: near to far: delay 3ms; far to near: loss 1% delay 3ms; seed 1; TCP by \w+\n"
@@ -76,7 +76,7 @@ def test_it_begins_with_what_is_in_force_and_shows_it_without_building(tmp_path:
     assert not (tmp_path / "log").exists()
 
 
-def test_a_file_says_what_the_pipes_are(tmp_path: Path) -> None:
+def test_pipes_can_be_given_by_a_file(tmp_path: Path) -> None:
     rule = '[[rule]]\ndirection = "forward"\npipe = "slow"\n'
     (tmp_path / "paths.toml").write_text(f'[[pipe]]\nname = "slow"\ndelay = "7ms"\n{rule}')
     done = lab("-C", str(tmp_path / "paths.toml"), "--", "ping", "-c", "3", "-i", "0.01", PEER)
@@ -85,7 +85,7 @@ def test_a_file_says_what_the_pipes_are(tmp_path: Path) -> None:
     assert 6.99 <= min(times_ms) < 14, "of one direction alone"
 
 
-def test_a_peers_command_serves_before_the_command_begins() -> None:
+def test_command_of_the_peer_listens_before_the_command_starts() -> None:
     server = f"exec {sys.executable} -m http.server --bind $SOJOURN_ADDRESS 8000"
     fetch = f"import urllib.request as web; print(web.urlopen('http://{PEER}:8000/').read().decode())"
     done = lab("--delay", "5ms", "--peer", server, "--", sys.executable, "-c", fetch)
@@ -94,7 +94,7 @@ def test_a_peers_command_serves_before_the_command_begins() -> None:
     assert '"GET / HTTP/1.1" 200' in done.stderr, "what the peer says is no output of COMMAND's"
 
 
-def test_iperf3_measures_the_rate_that_was_asked() -> None:
+def test_iperf3_measures_the_requested_rate() -> None:
     rate = ["--rate", "20Mbit/s", "--delay", "2ms"]
     done = lab(*rate, "--peer", "iperf3 -s", "--", "iperf3", "-c", PEER, "-t", "1", "-J")
     assert done.returncode == 0, done.stderr
@@ -103,11 +103,11 @@ def test_iperf3_measures_the_rate_that_was_asked() -> None:
 
 
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -KILL $$", 137), ("true", 0)])
-def test_the_exit_status_is_the_commands(script: str, status: int) -> None:
+def test_exit_status_is_that_of_the_command(script: str, status: int) -> None:
     assert lab("--", "sh", "-c", script).returncode == status
 
 
-def test_a_command_is_told_where_it_is() -> None:
+def test_command_gets_its_addresses_in_the_environment() -> None:
     done = lab(
         "--", "sh", "-c", "echo $SOJOURN_ADDRESS $SOJOURN_PEER $SOJOURN_ADDRESS6 $SOJOURN_PEER6 $SOJOURN_DEV; ip -br l"
     )
@@ -142,7 +142,7 @@ def test_a_wrong_request_is_refused(words: list[str], sentence: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which sudo gives")
-def test_under_sudo_a_command_has_the_callers_rights() -> None:
+def test_under_sudo_a_command_has_the_rights_of_the_calling_user() -> None:
     sudo = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody", "SUDO_COMMAND": "x"}
     show = "id -u; id -G; env | grep -c ^SUDO_; grep CapEff /proc/self/status; ping -q -c 1 $SOJOURN_PEER >&2"
     show = f"{show}; ip link add x type dummy"
@@ -156,7 +156,7 @@ def test_under_sudo_a_command_has_the_callers_rights() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which sudo gives")
 @pytest.mark.parametrize("option", ["--log", "--distribution"])
-def test_under_sudo_no_file_of_roots_is_made_or_read(option: str, tmp_path: Path) -> None:
+def test_under_sudo_no_file_is_created_or_read_as_root(option: str, tmp_path: Path) -> None:
     sudo = {"SUDO_UID": "65534", "SUDO_GID": "65534", "SUDO_USER": "nobody", "SUDO_COMMAND": "x"}
     (secret := tmp_path / "secret").write_text("root:hash")
     secret.chmod(0o600)
@@ -180,14 +180,14 @@ def waiting() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL])
-def test_however_it_ends_nothing_is_left(waiting: subprocess.Popen[str], ends: signal.Signals) -> None:
+def test_nothing_is_left_whatever_ends_the_lab(waiting: subprocess.Popen[str], ends: signal.Signals) -> None:
     assert len(left_of(waiting.pid)) > 5, "there is something to be left"
     waiting.send_signal(ends)
     assert waiting.wait(SECONDS) == (9 if ends == signal.SIGTERM else -9), "COMMAND's own status where it had a word"
     await_that(lambda: not left_of(waiting.pid), "everything is gone")
 
 
-def test_a_path_that_ended_before_the_command_is_told(waiting: subprocess.Popen[str]) -> None:
+def test_path_that_ended_before_the_command_is_reported(waiting: subprocess.Popen[str]) -> None:
     emulators = [
         process.pid
         for process, mark in marked_processes()
@@ -205,7 +205,7 @@ WITHOUT_TMUX = (
 
 
 @pytest.mark.parametrize("with_tmux", [pytest.param(True, marks=pytest.mark.may_skip), False])
-def test_without_a_command_there_is_a_shell_at_both_ends(*, with_tmux: bool) -> None:
+def test_without_a_command_both_ends_get_a_shell(*, with_tmux: bool) -> None:
     if with_tmux and not Path("/usr/bin/tmux").exists():
         pytest.skip("tmux is not here")
     main = "import sys; from sojourn.cli import main; sys.argv = ['sojourn', 'lab', '--delay', '1ms']; main()"

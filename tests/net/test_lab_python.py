@@ -30,7 +30,7 @@ def least_ms(pinged: str) -> float:
 
 
 @retried
-def test_two_namespaces_are_joined_by_the_path_that_was_asked() -> None:
+def test_two_namespaces_are_connected_by_the_requested_path() -> None:
     with sojourn.lab(delay="10ms") as lab:
         assert (lab.near.address, lab.near.peer) == (lab.far.peer, lab.far.address)
         there = lab.near.run(["ping", "-c", "10", "-i", "0.01", lab.far.address]).stdout
@@ -44,7 +44,7 @@ def test_two_namespaces_are_joined_by_the_path_that_was_asked() -> None:
     await_that(lambda: not left_of(os.getpid()), "everything is gone")
 
 
-def test_losses_are_those_that_the_emulator_counts() -> None:
+def test_observed_losses_equal_the_counters_of_the_emulator() -> None:
     with sojourn.lab(forward="loss 30%", backward="", seed=7) as lab:
         done = lab.near.run(["ping", "-c", "200", "-i", "0.002", "-W", "1", lab.near.peer], check=False)
         forward, backward = lab.show()["report"]["pipes"]
@@ -55,7 +55,7 @@ def test_losses_are_those_that_the_emulator_counts() -> None:
     assert 30 <= 200 - received <= 90, "30 % of 200: 60, and six standard deviations of 6.5 would be 21"
 
 
-def test_programs_run_at_either_end_and_listeners_are_waited_for() -> None:
+def test_programs_run_at_either_end_and_wait_for_listeners() -> None:
     with sojourn.lab(rate="100Mbit/s", mtu=1400, congestion="reno") as lab:
         assert lab.near.congestion == lab.far.congestion == "reno"
         assert not lab.far.listens()
@@ -78,14 +78,14 @@ def test_programs_run_at_either_end_and_listeners_are_waited_for() -> None:
         assert {"MINE=1", "SOJOURN_PEER=10.77.1.1"} <= set(env.splitlines())
 
 
-def test_two_laboratories_are_apart() -> None:
+def test_two_laboratories_are_isolated() -> None:
     with sojourn.lab(delay="1ms") as one, sojourn.lab(delay="2ms") as other:
         for lab in (one, other):
             lab.near.run(["ping", "-c", "1", lab.far.address])
         assert [lab.show()["report"]["pipes"][0]["arrived"] for lab in (one, other)] == [1, 1]
 
 
-def test_wrong_words_are_refused_before_anything_is_built(tmp_path: Path) -> None:
+def test_invalid_configuration_strings_are_refused_before_anything_is_built(tmp_path: Path) -> None:
     for asked, sentence in (
         ({"delay": "20"}, "20 has no unit that I know"),
         ({"loss": 5.0}, "expected a share from 0 to 1"),
@@ -96,7 +96,7 @@ def test_wrong_words_are_refused_before_anything_is_built(tmp_path: Path) -> Non
             pass
 
 
-def test_a_path_that_has_ended_is_doubtful() -> None:
+def test_ended_path_raises_doubtful_error() -> None:
     with sojourn.lab() as lab:
         os.kill(lab.emulator.pid, 9)
         with pytest.raises(sojourn.DoubtfulError, match="the emulated path ended meanwhile"):
@@ -114,7 +114,7 @@ with sojourn.lab(delay="5ms") as lab:
 
 
 @retried
-def test_a_plain_user_has_a_laboratory_too() -> None:
+def test_laboratory_works_without_root() -> None:
     if os.geteuid() != 0:
         pytest.skip("without root, the other tests are this one")
     user = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "--", "/usr/bin/python3", "-c"]
@@ -157,7 +157,7 @@ def row() -> Iterator[str]:
 
 
 @retried
-def test_a_path_between_ports_of_ones_own(row: str) -> None:
+def test_path_can_be_emulated_between_existing_ports(row: str) -> None:
     ping = ["ip", "netns", "exec", f"{row}-x", "ping", "-c", "10", "-i", "0.01", "10.9.9.2"]
     with entered(Path("/run/netns", row)), sojourn.emulate("left", "right", delay="5ms") as path:
         pinged = subprocess.check_output(ping, text=True)
@@ -189,11 +189,11 @@ def test_every_program_of_the_guide_runs(program: str, tmp_path: Path) -> None:
     assert "skipped" not in done.stdout
 
 
-def test_the_guide_has_programs() -> None:
+def test_guide_contains_programs_to_run() -> None:
     assert len(PROGRAMS) == 5
 
 
-def test_a_log_of_tcp_lasts_as_long_as_its_block(tmp_path: Path) -> None:
+def test_tcp_log_lasts_as_long_as_its_block(tmp_path: Path) -> None:
     with sojourn.lab(delay="5ms") as lab, lab.far.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL) as server:
         lab.far.wait_for_port(5201, unless=lambda: server.poll() is not None)
         try:

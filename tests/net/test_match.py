@@ -104,7 +104,7 @@ def test_every_packet_through_a_bridge_is_accounted_for(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("key", ["router", "nat"])
-def test_packets_that_a_router_or_a_translator_rewrites_are_known_again(lab: Lab, key: str) -> None:
+def test_packets_rewritten_by_a_router_or_nat_are_matched(lab: Lab, key: str) -> None:
     lab.route()
     if key == "nat":
         lab.masquerade()
@@ -139,7 +139,7 @@ def test_packets_that_a_router_or_a_translator_rewrites_are_known_again(lab: Lab
 )
 @pytest.mark.usefixtures("relay_binary")
 @pytest.mark.alone  # the relay keeps its times where it has the processor
-def test_the_holds_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[int, int]) -> None:
+def test_delays_of_a_relay_are_found_packet_by_packet(lab: Lab, holds: tuple[int, int]) -> None:
     lab.address("10.79.14.1", "10.79.14.2")
     path = f"--path=left,right,{holds[0]},{holds[1]}"
     argv = ["ip", "netns", "exec", f"{lab.name}-box", str(RELAY), "--log", str(lab.folder / "relay.csv"), path]

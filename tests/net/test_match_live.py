@@ -111,7 +111,7 @@ def conserved(told: Told) -> None:
         assert counts["seen_second"] == counts["matched"] + counts["duplicated"] + counts["unexpected"], counts
 
 
-def test_what_is_matched_live_is_what_a_capture_and_its_match_find(lab: Lab) -> None:
+def test_live_matching_equals_matching_of_captures(lab: Lab) -> None:
     before = lab.counted()
     with captured(lab):
         live = Live(lab, "--json", "-o", str(lab.folder / "live"))
@@ -139,7 +139,7 @@ def test_what_is_matched_live_is_what_a_capture_and_its_match_find(lab: Lab) -> 
     assert matched[-1] <= len(delays)
 
 
-def test_what_the_box_loses_is_told_while_the_taps_are_open(lab: Lab) -> None:
+def test_loss_is_reported_while_the_taps_are_open(lab: Lab) -> None:
     live = Live(lab, "--window", "200ms")
     lab.inside("a", "ping", "-q", "-c", "30", "-i", "0.005", HERE)
     for port in PORTS:
@@ -156,7 +156,7 @@ def test_what_the_box_loses_is_told_while_the_taps_are_open(lab: Lab) -> None:
     assert "50 in, 30 out, 0 dropped by this capture; timestamps: kernel" in printed, printed
 
 
-def test_it_ends_at_its_count_and_what_has_passed_by_then_is_matched(lab: Lab) -> None:
+def test_live_matching_ends_at_its_count_with_all_packets_matched(lab: Lab) -> None:
     live = Live(lab, "--count", "200", "--filter", "icmp", "--json")
     lab.inside("a", "ping", "-f", "-q", "-c", "300", HERE)
     lab.inside("a", "python3", "-c", SENDER, HERE, "10")
@@ -170,7 +170,7 @@ def test_it_ends_at_its_count_and_what_has_passed_by_then_is_matched(lab: Lab) -
         assert 50 <= counts["matched"] <= 300, counts
 
 
-def test_packets_that_a_tap_dropped_are_not_taken_for_lost_ones(lab: Lab) -> None:
+def test_packets_dropped_by_a_tap_are_not_counted_as_lost(lab: Lab) -> None:
     live = Live(lab, "--ring", "1MiB", "--json", "-o", str(lab.folder / "live"))
     live.process.send_signal(signal.SIGSTOP)
     for _ in range(2):
@@ -199,7 +199,7 @@ def test_packets_that_a_tap_dropped_are_not_taken_for_lost_ones(lab: Lab) -> Non
         (["left", "right"], "there is no such file"),
     ],
 )
-def test_wrong_requests_are_told_in_a_sentence(lab: Lab, words: list[str], sentence: str) -> None:
+def test_wrong_requests_are_refused_in_one_sentence(lab: Lab, words: list[str], sentence: str) -> None:
     argv = ["ip", "netns", "exec", f"{lab.name}-box", SOJOURN, "match", *words, "-o", str(lab.folder / "out")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

@@ -55,7 +55,7 @@ def answered(bed: Bed, address: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["wire", "bridge", *MODES])
-def test_a_mode_carries_and_shows_what_it_made(run: str, name: str) -> None:
+def test_each_mode_forwards_and_shows_its_configuration(run: str, name: str) -> None:
     with build_bed(BedSpec(devices=(name,)), run) as bed:
         link = bed.topology.link(name)
         for address in (link.b_ip4, link.b_ip6):
@@ -76,7 +76,7 @@ done"""
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_a_capture_that_ended_is_told_of_after_the_session(run: str, name: str) -> None:
+def test_ended_capture_is_reported_after_the_session(run: str, name: str) -> None:
     """The path is a plain bridge from then on: what a capture costs is not what was measured."""
     with build_bed(BedSpec(devices=(name,)), run) as bed:
         before = bed.broken()
@@ -91,7 +91,7 @@ def test_a_capture_that_ended_is_told_of_after_the_session(run: str, name: str) 
     assert notes[name] == []
 
 
-def test_modes_are_built_beside_each_other_and_do_not_touch_the_plain_bridge(run: str) -> None:
+def test_modes_coexist_and_do_not_change_the_plain_bridge(run: str) -> None:
     with build_bed(BedSpec(devices=("bridge", *MODES), layout=3, twins=("direct", "router")), run) as bed:
         for link in bed.topology.links:
             assert answered(bed, link.b_ip4) == 10, link.path
@@ -101,7 +101,7 @@ def test_modes_are_built_beside_each_other_and_do_not_touch_the_plain_bridge(run
     assert two[0] == two[1]
 
 
-def test_netfilter_says_who_tracks_connections_and_marks_what_its_payload_match_finds(run: str) -> None:
+def test_mode_netfilter_reports_connection_tracking_and_marks_payload_matches(run: str) -> None:
     """A datagram that begins as a BitTorrent handshake takes the class of 20 kbit/s, and so does what follows it."""
     with build_bed(BedSpec(devices=("bridge:netfilter",)), run) as bed:
         link = bed.topology.link("bridge:netfilter")
@@ -163,7 +163,9 @@ print(port.recvfrom(100)[1][0], flush=True)
 """
 
 
-def test_what_a_kernel_cannot_build_is_refused_with_what_it_lacks(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_unsupported_by_the_kernel_is_refused_naming_the_missing_module(
+    run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """HTB's module stands for one that this kernel has not: the same command, with a word that no kernel knows."""
     real = bridge_qos.classes
     spoilt = [one._replace(line=one.line.replace("htb", "nosuch")) for one in real("DEV", 1, 1)]
@@ -179,7 +181,7 @@ def test_what_a_kernel_cannot_build_is_refused_with_what_it_lacks(run: str, monk
         pass
 
 
-def test_a_kill_leaves_nothing_of_any_mode(run: str) -> None:
+def test_killed_run_leaves_nothing_of_any_mode(run: str) -> None:
     script = textwrap.dedent(f"""
         import time
         from sojourn.bed import BedSpec, build_bed

@@ -41,7 +41,7 @@ def test_a_new_packages_own_tests_pass_once_it_is_installed(
         (("device", "there"), "is there already"),
     ],
 )
-def test_what_is_taken_or_wrong_is_refused(
+def test_existing_or_invalid_names_are_refused(
     words: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ SCRIPT = ("bridge-latency", (*SHORT[1], 'bed.devices=["bridge:capture"]'))
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts of a host's own need root")
 
 
-def test_programs_and_files_of_ours_reach_a_host_that_shares_none(tmp_path: Path) -> None:
+def test_programs_and_files_are_copied_to_a_host_without_a_shared_file_system(tmp_path: Path) -> None:
     topology = Topology.of(("bridge",))
     backend = own_files.OwnFiles(f"lend-{os.getpid()}")
     mine = tmp_path / "words.txt"
@@ -52,7 +52,7 @@ def test_programs_and_files_of_ours_reach_a_host_that_shares_none(tmp_path: Path
         *(pytest.param(study, (), id=study, marks=pytest.mark.proof) for study in STUDIES),
     ],
 )
-def test_a_study_runs_where_hosts_have_files_of_their_own(study: str, sets: tuple[str, ...], tmp_path: Path) -> None:
+def test_study_runs_on_hosts_without_a_shared_file_system(study: str, sets: tuple[str, ...], tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("sojourn")), "run", study, "--quick", "--bed", "own-files"]
     argv = [*command, *(word for one in sets for word in ("--set", one)), "--out", "run"]
     argv += ["--no-report"] * bool(sets)

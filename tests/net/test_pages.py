@@ -65,7 +65,7 @@ Of a plan file the plan is read, its bed and its time are worked out, and nothin
 FEW = f"--set sessions=1 --set pairs.rounds=2 --set probe.icmp_bytes=64 {' '.join(idle_ends())} --no-report"
 """What is enough of a study for a page: that its devices are built and measured."""
 
-ENGINES = "tests/unit/test_match_engines.py::test_a_data_set_is_matched_as_the_records_that_it_was_made_of"
+ENGINES = "tests/unit/test_match_engines.py::test_matching_a_data_set_equals_matching_its_records"
 OF_DATA_SETS = {
     "match --engine local out/data/run=c/tap=eth1 out/data/run=c/tap=eth2": ENGINES,
     "match out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2 -o out/m": ENGINES,
@@ -73,7 +73,7 @@ OF_DATA_SETS = {
     (
         "match --engine spark --master spark://HOST:7077 out/data/run=monday/tap=eth1 out/data/run=monday/tap=eth2"
         " -o out/m"
-    ): "tests/unit/test_spark.py::test_two_executors_tell_what_one_pass_tells",
+    ): "tests/unit/test_spark.py::test_matching_on_two_executors_equals_one_pass",
 }
 """Commands over two taps' data sets, each with the test that runs it."""
 
@@ -88,20 +88,22 @@ MEASURED_ELSEWHERE = {
 """Of these studies a page's command is read and planned. The test beside measures on real frames the study that is
 named, which has the same method; test_own_files.py, in `make proof`, measures each whole."""
 
-LIVE = "tests/net/test_match_live.py::test_what_is_matched_live_is_what_a_capture_and_its_match_find"
-VERIFIED = "tests/net/test_emulate_net.py::test_verify_says_configured_and_measured_and_what_is_impossible_fails"
+LIVE = "tests/net/test_match_live.py::test_live_matching_equals_matching_of_captures"
+VERIFIED = (
+    "tests/net/test_emulate_net.py::test_verify_prints_configured_and_measured_values_and_fails_impossible_limits"
+)
 
-UPLINK = "tests/net/test_uplink.py::test_what_an_interface_leads_to_is_emulated_and_all_is_as_it_was"
+UPLINK = "tests/net/test_uplink.py::test_uplink_is_emulated_and_the_machine_is_restored"
 
 INSTEAD = {
-    "make demo": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
+    "make demo": "tests/bare/test_bare.py::test_demo_runs_on_a_bare_machine",
     "match eth1 eth2 --live": LIVE,
     "match eth1 eth2 --live --for 10s": LIVE,
     "bed clean": (  # here it would end what other tests leave behind on purpose
-        "tests/net/test_conduct_net.py::test_a_kill_leaves_nothing_but_a_folder_that_goes_on_and_another_run_undisturbed"
+        "tests/net/test_conduct_net.py::test_killed_run_leaves_only_a_resumable_folder_and_does_not_disturb_another"
     ),
-    "make setup": "tests/bare/test_bare.py::test_the_demo_runs_from_nothing",
-    "run --resume out/x": "tests/net/test_conduct_net.py::test_an_interrupted_run_goes_on_where_it_was",
+    "make setup": "tests/bare/test_bare.py::test_demo_runs_on_a_bare_machine",
+    "run --resume out/x": "tests/net/test_conduct_net.py::test_interrupted_run_resumes_where_it_stopped",
     "run published": "run published --dry-run",  # test_published.py runs it, in `make proof`
     "run my-bridge.toml": f"run my-bridge.toml {MINUTES}",
     "run bridge-modes --quick --set devices=wire,bridge,bridge:qos": (
@@ -113,7 +115,7 @@ INSTEAD = {
     "run bridge-latency --quick": f"run bridge-latency --quick {FEW}",
     "emulate verify --delay 1ms": VERIFIED,
     "emulate verify --delay 20ms --loss 1%": VERIFIED,
-    "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_there_is_a_shell_at_both_ends",
+    "lab --delay 20ms": "tests/net/test_lab.py::test_without_a_command_both_ends_get_a_shell",
     "uplink eth0 --take-over --delay 20ms": UPLINK,
     "uplink eth0 --take-over --delay 20ms --loss 1% --for 10min": UPLINK,
     'uplink eth0 --take-over --forward "rate 2Mbit/s queue 50" --backward "rate 20Mbit/s delay 15ms"': UPLINK,
@@ -130,17 +132,17 @@ INSTEAD = {
     ),
     "clock 10.0.0.2": "clock 10.0.0.2 --for 1s",
     "bed new a.lab b.lab --device br.lab > bed.toml": (
-        "tests/net/test_real_hosts.py::test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried"
+        "tests/net/test_real_hosts.py::test_bed_new_drafts_a_file_from_the_hosts_and_the_bed_works"
     ),
-    "bed check bed.toml": "tests/net/test_real_hosts.py::test_what_a_bed_lacks_is_told_before_anything_starts",
+    "bed check bed.toml": "tests/net/test_real_hosts.py::test_missing_parts_of_a_bed_are_reported_before_the_start",
     "run bridge-latency --quick --bed bed.toml": (
-        "tests/net/test_real_hosts.py::test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone"
+        "tests/net/test_real_hosts.py::test_study_runs_on_hosts_reachable_only_by_ssh"
     ),
     "run bridge-latency --bed bed.toml --set adaptive_rx=false --set rx_usecs=0 --set governor=performance": (
-        "tests/net/test_settings.py::test_what_is_set_is_read_back_told_and_restored"
+        "tests/net/test_settings.py::test_settings_are_read_back_reported_and_restored"
     ),
     "dataset out/c -o out/data --run monday": (
-        "tests/unit/test_dataset.py::test_every_packet_is_there_once_in_the_order_of_its_tap"
+        "tests/unit/test_dataset.py::test_data_set_has_every_packet_once_in_tap_order"
     ),
     **{f"run {study} --quick": f"run {study} --quick {MINUTES}" for study in MEASURED_ELSEWHERE},
     "run aqm --quick": (
@@ -157,11 +159,11 @@ INSTEAD = {
             "why out/r --flow 3 --at 2.4s",
             "timeline out/r --to perfetto",
         ),
-        "tests/net/test_tcp_load.py::test_why_and_timeline_answer_from_the_run_folder",
+        "tests/net/test_tcp_load.py::test_why_and_timeline_work_on_the_run_folder",
     ),
     **dict.fromkeys(
         ("run bufferbloat --device ./my-box.sh --out out/box", "why out/box --flow 1 --at 2.4s"),
-        "tests/net/test_tcp_box.py::test_a_box_that_drops_is_told_from_outside",
+        "tests/net/test_tcp_box.py::test_loss_in_a_box_is_located_by_taps_outside_it",
     ),
     **dict.fromkeys(
         (
@@ -487,14 +489,14 @@ def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
 
 
 @pytest.mark.parametrize("where", sorted({where for where in INSTEAD.values() if where.startswith(TESTS)}))
-def test_what_runs_a_command_elsewhere_is_there(where: str) -> None:
+def test_test_that_runs_a_command_elsewhere_exists(where: str) -> None:
     path, name = where.split("::")
     assert path != str(Path(__file__).relative_to(ROOT)), "a command that runs here runs as it stands"
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("study", MEASURED_ELSEWHERE)
-def test_what_measures_a_study_elsewhere_is_there(study: str) -> None:
+def test_test_that_measures_a_study_elsewhere_exists(study: str) -> None:
     other, path = MEASURED_ELSEWHERE[study]
     assert load_plan(study).study.method == load_plan(other).study.method
     assert f'load_plan("{other}"' in (ROOT / path).read_text()

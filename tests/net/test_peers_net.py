@@ -46,7 +46,7 @@ FAR = 0.1
 
 
 @thrice
-def test_medians_of_ours_and_of_theirs_agree(tmp_path: Path) -> None:
+def test_medians_agree_with_those_of_other_tools(tmp_path: Path) -> None:
     pairs = loads.measured(REPETITIONS, 20111101, tmp_path / "scratch", print, keep=tmp_path / "files")
     told = {}
     for one in loads.FIGURES:

@@ -68,7 +68,7 @@ def measured(*words: str) -> dict[str, Any]:
     return told
 
 
-def test_probes() -> None:
+def test_printed_json_of_probes_follows_its_schema() -> None:
     assert measured("probe", "icmp", "127.0.0.1")["target"]["via"] == "icmp"
     with answering("probe-respond", "--udp", "7707", "--raw", "far0"):
         assert measured("probe", "udp", "127.0.0.1")["target"]["port"] == 7707
@@ -76,7 +76,7 @@ def test_probes() -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--stateful",)])
-def test_stamp(more: tuple[str, ...]) -> None:
+def test_printed_json_of_stamp_follows_its_schema(more: tuple[str, ...]) -> None:
     with answering("stamp-reflect", "--port", "8862", *more):
         told = measured("stamp", "send", "127.0.0.1:8862", "--shared-clock", *more)
     assert told["one_way"]["clocks"] == "shared"

@@ -71,7 +71,7 @@ def test_wrong_words_are_an_error_of_the_test(pytester: pytest.Pytester) -> None
 
 
 @pytest.mark.parametrize("ci", [False, True])
-def test_a_machine_that_cannot_skips_and_fails_in_continuous_integration(
+def test_without_namespaces_tests_skip_and_fail_in_continuous_integration(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *, ci: bool
 ) -> None:
     """A search path without `unshare` is as good as a kernel without namespaces."""

@@ -53,7 +53,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with Hosts(tmp_path_factory.mktemp("lab")) as hosts:
         before = settings(hosts)
         yield hosts
-        assert settings(hosts) == before, "a test left what the next one met"
+        assert settings(hosts) == before, "an earlier test left something behind"
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def settings(hosts: Hosts) -> dict[str, str]:
     return {name: volatile.sub("", hosts.at(name, "sh", "-c", shown)) for name in hosts.names}
 
 
-def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> None:
+def test_study_runs_on_hosts_reachable_only_by_ssh(hosts: Hosts) -> None:
     for name, port in (("a", "eth1"), ("b", "eth2"), ("device", "eth1")):
         hosts.at(name, "ethtool", "-K", port, "tso", "off")
     hosts.at("a", "ip", "link", "set", "eth1", "mtu", "1600", "up")
@@ -121,7 +121,7 @@ def test_a_study_runs_on_hosts_that_are_reached_by_ssh_alone(hosts: Hosts) -> No
     assert settings(hosts) == before
 
 
-def test_a_user_with_sudo_measures_a_device_that_stands_on_the_bench(tmp_path: Path) -> None:
+def test_user_with_sudo_measures_a_device_between_hosts(tmp_path: Path) -> None:
     cables = [("a", "eth1", "b", "eth1"), ("a", "eth2", "b", "eth2")]
     paths = '[paths.direct]\na = "eth1"\nb = "eth1"\n[paths."dut:cord"]\na = "eth2"\nb = "eth2"\n'
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=cables, user="lab") as hosts:
@@ -249,7 +249,7 @@ def test_a_jump_host_with_an_unknown_key_is_refused_as_any_other(where: str, tmp
         assert 'a = "eth1"' in done.stdout
 
 
-def test_who_has_no_rights_is_told(tmp_path: Path) -> None:
+def test_missing_rights_on_a_host_are_reported(tmp_path: Path) -> None:
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")], user="lab") as hosts:
         bed = str(hosts.bed('[paths.direct]\na = "eth1"\nb = "eth1"\n'))
         done = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", bed, "--out", "run", "--no-report")
@@ -275,7 +275,7 @@ def started(hosts: Hosts, out: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_hosts_clean_up_by_themselves_when_the_controller_is_killed_and_the_run_goes_on(hosts: Hosts) -> None:
+def test_hosts_clean_up_when_the_controller_is_killed_and_the_run_resumes(hosts: Hosts) -> None:
     process = started(hosts, "run")
     refused = hosts.sojourn("run", "bridge-latency", *SHORT, "--bed", str(hosts.bed()), "--out", "other")
     assert refused.returncode == 3
@@ -307,7 +307,7 @@ def test_a_killed_check_of_a_bed_has_its_hosts_clean_up(kills: int, hosts: Hosts
     proven("kills", "`sojourn bed check`", kills=kills)
 
 
-def test_an_interface_that_is_being_taken_when_the_controller_dies_is_given_back(tmp_path: Path) -> None:
+def test_interface_being_claimed_when_the_controller_dies_is_restored(tmp_path: Path) -> None:
     with Hosts(tmp_path / "lab", names=("a", "b"), cables=[("a", "eth1", "b", "eth1")]) as hosts:
         slow = 'printf "#!/bin/sh\\nsleep 1\\n" >/tmp/ethtool && chmod 755 /tmp/ethtool'
         hosts.at("a", "sh", "-c", slow)
@@ -352,7 +352,7 @@ def test_hosts_clean_up_by_themselves_when_their_network_is_gone(hosts: Hosts) -
     await_nothing(hosts, LEASE_SECONDS)
 
 
-def test_a_keeper_that_is_terminated_gives_everything_back(hosts: Hosts) -> None:
+def test_terminated_keeper_restores_everything(hosts: Hosts) -> None:
     process = started(hosts, "run")
     hosts.at("b", "sh", "-c", "for taken in /run/sojourn/taken.*; do kill ${taken##*.}; done")
     _, said = process.communicate(timeout=120)
@@ -361,7 +361,7 @@ def test_a_keeper_that_is_terminated_gives_everything_back(hosts: Hosts) -> None
     await_nothing(hosts, LEASE_SECONDS)
 
 
-def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried(spoilt: Hosts) -> None:
+def test_bed_new_drafts_a_file_from_the_hosts_and_the_bed_works(spoilt: Hosts) -> None:
     asked = ["a.lab", "b.lab", "--device", "device.lab", "--config", str(spoilt.config)]
     new = spoilt.sojourn("bed", "new", *asked)
     assert new.returncode == 0, new.stderr
@@ -386,7 +386,7 @@ def test_hosts_are_asked_for_a_first_file_and_the_bed_that_it_describes_is_tried
     assert settings(spoilt) == before
 
 
-def test_a_cable_that_goes_elsewhere_is_found(spoilt: Hosts) -> None:
+def test_miswired_cable_is_detected(spoilt: Hosts) -> None:
     file = spoilt.bed()
     words = file.read_text().replace('left = "eth1"', 'left = "eth3"').replace('right = "eth2"', 'right = "eth1"')
     file.write_text(words.replace("eth3", "eth2"))
@@ -405,7 +405,7 @@ def test_a_cable_that_goes_elsewhere_is_found(spoilt: Hosts) -> None:
     assert checks["path bridge"]["found"] == there
 
 
-def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
+def test_swapped_path_labels_are_detected(spoilt: Hosts) -> None:
     file = spoilt.bed()
     names = [(key, port, {"eth1": "eth2", "eth2": "eth1"}[port]) for key in ("a", "b") for port in ("eth1", "eth2")]
     words = file.read_text()
@@ -420,7 +420,7 @@ def test_paths_with_swapped_labels_are_found(spoilt: Hosts) -> None:
     assert checks["path bridge"]["found"] == "what eth1 of host A sends does not come in at eth1 of host device"
 
 
-def test_what_a_bed_lacks_is_told_before_anything_starts(spoilt: Hosts) -> None:
+def test_missing_parts_of_a_bed_are_reported_before_the_start(spoilt: Hosts) -> None:
     nobody(spoilt)
     an_address(spoilt)
     no_setpriv(spoilt)
@@ -456,7 +456,7 @@ def test_a_host_of_another_architecture_gets_the_instrument_that_is_named_for_it
     assert re.search(r"host B \(b.lab\).*the instrument does not run there: run `make static`", last), done.stderr
 
 
-def test_another_instrument_in_the_folder_of_ours_is_replaced(spoilt: Hosts) -> None:
+def test_different_instrument_in_the_remote_folder_is_replaced(spoilt: Hosts) -> None:
     there = f"{tools_folder(instrument_for_hosts().read_bytes())}/sojourn-instrument"
     other = 'mkdir -p "${0%/*}" && printf "#!/bin/sh\\necho other >>/dev/shm/other\\n" >"$0" && chmod 755 "$0"'
     spoilt.at("a", "sh", "-c", other, there)
@@ -466,7 +466,7 @@ def test_another_instrument_in_the_folder_of_ours_is_replaced(spoilt: Hosts) -> 
     assert not spoilt.at("a", "sh", "-c", "cat /dev/shm/other 2>/dev/null; true")
 
 
-def test_the_interface_of_the_session_is_missing_to_bed_check(spoilt: Hosts) -> None:
+def test_bed_check_refuses_the_interface_of_the_ssh_session(spoilt: Hosts) -> None:
     bed = spoilt.bed()
     in_the_file('a = "eth1"', 'a = "eth0"')(spoilt)
     done = spoilt.sojourn("bed", "check", str(bed), "--json")
@@ -477,7 +477,7 @@ def test_the_interface_of_the_session_is_missing_to_bed_check(spoilt: Hosts) -> 
     )
 
 
-def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_the_bed(spoilt: Hosts) -> None:
+def test_clocks_an_hour_apart_and_slow_links_are_reported_as_limits(spoilt: Hosts) -> None:
     later = '[ "$1" = +%s%N ] && exec /dev/shm/date.own -d "+1 hour" "$1"; exec /dev/shm/date.own "$@"'
     says(spoilt, "a", "date", later)
     link = '/dev/shm/ethtool.own "$@" | sed "s/Speed: .*/Speed: 100Mb\\/s/; s/Duplex: .*/Duplex: Half/"'
@@ -508,7 +508,7 @@ def test_clocks_an_hour_apart_and_slow_or_half_duplex_links_are_told_and_limit_t
 
 
 @pytest.mark.proof
-def test_a_run_whose_ssh_session_is_ended_says_so_and_its_host_cleans_up(hosts: Hosts) -> None:
+def test_ended_ssh_session_is_reported_and_its_host_cleans_up(hosts: Hosts) -> None:
     process = started(hosts, "run")
     sessions = hosts.at("a", "sh", "-c", "ps -eo pid,args | sed -n 's/^ *\\([0-9]*\\) sshd: root@notty.*/\\1/p'")
     hosts.at("a", "kill", "-KILL", *sessions.split())
@@ -558,7 +558,7 @@ def clocks_of(run: Path) -> tuple[set[bool], float, float]:
 
 
 @pytest.mark.parametrize("own_boots", [True, False], ids=["clocks of their own", "one clock"])
-def test_taps_and_one_way_delays_are_measured_whichever_clocks_hosts_have(own_boots: bool, tmp_path: Path) -> None:
+def test_taps_and_one_way_delays_are_measured_with_shared_and_separate_clocks(own_boots: bool, tmp_path: Path) -> None:
     with Hosts(tmp_path / "lab", cables=TAPPED, own_boots=own_boots) as hosts:
         run = measured(hosts, "bridge-modes", *STREAMS, paths=PATHS + WITH_WIRE)
         shared, off_ns, bound_ns = clocks_of(run)
@@ -590,15 +590,15 @@ def test_one_way_delays_between_clocks_that_differ(hosts: Hosts) -> None:
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     floors = [entry["floor_ns"] for entry in log if entry["event"] == "qualified"]
     assert floors
-    assert set(floors) == {None}, "a delay between two clocks that nobody joined"
+    assert set(floors) == {None}, "a delay between two unsynchronised clocks"
 
 
-def test_anomalies_need_the_clock_of_a_alone(hosts: Hosts) -> None:
+def test_study_of_anomalies_needs_only_the_clock_of_host_a(hosts: Hosts) -> None:
     run = measured(hosts, "anomalies", "pairs.probes_per_block=2000", "pairs.rounds=1", "probe.interval=500us")
     assert json.loads((run / "analysis/verdict.json").read_text())["sentence"]
 
 
-def test_what_does_not_join_the_hosts_clocks_is_refused_with_what_would_mend_it(hosts: Hosts) -> None:
+def test_study_that_cannot_synchronise_host_clocks_is_refused_with_alternatives(hosts: Hosts) -> None:
     through = '[paths.direct]\na = "eth2"\nleft = "eth1"\nright = "eth2"\nb = "eth2"\n'
     argv = ["ping-wait", "--quick", "--no-history", "--set", "bed.links.direct.delay=1ms"]
     done = hosts.sojourn("run", *argv, "--bed", str(hosts.bed(through)), "--out", "run")

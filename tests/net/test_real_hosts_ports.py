@@ -49,7 +49,7 @@ def findings(run: Path) -> set[str]:
     return {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
 
 
-def test_a_flood_reaches_every_port_of_the_other_end_once(tmp_path: Path) -> None:
+def test_flooded_frame_reaches_every_port_of_the_other_end_once(tmp_path: Path) -> None:
     own = ("stream.payload_bytes=512", "stream.rate=2kpps", "stream.schedule=regular", "bed.far=3")
     run = measured(tmp_path, "loss", *own)
     for to, further in (("unicast", 0), ("unknown", 200)):
@@ -62,7 +62,7 @@ def test_a_flood_reaches_every_port_of_the_other_end_once(tmp_path: Path) -> Non
     assert "clock_unsynchronised" not in findings(run)
 
 
-def test_several_senders_into_one_port_are_each_from_a_port_of_its_own(tmp_path: Path) -> None:
+def test_several_senders_to_one_port_each_use_their_own_port(tmp_path: Path) -> None:
     """Over clocks of their own, brought together by exchanges."""
     own = ("stream.payload_bytes=512", "stream.senders=1,3", "stream.schedule=regular", "stream.interval=500us")
     run = measured(tmp_path, "fan-in", *own)
@@ -86,7 +86,7 @@ def test_several_senders_into_one_port_are_each_from_a_port_of_its_own(tmp_path:
     assert "clock_unsynchronised" not in findings(run)
 
 
-def test_each_member_of_a_group_gets_each_frame_and_its_clock_is_brought_together(tmp_path: Path) -> None:
+def test_each_multicast_receiver_gets_each_frame_and_its_clock_is_aligned(tmp_path: Path) -> None:
     own = ("stream.kind=one-way,answers", "stream.payload_bytes=64", "stream.to=multicast", "stream.receivers=0,2",
            "trials.probes=100")  # fmt: skip
     run = measured(tmp_path, "multicast", *own)
@@ -105,7 +105,7 @@ def test_each_member_of_a_group_gets_each_frame_and_its_clock_is_brought_togethe
     assert "clock_unsynchronised" not in findings(run)
 
 
-def test_a_load_has_ports_of_its_own_through_the_bridge_and_a_bridge_of_its_own_beside(tmp_path: Path) -> None:
+def test_through_load_has_its_own_ports_and_bypass_load_its_own_bridge(tmp_path: Path) -> None:
     own = ("stream.load=0%,50%", "stream.payload_bytes=512", "trials.probes=100")
     run = measured(tmp_path, "background", *own)
     for via in ("through", "beside"):

@@ -52,7 +52,7 @@ def rows(run: Path, quantity: str, statistic: str) -> list[dict[str, Any]]:
 SHORT = ("bed.sessions=2", "stream.pipe=delay 2ms,delay 5ms", "trials.rounds=2", "trials.duration=60ms")
 
 
-def test_an_emulator_on_another_host_is_set_logged_and_replayed(tmp_path: Path) -> None:
+def test_emulator_on_another_host_is_configured_logged_and_replayed(tmp_path: Path) -> None:
     sets = [word for one in SHORT for word in ("--set", one)]
     run = run_over_ssh(tmp_path, "emulator-delay", *sets, *idle_ends())
     assert {tuple(one["engine"]) and one["role"] for one in events(run, "emulator-ready")} == {"device"}
@@ -71,7 +71,7 @@ def test_an_emulator_on_another_host_is_set_logged_and_replayed(tmp_path: Path) 
         assert abs(row["estimate"] - planned) < 2e6, row
 
 
-def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> None:
+def test_delays_in_searches_use_frame_timestamps_and_aligned_clocks(tmp_path: Path) -> None:
     asked = ("bed.sessions=1", "search.tests=throughput,latency", "search.repetitions=1", "search.max_rate=10kpps",
              "search.at_most=20s", "search.width=0.5", "search.goals=0.5")  # fmt: skip
     run = run_over_ssh(tmp_path, "rfc2544", *(word for one in asked for word in ("--set", one)), *idle_ends())
@@ -91,7 +91,7 @@ def test_delays_of_searches_are_of_frames_and_joined_clocks(tmp_path: Path) -> N
 STAGES = ("bed.sessions=1", "devices=bridge", "trials.rounds=2", "trials.duration=100ms", "stream.frame_bytes=128")
 
 
-def test_the_stages_between_hosts_have_the_clocks_error_and_those_within_one_have_none(tmp_path: Path) -> None:
+def test_only_stages_between_hosts_include_the_clock_error(tmp_path: Path) -> None:
     run = run_over_ssh(tmp_path, "stages", *(word for one in STAGES for word in ("--set", one)), *idle_ends())
     found = json.loads((run / "analysis/results.json").read_text())
     stages = {
@@ -117,7 +117,7 @@ RATE_BPS = 20e6
 
 
 @pytest.mark.parametrize("own_boots", CLOCKS)
-def test_flows_load_a_path_whichever_clocks_hosts_have(own_boots: bool, tmp_path: Path) -> None:
+def test_tcp_flows_load_a_path_with_shared_and_separate_clocks(own_boots: bool, tmp_path: Path) -> None:
     sets = [word for one in LOADS for word in ("--set", one)]
     run = run_over_ssh(tmp_path, "bufferbloat", *sets, "--set", "load.background=udp 1Mbit/s", own_boots=own_boots)
     told = events(run, "clock-trial")
@@ -147,7 +147,7 @@ TRANSFERS = ("bed.sessions=2", "short.rounds=4", "short.transfers=10", "short.si
 
 
 @pytest.mark.parametrize("own_boots", CLOCKS)
-def test_short_transfers_take_their_time_by_two_clocks(
+def test_completion_times_of_short_transfers_are_measured_with_two_clocks(
     own_boots: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sojourn.conduct.clock_trials.APART_SECONDS", 0.2)  # within a round, too

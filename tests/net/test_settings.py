@@ -84,7 +84,7 @@ def rows_of(folder: Path, event: str) -> list[dict[str, Any]]:
     return next(entry["rows"] for entry in read_log(folder / "log.jsonl") if entry["event"] == event)
 
 
-def test_what_is_set_is_read_back_told_and_restored(hosts: Hosts) -> None:
+def test_settings_are_read_back_reported_and_restored(hosts: Hosts) -> None:
     bed = str(hosts.folder / "bed.toml")
     done = hosts.sojourn(*STUDY, *sets("pairs.rounds=4", *SETS), "--bed", bed, "--out", "set")
     assert done.returncode in (0, 4), done.stderr
@@ -115,7 +115,7 @@ def test_what_is_set_is_read_back_told_and_restored(hosts: Hosts) -> None:
         *(pytest.param(one, marks=pytest.mark.proof) for one in ("adaptive_rx=false", "rx_ring=512", "irq_cpus=0")),
     ],
 )
-def test_what_is_not_there_is_refused_before_anything_is_set(hosts: Hosts, setting: str) -> None:
+def test_unsupported_settings_are_refused_before_anything_is_set(hosts: Hosts, setting: str) -> None:
     name = setting.partition("=")[0]
     bed = str(hosts.folder / "bed.toml")
     done = hosts.sojourn(*STUDY, *sets(f"settings.{setting}", *SETS), "--bed", bed, "--out", f"no-{name}")
@@ -146,7 +146,7 @@ def await_set(hosts: Hosts, run: Child[bytes], out: str) -> None:
     assert all(values == () for values in now(hosts).values()), "the ports are in their namespaces"
 
 
-def test_a_killed_run_has_its_hosts_restore_what_it_set(hosts: Hosts) -> None:
+def test_hosts_restore_the_settings_of_a_killed_run(hosts: Hosts) -> None:
     with in_the_middle(hosts, "killed") as run:
         await_set(hosts, run, "killed")
         os.killpg(run.pid, signal.SIGKILL)
@@ -154,14 +154,14 @@ def test_a_killed_run_has_its_hosts_restore_what_it_set(hosts: Hosts) -> None:
 
 
 @pytest.mark.proof
-def test_a_controller_that_says_nothing_any_more_is_waited_for_until_the_lease_is_up(hosts: Hosts) -> None:
+def test_silent_controller_keeps_its_settings_until_its_lease_expires(hosts: Hosts) -> None:
     """Its SSH sessions stand, and no beat comes: only the keeper's own clock can end it."""
     with in_the_middle(hosts, "silent") as run:
         await_set(hosts, run, "silent")
         os.kill(run.pid, signal.SIGSTOP)
         try:
             time.sleep(5)
-            assert all(values == () for values in now(hosts).values()), "the lease is not up"
+            assert all(values == () for values in now(hosts).values()), "the lease has not expired"
             await_found(hosts, LEASE_SECONDS)
         finally:
             os.killpg(run.pid, signal.SIGKILL)
@@ -214,7 +214,7 @@ def kept(hosts: Hosts, name: str) -> list[str]:
     return hosts.at(name, "sh", "-c", f"{KEPT}; {cpus}").split()
 
 
-def test_what_a_driver_rounds_is_found_and_order_is_kept_both_ways(stand_ins: Hosts) -> None:
+def test_rounded_settings_are_a_finding_and_set_and_restored_in_order(stand_ins: Hosts) -> None:
     hosts, bed = stand_ins, str(stand_ins.folder / "bed.toml")
     own = ("settings.adaptive_rx=false", "settings.rx_usecs=9", "settings.rx_ring=512", "settings.governor=performance")
     done = hosts.sojourn(*STUDY, *sets("pairs.rounds=4", *own), "--bed", bed, "--out", "rounded")
@@ -236,7 +236,7 @@ def test_what_a_driver_rounds_is_found_and_order_is_kept_both_ways(stand_ins: Ho
     assert "setting_not_restored" not in findings
 
 
-def test_what_is_in_force_and_delays_frames_is_found_where_nothing_is_asked(stand_ins: Hosts) -> None:
+def test_existing_settings_that_delay_frames_are_a_finding(stand_ins: Hosts) -> None:
     hosts, bed = stand_ins, str(stand_ins.folder / "bed.toml")
     hosts.at("b", "sh", "-c", f"{ETHTOOL} -c eth1 >/dev/null; echo 512 >/dev/shm/driver/rx")
     done = hosts.sojourn(*STUDY, *sets("pairs.rounds=4"), "--bed", bed, "--out", "as-found")
@@ -253,7 +253,7 @@ def test_what_is_in_force_and_delays_frames_is_found_where_nothing_is_asked(stan
     assert "RX is 256 at A and 512 at B" in findings["settings_differ"]["sentence"]
 
 
-def test_what_a_driver_refuses_is_told_in_its_words_and_all_else_is_restored(stand_ins: Hosts) -> None:
+def test_setting_refused_by_the_driver_is_reported_and_the_others_restored(stand_ins: Hosts) -> None:
     hosts, bed = stand_ins, str(stand_ins.folder / "bed.toml")
     own = ("settings.adaptive_rx=false", "settings.rx_ring=9000")
     done = hosts.sojourn(*STUDY, *sets(*own), "--bed", bed, "--out", "too-large")
@@ -286,7 +286,7 @@ cat "/proc/irq/$1/smp_affinity_list" "/proc/irq/$2/smp_affinity_list"
 """
 
 
-def test_only_interrupts_that_are_still_the_ports_are_set_and_restored(tmp_path: Path) -> None:
+def test_only_interrupts_still_of_the_port_are_set_and_restored(tmp_path: Path) -> None:
     script = f"journal={tmp_path}/settings.1\n{setting_scripts.RESTORE}{INTERRUPTS}"
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
@@ -304,7 +304,7 @@ def test_only_interrupts_that_are_still_the_ports_are_set_and_restored(tmp_path:
 IDLE = "/dev/cpu_dma_latency"
 
 
-def test_ports_of_namespaces_are_set_and_the_machine_is_as_it_was() -> None:
+def test_ports_in_namespaces_are_set_and_the_machine_is_unchanged() -> None:
     before = Path(IDLE).stat()
     asked = {"napi_defer_hard_irqs": "2", "gro_flush_timeout": "20000", "idle_latency": "3"}
     with build_bed(BedSpec(devices=("bridge",), settings=asked), "settings") as bed:

@@ -53,14 +53,14 @@ def least_ns(size: int) -> float:
     return at + wire_ns(size - sent) + DELAY_NS
 
 
-def test_the_law_counts_round_trips() -> None:
+def test_minimum_completion_time_counts_round_trips_of_slow_start() -> None:
     """7 segments are within the first window, 70 within three: 10 + 20 + 40."""
     assert least_ns(10_000) == pytest.approx(11.67 * MS, rel=1e-3)
     assert least_ns(100_000) == pytest.approx((2 * 20.242 + 10 + 9.473) * MS, rel=1e-3)
 
 
 @retried
-def test_completion_times_are_those_of_slow_start(tmp_path: Path) -> None:
+def test_completion_times_agree_with_slow_start(tmp_path: Path) -> None:
     plan = load_plan("short-flows", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))

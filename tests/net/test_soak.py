@@ -293,7 +293,7 @@ def expect_every_packet(report: dict[str, Any]) -> None:
     assert report["said"] == []
 
 
-def test_a_leak_is_found_and_its_rate_is_within_the_interval() -> None:
+def test_leak_is_detected_and_its_rate_lies_within_the_interval() -> None:
     """What is judged can fail: 10 bytes a packet, at the rate of the soak, in two minutes of noise."""
     rng, seconds = np.random.default_rng(1), 90.0
     noise = rng.normal(0, 50e3, 75) + np.repeat(rng.normal(0, 100e3, 15), 5)
@@ -305,7 +305,7 @@ def test_a_leak_is_found_and_its_rate_is_within_the_interval() -> None:
     assert abs(grown.per_hour - 3600 * leak) <= grown.half + 0.02 * 3600 * leak
 
 
-def test_a_log_at_load_keeps_its_memory_and_accounts_for_every_packet(
+def test_tcp_log_at_load_has_bounded_memory_and_accounts_for_every_packet(
     tmp_path: Path, proven: Callable[..., None]
 ) -> None:
     """Short connections by the thousand make and forget flows; long ones fill the rings."""

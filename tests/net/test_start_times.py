@@ -26,7 +26,7 @@ MOST = {
 """Times the instrument's own start: some three times what was measured, on a quiet machine and on a busy one."""
 
 
-def test_commands_start_within_some_times_what_the_instrument_itself_takes() -> None:
+def test_start_time_of_commands_is_bounded_by_a_multiple_of_the_instrument() -> None:
     took = {name: statistics.median(each) for name, each in times(9).items()}
     print("".join(f"{name}: {one:.3f} s, {one / took[OWN]:.1f} times\n" for name, one in took.items()))
     assert set(MOST) < set(COMMANDS)

@@ -194,7 +194,7 @@ def test_every_frame_of_every_schedule_is_accounted_for(engine: str, schedule: t
 
 
 @pytest.mark.parametrize("size", ["64", "512", "1518"])
-def test_frames_are_as_long_as_asked_and_conserved_to_the_packet(size: str) -> None:
+def test_frames_have_the_requested_length_and_are_conserved(size: str) -> None:
     def counters() -> list[int]:
         return [counter("a", "a1", "tx_packets"), counter("b", "b1", "rx_packets"), counter("b", "b1", "rx_bytes")]
 
@@ -219,7 +219,7 @@ def test_frames_are_as_long_as_asked_and_conserved_to_the_packet(size: str) -> N
 
 
 @pytest.mark.parametrize("engine", ["packet", "xdp", "live"])
-def test_a_flood_is_as_fast_as_it_goes_and_conserved(engine: str) -> None:
+def test_maximum_rate_stream_is_conserved(engine: str) -> None:
     with receiving("b", "--dev", "b1", "--engine", engine) as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "64", "--schedule", "flood", "--count", "200000"]
         sent = one(stream("a", "send", *words, "--engine", engine))
@@ -250,7 +250,7 @@ def test_live_frames_are_paced_and_each_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize("words", [("--schedule", "poisson"), ("--schedule", "burst:10")])
-def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
+def test_unsupported_options_of_live_frames_are_refused(words: tuple[str, ...]) -> None:
     argv = inside(
         "a", find_instrument(), "stream", "send", "--dev", "a1", "--to", MACS["b1"], "--engine", "live", *words
     )
@@ -260,7 +260,7 @@ def test_what_live_frames_cannot_do_is_refused(words: tuple[str, ...]) -> None:
 
 
 @thrice
-def test_a_flood_over_a_small_buffer_names_our_local_drops_and_what_to_raise() -> None:
+def test_local_drops_of_a_small_buffer_are_reported_with_the_setting_to_raise() -> None:
     with receiving("b", "--dev", "b1", "--buffer-bytes", "4096") as receiver:
         words = ["--dev", "a1", "--to", MACS["b1"], "--size", "1518", "--schedule", "flood", "--count", "100000"]
         sent = one(stream("a", "send", *words))
@@ -279,7 +279,7 @@ def test_a_flood_over_a_small_buffer_names_our_local_drops_and_what_to_raise() -
     [("ff:ff:ff:ff:ff:ff", ()), (GROUP, ("--group", GROUP))],
     ids=["broadcast", "multicast"],
 )
-def test_one_sender_reaches_several_receivers_each_with_its_own_delays(to: str, group: tuple[str, ...]) -> None:
+def test_each_of_several_receivers_of_one_sender_has_its_own_delays(to: str, group: tuple[str, ...]) -> None:
     with receiving("b", "--dev", "b0", *group) as first, receiving("c", "--dev", "c0", *group) as second:
         sent = one(stream("a", "send", "--dev", "a0", "--to", to, "--rate", "2kpps", "--count", "400"))
         both = [one(first.told()), one(second.told())]
@@ -291,7 +291,7 @@ def test_one_sender_reaches_several_receivers_each_with_its_own_delays(to: str, 
 
 
 @pytest.mark.parametrize(("group", "six"), [("239.77.0.9", ()), ("ff15::77:9", ("--ipv6",))])
-def test_udp_multicast_reaches_who_joined(group: str, six: tuple[str, ...]) -> None:
+def test_udp_multicast_reaches_joined_receivers(group: str, six: tuple[str, ...]) -> None:
     with receiving("b", "--udp", "--dev", "b0", "--group", group, *six) as receiver:
         sent = one(stream("a", "send", "--udp", group, "--dev", "a0", "--rate", "1kpps", "--count", "200"))
         received = one(receiver.told())
@@ -299,7 +299,7 @@ def test_udp_multicast_reaches_who_joined(group: str, six: tuple[str, ...]) -> N
     assert received["first"] == 200
 
 
-def test_several_senders_to_one_receiver_are_told_apart() -> None:
+def test_several_senders_to_one_receiver_are_counted_separately() -> None:
     with receiving("b", "--dev", "b0", "--flow", "1", "--flow", "2") as receiver:
         words = ["--to", MACS["b0"], "--rate", "2kpps", "--count", "400", "--json"]
         argvs = [
@@ -349,7 +349,7 @@ def test_a_dscp_is_on_the_wire(tmp_path: Path) -> None:
     assert run("tcpdump", "-r", str(capture), "-v", "-n").count("tos 0xb8") == 20
 
 
-def test_delay_from_departure_is_what_the_records_of_both_ends_say(tmp_path: Path) -> None:
+def test_one_way_delay_equals_the_difference_in_records_of_both_ends(tmp_path: Path) -> None:
     with receiving("b", "--dev", "b0", "--record", str(tmp_path)) as receiver:
         words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "2kpps", "--count", "400", "--record", str(tmp_path)]
         stream("a", "send", *words)
@@ -444,7 +444,7 @@ def sending(block: int, **flow: Any) -> Told:
     return head | {"flows": [usual | flow], "keep": "packets", "stamps": "all", "clock": "shared"}
 
 
-def test_receivers_answer_each_request_marked_by_their_node(tmp_path: Path) -> None:
+def test_receivers_reply_to_each_request_with_their_node_number(tmp_path: Path) -> None:
     with (
         serving("a", tmp_path, "a") as a,
         serving("b", tmp_path, "b") as b,
@@ -483,7 +483,7 @@ def test_receivers_answer_each_request_marked_by_their_node(tmp_path: Path) -> N
     assert "answer" in roles
 
 
-def test_a_running_send_is_stopped_and_what_it_did_not_send_is_counted(tmp_path: Path) -> None:
+def test_stopped_stream_counts_its_unsent_packets(tmp_path: Path) -> None:
     with serving("a", tmp_path, "a") as a:
         before = counter("a", "a0", "tx_packets")
         a.ask(sending(1, count=1_000_000))
@@ -497,7 +497,7 @@ def test_a_running_send_is_stopped_and_what_it_did_not_send_is_counted(tmp_path:
     assert read_table(tmp_path, "sends").frame.filter(block=2).height == 200
 
 
-def test_an_interrupt_ends_a_stream_politely() -> None:
+def test_interrupt_ends_a_stream_with_its_summary() -> None:
     before = counter("b", "b0", "rx_packets")
     words = ["--dev", "a0", "--to", MACS["b0"], "--rate", "1kpps", "--count", "1000000", "--json"]
     argv = inside("a", find_instrument(), "stream", "send", *words)
@@ -517,7 +517,7 @@ def test_an_interrupt_ends_a_stream_politely() -> None:
 
 @pytest.mark.parametrize("does", ["detach", "replace"])
 @pytest.mark.parametrize("engine", ["xdp", "live"])
-def test_frames_that_nobody_saw_are_not_called_lost(engine: str, does: str) -> None:
+def test_frames_missed_by_a_detached_receiver_are_not_counted_as_lost(engine: str, does: str) -> None:
     """Somebody takes the receiver's program off its interface while frames come."""
     before = counter("b", "b1", "rx_packets")
     words = ["--dev", "a1", "--to", MACS["b1"], "--rate", "1kpps", "--count", "1000000", "--json"]
@@ -559,7 +559,7 @@ def test_frames_that_nobody_saw_are_not_called_lost(engine: str, does: str) -> N
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[str, ...], status: int, said: list[str]) -> None:
+def test_impossible_requests_are_refused_in_one_sentence(words: tuple[str, ...], status: int, said: list[str]) -> None:
     argv = inside("a", SOJOURN, "stream", *words)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     sentence = done.stderr.strip().splitlines()[-1]
@@ -569,7 +569,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[str, ...], status:
     assert all(word in sentence for word in said), sentence
 
 
-def test_a_port_in_use_is_said_to_be_so() -> None:
+def test_port_in_use_is_reported() -> None:
     with receiving("b", "--udp"):
         argv = inside("b", SOJOURN, "stream", "recv", "--udp")
         done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)

@@ -147,7 +147,7 @@ WAYS = {
     [("veth, UDP", FEW), ("bridge", FEW), *(pytest.param(way, 12, marks=pytest.mark.proof) for way in WAYS)],
 )
 @thrice
-def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
+def test_error_of_95_percent_holds_on_real_frames(way: str, runs: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
     told = []
     for number in range(runs):
@@ -173,9 +173,7 @@ def test_the_95_percent_error_holds_the_truth_on_real_frames(way: str, runs: int
 
 @pytest.mark.usefixtures("relay_binary")
 @pytest.mark.parametrize("holds", [(HELD_NS, 0), (0, HELD_NS)], ids=["there", "back"])
-def test_an_asymmetry_that_no_exchange_shows_is_inside_the_maximum_error(
-    holds: tuple[int, int], tmp_path: Path
-) -> None:
+def test_undetectable_path_asymmetry_is_within_the_maximum_error(holds: tuple[int, int], tmp_path: Path) -> None:
     there, here = WAYS["bridge"]
     with relay(tmp_path / "relay.csv", *holds):
         clock, exchanges = exchanged(there, here, tmp_path / "records")

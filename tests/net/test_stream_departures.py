@@ -82,7 +82,7 @@ def captured(bed: Bed, folder: Path, schedule: str) -> tuple[dict[str, Any], tup
 
 
 @thrice
-def test_departures_are_what_the_far_end_saw(bed: Bed, tmp_path: Path) -> None:
+def test_reported_departures_agree_with_arrivals_at_the_receiver(bed: Bed, tmp_path: Path) -> None:
     told, (intended, departures), seen = captured(bed, tmp_path, "regular")
     assert len(departures) == len(seen) == COUNT
     way = seen - departures
@@ -96,7 +96,7 @@ def test_departures_are_what_the_far_end_saw(bed: Bed, tmp_path: Path) -> None:
 
 
 @thrice
-def test_a_poisson_stream_is_one_at_the_far_end(bed: Bed, tmp_path: Path) -> None:
+def test_poisson_stream_is_poisson_at_the_receiver(bed: Bed, tmp_path: Path) -> None:
     told, (_, departures), seen = captured(bed, tmp_path, "poisson")
     assert len(departures) == len(seen) == COUNT
     # A busy machine makes clumps of a Poisson stream; then both must see them. An even stream has none at all.

@@ -107,7 +107,9 @@ def numbers(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("via", ["live", "packet", "xdp"])
-def test_nothing_is_opened_loaded_or_started_for_a_trial_of_a_search(bed: Bed, tmp_path: Path, via: str) -> None:
+def test_search_trials_open_no_sockets_load_no_programs_and_start_no_processes(
+    bed: Bed, tmp_path: Path, via: str
+) -> None:
     with ExitStack() as stack:
         pair = Pair(bed, tmp_path, stack)
         pair.stream(1, via)
@@ -124,7 +126,7 @@ def test_nothing_is_opened_loaded_or_started_for_a_trial_of_a_search(bed: Bed, t
 
 
 @pytest.mark.parametrize("via", ["live", "packet", "xdp"])
-def test_what_comes_between_two_streams_is_of_neither(bed: Bed, tmp_path: Path, via: str) -> None:
+def test_packets_between_two_streams_count_in_neither(bed: Bed, tmp_path: Path, via: str) -> None:
     with ExitStack() as stack:
         pair = Pair(bed, tmp_path, stack)
         pair.stream(1, via)
@@ -134,7 +136,7 @@ def test_what_comes_between_two_streams_is_of_neither(bed: Bed, tmp_path: Path, 
 
 
 @pytest.mark.skipif(not Path("/dev/net/tun").exists(), reason="needs what makes taps")
-def test_the_tap_stays_whatever_is_asked_and_goes_with_its_process(bed: Bed, tmp_path: Path) -> None:
+def test_tun_device_is_kept_between_streams_and_removed_with_its_process(bed: Bed, tmp_path: Path) -> None:
     with ExitStack() as stack:
         pair = Pair(bed, tmp_path, stack)
         pair.stream(1, "live")
@@ -156,7 +158,7 @@ def test_the_tap_stays_whatever_is_asked_and_goes_with_its_process(bed: Bed, tmp
 
 
 @pytest.mark.parametrize("via", ["live", "packet", "xdp"])
-def test_a_port_is_opened_anew_where_its_interface_has_changed(tmp_path: Path, via: str) -> None:
+def test_port_is_reopened_when_its_interface_has_changed(tmp_path: Path, via: str) -> None:
     with build_bed(BedSpec(), f"anew{os.getpid()}") as own, ExitStack() as stack:
         pair = Pair(own, tmp_path, stack)
         pair.stream(1, via)
@@ -173,7 +175,7 @@ def test_a_port_is_opened_anew_where_its_interface_has_changed(tmp_path: Path, v
         assert pair.stream(3, via)[1]["first"] == COUNT
 
 
-def test_what_was_left_is_closed_where_another_way_to_receive_is_next(bed: Bed, tmp_path: Path) -> None:
+def test_kept_receiver_is_closed_before_another_backend_receives(bed: Bed, tmp_path: Path) -> None:
     with ExitStack() as stack:
         pair = Pair(bed, tmp_path, stack)
         pair.stream(1, "live")

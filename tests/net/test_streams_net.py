@@ -95,9 +95,7 @@ def require_conservation(trial: Event, link: Link) -> None:
         ("fan-in", ("payload_bytes=[512]", "senders=[1,3]", "engine=packet", "schedule=regular")),
     ],
 )
-def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
-    study: str, sets: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_every_frame_of_a_matrix_of_trials_is_accounted_for(study: str, sets: tuple[str, ...], tmp_path: Path) -> None:
     plan, log, folder = run(tmp_path, study, *SHORT, *sets)
     found = trials(log)
     links = topology(plan)
@@ -114,7 +112,7 @@ def test_a_matrix_is_conducted_and_every_frame_is_accounted_for(
     assert all(recorded[one["block"]] == one["sent"][-1]["sent"] for one in found)
 
 
-def test_senders_with_an_interval_are_timestamped_also_where_floods_are_counted(tmp_path: Path) -> None:
+def test_paced_senders_get_timestamps_also_if_maximum_rate_streams_are_only_counted(tmp_path: Path) -> None:
     """The delay spread needs each frame's delay; the receiver that counts floods has none."""
     _, log, folder = run(tmp_path, "fan-in", *SHORT, "payload_bytes=[512]", "senders=[3]")
     found = trials(log)
@@ -138,7 +136,7 @@ def test_an_unknown_address_is_flooded_to_every_port(tmp_path: Path) -> None:
             assert others == {one["sent"][0]["sent"] if one["factors"]["to"] == "unknown" else 0}, one
 
 
-def test_many_receive_and_answer_and_are_told_apart(tmp_path: Path) -> None:
+def test_multiple_receivers_reply_and_are_counted_separately(tmp_path: Path) -> None:
     sets = ('kind=["one-way","answers","request-response"]', "payload_bytes=[64]", "to=multicast", "receivers=[2]")
     _, log, folder = run(tmp_path, "multicast", *SHORT, *sets, "trials.probes=30")
     found = {one["factors"]["kind"]: one for one in trials(log)}
@@ -153,7 +151,7 @@ def test_many_receive_and_answer_and_are_told_apart(tmp_path: Path) -> None:
 
 
 @retried
-def test_a_load_runs_through_the_device_and_beside_it(tmp_path: Path) -> None:
+def test_load_runs_through_the_device_and_on_the_bypass(tmp_path: Path) -> None:
     sets = ("payload_bytes=[512]", 'load=["0%","20%"]', "trials.probes=50")
     plan, log, folder = run(tmp_path, "background", *SHORT, *sets)
     links = topology(plan)
@@ -213,7 +211,7 @@ def results(log: list[Event]) -> dict[str, Event]:
 
 @pytest.mark.parametrize("shaper", ["tbf", pytest.param("htb", marks=pytest.mark.proof)])
 @thrice
-def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -> None:
+def test_throughput_of_a_shaped_link_is_its_rate(shaper: str, tmp_path: Path) -> None:
     rate_pps = 5000.0
     text = SHAPED.format(shaper=shaper, rate="40Mbit/s", burst_bytes=5000, queue_bytes=20_000, frame_bytes=1000,
                          tests='["throughput"]', most="10kpps", duration="1s")  # fmt: skip
@@ -226,7 +224,7 @@ def test_a_shaped_link_has_its_rate_as_throughput(shaper: str, tmp_path: Path) -
 
 
 @thrice
-def test_a_bucket_is_found_by_bursts(tmp_path: Path) -> None:
+def test_burst_search_finds_the_size_of_a_token_bucket(tmp_path: Path) -> None:
     frame, bucket, queue = 1000, 40_000, 20_000
     text = SHAPED.format(shaper="tbf", rate="16Mbit/s", burst_bytes=bucket, queue_bytes=queue, frame_bytes=frame,
                          tests='["throughput","back-to-back"]', most="4kpps", duration="200ms")  # fmt: skip
@@ -271,7 +269,7 @@ def programs_seen() -> Iterator[set[int]]:
 
 
 @thrice
-def test_live_frames_overload_a_bridge_and_each_drop_is_found(tmp_path: Path) -> None:
+def test_each_drop_of_a_bridge_overloaded_by_live_frames_is_counted(tmp_path: Path) -> None:
     sets = ("stream.frame_bytes=[64]", "search.tests=throughput", "search.goals=[0.005]", "search.width=0.1",
             "search.repetitions=1",
             "search.duration=60ms", "search.duration_sum=60ms", "search.at_most=15s", "trials.grace=20ms")  # fmt: skip
@@ -315,7 +313,7 @@ def test_a_bridge_learns_and_floods(tmp_path: Path) -> None:
     assert found["forward-pressure"]["sentence"].startswith("does not apply")
 
 
-def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
+def test_interrupted_matrix_of_trials_resumes(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
         '[study]\nname = "short"\nmethod = "one-way"\n[bed]\ndevices = ["bridge"]\n[stream]\nengine = ["packet"]\n'
@@ -342,7 +340,7 @@ def test_an_interrupted_matrix_goes_on(tmp_path: Path) -> None:
 
 
 @retried
-def test_one_way_delays_over_three_beds_say_so(tmp_path: Path) -> None:
+def test_one_way_delays_over_three_beds_have_an_interval_over_beds(tmp_path: Path) -> None:
     sets = ("bed.sessions=3", "rounds=6", "payload_bytes=[46]", 'interval=["200us"]', "schedule=regular", "a_a=false")
     _, log, out = run(tmp_path, "one-way", *sets, "trials.duration=30ms", "trials.qualify=false", "trials.keep=packets")
     started = [one for one in log if one["event"] == "started"]

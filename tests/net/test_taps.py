@@ -76,7 +76,7 @@ def expect_whole(event: dict[str, Any], trial: dict[str, Any] | None, matched: P
     assert (mine["delay_ns"] > 0).all()
 
 
-def test_the_frames_of_every_trial_go_through_netfilters_rules(tmp_path: Path) -> None:
+def test_frames_of_every_trial_pass_the_netfilter_rules(tmp_path: Path) -> None:
     """Its rule of marks counted each of them, and the kernel tracks their connection: else its cost is not measured."""
     plan = load_plan("bridge-modes", quick=True, sets=[*SETS, "bed.devices=bridge:netfilter"])
     folder = create_folder(plan, tmp_path / "run")
@@ -94,7 +94,7 @@ def test_the_frames_of_every_trial_go_through_netfilters_rules(tmp_path: Path) -
     assert re.search(rf"ipv4 .* udp .* dst=10\.77\.\S+ .*dport={STREAM_UDP_PORT} ", connections), connections
 
 
-def test_a_run_that_was_killed_in_a_trial_goes_on(tmp_path: Path) -> None:
+def test_run_killed_in_a_trial_can_be_resumed(tmp_path: Path) -> None:
     """What the taps of the trial that was cut short had written must not be in the way."""
     sets = [word for one in (*SETS, "bed.devices=wire", "trials.rounds=6") for word in ("--set", one)]
     out = tmp_path / "run"
@@ -127,7 +127,7 @@ tc qdisc add dev "$SOJOURN_RIGHT" root tbf rate 3mbit burst 4000 limit 1000000
 
 @pytest.mark.proof
 @retried
-def test_a_cell_that_stands_out_is_repeated_by_itself_and_said_to_persist(tmp_path: Path) -> None:
+def test_outlying_cell_is_repeated_and_reported_as_persistent(tmp_path: Path) -> None:
     """A bridge that lets out 3 Mbit/s: at the highest of three rates frames wait, and at no other."""
     box = tmp_path / "shaped.sh"
     box.write_text(SHAPED)

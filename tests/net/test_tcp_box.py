@@ -49,7 +49,7 @@ def studied(box: Path, run: Path, *sets: str) -> None:
 
 
 @retried
-def test_a_box_that_drops_is_told_from_outside(tmp_path: Path) -> None:
+def test_loss_in_a_box_is_located_by_taps_outside_it(tmp_path: Path) -> None:
     run = tmp_path / "run"
     studied(program(tmp_path, LOSSY), run)
     logged = [one for one in read_log(run / "log.jsonl") if one["event"] == "load-trial" and one["purpose"] == "log"]
@@ -92,7 +92,7 @@ def test_a_box_that_drops_is_told_from_outside(tmp_path: Path) -> None:
     assert len(lost) == way["tap_device"][0]
 
 
-def test_taps_can_be_left_out(tmp_path: Path) -> None:
+def test_study_of_a_box_works_without_taps(tmp_path: Path) -> None:
     run = tmp_path / "run"
     studied(program(tmp_path, LOSSY), run, "load.direction=up", "load.taps=false")
     assert not (run / "records" / "taps").exists()

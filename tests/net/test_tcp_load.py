@@ -85,7 +85,7 @@ def iperf_bps(bed: Bed, path: str) -> float:
 
 
 @retried
-def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rtt_grows_by_the_queue_and_goodput_agrees_with_iperf3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs: list[float] = []
     ours = Loads.measure
 
@@ -125,7 +125,7 @@ def test_round_trips_grow_by_the_queue_and_iperf3_gets_as_much(tmp_path: Path, m
 
 
 @retried
-def test_hosts_that_ask_for_ecn_are_marked_and_lose_next_to_nothing(tmp_path: Path) -> None:
+def test_flows_with_ecn_are_marked_and_lose_almost_nothing(tmp_path: Path) -> None:
     """The same queue marks with ECN and drops without; the host's own setting is as before."""
     before = Path("/proc/sys/net/ipv4/tcp_ecn").read_text()
     found = {}
@@ -169,9 +169,7 @@ def captured(bed: Bed, path: str, into: Path) -> Iterator[None]:
 
 @pytest.mark.skipif(shutil.which("tcpdump") is None, reason="no tcpdump on this machine")
 @retried
-def test_probes_of_several_kinds_and_flows_have_their_dscps_there_and_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probes_and_flows_carry_their_dscp_in_both_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flows BE and AF42 down: data, acknowledgements, requests and answers of probes are seen at B."""
     ours = Loads.measure
     captures: list[Path] = []
@@ -232,7 +230,7 @@ def no_programs(patch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("lacking", [no_cgroups, no_programs])
-def test_a_machine_that_cannot_log_measures_all_the_same(
+def test_machine_without_tcp_logging_can_still_measure(
     lacking: Callable[[pytest.MonkeyPatch], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why, plan = lacking(monkeypatch), load_plan("bufferbloat", sets=[*SETS, "load.rounds=2", "host.fifo=false"])
@@ -247,7 +245,7 @@ def test_a_machine_that_cannot_log_measures_all_the_same(
     assert rows["goodput", "down"]["estimate"] > 0
 
 
-def test_why_and_timeline_answer_from_the_run_folder(tmp_path: Path) -> None:
+def test_why_and_timeline_work_on_the_run_folder(tmp_path: Path) -> None:
     """The trial with the log is in no figure, and has every segment of TCP at the emulator, too."""
     run, pipe = tmp_path / "run", "rate 50Mbit/s delay 10ms queue 200"
     few = [f"--set={words}" for words in ("sessions=1", "rounds=2", "emulate.spin=false", "host.fifo=false")]

@@ -32,7 +32,7 @@ SETS = (
 
 
 @retried
-def test_flows_and_background_share_the_rate_and_each_has_its_own_figures(tmp_path: Path) -> None:
+def test_flows_and_background_traffic_share_the_rate_with_separate_figures(tmp_path: Path) -> None:
     plan = load_plan("bufferbloat", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))

@@ -30,7 +30,7 @@ SETS = (
 
 
 @retried
-def test_each_group_has_its_round_trip_and_the_slower_gets_less(tmp_path: Path) -> None:
+def test_each_group_has_its_rtt_and_the_longer_rtt_gets_less(tmp_path: Path) -> None:
     plan = load_plan("bufferbloat", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))

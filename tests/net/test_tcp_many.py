@@ -34,7 +34,7 @@ FEW_FILES = ["prlimit", "--nofile=40:4096", find_instrument(), "tcp"]
 
 
 @retried
-def test_connections_begin_together_and_are_more_than_a_shell_allows() -> None:
+def test_connections_start_together_beyond_the_file_limit_of_a_shell() -> None:
     count = ["--connections", str(CONNECTIONS), "--json"]
     with sojourn.lab(delay="50ms") as lab:
         at = f"{lab.far.address}:5999"

@@ -34,11 +34,11 @@ SETS = (
 
 
 @thrice
-def test_a_window_limits_below_the_product_and_the_rate_above_it(tmp_path: Path) -> None:
+def test_throughput_is_window_limited_below_the_bdp_and_rate_limited_above(tmp_path: Path) -> None:
     plan = load_plan("tcp-methodology", sets=SETS)
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))
-    assert measured(plan, folder) == {trial.block for trial in plan.expand()}, "a resumed run would owe something"
+    assert measured(plan, folder) == {trial.block for trial in plan.expand()}, "a resumed run would lack blocks"
     analyse(folder.path)
     assert "incomplete" not in {one["name"] for one in json.loads(folder.verdict.read_text())["findings"]}
     rows = {

@@ -115,7 +115,7 @@ SHORT = {("off", 4), ("gro", 6), ("gso", 4)}
         for case in product(("off", "gro", "gso"), (4, 6))
     ],
 )
-def test_data_packets_on_both_sides_of_our_emulator_have_their_own_sample(
+def test_packets_on_both_sides_of_the_emulator_are_annotated_with_their_own_sample(
     offloads: str, family: int, tmp_path: Path
 ) -> None:
     out = tmp_path / "x"

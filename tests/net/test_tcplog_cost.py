@@ -54,7 +54,7 @@ def measured(plan: Plan, path: Path) -> RunFolder:
 
 
 @retried
-def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path: Path, asked: Path) -> None:
+def test_every_pair_has_adjacent_slices_with_and_without_the_log(tmp_path: Path, asked: Path) -> None:
     plan = plan_of()
     folder = measured(plan, tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame
@@ -87,7 +87,7 @@ def test_every_pair_has_a_slice_with_and_one_without_next_to_each_other(tmp_path
 
 
 @retried
-def test_packets_are_of_one_segment_on_the_path_of_mtu(tmp_path: Path, asked: Path) -> None:
+def test_path_mtu_carries_packets_of_one_segment(tmp_path: Path, asked: Path) -> None:
     folder = measured(plan_of("controls=[]", "ppl=1", "flows=1", "where=sender", "statistics=0"), tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame.with_columns(
         each=pl.col("received_bytes") / pl.col("frames").cast(pl.Float64)
@@ -97,14 +97,14 @@ def test_packets_are_of_one_segment_on_the_path_of_mtu(tmp_path: Path, asked: Pa
         assert rows.filter(pl.col("path") == "gso")["each"].mean() > 5_000  # type: ignore[operator]
 
 
-def test_runs_have_an_iperf_each(tmp_path: Path, asked: Path) -> None:
+def test_form_runs_starts_one_iperf3_per_slice(tmp_path: Path, asked: Path) -> None:
     few = ("form=runs", "slice=1s", "ppl=1", "flows=1", "where=sender", "controls=[]", "a_a=false", "path=gso")
     folder = measured(plan_of(*few, "repetitions=1"), tmp_path / "run")
     rows = read_table(folder.records, "tcp_slices").frame
     assert sorted(rows["mode"]) == ["off", "on"]
 
 
-def test_a_run_whose_log_died_goes_on(tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_continues_after_its_log_died(tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of("path=gso", "flows=1", "statistics=0", "at_once=1")
     folder = create_folder(plan, tmp_path / "run")
     monkeypatch.setenv("FAKE_DIE_AT", str(plan.expand()[-1].batch))
@@ -119,7 +119,7 @@ def test_a_run_whose_log_died_goes_on(tmp_path: Path, asked: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_a_run_whose_log_was_interrupted_goes_on_and_is_doubted(
+def test_run_continues_after_its_log_was_interrupted_and_is_doubtful(
     tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
     plan = plan_of("path=gso", "flows=1", "where=sender", "statistics=0", "at_once=1", "a_a=false", "controls=[]")

@@ -139,7 +139,7 @@ def test_a_log_that_ends_leaves_nothing_in_the_kernel(bed: Bed, tmp_path: Path) 
     assert sorted(one.name for one in (tmp_path / "t").iterdir()) == ["footer.json", "header.json", "records"]
 
 
-def test_recovery_of_a_spool_that_was_cut_anywhere(bed: Bed, tmp_path: Path) -> None:
+def test_spool_truncated_anywhere_can_be_recovered(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup) as logger:
         bed.send(3, SOME).close()
@@ -160,7 +160,7 @@ def test_recovery_of_a_spool_that_was_cut_anywhere(bed: Bed, tmp_path: Path) -> 
     assert heights[-1] > heights[0]
 
 
-def test_a_disk_that_is_full_ends_the_log_and_not_the_truth(bed: Bed, tmp_path: Path) -> None:
+def test_full_disk_ends_the_log_and_keeps_the_accounting_correct(bed: Bed, tmp_path: Path) -> None:
     with tiny_disk(tmp_path / "disk") as disk:
         out = disk / "t"
         with logging(out, "--attach", bed.cgroup) as logger:
@@ -188,7 +188,7 @@ def tiny_disk(at: Path) -> Iterator[Path]:
         run("umount", "-l", at)
 
 
-def test_a_log_that_is_removed_while_it_runs_is_noticed(bed: Bed, tmp_path: Path) -> None:
+def test_removal_of_a_running_log_is_detected(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup) as logger:
         held = held_by(logger.process.pid)
@@ -202,7 +202,7 @@ def test_a_log_that_is_removed_while_it_runs_is_noticed(bed: Bed, tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", ["cap_bpf", "cap_net_admin", "cap_perfmon"])
-def test_a_right_that_is_missing_is_named(bed: Bed, tmp_path: Path, missing: str) -> None:
+def test_missing_capability_is_named(bed: Bed, tmp_path: Path, missing: str) -> None:
     argv = [find_instrument(), "tcplog", "run", "--out", tmp_path / "t", "--duration", "100ms", "--attach", bed.cgroup]
     inner = " ".join(map(str, argv))
     done = run("capsh", f"--drop={missing},cap_sys_admin", "--", "-c", f"exec {inner}", check=False)
@@ -245,7 +245,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert not (tmp_path / "t").exists()
 
 
-def test_what_is_no_place_for_a_log_is_said(bed: Bed, tmp_path: Path) -> None:
+def test_unusable_log_folders_and_cgroups_are_refused(bed: Bed, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "file" in refused(log_here(bed, "--out", tmp_path / "file" / "t"), 2)
     done = sojourn_says("tcplog", "run", "--attach", tmp_path, "--duration", "100ms", "--out", tmp_path / "t")
@@ -277,7 +277,7 @@ def test_a_field_that_this_kernel_lacks_is_absent_and_never_0(bed: Bed, tmp_path
     assert log.samples["snd_cwnd"].null_count() == 0
 
 
-def test_a_program_that_is_attached_already_keeps_working(bed: Bed, tmp_path: Path) -> None:
+def test_existing_bpf_program_on_the_cgroup_keeps_working(bed: Bed, tmp_path: Path) -> None:
     with foreign_program(bed.cgroup, MULTI) as theirs:
         with logging(tmp_path / "t", "--attach", bed.cgroup) as logger:
             assert theirs in programs_of(bed.cgroup)
@@ -289,7 +289,7 @@ def test_a_program_that_is_attached_already_keeps_working(bed: Bed, tmp_path: Pa
     assert log.count("logged") > 0
 
 
-def test_a_program_that_tolerates_no_other_is_named(bed: Bed, tmp_path: Path) -> None:
+def test_bpf_program_that_allows_no_other_is_named(bed: Bed, tmp_path: Path) -> None:
     with foreign_program(bed.cgroup, 0) as theirs:
         said = refused(log_here(bed, "--out", tmp_path / "t"), 3)
         assert str(theirs) in said
@@ -297,7 +297,7 @@ def test_a_program_that_tolerates_no_other_is_named(bed: Bed, tmp_path: Path) ->
     assert not (tmp_path / "t").exists()
 
 
-def test_two_logs_at_once_see_the_same(bed: Bed, tmp_path: Path) -> None:
+def test_two_concurrent_logs_record_the_same(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "x", "--attach", bed.cgroup) as one, logging(tmp_path / "y", "--attach", bed.cgroup) as two:
         bed.send(3, SOME).close()
         bed.await_rest()
@@ -307,7 +307,7 @@ def test_two_logs_at_once_see_the_same(bed: Bed, tmp_path: Path) -> None:
     assert [first.count("seen", way) for way in ("in", "out")] == [second.count("seen", way) for way in ("in", "out")]
 
 
-def test_the_commands_status_is_its_own_and_its_death_ends_the_log(bed: Bed, tmp_path: Path) -> None:
+def test_command_exit_status_is_returned_and_its_end_ends_the_log(bed: Bed, tmp_path: Path) -> None:
     for number, (command, status) in enumerate(((("sh", "-c", "exit 7"), 7), (("true",), 0), (("none-such",), 2))):
         out = tmp_path / f"t{number}"
         done = sojourn_says("tcplog", "run", "--attach", bed.cgroup, "--out", out, "--", *command)
@@ -316,7 +316,7 @@ def test_the_commands_status_is_its_own_and_its_death_ends_the_log(bed: Bed, tmp
             assert json.loads((out / "footer.json").read_text())["command_status"] == status
 
 
-def test_ctrl_c_in_a_terminal_ends_command_and_log_in_order(bed: Bed, tmp_path: Path) -> None:
+def test_ctrl_c_ends_command_and_log_orderly(bed: Bed, tmp_path: Path) -> None:
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", tmp_path / "t", "--", "sleep", "60")
     process = subprocess.Popen(argv, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
     await_that((tmp_path / "t" / "control.sock").exists, "the log goes on")
@@ -373,7 +373,7 @@ def programs_of(cgroup: Path) -> set[int]:
     return set(room[: struct.unpack_from("<I", answers[-1], 24)[0]])
 
 
-def test_the_port_of_the_tests_is_the_one_of_iperf3(bed: Bed, tmp_path: Path) -> None:
+def test_commands_of_the_first_page_log_an_iperf3_port(bed: Bed, tmp_path: Path) -> None:
     """The issue's own commands, as somebody would type them who has just read the first page."""
     server = bed.start("b", "iperf3", "-s", "-1", "-p", str(PORT + 1))
     client = bed.inside("a", "iperf3", "-c", B4, "-p", str(PORT + 1), "-n", "5M")

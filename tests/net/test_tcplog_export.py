@@ -148,7 +148,7 @@ def test_the_export_does_not_log_itself(bed: Bed, tmp_path: Path) -> None:
     assert log.samples.filter(pl.col("flow").is_in(own.implode())).is_empty()
 
 
-def test_a_receiver_that_stops_reading_has_the_rest_counted(bed: Bed, tmp_path: Path) -> None:
+def test_records_not_read_by_a_stalled_receiver_are_counted(bed: Bed, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with receiving(theirs) as receiver:
         with logging(ours, "--attach", bed.cgroup, "--sample", "both", "--export", receiver.at) as logger:
@@ -173,7 +173,7 @@ def test_a_receiver_that_stops_reading_has_the_rest_counted(bed: Bed, tmp_path: 
     assert log.count("broken") == 0
 
 
-def test_a_killed_receiver_leaves_the_local_log_whole(bed: Bed, tmp_path: Path) -> None:
+def test_killed_receiver_leaves_the_local_log_complete(bed: Bed, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with receiving(theirs) as receiver:
         with logging(ours, "--attach", bed.cgroup, "--export", receiver.at) as logger:
@@ -196,7 +196,7 @@ def test_a_killed_receiver_leaves_the_local_log_whole(bed: Bed, tmp_path: Path) 
         assert recovered.footer["conserved"] is False
 
 
-def test_a_killed_sender_leaves_what_arrived(bed: Bed, tmp_path: Path) -> None:
+def test_killed_sender_leaves_the_received_records(bed: Bed, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with receiving(theirs) as receiver:
         with logging(ours, "--attach", bed.cgroup, "--export", receiver.at) as logger:
@@ -213,7 +213,7 @@ def test_a_killed_sender_leaves_what_arrived(bed: Bed, tmp_path: Path) -> None:
     assert not list(theirs.glob("spool-*"))
 
 
-def test_what_is_no_receiver_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_unusable_receiver_address_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "t"
     log = (find_instrument(), "tcplog", "run", "--simulated", "1", "--duration", "1s", "--out", out)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -234,7 +234,7 @@ STRANGERS = {
 }
 
 
-def test_strangers_and_those_that_say_nothing_do_not_end_a_receiver(tmp_path: Path) -> None:
+def test_unknown_and_silent_senders_do_not_end_a_receiver(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     with receiving(theirs) as receiver, ExitStack() as silent:
         at = ("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))
@@ -255,7 +255,7 @@ def test_strangers_and_those_that_say_nothing_do_not_end_a_receiver(tmp_path: Pa
     assert "others wait" in receiver.told
 
 
-def test_a_receiver_to_which_nobody_sends_a_log_ends_in_one_sentence(tmp_path: Path) -> None:
+def test_receiver_without_a_sender_ends_with_one_sentence(tmp_path: Path) -> None:
     out = tmp_path / "t"
     with receiving(out, "127.0.0.1", "--duration", "1s") as receiver:
         with socket.create_connection(("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))):
@@ -266,7 +266,7 @@ def test_a_receiver_to_which_nobody_sends_a_log_ends_in_one_sentence(tmp_path: P
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "[::]", "10.99.0.1"])
-def test_where_others_reach_it_it_is_to_be_said_who_may_send(address: str, tmp_path: Path) -> None:
+def test_non_loopback_receiver_requires_allowed_senders(address: str, tmp_path: Path) -> None:
     done = run(find_instrument(), "tcplog", "receive", f"{address}:0", "--out", tmp_path / "t", check=False)
     assert done.returncode == 2
     assert "--allow" in done.stderr
@@ -275,7 +275,7 @@ def test_where_others_reach_it_it_is_to_be_said_who_may_send(address: str, tmp_p
         assert receiver.process.wait(PATIENCE_SECONDS) == 4
 
 
-def test_who_is_not_allowed_is_turned_away_and_the_time_ends(tmp_path: Path) -> None:
+def test_sender_that_is_not_allowed_is_refused_and_the_duration_ends_the_receiver(tmp_path: Path) -> None:
     out = tmp_path / "t"
     with receiving(out, "127.0.0.1", "--allow", "10.0.0.0/8", "--duration", "2s") as receiver:
         with socket.create_connection(("127.0.0.1", int(receiver.at.rsplit(":", 1)[1]))) as peer:

@@ -73,7 +73,7 @@ def bed() -> Iterator[Bed]:
         yield made
 
 
-def test_fields_of_siftr_are_those_of_tcp_info_and_the_rest_is_null(bed: Bed, tmp_path: Path) -> None:
+def test_siftr_fields_equal_tcp_info_and_the_others_are_null(bed: Bed, tmp_path: Path) -> None:
     with logging(
         tmp_path / "t", "--attach", bed.cgroup, "--port", str(OWN_PORT), "--fields", "siftr", "--private", "4"
     ) as logger:
@@ -126,7 +126,7 @@ def expect_info(sample: dict[str, int], info: bytes, buffers: list[int]) -> None
     assert sample["rcv_wnd_bytes"] > 0
 
 
-def test_a_word_that_is_no_field_is_refused_with_what_was_meant(tmp_path: Path) -> None:
+def test_unknown_field_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     for words, said in (
         (("--fields", "sifter"), 'srtt_us, total_retrans (did you mean "siftr"?)'),
         (("--fields", "siftr,total_retrams"), 'did you mean "total_retrans"?'),

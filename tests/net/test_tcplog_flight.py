@@ -83,7 +83,7 @@ def within(times: list[int], before_ms: float, after_ms: float) -> pl.Expr:
 
 
 @retried
-def test_a_round_trip_above_a_value_triggers_once_whenever_it_becomes_so(tmp_path: Path) -> None:
+def test_rtt_threshold_triggers_once_per_crossing(tmp_path: Path) -> None:
     words = ("--flight", f"{SPAN_MS}ms", "--flight-on", "rtt>60ms")
     pipes = ("delay 5ms", "delay 80ms", "delay 5ms", "delay 80ms")
     with faulty_bed() as bed:
@@ -101,7 +101,7 @@ def test_a_round_trip_above_a_value_triggers_once_whenever_it_becomes_so(tmp_pat
 
 
 @retried
-def test_a_window_below_a_value_triggers_once_whenever_it_becomes_so(tmp_path: Path) -> None:
+def test_cwnd_threshold_triggers_once_per_crossing(tmp_path: Path) -> None:
     words = ("--flight", str(KEPT), "--flight-on", "cwnd<6")
     pipes = ("rate 20Mbit/s delay 10ms queue 200", "loss 30%", "loss 0%")
     with faulty_bed() as bed:

@@ -38,7 +38,7 @@ def ports(bed: Bed, remote: int) -> set[int]:
     return {int(line.split()[3].rpartition(":")[2]) for line in lines}
 
 
-def test_flows_that_filters_kept_out_are_counted_and_are_no_flows_of_the_log(bed: Bed, tmp_path: Path) -> None:
+def test_filtered_flows_are_counted_and_not_listed_in_the_log(bed: Bed, tmp_path: Path) -> None:
     """Three of each, in turn: those that are logged have the first numbers."""
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup / "a", "--port", str(PORT)) as logger:
@@ -74,7 +74,7 @@ def test_flows_that_filters_kept_out_are_counted_and_are_no_flows_of_the_log(bed
     assert not (tmp_path / "no.html").exists()
 
 
-def test_a_single_flow_kept_out_is_told_in_the_singular(bed: Bed, tmp_path: Path) -> None:
+def test_one_filtered_flow_is_reported_in_the_singular(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup / "a", "--port", str(PORT)) as logger:
         sending = [bed.send(1, 5_000, port=port) for port in (PORT, PORT, OTHER)]
@@ -88,7 +88,7 @@ def test_a_single_flow_kept_out_is_told_in_the_singular(bed: Bed, tmp_path: Path
 
 
 @pytest.mark.parametrize("once", [("--once",), ()], ids=["once", "until it ends"])
-def test_top_of_a_log_that_has_ended_says_so_and_shows_no_table(bed: Bed, tmp_path: Path, once: tuple[str]) -> None:
+def test_top_of_an_ended_log_reports_it_and_shows_no_table(bed: Bed, tmp_path: Path, once: tuple[str]) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
         bed.send(1, 5_000).close()
         logger.end()
@@ -98,7 +98,7 @@ def test_top_of_a_log_that_has_ended_says_so_and_shows_no_table(bed: Bed, tmp_pa
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["this machine", "root's log"])
-def test_top_without_rights_says_so_and_shows_no_table(bed: Bed, running: bool) -> None:
+def test_top_without_capabilities_reports_it_and_shows_no_table(bed: Bed, running: bool) -> None:
     """As a user without capabilities, of the machine and of a log that root runs in a folder that all may read."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -36,7 +36,7 @@ def bed() -> Iterator[Bed]:
 
 @pytest.mark.parametrize("ppl", [1, 7])
 @pytest.mark.parametrize("flows", [1, 10, 100])
-def test_every_packet_meets_one_disposition(bed: Bed, tmp_path: Path, flows: int, ppl: int) -> None:
+def test_every_packet_has_exactly_one_disposition(bed: Bed, tmp_path: Path, flows: int, ppl: int) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", str(ppl)) as logger:
         bed.serve()
         bed.send(flows, TOTAL // flows).close()
@@ -49,15 +49,13 @@ def test_every_packet_meets_one_disposition(bed: Bed, tmp_path: Path, flows: int
     assert log.count("decimated") == 0 or ppl > 1
 
 
-def test_segments_decide_where_they_are_asked(bed: Bed, tmp_path: Path) -> None:
+def test_sampling_can_count_segments(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", "7", "--ppl-by", "segment") as logger:
         bed.serve()
         bed.send(4, TOTAL // 4).close()
         log = logger.end()
     log.expect_law()
-    assert log.count("seen", what="segments") > log.count("seen"), (
-        "nothing was segmented later: the test proves nothing"
-    )
+    assert log.count("seen", what="segments") > log.count("seen"), "no packet was segmented: the test proves nothing"
     for flow, way in product(log.flows["flow"], WAYS):
         # A packet of n segments is logged if a multiple of 7 lies in its row: no multiple is without a packet.
         segments, logged = (
@@ -67,7 +65,7 @@ def test_segments_decide_where_they_are_asked(bed: Bed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ppl", [1, 7])
-def test_the_kernels_counters_agree(bed: Bed, tmp_path: Path, ppl: int) -> None:
+def test_accounting_agrees_with_kernel_counters(bed: Bed, tmp_path: Path, ppl: int) -> None:
     before = {host: bed.snmp(host) for host in "ab"}
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", str(ppl)) as logger:
         bed.serve()
@@ -86,7 +84,7 @@ def test_the_kernels_counters_agree(bed: Bed, tmp_path: Path, ppl: int) -> None:
     assert log.count("seen", "out", what="segments") == grown["OutSegs"] + grown["RetransSegs"]
 
 
-def test_ipv6(bed: Bed, tmp_path: Path) -> None:
+def test_ipv6_packets_are_accounted_for(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup) as logger:
         bed.serve(address=B6)
         sending = bed.send(3, TOTAL // 3, address=B6)
@@ -105,7 +103,7 @@ def test_ipv6(bed: Bed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("slots", "pause_ms"), [(16_384, 0), (1024, 20)], ids=["room", "slots-again-and-again"])
-def test_a_thousand_short_connections(bed: Bed, tmp_path: Path, slots: int, pause_ms: int) -> None:
+def test_thousand_short_connections_are_accounted_for(bed: Bed, tmp_path: Path, slots: int, pause_ms: int) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--flows", str(slots)) as logger:
         bed.serve()
         bed.short(1000, 4, pause_ms)
@@ -125,7 +123,7 @@ def test_a_thousand_short_connections(bed: Bed, tmp_path: Path, slots: int, paus
     assert clients["ended_ns"].null_count() == 0
 
 
-def test_more_flows_than_room_are_counted(bed: Bed, tmp_path: Path) -> None:
+def test_flows_beyond_the_table_size_are_counted(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--flows", "8") as logger:
         bed.serve()
         bed.send(20, 20_000).close()
@@ -136,7 +134,7 @@ def test_more_flows_than_room_are_counted(bed: Bed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ppl", [1, 7])
-def test_a_stalled_reader_keeps_the_law_and_shows_gaps(bed: Bed, tmp_path: Path, ppl: int) -> None:
+def test_stalled_reader_conserves_accounting_and_records_gaps(bed: Bed, tmp_path: Path, ppl: int) -> None:
     with logging(
         tmp_path / "t", "--attach", bed.cgroup, "--ring", "64KiB", "--ppl", str(ppl), "--sample", "both"
     ) as logger:
@@ -158,7 +156,7 @@ def test_a_stalled_reader_keeps_the_law_and_shows_gaps(bed: Bed, tmp_path: Path,
     assert log.footer["gaps"] == log.gaps.height
 
 
-def test_namespaces_with_the_same_addresses_are_told_apart(bed: Bed, tmp_path: Path) -> None:
+def test_namespaces_with_the_same_addresses_are_distinguished(bed: Bed, tmp_path: Path) -> None:
     for host in "cd":
         bed.host(host)
     bed.cable("c", "d")
@@ -175,7 +173,7 @@ def test_namespaces_with_the_same_addresses_are_told_apart(bed: Bed, tmp_path: P
     assert by_netns["len"].to_list() == [3, 3, 3, 3]
 
 
-def test_one_namespace_alone_is_wanted(bed: Bed, tmp_path: Path) -> None:
+def test_filter_selects_one_namespace(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--netns", f"{bed.name}-a") as logger:
         bed.serve()
         bed.send(3, 100_000).close()
@@ -186,7 +184,7 @@ def test_one_namespace_alone_is_wanted(bed: Bed, tmp_path: Path) -> None:
     assert log.count("filtered") > 0
 
 
-def test_samples_say_what_the_kernel_knew(bed: Bed, tmp_path: Path) -> None:
+def test_samples_agree_with_tcp_info(bed: Bed, tmp_path: Path) -> None:
     """Before and after the fact; every field that the header calls present has values, every absent one none."""
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--sample", "both", "--private", "1") as logger:
         bed.serve()

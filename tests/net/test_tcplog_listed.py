@@ -38,7 +38,7 @@ def logged(bed: Bed, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return sojourn_says("tcplog", "run", "--attach", bed.cgroup / "a", *words, "--", *short)
 
 
-def test_the_flows_are_listed_at_the_end_as_the_summary_lists_them(bed: Bed, tmp_path: Path) -> None:
+def test_flow_list_at_the_end_equals_that_of_the_summary(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     done = logged(bed, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_the_flows_are_listed_at_the_end_as_the_summary_lists_them(bed: Bed, tmp
     ]
 
 
-def test_json_and_a_log_without_a_record_list_nothing(bed: Bed, tmp_path: Path) -> None:
+def test_json_output_and_an_empty_log_list_no_flows(bed: Bed, tmp_path: Path) -> None:
     done = logged(bed, "--out", tmp_path / "j", "--json")
     assert printed("tcplog-run", done.stdout.splitlines()[-1])["records"] > 0
     assert "remote" not in done.stderr
@@ -84,7 +84,7 @@ def test_under_sudo_the_flows_are_read_as_the_user_that_called(bed: Bed, tmp_pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_the_log_in_order(bed: Bed, tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_ends_the_log_orderly(bed: Bed, tmp_path: Path, number: signal.Signals) -> None:
     """Also where it cannot be passed on: the instrument sees its parent die."""
     out = tmp_path / "t"
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", out, "--", "sleep", "60")

@@ -81,7 +81,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("words", "disposition"), FILTERS)
-def test_a_filter_is_set_and_taken_away(bed: Bed, tmp_path: Path, words: tuple[str, str], disposition: str) -> None:
+def test_filter_can_be_set_and_removed(bed: Bed, tmp_path: Path, words: tuple[str, str], disposition: str) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup) as logger:
         assert set(grown(bed, logger)) <= {"seen", "logged", "no-state"}
         if words[0] == "--congestion":
@@ -99,7 +99,7 @@ def algorithms(logger: Logger) -> set[str]:
     return {flow["algorithm"] for flow in logger.flows()}
 
 
-def test_a_cgroup_and_a_process_are_wanted_alone(bed: Bed, tmp_path: Path) -> None:
+def test_filters_select_a_cgroup_or_a_process(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--cgroup", bed.cgroup / "a") as logger:
         bed.send(2, SOME).close()
         sending = bed.send(2, SOME)
@@ -116,19 +116,19 @@ def test_a_cgroup_and_a_process_are_wanted_alone(bed: Bed, tmp_path: Path) -> No
     assert log.count("filtered") > 0
 
 
-def test_one_in_three_flows(bed: Bed, tmp_path: Path) -> None:
+def test_one_in_three_flows_is_logged(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--one-in", "3") as logger:
         bed.send(60, 2000).close()
         log = logger.end()
     log.expect_law()
     for flow in log.flows["flow"]:
         dispositions = {disposition for disposition in ("logged", "filtered") if log.count(disposition, flow=flow)}
-        assert len(dispositions) == 1, "whole flows, or nothing of them"
+        assert len(dispositions) == 1, "flows are complete or absent"
     chosen = log.samples["flow"].n_unique()
     assert 15 < chosen < 70, f"{chosen} of 120"
 
 
-def test_the_rhythm_is_changed_in_mid_flow(bed: Bed, tmp_path: Path) -> None:
+def test_sampling_options_can_be_changed_during_a_flow(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--ppl", "1000000") as logger:
         first = grown(bed, logger)
         assert first["decimated"] > first.get("logged", 0)
@@ -159,7 +159,7 @@ def test_only_changes_are_logged(bed: Bed, tmp_path: Path) -> None:
         assert (rows["snd_cwnd"].diff().drop_nulls() == 0).sum() <= 1 + rows.height // 100
 
 
-def test_a_minimum_interval_is_kept(bed: Bed, tmp_path: Path) -> None:
+def test_minimum_interval_between_samples_holds(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--min-interval", "5ms") as logger:
         bed.send(4, 20 * SOME).close()
         log = logger.end()
@@ -229,7 +229,7 @@ def test_the_flight_recorder_writes_on_demand(bed: Bed, tmp_path: Path) -> None:
     assert log.samples["flow"].n_unique() == 6
 
 
-def test_the_control_socket_is_its_owners_alone_and_answers_json(bed: Bed, tmp_path: Path) -> None:
+def test_control_socket_is_private_and_answers_json(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup) as logger:
         path = out / "control.sock"
@@ -277,7 +277,7 @@ def test_watch_without_a_log_leaves_nothing(bed: Bed) -> None:
         assert process.wait(30) == 0
 
 
-def test_ipv6_prefixes_are_filters_too(bed: Bed, tmp_path: Path) -> None:
+def test_filter_accepts_ipv6_prefixes(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--prefix", f"{B6}/128") as logger:
         bed.serve(address=B6, port=PORT + 1)
         bed.send(1, SOME, address=B6, port=PORT + 1).close()

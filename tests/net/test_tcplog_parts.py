@@ -81,7 +81,7 @@ def files(out: Path) -> list[str]:
         (("--budget", "1MiB", "--log-limit", "1MiB"), "--log-limit"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_invalid_options_are_refused(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
     out = tmp_path / "t"
     done = run(find_instrument(), "tcplog", "run", "--simulated", "1", "--out", out, *words, check=False)
     assert (done.returncode, out.exists()) == (2, False)
@@ -108,7 +108,7 @@ def test_a_log_of_several_parts_is_read_as_one(bed: Bed, tmp_path: Path) -> None
     assert sojourn_says("tcplog", "plot", str(out)).returncode == 0
 
 
-def test_parts_are_begun_by_time(bed: Bed, tmp_path: Path) -> None:
+def test_parts_are_rotated_by_time(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup, "--rotate-time", "1s") as logger:
         began = time.monotonic()
@@ -123,7 +123,7 @@ def test_parts_are_begun_by_time(bed: Bed, tmp_path: Path) -> None:
     assert 3 <= log.footer["parts"] <= 3 + lasted
 
 
-def test_the_oldest_parts_are_removed_and_what_they_had_is_counted(bed: Bed, tmp_path: Path) -> None:
+def test_oldest_parts_are_removed_and_their_records_counted(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     budget = 300 * KIB
     words = (*BY_SIZE, "--budget", "300KiB", "--remove-oldest")
@@ -187,7 +187,7 @@ def test_a_killed_log_loses_no_part(bed: Bed, tmp_path: Path, words: tuple[str, 
     assert files(out) == []
 
 
-def test_a_part_that_cannot_be_read_takes_no_other_away(bed: Bed, tmp_path: Path) -> None:
+def test_unreadable_part_does_not_affect_others(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with filled(bed, out, 4, *BY_SIZE) as logger:
         bed.await_rest()
@@ -213,7 +213,7 @@ def test_a_part_that_cannot_be_read_takes_no_other_away(bed: Bed, tmp_path: Path
     assert files(out) == []
 
 
-def test_a_log_to_which_nothing_comes_begins_no_part(bed: Bed, tmp_path: Path) -> None:
+def test_idle_log_starts_no_new_part(bed: Bed, tmp_path: Path) -> None:
     out = tmp_path / "t"
     with logging(out, "--attach", bed.cgroup, "--rotate-time", "1s") as logger:
         sending = bed.send(20, 1_000)

@@ -68,7 +68,7 @@ def test_top_shows_packets_sent_not_those_in_flight(bed: Bed, tmp_path: Path) ->
         assert float(cell.rstrip("k")) * (1000 if "k" in cell else 1) == pytest.approx(packets, rel=0.01)
 
 
-def test_a_summary_says_what_ss_says(bed: Bed, tmp_path: Path) -> None:
+def test_summary_agrees_with_ss(bed: Bed, tmp_path: Path) -> None:
     with logging(tmp_path / "t", "--attach", bed.cgroup, "--port", str(PORT)) as logger:
         sending = bed.send(FLOWS, SENT)
         bed.await_rest()
@@ -116,7 +116,7 @@ print("{}", flush=True)
     [("0.01", ("3000000", "0", "1"), "receiver"), ("0", ("20000", "0.05", "30"), "application")],
     ids=["a reader that is slow", "a writer that pauses"],
 )
-def test_what_limits_a_flow_is_told(
+def test_summary_names_what_limits_a_flow(
     bed: Bed, tmp_path: Path, reads_after: str, writes: tuple[str, ...], limit: str
 ) -> None:
     port = PORT + 1
@@ -136,7 +136,7 @@ def test_what_limits_a_flow_is_told(
     assert str(sender["local_port"]) in table[1]
 
 
-def test_sequence_numbers_of_the_state_are_those_of_the_packets(bed: Bed, tmp_path: Path) -> None:
+def test_sequence_numbers_in_samples_agree_with_the_packets(bed: Bed, tmp_path: Path) -> None:
     """A new packet begins at snd_nxt, which counts it only afterwards; acknowledgements have reached snd_una."""
     with logging(tmp_path / "t", "--attach", bed.cgroup / "a", "--port", str(PORT)) as logger:
         bed.send(1, SENT).close()
@@ -147,7 +147,7 @@ def test_sequence_numbers_of_the_state_are_those_of_the_packets(bed: Bed, tmp_pa
     assert (new["snd_nxt"] == new["seq"]).all()
     ahead = (new["snd_nxt"] - new["snd_una"]) % 2**32
     assert ((ahead >= 0) & (ahead < 2**31)).all()
-    assert (ahead > 0).any(), "some were sent before those before them were acknowledged"
+    assert (ahead > 0).any(), "some were sent before earlier ones were acknowledged"
     acks = log.of_packets.filter(pl.col("point") == "in").sort("number")
     behind = (acks["ack"] - acks["snd_una"]) % 2**32
     assert (behind < 2**31).all(), "an acknowledgement is of what snd_una has not passed yet"
@@ -187,7 +187,7 @@ def test_a_flow_has_one_number_while_it_is_logged_and_afterwards(bed: Bed, tmp_p
     assert sorted(logged.values()) == list(range(1, len(logged) + 1))
 
 
-def test_what_cannot_be_logged_is_refused_and_an_empty_log_is_said(bed: Bed, tmp_path: Path) -> None:
+def test_impossible_logs_are_refused_and_an_empty_log_is_reported(bed: Bed, tmp_path: Path) -> None:
     for words, said in (
         (("--congestion", "cubik"), "did you mean cubic?"),
         (("--process", "4194305"), "no such process runs"),

@@ -129,7 +129,7 @@ def copies_of(out: Path) -> int:
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="no tshark here: scripts/setup.sh test installs it")
-def test_tshark_finds_the_same_retransmissions_and_round_trips_at_our_tap(tmp_path: Path) -> None:
+def test_retransmissions_and_rtts_agree_with_tshark(tmp_path: Path) -> None:
     """Who is right where they differ, the log of TCP shows: `again` and the round trips are the kernel's."""
     out = tmp_path / "x"
     with faulty_bed() as bed:

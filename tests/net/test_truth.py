@@ -163,7 +163,7 @@ def true_pairs(folder: RunFolder, log: Path) -> np.ndarray[Any, np.dtype[np.floa
     ],
 )
 @thrice
-def test_a_relay_of_known_holds_is_recovered(
+def test_known_delays_of_a_relay_are_recovered(
     holds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "relay.csv"
@@ -248,7 +248,7 @@ def every_probe(tmp_path_factory: pytest.TempPathFactory) -> EveryProbe:
 
 @pytest.mark.parametrize("probe", PROBES)
 @thrice
-def test_every_probe_finds_that_a_bridge_takes_time(every_probe: EveryProbe, probe: str) -> None:
+def test_every_kind_of_probe_detects_the_latency_of_a_bridge(every_probe: EveryProbe, probe: str) -> None:
     rows, _ = every_probe.run()
     row = latency(rows, "bridge", "direct", probe)
     assert row["ci_low"] <= row["estimate"] <= row["ci_high"], row
@@ -258,7 +258,7 @@ def test_every_probe_finds_that_a_bridge_takes_time(every_probe: EveryProbe, pro
 
 
 @thrice
-def test_the_direct_link_against_itself_differs_by_nothing(every_probe: EveryProbe) -> None:
+def test_a_a_control_of_the_direct_link_shows_no_difference(every_probe: EveryProbe) -> None:
     rows, folder = every_probe.run()
     row = latency(rows, "a/a", "direct", statistic="pooled")
     assert row["ci_low"] <= row["estimate"] <= row["ci_high"], row
@@ -279,7 +279,7 @@ def test_three_bridges_take_three_times_as_long_as_one(every_probe: EveryProbe) 
 
 
 @thrice
-def test_every_time_was_stamped_by_the_kernel_and_every_probe_is_in_one_counter(every_probe: EveryProbe) -> None:
+def test_every_timestamp_is_of_the_kernel_and_every_probe_in_one_counter(every_probe: EveryProbe) -> None:
     _, folder = every_probe.run()
     blocks = pl.read_ipc_stream(folder / "records/blocks-000.arrow")
     assert (blocks["sent"] == blocks["received"] + blocks["lost"]).all()

@@ -86,7 +86,7 @@ def passed(hosts: Hosts) -> int:
     return int(told[0]["stats64"]["rx"]["packets"])
 
 
-def test_a_program_puts_each_path_in_place_and_the_device_is_measured(hosts: Hosts) -> None:
+def test_switching_program_connects_each_path_and_the_device_is_measured(hosts: Hosts) -> None:
     file = bed(hosts, "./switch direct", "./switch far")
     checked = hosts.sojourn("bed", "check", file)
     assert checked.returncode == 0, checked.stdout
@@ -222,7 +222,7 @@ def test_transfers_pass_the_device_and_clock_trials_the_direct_path(hosts: Hosts
         ("person", 3, "this is no terminal"),
     ],
 )
-def test_what_does_not_put_a_path_in_place_ends_the_run_with_a_sentence(
+def test_failing_switching_program_ends_the_run_with_one_sentence(
     hosts: Hosts, far: str, status: int, said: str
 ) -> None:
     done = hosts.sojourn(*RUN, "--set", "bed.sessions=2", "--bed", bed(hosts, "./switch direct", far), "--out", "run")
@@ -230,7 +230,7 @@ def test_what_does_not_put_a_path_in_place_ends_the_run_with_a_sentence(
     assert said in done.stderr
 
 
-def test_a_path_over_which_nobody_answers_is_refused(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_without_replies_is_refused(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sojourn.bed.turns.ANSWER_SECONDS", 3.0)
     hosts.at("desk", "ip", "link", "set", "dev", "far0", "down")
     file = bed(hosts, "./switch direct", "./switch far")
@@ -239,7 +239,7 @@ def test_a_path_over_which_nobody_answers_is_refused(hosts: Hosts, monkeypatch: 
     assert "path dut:far: B does not answer A within 3 s after its program ended" in done.stderr
 
 
-def test_a_person_is_asked_between_passes(hosts: Hosts) -> None:
+def test_user_is_prompted_to_recable_between_passes(hosts: Hosts) -> None:
     file = bed(hosts, "person", "person")
     ours, theirs = pty.openpty()
     more = ("--set", "bed.sessions=2", "--set", "pairs.rounds=2", "--set", "pairs.at_most=60s", *idle_ends())

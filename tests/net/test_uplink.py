@@ -76,7 +76,7 @@ def wait_until_restored(before: str) -> None:
     assert everything() == before
 
 
-def test_what_an_interface_leads_to_is_emulated_and_all_is_as_it_was() -> None:
+def test_uplink_is_emulated_and_the_machine_is_restored() -> None:
     before = everything()
     with uplink(*DELAYED) as child:
         during = run(*inside("switch", "ip", "address", "show", "dev", UPLINK))
@@ -104,7 +104,7 @@ def test_what_an_interface_leads_to_is_emulated_and_all_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("whom", ["sojourn", "emulator", "cable"])
-def test_it_goes_whatever_is_killed(whom: str) -> None:
+def test_uplink_emulation_is_removed_whichever_process_is_killed(whom: str) -> None:
     before = everything()
     with uplink(*DELAYED) as child:
         assert shortest_ms(2) >= 30
@@ -151,7 +151,7 @@ def refused(*words: str) -> tuple[int, str]:
         ([UPLINK, "--take-over", "--redirect"], "--redirect is not for an uplink: `sojourn emulate` has it, "),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(words: list[str], sentence: str) -> None:
+def test_impossible_requests_are_refused_in_one_sentence(words: list[str], sentence: str) -> None:
     before = everything()
     status, said = refused(*words)
     assert (status, said[: len(sentence) + 9]) == (2, f"sojourn: {sentence}")

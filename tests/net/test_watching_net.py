@@ -22,7 +22,9 @@ CAPACITY_BPS = 50e6 * 1448 / 1514
 
 
 @retried
-def test_a_flow_is_measured_watched_and_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flow_is_measured_with_and_without_the_watching_instrument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loads, "WORKING_SECONDS", 3)
     monkeypatch.setattr(loads, "START_UP_SECONDS", 1)
     [(on, off)] = watching.measured(1, 1, tmp_path, print)
@@ -43,7 +45,7 @@ def test_a_flow_is_measured_watched_and_not_watched(tmp_path: Path, monkeypatch:
             watching.require_seen(tmp_path, told)
 
 
-def test_an_instrument_that_fails_is_no_cost() -> None:
+def test_failed_instrument_gives_no_cost_figure() -> None:
     process = subprocess.Popen(
         ["sh", "-c", "echo no >&2; exit 3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -97,7 +97,7 @@ def expect_joined(account: dict[str, int]) -> None:
 
 @retried
 @pytest.mark.parametrize("fault", ["policer", "receiver"])
-def test_a_fault_is_named(fault: str, tmp_path: Path) -> None:
+def test_cause_of_an_injected_fault_is_named(fault: str, tmp_path: Path) -> None:
     with faulty_bed() as bed:
         recorded(bed, case_of(fault, 7), tmp_path / "x", 7)
     told = why(tmp_path / "x", "--records", tmp_path / "x" / "e")
@@ -121,7 +121,7 @@ def test_a_fault_is_named(fault: str, tmp_path: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("is_slow", [False, True], ids=["10-to-20Mbit", "1Mbit"])
-def test_of_twenty_faults_nineteen_are_named_and_none_is_wrong(is_slow: bool, tmp_path: Path) -> None:
+def test_nineteen_of_twenty_injected_faults_are_named_and_none_wrongly(is_slow: bool, tmp_path: Path) -> None:
     faults, make, seconds = (SLOW_FAULTS, slow_case_of, SLOW_SECONDS) if is_slow else (FAULTS, case_of, SECONDS)
     seeds = SLOW_SEEDS if is_slow else SEEDS
     grades: dict[str, Counter[str]] = {kind: Counter() for kind in RECORDS}

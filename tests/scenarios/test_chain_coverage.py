@@ -57,7 +57,7 @@ def two_modes(adds_ns: int) -> Line:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("kind", [heavy_drifting_and_uneven, two_modes], ids=lambda kind: str(kind.__name__))
-def test_eight_rounds_cover(kind: Any, tmp_path: Path, proven: Callable[..., None]) -> None:
+def test_interval_over_eight_rounds_has_its_coverage(kind: Any, tmp_path: Path, proven: Callable[..., None]) -> None:
     lines = {"direct": kind(0) | {"seed": 1}, "bridge": kind(int(TRUTH)) | {"seed": 2}}
     rounds = rounds_of(load(measure(RunFolder(tmp_path), lines).path))
     pairs = rounds.one_way("bridge", "direct").reshape(REPETITIONS, ROUNDS)

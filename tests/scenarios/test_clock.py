@@ -71,7 +71,7 @@ def simulated(truth: Truth, runs: int = FOR_FINDINGS) -> Any:
 
 
 @pytest.mark.parametrize("truth", HOLDS.values(), ids=HOLDS.keys())
-def test_where_the_assumption_holds_the_error_is_what_it_says(truth: Truth) -> None:
+def test_without_steps_or_asymmetry_the_95_percent_error_has_its_coverage(truth: Truth) -> None:
     seen = simulated(truth, FOR_COVERAGE)
     assert seen["beyond_bound"] == 0, seen
     assert 0.93 <= seen["within_error95"] <= 0.97, seen
@@ -79,13 +79,13 @@ def test_where_the_assumption_holds_the_error_is_what_it_says(truth: Truth) -> N
 
 
 @pytest.mark.parametrize(("truth", "finding"), FAILS.values(), ids=FAILS.keys())
-def test_where_it_does_not_the_bound_holds_and_a_finding_says_so(truth: Truth, finding: str) -> None:
+def test_violated_clock_assumptions_keep_the_maximum_error_and_raise_a_finding(truth: Truth, finding: str) -> None:
     seen = simulated(truth)
     assert seen["beyond_bound"] == 0, seen
     assert seen["findings"].get(finding, 0) >= 0.95 * FOR_FINDINGS, seen
 
 
-def test_an_asymmetry_that_nobody_can_see_stays_within_the_bound() -> None:
+def test_undetectable_path_asymmetry_is_within_the_maximum_error() -> None:
     seen = simulated(CALM | {"backward": gamma(115e3)})
     assert seen["beyond_bound"] == 0, seen
     assert seen["mean_error_ns"] == pytest.approx(50_000, rel=0.01), "half the difference of the delays"

@@ -50,7 +50,7 @@ def test_intervals_cover_the_truth(
 
 @pytest.mark.parametrize(("runs", "least"), [(100, 0.885), pytest.param(500, 0.93, marks=pytest.mark.proof)])
 @pytest.mark.parametrize(("transfers", "turns"), [(8, 1), (8, 4), (18, 2)])
-def test_nanoseconds_cover_the_truth_though_turns_of_a_session_are_alike(
+def test_intervals_of_nanoseconds_cover_with_correlated_repetitions(
     transfers: int, turns: int, runs: int, least: float
 ) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", "20070824"))

@@ -88,7 +88,9 @@ def tolerable_misses(intervals: int) -> int:
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(100, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("name", NAMES)
-def test_truth_in_number_out(name: str, seeds: int, tmp_path: Path, proven: Callable[..., None]) -> None:
+def test_reported_intervals_contain_the_simulated_truth(
+    name: str, seeds: int, tmp_path: Path, proven: Callable[..., None]
+) -> None:
     told, truths, expect = scenario(name)["scenario"], scenario(name)["truth"], scenario(name).get("expect", {})
     misses = intervals = 0
     for rows, verdict in runs(name, tmp_path, seeds):
@@ -128,7 +130,7 @@ BY_STALLS = {"rtt", "rtt_shift"}
 """Held below, by a device that stands still."""
 
 
-def test_every_quantity_of_a_device_is_held_to_a_truth(tmp_path: Path) -> None:
+def test_every_quantity_of_a_device_is_tested_by_a_scenario(tmp_path: Path) -> None:
     held = {truth["row"]["quantity"] for name in NAMES for truth in scenario(name)["truth"]}
     reported = {row["quantity"] for name in ("latency", "per-byte") for row in next(runs(name, tmp_path, 1))[0]}
     assert reported - NOT_OF_A_DEVICE - BY_STALLS <= held
@@ -140,7 +142,7 @@ def rtt(rows: list[Row], statistic: str, quantity: str = "rtt") -> float:
     return float(row["estimate"])
 
 
-def test_a_stall_of_one_second_is_seen_by_an_open_loop_alone(tmp_path: Path) -> None:
+def test_stall_of_one_second_is_visible_only_to_open_loop_probes(tmp_path: Path) -> None:
     """The same device stands still for a second once; a closed loop waits with it and asks but once meanwhile."""
     (opened, _), (closed, _) = next(runs("stall-open-loop", tmp_path)), next(runs("stall-closed-loop", tmp_path))
     assert rtt(opened, "p90") == pytest.approx(0.5e9, rel=0.05)
@@ -149,7 +151,7 @@ def test_a_stall_of_one_second_is_seen_by_an_open_loop_alone(tmp_path: Path) -> 
     assert rtt(closed, "max") > 0.9e9
 
 
-def test_of_a_skewed_device_the_mean_and_the_median_are_shown_by_their_names(tmp_path: Path) -> None:
+def test_mean_and_median_of_a_skewed_device_are_both_shown_by_name(tmp_path: Path) -> None:
     folder = measured("skewed", 0, tmp_path)
     analyse(folder.path)
     rows = json.loads(folder.results.read_text())

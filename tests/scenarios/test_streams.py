@@ -87,7 +87,7 @@ ONE_WAY = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us", "20
 
 
 @pytest.mark.parametrize("keep", ["packets", "histograms"])
-def test_one_way_delays_and_what_the_device_adds_are_the_plans(tmp_path: Path, keep: str) -> None:
+def test_one_way_delays_and_device_latency_equal_those_of_the_plan(tmp_path: Path, keep: str) -> None:
     verdict, rows = measured(tmp_path, "one-way", stream=ONE_WAY, keep=keep)
     mean = pick(rows, "one_way_delay", "mean", interval_ns=50_000)
     assert mean["estimate"] == pytest.approx(5700, rel=0.1)
@@ -97,7 +97,7 @@ def test_one_way_delays_and_what_the_device_adds_are_the_plans(tmp_path: Path, k
     assert pick(rows, "loss_ratio", "ratio", interval_ns=50_000)["estimate"] == 0
 
 
-def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Path) -> None:
+def test_clock_offset_of_1500_ms_does_not_change_one_way_delays(tmp_path: Path) -> None:
     back = "delay_backward = { gamma = { shape = 4.0, scale_ns = 100.0, shift_ns = 5300.0 } }"
     verdict, rows = measured(tmp_path, "one-way", stream=ONE_WAY, clocks=APART, backward=back)
     added = pick(rows, "device_latency", "pooled")
@@ -118,7 +118,7 @@ def test_two_clocks_a_second_and_a_half_apart_give_the_same_delays(tmp_path: Pat
     assert abs(float(np.median(delays)) - 5_000) < bound_ns + 1_000
 
 
-def test_the_delay_of_a_line_is_the_truth_within_the_clocks_error(tmp_path: Path) -> None:
+def test_one_way_delay_equals_the_truth_within_the_clock_error(tmp_path: Path) -> None:
     """With a serialiser on the way there, and a way back that is as long: the built-in plans' lines are like this."""
     back = "delay_backward = { gamma = { shape = 4.0, scale_ns = 100.0, shift_ns = 7800.0 } }"
     line = "serialiser = { rate_pps = 400000.0, queue_frames = 1000 }"
@@ -132,7 +132,7 @@ def test_the_delay_of_a_line_is_the_truth_within_the_clocks_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("back_ns", [2000, 5300, 20_000])
-def test_the_maximum_error_holds_however_long_the_way_back(tmp_path: Path, back_ns: int) -> None:
+def test_maximum_error_holds_for_any_return_delay(tmp_path: Path, back_ns: int) -> None:
     back = f"delay_backward = {{ constant_ns = {back_ns} }}"
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
     _, rows = measured(tmp_path, "one-way", stream=stream, clocks=APART, backward=back, rounds="4")
@@ -141,7 +141,7 @@ def test_the_maximum_error_holds_however_long_the_way_back(tmp_path: Path, back_
         assert abs(mean["estimate"] - truth) <= mean["clock_bound_ns"]
 
 
-def test_the_minimum_inter_departure_time_of_a_line_is_found(tmp_path: Path) -> None:
+def test_minimum_sustainable_inter_departure_time_is_found(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["20us", "12us", "9us", "5us"]'
     line = "serialiser = { rate_pps = 100000.0, queue_frames = 100000 }"
     _, rows = measured(tmp_path, "one-way", stream=stream, line=line, duration="50ms")
@@ -152,7 +152,7 @@ def test_the_minimum_inter_departure_time_of_a_line_is_found(tmp_path: Path) -> 
     assert pick(rows, "min_frame_interval", "calculated")["estimate"] == pytest.approx(10_000)
 
 
-def test_losses_alone_and_in_bursts_are_the_plans(tmp_path: Path) -> None:
+def test_independent_and_burst_losses_equal_those_of_the_plan(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["10us"]'
     _, rows = measured(tmp_path, "loss", stream=stream, line="loss = 0.02", duration="100ms")
     loss = pick(rows, "loss_ratio", "ratio")
@@ -160,7 +160,7 @@ def test_losses_alone_and_in_bursts_are_the_plans(tmp_path: Path) -> None:
     assert pick(rows, "loss_run", "mean")["estimate"] == pytest.approx(1.02, abs=0.02)
 
 
-def test_a_burst_of_losses_has_its_length(tmp_path: Path) -> None:
+def test_length_of_loss_bursts_is_found(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["10us"]'
     line = "bursty_loss = { p = 0.002, r = 0.1 }"
     _, rows = measured(tmp_path, "loss", stream=stream, line=line, duration="200ms")
@@ -169,7 +169,7 @@ def test_a_burst_of_losses_has_its_length(tmp_path: Path) -> None:
     assert pick(rows, "loss_run", "mean")["estimate"] == pytest.approx(10, rel=0.15)
 
 
-def test_the_throughput_of_a_line_is_its_rate(tmp_path: Path) -> None:
+def test_throughput_of_a_simulated_link_is_its_rate(tmp_path: Path) -> None:
     stream = 'payload_bytes = [46, 482, 1500]\nschedule = ["flood"]'
     line = "serialiser = { rate_bps = 100000000.0, queue_frames = 64 }"
     _, rows = measured(tmp_path, "throughput", stream=stream, line=line, duration="20ms", rounds="3")
@@ -184,7 +184,7 @@ ONE_CELL = 'payload_bytes = [46]\nschedule = ["regular"]\ninterval = ["50us"]'
 
 
 @pytest.mark.parametrize(("runs", "least"), [(2, 3), pytest.param(7, 12, marks=pytest.mark.proof)])
-def test_delays_over_beds_that_differ_hold_the_truth(
+def test_intervals_over_beds_with_different_offsets_contain_the_truth(
     tmp_path: Path, runs: int, least: int, proven: Callable[..., None]
 ) -> None:
     """Each bed's bridge has an offset of its own, 200 ns wide, of which no bed by itself can know."""
@@ -221,7 +221,7 @@ seed = 5"""
 
 
 @pytest.mark.parametrize(("control_ns", "apart"), [(4000.0, False), (4120.0, True)])
-def test_the_headline_over_the_wire_is_the_truth_and_two_direct_links_that_differ_are_found(
+def test_headline_over_the_wire_is_the_truth_and_unequal_direct_links_are_found(
     tmp_path: Path, control_ns: float, apart: bool
 ) -> None:
     """Of 1.3 us over the direct link the wire has 1.0; the A/A control is a second direct link, 0.12 us off or not."""
@@ -243,7 +243,7 @@ def test_the_headline_over_the_wire_is_the_truth_and_two_direct_links_that_diffe
     assert pick(rows, "resolution", "pooled", device="a/a")["estimate"] >= control_ns - 4000
 
 
-def test_without_a_link_of_its_own_the_control_takes_the_direct_link_again(tmp_path: Path) -> None:
+def test_without_a_second_link_the_a_a_control_reuses_the_direct_link(tmp_path: Path) -> None:
     lines = WIRE_AND_CONTROL.format(control_ns=9000.0)
     bed = 'devices = ["wire", "bridge"]'
     _, rows = measured(tmp_path, "one-way", stream=ONE_CELL, line=lines, a_a="true", devices=bed)
@@ -256,7 +256,7 @@ clocks = {{ shared = true }}
 seed = 6"""
 
 
-def test_a_device_whose_second_instance_is_slower_has_the_mean_of_both_and_the_report_says_what_one_is_worth(
+def test_latency_of_unequal_instances_is_their_mean_and_their_spread_is_reported(
     tmp_path: Path,
 ) -> None:
     """The device adds 1.3 us, its second instance 1.5: the path adds 1.4, and the instances are 0.2 us apart."""
@@ -278,7 +278,7 @@ def test_a_device_whose_second_instance_is_slower_has_the_mean_of_both_and_the_r
     assert entry["state"] == "contained"
 
 
-def test_streams_of_rates_have_a_control_of_two_direct_links(tmp_path: Path) -> None:
+def test_throughput_study_has_an_a_a_control_of_two_direct_links(tmp_path: Path) -> None:
     """No path of the plan is a control: what is sent over the direct path is sent over both of its links in turn."""
     flood = 'payload_bytes = [1500]\nschedule = ["flood"]'
     control = """[bed.lines."a/a"]
@@ -300,7 +300,7 @@ seed = 5"""
 TWO = 'payload_bytes = [1500]\nsenders = [2]\nschedule = ["regular"]\ninterval = ["2ms"]\nwalk = 1'
 
 
-def test_two_regular_streams_meet_in_a_line_by_their_phase(tmp_path: Path) -> None:
+def test_delay_of_two_regular_streams_depends_on_their_phase(tmp_path: Path) -> None:
     """A frame takes 1 ms of the 4 ms between a stream's: the first of 20 bins waits for 0.9 ms, the last for none."""
     line = "serialiser = { rate_pps = 1000.0, queue_frames = 100 }"
     verdict, rows = measured(tmp_path, "fan-in", stream=TWO, line=line, duration="400ms", rounds="12")
@@ -313,7 +313,7 @@ def test_two_regular_streams_meet_in_a_line_by_their_phase(tmp_path: Path) -> No
     assert "phase_dependent" in names(verdict)
 
 
-def test_two_regular_streams_that_meet_nowhere_have_no_phase(tmp_path: Path) -> None:
+def test_two_regular_streams_without_contention_show_no_phase_dependence(tmp_path: Path) -> None:
     verdict, rows = measured(tmp_path, "fan-in", stream=TWO, duration="400ms", rounds="12")
     behind = pick(rows, "phase_effect", "behind")
     assert behind["ci_low"] <= 0 <= behind["ci_high"]

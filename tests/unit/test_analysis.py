@@ -62,7 +62,7 @@ def test_a_clean_run_is_trusted_and_has_no_finding(clean: Path) -> None:
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["supported"]
 
 
-def test_the_latency_per_cell_pooled_and_by_reference_is_the_truth(clean: Path) -> None:
+def test_latency_per_cell_pooled_and_by_reference_equals_the_truth(clean: Path) -> None:
     for size in (64, 772, 1480):
         row = the(clean, device="bridge", reference="direct", quantity="device_latency", statistic="mean",
                   icmp_bytes=size)  # fmt: skip
@@ -76,7 +76,7 @@ def test_the_latency_per_cell_pooled_and_by_reference_is_the_truth(clean: Path) 
     assert pooled["probe"] == "icmp"
 
 
-def test_the_line_over_size_is_the_truth(clean: Path) -> None:
+def test_fitted_line_over_frame_size_equals_the_truth(clean: Path) -> None:
     slope = the(clean, device="bridge", reference="direct", quantity="latency_slope")
     constant = the(clean, device="bridge", reference="direct", quantity="latency_intercept")
     assert slope["ci_low"] <= 0.4 <= slope["ci_high"]
@@ -85,7 +85,7 @@ def test_the_line_over_size_is_the_truth(clean: Path) -> None:
     assert whole["estimate"] == pytest.approx(0.3, abs=0.03)
 
 
-def test_the_control_holds_zero_and_says_what_the_bed_resolves(clean: Path) -> None:
+def test_a_a_control_contains_zero_and_gives_the_resolution_of_the_bed(clean: Path) -> None:
     pooled = the(clean, device="a/a", quantity="device_latency", statistic="pooled")
     assert pooled["level"] == the(clean, quantity="resolution")["level"] == 0.95
     assert pooled["ci_low"] < 0 < pooled["ci_high"]
@@ -93,7 +93,7 @@ def test_the_control_holds_zero_and_says_what_the_bed_resolves(clean: Path) -> N
     assert 0 < the(clean, quantity="resolution")["estimate"] < 40
 
 
-def test_quantiles_are_those_the_sample_allows_and_no_device_has_any(clean: Path) -> None:
+def test_quantiles_depend_on_sample_size_and_device_latency_has_none(clean: Path) -> None:
     rows = results(clean)
     assert {row["statistic"] for row in rows if row["quantity"] == "rtt"} == {"min", "mean", "p50", "p90", "max", "sd"}
     of_devices = {row["statistic"] for row in rows if row["quantity"] == "device_latency"}
@@ -101,7 +101,7 @@ def test_quantiles_are_those_the_sample_allows_and_no_device_has_any(clean: Path
     assert {row["statistic"] for row in rows if row["quantity"] == "rtt_shift"} == {"p50"}
 
 
-def test_every_row_says_whose_clock_and_stamps_and_is_finite(clean: Path) -> None:
+def test_every_row_names_its_clock_and_timestamp_source_and_is_finite(clean: Path) -> None:
     for row in results(clean):
         assert row["clock"] == "simulated"
         assert row["source"]
@@ -111,9 +111,7 @@ def test_every_row_says_whose_clock_and_stamps_and_is_finite(clean: Path) -> Non
     assert frame.height == len(results(clean))
 
 
-def test_every_file_of_an_analysis_is_on_the_disk_before_it_has_its_name(
-    clean: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_analysis_files_are_synced_before_they_are_renamed(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: dict[tuple[int, int], int] = {}
     named: list[Path] = []
     sync, rename = os.fsync, Path.replace
@@ -139,7 +137,7 @@ def test_every_file_of_an_analysis_is_on_the_disk_before_it_has_its_name(
     assert {"results.json", "results.parquet", "verdict.json", "budgets.json"} <= {path.name for path in there}
 
 
-def test_the_same_records_give_the_same_analysis_to_the_last_bit(clean: Path) -> None:
+def test_analysis_is_bitwise_reproducible(clean: Path) -> None:
     folder = RunFolder(clean)
     first = {path.name: path.read_bytes() for path in sorted(folder.analysis.rglob("*.*"))}
     (folder.analysis / "left-over.txt").write_text("from before")
@@ -147,7 +145,7 @@ def test_the_same_records_give_the_same_analysis_to_the_last_bit(clean: Path) ->
     assert {path.name: path.read_bytes() for path in sorted(folder.analysis.rglob("*.*"))} == first
 
 
-def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
+def test_sample_files_contain_the_data_of_the_figures(clean: Path) -> None:
     columns = {
         "rtt_quantiles": {"device", "exceedance", "rtt_ns", "icmp_bytes"},
         "timeline": {"device", "elapsed_s", "rtt_ns", "interval_ns"},
@@ -163,7 +161,7 @@ def test_samples_hold_what_the_figures_draw(clean: Path) -> None:
         assert frame.height > 0
 
 
-def test_ten_times_the_probes_are_hardly_more_calls(synthetic: Make) -> None:
+def test_number_of_calls_hardly_grows_with_the_number_of_probes(synthetic: Make) -> None:
     """A loop over probes would be ten times the calls, whatever else the machine does."""
     calls = [calls_of_an_analysis(synthetic(rounds=rounds).write()) for rounds in (6, 60)]
     print(f"calls: {calls}")
@@ -187,7 +185,7 @@ def calls_of_an_analysis(path: Path) -> int:
     return calls
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"no plan\.toml"):
         analyse(tmp_path)
 
@@ -362,7 +360,7 @@ COMPANIONS = {
 
 
 @pytest.mark.parametrize("name", PROVOCATIONS)
-def test_what_is_provoked_is_found_and_nothing_else(synthetic: Make, name: str) -> None:
+def test_each_provoked_finding_is_raised_and_no_other(synthetic: Make, name: str) -> None:
     path = synthetic(**{"rounds": 24, "icmp_bytes": (64,), **PROVOCATIONS[name]}).write()
     verdict = analyse(path)
     assert name in names(path)
@@ -371,7 +369,7 @@ def test_what_is_provoked_is_found_and_nothing_else(synthetic: Make, name: str) 
     assert verdict.verdict == grade
 
 
-def test_a_device_that_stalls_now_and_then_is_reported_with_its_mean(synthetic: Make) -> None:
+def test_device_with_occasional_stalls_is_reported_by_its_mean(synthetic: Make) -> None:
     path = synthetic(rounds=200, icmp_bytes=(64,), latency_ns={"bridge": 0.0}, per_byte_ns={}, alter=held_now_and_then)
     analyse(path := path.write())
     mean = the(path, device="bridge", quantity="device_latency", statistic="mean")
@@ -381,7 +379,7 @@ def test_a_device_that_stalls_now_and_then_is_reported_with_its_mean(synthetic: 
     assert "estimators_disagree" in names(path)
 
 
-def test_losses_are_found_counted_and_have_their_interval(synthetic: Make, losing: Callable[..., None]) -> None:
+def test_losses_are_counted_with_an_interval(synthetic: Make, losing: Callable[..., None]) -> None:
     def lossy(block: Any, probes: Any, rng: Any) -> None:
         if block["device"] == "bridge":
             losing(probes, rng.random(44) < 0.02)
@@ -398,7 +396,7 @@ def test_losses_are_found_counted_and_have_their_interval(synthetic: Make, losin
     assert latency["ci_low"] - 5 <= 1300 + 0.4 * 102 <= latency["ci_high"] + 5
 
 
-def test_a_cut_record_keeps_what_is_before_and_is_told(synthetic: Make) -> None:
+def test_truncated_record_is_used_up_to_the_damage_and_reported(synthetic: Make) -> None:
     path = synthetic(rounds=12).write()
     probes = RunFolder(path).records / "probes-000.arrow"
     probes.write_bytes(probes.read_bytes()[: probes.stat().st_size * 8 // 10])
@@ -408,13 +406,13 @@ def test_a_cut_record_keeps_what_is_before_and_is_told(synthetic: Make) -> None:
     assert the(path, device="bridge", quantity="device_latency", statistic="pooled")["n"] >= 8
 
 
-def test_a_device_that_settles_late_is_unsteady(synthetic: Make) -> None:
+def test_slow_transient_of_a_device_is_the_finding_unsteady(synthetic: Make) -> None:
     path = synthetic(rounds=30, alter=settling).write()
     analyse(path)
     assert "unsteady" in names(path)
 
 
-def test_every_finding_is_provoked_somewhere() -> None:
+def test_every_finding_is_provoked_by_a_test() -> None:
     tests = Path(__file__).parents[1].glob("*/test_*.py")
     others = "".join(path.read_text() for path in tests if path != Path(__file__))
     elsewhere = {"loss", "truncated_record"} | {name for name in FINDINGS if f'"{name}"' in others}
@@ -422,48 +420,48 @@ def test_every_finding_is_provoked_somewhere() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-OF_PAIRS = "tests/unit/test_analysis.py::test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not"
-OF_DELAYS = "test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not"
-OF_CONTROLS = "tests/unit/test_costs.py::test_a_control_is_like_what_it_stands_for_or_not"
-OF_KNOWN = "tests/unit/test_tcp_hypotheses.py::test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected"
+OF_PAIRS = "tests/unit/test_analysis.py::test_true_hypothesis_is_supported_and_false_one_rejected"
+OF_DELAYS = "test_too_short_or_rate_dependent_delays_are_found_and_others_are_not"
+OF_CONTROLS = "tests/unit/test_costs.py::test_hypotheses_of_the_controls_are_evaluated"
+OF_KNOWN = "tests/unit/test_tcp_hypotheses.py::test_true_hypotheses_about_tcp_are_supported_and_false_ones_rejected"
 BOTH_WAYS = {
     "bbr-share-falls": (OF_KNOWN,),
     "cascade-adds": (OF_PAIRS,),
     "constant-plus-per-byte": (OF_PAIRS,),
     "cubic-region": (OF_KNOWN,),
     "delay-independent-of-rate": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
-    "detail-costs": ("tests/unit/test_costs.py::test_detail_costs_what_is_beyond_one_margin",),
+    "detail-costs": ("tests/unit/test_costs.py::test_hypothesis_detail_costs_uses_one_margin",),
     "disabled-is-free": (OF_CONTROLS,),
-    "fan-in-total": (
-        "tests/unit/test_links.py::test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_fairly",
-    ),
+    "fan-in-total": ("tests/unit/test_links.py::test_senders_fill_their_links_or_share_one_fairly",),
     "full-at-one-product": (OF_KNOWN,),
-    "loss-as-configured": ("tests/unit/test_emulator.py::test_losses_as_configured_are_supported_by_evidence_alone",),
+    "loss-as-configured": (
+        "tests/unit/test_emulator.py::test_configured_losses_are_supported_only_by_enough_evidence",
+    ),
     "mathis": (OF_KNOWN,),
-    "md1": ("tests/unit/test_links.py::test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all",),
+    "md1": ("tests/unit/test_links.py::test_poisson_frames_wait_as_in_m_d_1_and_regular_ones_do_not",),
     "minimum-frame-time": (
         "tests/unit/test_links.py::test_frames_follow_each_other_as_fast_as_the_link_serialises_them",
     ),
     "no-shortfall": (f"tests/unit/test_emulator.py::{OF_DELAYS}",),
-    "no-tick": ("tests/unit/test_emulator.py::test_a_tick_is_rejected_and_none_is_supported",),
-    "nothing-skipped": ("tests/unit/test_costs.py::test_no_packet_skipped_in_few_slices_supports_nothing",),
+    "no-tick": ("tests/unit/test_emulator.py::test_hypothesis_no_tick_is_supported_without_and_rejected_with_a_tick",),
+    "nothing-skipped": ("tests/unit/test_costs.py::test_zero_skips_in_few_slices_are_inconclusive",),
     "phase-saw-tooth": ("tests/unit/test_phase.py::test_the_delay_falls_with_the_phase_as_the_link_serves_frames",),
     "placebo-explains": (OF_CONTROLS,),
     "rate-independent": (OF_PAIRS,),
     "reno-share-by-rtt": (OF_KNOWN,),
-    "slope-is-sum-of-rates": ("tests/unit/test_links.py::test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine",),
+    "slope-is-sum-of-rates": ("tests/unit/test_links.py::test_slope_is_the_sum_of_8_over_r_despite_noise",),
     "stages-sum": (
         "tests/unit/test_stages.py::test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer",
     ),
     "window-or-rate": (
-        "tests/unit/test_tcp_windows.py::test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them",
+        "tests/unit/test_tcp_windows.py::test_formulas_of_rfc_6349_are_confirmed_on_a_conforming_path",
         "tests/unit/test_tcp_windows.py::test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis",
     ),
 }
 """Where each hypothesis is provoked to be supported, and to be rejected."""
 
 
-def test_every_hypothesis_of_a_method_is_provoked_both_ways() -> None:
+def test_every_hypothesis_is_tested_as_supported_and_as_rejected() -> None:
     assert set(BOTH_WAYS) == {name for method in packages() for name in load(method, "ask").ASK.hypotheses}
     for path, _, test in (one.partition("::") for places in BOTH_WAYS.values() for one in places):
         text = (ROOT / path).read_text()
@@ -480,19 +478,19 @@ def machine(load: float, stolen: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("load", "stolen", "found"), [(0.4, 0, False), (2.5, 0, True), (0.4, 50, True)])
-def test_other_work_on_the_machine_is_read_from_the_bed(synthetic: Make, load: float, stolen: int, found: bool) -> None:
+def test_load_of_the_machine_is_read_from_the_bed_facts(synthetic: Make, load: float, stolen: int, found: bool) -> None:
     path = synthetic(clock="TAI", bed=machine(load, stolen)).write()
     analyse(path)
     assert names(path) == ({"contended"} if found else set())
 
 
-def test_what_was_watched_meanwhile_counts_more_than_the_load_before(synthetic: Make) -> None:
+def test_load_measured_during_the_run_overrides_the_load_before_it(synthetic: Make) -> None:
     log = ({"event": "undisturbed", "value": 0.01}, {"event": "finished"})
     analyse(path := synthetic(clock="TAI", bed=machine(2.5, 0), log=log).write())
     assert names(path) == set()
 
 
-def test_of_several_parts_the_most_disturbed_is_told(synthetic: Make) -> None:
+def test_most_disturbed_of_several_parts_is_reported(synthetic: Make) -> None:
     parts = [{"event": "contended", "value": cores, "sentence": f"{cores} cores"} for cores in (0.2, 1.4, 0.3)]
     verdict = analyse(synthetic(clock="TAI", log=(*parts, {"event": "finished"})).write())
     assert [one["sentence"] for one in verdict.findings] == ["1.4 cores"]
@@ -519,7 +517,7 @@ def test_offloads_are_read_from_the_links_of_the_bed(synthetic: Make, kind: str,
 # Departures.
 
 
-def test_departures_are_judged_by_the_capture(captured: Make) -> None:
+def test_departures_are_evaluated_from_the_capture(captured: Make) -> None:
     """A sender that jitters by 3 us and one that is 5 % slow; sequence numbers wrap, and some frames are lost."""
     rng = np.random.default_rng(11)
     sent = np.arange(65_000, 66_000)
@@ -545,7 +543,7 @@ def test_departures_are_judged_by_the_capture(captured: Make) -> None:
     assert pl.read_parquet(RunFolder(path).samples / "pacing_errors.parquet")["device"].unique().len() == 2
 
 
-def test_a_trial_that_left_nothing_is_missing(captured: Make) -> None:
+def test_trial_without_records_counts_as_missing(captured: Make) -> None:
     """Its group has no other trial that would tell of it."""
     made = captured(("probe", 10**6, 10**18 + np.arange(1000) * 10**6, np.arange(1000)))
     path = made.write()
@@ -556,7 +554,7 @@ def test_a_trial_that_left_nothing_is_missing(captured: Make) -> None:
     assert [(one["name"], one["value"]) for one in verdict.findings] == [("incomplete", 1)]
 
 
-def test_the_step_that_is_told_is_the_one_that_was_found(synthetic: Make) -> None:
+def test_reported_clock_step_is_the_detected_one(synthetic: Make) -> None:
     """A clock slewed by 100 ppm over an hour's pause has moved by 360 ms, which is no step; 50 ms at once is one."""
 
     def paused_and_stepped(block: Any, probes: Any, rng: Any) -> None:
@@ -599,7 +597,7 @@ HYPOTHESES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("hypothesis", HYPOTHESES)
-def test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not(synthetic: Make, hypothesis: str) -> None:
+def test_true_hypothesis_is_supported_and_false_one_rejected(synthetic: Make, hypothesis: str) -> None:
     true, broken = HYPOTHESES[hypothesis]
     kept = analyse(synthetic(rounds=24, hypotheses=(hypothesis,), **true).write()).hypotheses
     failed = analyse(synthetic(rounds=24, hypotheses=(hypothesis,), **{**true, **broken}).write()).hypotheses
@@ -610,7 +608,7 @@ def test_a_hypothesis_is_supported_where_it_is_true_and_rejected_where_not(synth
 
 
 @pytest.mark.parametrize("hypothesis", HYPOTHESES)
-def test_a_hypothesis_is_not_answered_from_too_little(synthetic: Make, hypothesis: str) -> None:
+def test_hypothesis_is_inconclusive_with_too_few_data(synthetic: Make, hypothesis: str) -> None:
     true, _ = HYPOTHESES[hypothesis]
     answers = analyse(synthetic(rounds=5, hypotheses=(hypothesis,), **true).write()).hypotheses
     assert [one["outcome"] for one in answers] == ["inconclusive"]
@@ -619,7 +617,7 @@ def test_a_hypothesis_is_not_answered_from_too_little(synthetic: Make, hypothesi
     assert [one["outcome"] for one in answers] == ["inconclusive"]
 
 
-def test_an_unknown_hypothesis_is_not_answered(synthetic: Make) -> None:
+def test_unknown_hypothesis_has_no_outcome(synthetic: Make) -> None:
     answers = analyse(synthetic(rounds=6, hypotheses=("murphy",)).write()).hypotheses
     assert [(one["hypothesis"], one["outcome"]) for one in answers] == [("murphy", "inconclusive")]
 
@@ -663,7 +661,7 @@ def test_a_rejected_hypothesis_names_the_deviation_that_rejects_it() -> None:
         (-900.0, 0.0, r"adds −0\.[89]\d* µs one way .*; not to be used: below floor"),
     ],
 )
-def test_the_sentence_says_what_the_run_tells(synthetic: Make, latency: float, per_byte: float, says: str) -> None:
+def test_verdict_sentence_states_the_result(synthetic: Make, latency: float, per_byte: float, says: str) -> None:
     path = synthetic(rounds=24, latency_ns={"bridge": latency}, per_byte_ns={"bridge": per_byte}).write()
     sentence = analyse(path).sentence
     assert re.search(says, sentence), sentence
@@ -679,12 +677,12 @@ def test_each_figure_of_the_sentence_names_its_reference(synthetic: Make) -> Non
     assert re.search(figures, sentence), sentence
 
 
-def test_a_finding_is_called_as_people_call_it_today() -> None:
+def test_findings_have_their_current_labels() -> None:
     assert label("local_drops") == "local drops"
     assert label("below_floor") == "below floor"
 
 
-def test_nothing_smaller_than_the_bed_resolves_is_claimed(synthetic: Make) -> None:
+def test_no_claim_is_made_below_the_resolution_of_the_bed(synthetic: Make) -> None:
     """A control that is spread by 0.4 us hides 60 ns and 0.05 ns per byte, however narrow their intervals."""
 
     def spread(block: Any, probes: Any, rng: Any) -> None:
@@ -696,7 +694,7 @@ def test_nothing_smaller_than_the_bed_resolves_is_claimed(synthetic: Make) -> No
     assert "adds less than the bed can resolve" in sentence, sentence
 
 
-def test_a_stated_reference_is_that_of_the_headline_its_budget_and_the_other_devices(synthetic: Make) -> None:
+def test_configured_reference_is_used_in_headline_budget_and_other_devices(synthetic: Make) -> None:
     added = {"bridge": 1300.0, "bridge:capture": 1900.0, "bridge:tcpdump": 2400.0}
     path = synthetic(latency_ns=added, per_byte_ns={}, icmp_bytes=(64,), plan_extra='reference = "bridge"').write()
     analyse(path)

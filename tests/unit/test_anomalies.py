@@ -60,7 +60,7 @@ def within(anomaly: Anomaly, truth: float, share: float) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_papers_card_is_found_and_described(seed: int) -> None:
+def test_anomalies_of_the_card_in_the_paper_are_found(seed: int) -> None:
     """Every 50th packet is delayed, in a ramp every 90 to 95 s (bridge-2003, appendix 3)."""
     rng = np.random.default_rng(seed)
     period, t = rng.uniform(90, 95), np.arange(LENGTH) * INTERVAL_S
@@ -81,7 +81,7 @@ def test_the_papers_card_is_found_and_described(seed: int) -> None:
     assert max(every.p, ramped.p) <= 1e-5
 
 
-def test_a_ramp_of_every_packet_is_one_also_beside_a_hold() -> None:
+def test_ramp_is_found_also_together_with_periodic_holds() -> None:
     rng = np.random.default_rng(1)
     into = np.mod(np.arange(LENGTH) * INTERVAL_S + 31, 92.5)
     values = quiet(rng) + np.where(into < 20, 50_000 * into / 20, 0)
@@ -107,7 +107,7 @@ def test_every_nth_is_found_even_within_the_noise(every: int, by: float) -> None
     assert one.size.low <= by <= one.size.high or within(one, by, 0.05)
 
 
-def test_what_returns_in_time_is_a_pulse_and_no_number() -> None:
+def test_delay_periodic_in_time_is_a_pulse_not_an_every_nth() -> None:
     """2.5137 s are no whole number of 10 ms, and 754 probes are nearly three times as long."""
     values = quiet(np.random.default_rng(2))
     values[np.mod(np.arange(LENGTH) * INTERVAL_S, 2.5137) < 0.03] += 20_000
@@ -122,9 +122,7 @@ def test_what_returns_in_time_is_a_pulse_and_no_number() -> None:
     (20_000, 50, 3), (20_000, 50, 5), (20_000, 100, 3), (20_000, 200, 3), (20_000, 200, 5),
     (LENGTH, 50, 10), (LENGTH, 50, 3), (LENGTH, 500, 5), (LENGTH, 1000, 30),
 ])  # fmt: skip
-def test_a_pulse_of_several_probes_is_found_where_its_period_is_a_whole_number_of_them(
-    length: int, every: int, held: int
-) -> None:
+def test_pulse_with_a_period_of_whole_probe_intervals_is_found(length: int, every: int, held: int) -> None:
     values = quiet(np.random.default_rng(every + held))[:length]
     values[np.arange(length) % every < held] += 100_000
     (one,) = found_in(values)
@@ -135,7 +133,7 @@ def test_a_pulse_of_several_probes_is_found_where_its_period_is_a_whole_number_o
 
 
 @pytest.mark.parametrize("every", [50, 200])
-def test_two_probes_one_behind_the_other_are_two_numbers(every: int) -> None:
+def test_two_consecutive_slow_probes_are_two_every_nth_anomalies(every: int) -> None:
     values = quiet(np.random.default_rng(every))[:20_000]
     values[np.arange(20_000) % every < 2] += 100_000
     found = found_in(values)
@@ -144,7 +142,7 @@ def test_two_probes_one_behind_the_other_are_two_numbers(every: int) -> None:
     assert all(within(one, 100_000, 0.05) for one in found)
 
 
-def test_a_number_is_found_beside_a_pulse() -> None:
+def test_every_nth_anomaly_is_found_beside_a_pulse() -> None:
     values = quiet(np.random.default_rng(7))
     values[np.arange(LENGTH) % 50 < 3] += 100_000
     values[::37] += 50_000
@@ -159,7 +157,7 @@ def test_a_number_is_found_beside_a_pulse() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "place", "held"), [((40, 100_000), (64, 70_000), 11, 3), ((40, 100_000), (72, 70_000), 11, 3)]
 )
-def test_two_pulses_leave_nothing_that_is_not_there(
+def test_two_pulses_produce_no_spurious_anomaly(
     one: tuple[int, int], other: tuple[int, int], place: int, held: int
 ) -> None:
     """The longer one is told as numbers, of which each probe has its own size."""
@@ -172,7 +170,7 @@ def test_two_pulses_leave_nothing_that_is_not_there(
     assert all(it.size.estimate > 0.8 * other[1] for it in found if it.kind == EVERY)
 
 
-def test_a_step_a_drift_and_modes_are_each_only_that() -> None:
+def test_step_drift_and_modes_are_not_confused() -> None:
     rng = np.random.default_rng(3)
     stepped = quiet(rng)
     stepped[40_000:] += 3_000
@@ -262,7 +260,7 @@ def test_a_burst_a_stall_and_slow_noise_are_no_step(made: Callable[..., NDArray[
         assert not [one for one in found_in(made(quiet(rng, 7_000), rng), 0.001) if one.kind == STEP]
 
 
-def test_the_interval_of_a_step_holds_the_true_one() -> None:
+def test_interval_of_a_step_contains_its_true_size() -> None:
     held = 0
     for seed in range(20):
         values = quiet(np.random.default_rng(seed), 40_000)
@@ -307,7 +305,7 @@ def test_a_lost_probe_counts_neither_as_slow_nor_as_fast() -> None:
     assert find_every(values) is None
 
 
-def test_two_numbers_are_both_found_beside_the_papers_ramp() -> None:
+def test_two_every_nth_anomalies_are_found_beside_the_ramp_of_the_paper() -> None:
     t = np.arange(LENGTH) * INTERVAL_S
     into = np.mod(t + 7, 92.5)
     values = quiet(np.random.default_rng(0))
@@ -322,7 +320,7 @@ def test_two_numbers_are_both_found_beside_the_papers_ramp() -> None:
 
 
 @pytest.mark.parametrize("every", [1_500, 2_100])
-def test_a_number_beyond_a_thousand_is_told_itself(every: int) -> None:
+def test_every_nth_anomaly_above_1000_is_found(every: int) -> None:
     values = quiet(np.random.default_rng(every))
     values[every // 3 :: every] += 20_000
     (one,) = found_in(values)
@@ -331,7 +329,7 @@ def test_a_number_beyond_a_thousand_is_told_itself(every: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 30, 999])
-def test_short_series_show_nothing(length: int) -> None:
+def test_short_series_show_no_anomaly(length: int) -> None:
     values = np.resize([1.0, 5.0], length)
     assert found_in(values) == []
     assert find_every(np.resize([1.0], length)) is None
@@ -339,7 +337,7 @@ def test_short_series_show_nothing(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", [1999, 2000, 2024, 2025])
-def test_noise_in_as_many_bins_as_one_period_needs_shows_nothing(length: int) -> None:
+def test_noise_in_the_minimum_number_of_bins_shows_no_anomaly(length: int) -> None:
     """With 80 bins of 25 probes there is no period yet to try."""
     assert found_in(quiet(np.random.default_rng(0), length)) == []
 
@@ -389,7 +387,7 @@ def told(folder: RunFolder) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     return verdict, {one["name"]: one for one in verdict["findings"]}
 
 
-def test_a_simulated_card_as_the_papers_is_reported_with_period_and_size(tmp_path: Path) -> None:
+def test_simulated_card_of_the_paper_is_reported_with_period_and_size(tmp_path: Path) -> None:
     card = (
         "hold = { every = 50, for_ns = 100_000 }\n"
         "ramp = { every_ns = 92_500_000_000, for_ns = 20_000_000_000, to_ns = 2_000_000, nth = 50 }"
@@ -416,7 +414,7 @@ def test_a_simulated_card_as_the_papers_is_reported_with_period_and_size(tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_a_simulated_bridge_that_does_nothing_is_said_to(seed: int, tmp_path: Path) -> None:
+def test_simulated_bridge_without_anomaly_is_reported_as_such(seed: int, tmp_path: Path) -> None:
     verdict, findings = told(measured(tmp_path, seed))
     assert not findings
     assert "shows no anomaly in 19 960 probes: no period, ramp, step or mode" in verdict["sentence"].replace(
@@ -425,14 +423,14 @@ def test_a_simulated_bridge_that_does_nothing_is_said_to(seed: int, tmp_path: Pa
     assert "8 series were searched" in verdict["sentence"]
 
 
-def test_what_recurs_after_as_many_probes_at_two_intervals_is_counted(tmp_path: Path) -> None:
+def test_delay_with_the_same_count_at_two_intervals_is_periodic_in_count(tmp_path: Path) -> None:
     _, findings = told(measured(tmp_path, bridge="hold = { every = 20, for_ns = 5_000 }"))
     assert "every 20th probe takes 5.0 µs" in findings["periodic_delay"]["sentence"]
     assert "at every interval between probes" in findings["periodic_delay"]["sentence"]
 
 
 @pytest.mark.parametrize(("numbers", "by"), [((8, 4), TIMED), ((8, 8), COUNTED), ((8, 5), EITHER)])
-def test_a_number_at_two_intervals_tells_time_from_count(numbers: tuple[int, int], by: str) -> None:
+def test_two_probe_intervals_distinguish_periods_in_time_and_in_count(numbers: tuple[int, int], by: str) -> None:
     cells = {0: SimpleNamespace(interval_ns=500_000), 1: SimpleNamespace(interval_ns=1_000_000)}
     size = Interval(700.0, 600.0, 800.0, 0.95, 20)
     shown = [Shown("bridge", cell, Anomaly(EVERY, size, 1e-9, every=n), 2, 2) for cell, n in enumerate(numbers)]
@@ -456,7 +454,7 @@ def anomaly(kind: str, size: float, **more: Any) -> Anomaly:
         (anomaly(MODE, 8_000), anomaly(MODE, 80_000), 2, False),
     ],
 )
-def test_an_anomaly_is_the_direct_links_only_where_that_has_as_much(
+def test_anomaly_is_attributed_to_the_direct_link_only_if_equally_large_there(
     one: Anomaly, other: Anomaly, seen: int, alike: bool
 ) -> None:
     run: Any = SimpleNamespace(cells={0: SimpleNamespace(interval_ns=500_000)})
@@ -464,7 +462,7 @@ def test_an_anomaly_is_the_direct_links_only_where_that_has_as_much(
     assert [which.on_direct for which in attributed(run, shown)] == [False, alike]
 
 
-def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
+def test_anomaly_of_a_single_series_is_counted_in_the_sentence_without_a_tile(
     synthetic: Callable[..., Any],
 ) -> None:
     def alter(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
@@ -482,7 +480,7 @@ def test_what_single_series_show_is_counted_in_the_sentence_and_has_no_tile(
     assert not keys(Run.read(path))
 
 
-def test_what_the_direct_link_shows_too_is_not_the_devices(tmp_path: Path) -> None:
+def test_anomaly_also_on_the_direct_link_is_not_attributed_to_the_device(tmp_path: Path) -> None:
     hold = "hold = { every = 20, for_ns = 5_000 }"
     verdict, findings = told(measured(tmp_path, direct=hold, bridge=hold))
     assert "shows no anomaly that the direct link does not show" in verdict["sentence"]
@@ -490,7 +488,7 @@ def test_what_the_direct_link_shows_too_is_not_the_devices(tmp_path: Path) -> No
     assert {place["device"] for place in worst["places"]} == {"direct", "bridge"}
 
 
-def test_a_level_that_changes_at_once_is_a_finding(synthetic: Callable[..., Any]) -> None:
+def test_level_shift_is_a_finding(synthetic: Callable[..., Any]) -> None:
     def alter(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
         del rng
         if block["device"] == "bridge":

@@ -31,7 +31,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> sojourn.Run:
     return sojourn.open(folder / "bridge-latency")
 
 
-def test_the_package_names_everything_and_loads_nothing() -> None:
+def test_package_exports_all_names_lazily() -> None:
     loading = "import sys; before = set(sys.modules); import sojourn; print(sorted(set(sys.modules) - before))"
     loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", loading], text=True))
     assert loaded == ["__future__", "sojourn", "sojourn.lazy", "sojourn.version"]
@@ -65,7 +65,7 @@ def test_the_headline_of_a_suite_is_the_first_rate_of_its_sentence(tmp_path: Pat
     assert run.headline.value == run.estimate("pdr", statistic="rate").value
 
 
-def test_findings_are_what_the_verdict_has(golden: sojourn.Run) -> None:
+def test_findings_equal_those_of_the_verdict(golden: sojourn.Run) -> None:
     verdict = json.loads(golden.folder.verdict.read_text())
     one = {"name": "drift", "severity": "note", "where": "bridge", "sentence": "it drifts", "value": 1.0, "places": []}
     golden.folder.verdict.write_text(json.dumps({**verdict, "findings": [one]}))
@@ -73,7 +73,7 @@ def test_findings_are_what_the_verdict_has(golden: sojourn.Run) -> None:
     golden.folder.verdict.write_text(json.dumps(verdict))
 
 
-def test_a_figure_is_found_by_its_columns(golden: sojourn.Run) -> None:
+def test_estimate_is_selected_by_its_columns(golden: sojourn.Run) -> None:
     rows = json.loads(golden.folder.results.read_text())
     assert golden.results.height == len(rows)
     asked = {"quantity": "device_latency", "device": "bridge", "reference": "direct", "statistic": "pooled"}
@@ -91,7 +91,7 @@ def test_a_figure_is_found_by_its_columns(golden: sojourn.Run) -> None:
         ("device_latency", {"device": None}, "no figure is device_latency, device=None"),
     ],
 )
-def test_a_figure_that_is_not_one_is_refused(
+def test_ambiguous_or_missing_estimate_is_refused(
     golden: sojourn.Run, quantity: str, columns: dict[str, str | None], sentence: str
 ) -> None:
     with pytest.raises(sojourn.RequestError, match=sentence):
@@ -110,7 +110,7 @@ def test_tables_are_frames_and_figures_are_charts(golden: sojourn.Run, tmp_path:
     assert "Round-trip time" in (tmp_path / "x.svg").read_text()
 
 
-def test_what_opening_writes_is_its_owners_alone(golden: sojourn.Run, tmp_path: Path) -> None:
+def test_files_written_on_opening_are_private(golden: sojourn.Run, tmp_path: Path) -> None:
     shutil.copytree(golden.path, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/analysis")
     before = os.umask(0o022)
@@ -122,7 +122,7 @@ def test_what_opening_writes_is_its_owners_alone(golden: sojourn.Run, tmp_path: 
     assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o700, 0o600}
 
 
-def test_opening_loads_nothing_that_measures(golden: sojourn.Run) -> None:
+def test_opening_a_run_imports_no_measuring_code(golden: sojourn.Run) -> None:
     left = "('plan', 'bed', 'instruments', 'conduct', 'studies', 'labs')"
     program = (
         f"import sys, sojourn; run = sojourn.open({str(golden.path)!r}); run.charts; run.results; "
@@ -131,19 +131,19 @@ def test_opening_loads_nothing_that_measures(golden: sojourn.Run) -> None:
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
 
 
-def test_a_verdict_that_is_none_is_refused_as_compare_refuses_it(golden: sojourn.Run, tmp_path: Path) -> None:
+def test_malformed_verdict_is_refused_as_by_compare(golden: sojourn.Run, tmp_path: Path) -> None:
     shutil.copytree(golden.folder.path, tmp_path / "run")
     (tmp_path / "run/analysis/verdict.json").write_text('{"verdict": "trusted", "findings": [7]}')
     with pytest.raises(sojourn.RequestError, match="findings is no array of tables"):
         _ = sojourn.open(tmp_path / "run").verdict
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(sojourn.RequestError, match="is no run folder"):
         sojourn.open(tmp_path)
 
 
-def test_a_study_is_run_from_a_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_study_can_be_run_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     few = {"sessions": 1, "pairs.rounds": 6, "probe.icmp_bytes": [64], "devices": ["wire", "bridge"]}
     found = sojourn.run("bridge-latency", bed="sim", sets=few, out=tmp_path / "run", quick=True)
     assert found.path == tmp_path / "run"
@@ -155,7 +155,7 @@ def test_a_study_is_run_from_a_program(tmp_path: Path, capfd: pytest.CaptureFixt
         sojourn.run("bridge-latency", sets={"x": 1})
 
 
-def test_values_are_spelled_as_the_command_line_has_them() -> None:
+def test_values_are_formatted_as_on_the_command_line() -> None:
     assert [spelled(one) for one in (True, ["wire", "bridge"], 20, "1ms", (64, 1480))] == [
         "true", "wire,bridge", "20", "1ms", "64,1480",
     ]  # fmt: skip
@@ -170,7 +170,7 @@ cat >/dev/null
 
 
 @pytest.mark.parametrize(("disabled", "word"), [(False, "logs"), (True, "will log, once enabled,")])
-def test_a_log_that_notes_something_first_has_begun(
+def test_log_that_first_reports_a_note_counts_as_started(
     disabled: bool, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a kernel with fewer features, for instance; an option without a value is given or not."""

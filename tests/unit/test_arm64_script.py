@@ -69,7 +69,7 @@ def run(tree: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, env=environment(tree, **more), capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_two_that_run_at_once_fetch_once_and_build_one_after_the_other(tree: Path) -> None:
+def test_concurrent_scripts_download_once_and_build_in_turn(tree: Path) -> None:
     argv = [str(tree / "scripts/arm64.sh"), "build"]
     with (
         (tree / "said").open("a") as said,
@@ -99,7 +99,7 @@ def test_flags_for_this_machine_do_not_replace_those_for_arm64(tree: Path) -> No
         (b"no program", 3, "cannot be read"),
     ],
 )
-def test_an_instrument_that_needs_shared_libraries_is_refused_and_the_one_before_stays(
+def test_dynamically_linked_instrument_is_refused_and_the_previous_one_kept(
     tree: Path, made: bytes, status: int, sentence: str
 ) -> None:
     before = tree / ".venv/bin/sojourn-instrument-aarch64"

@@ -16,15 +16,15 @@ from sojourn.records.asked import require_plan
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("study", studies.names())
-def test_no_plan_of_ours_is_refused(study: str, quick: bool) -> None:
+def test_every_shipped_plan_is_accepted(study: str, quick: bool) -> None:
     require_plan(tomllib.loads(effective_toml(load_plan(study, quick=quick))), Path("plan.toml"))
 
 
-def test_nor_one_that_is_measured_until_its_interval_is_narrow() -> None:
+def test_plan_with_sequential_stopping_is_accepted() -> None:
     plan = load_plan("bridge-latency", sets=["study.until=±5%", "study.budget=2h"])
     require_plan(tomllib.loads(effective_toml(plan)), Path("plan.toml"))
 
 
-def test_a_plan_of_another_shape_is_refused() -> None:
+def test_malformed_plan_is_refused() -> None:
     with pytest.raises(RequestError, match=r"plan.toml is damaged: study.hypotheses"):
         require_plan({"study": {"hypotheses": 1e308}}, Path("plan.toml"))

@@ -22,7 +22,7 @@ def written_in(path: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/.]+::\w+)`", PAGE))))
-def test_the_tests_that_the_page_names_are_there(name: str) -> None:
+def test_tests_named_on_the_page_exist(name: str) -> None:
     path, _, test = name.partition("::")
     assert test in written_in(path)
 
@@ -33,7 +33,7 @@ def test_every_row_names_a_test() -> None:
     assert [row for row in rows if "::" not in row.rpartition(" | ")[2]] == []
 
 
-def test_a_test_that_is_not_there_is_missed() -> None:
+def test_missing_test_is_detected() -> None:
     assert "test_every_row_names_a_test" in written_in("tests/unit/test_attacks.py")
     assert "test_nothing" not in written_in("tests/unit/test_attacks.py")
     with pytest.raises(AssertionError):

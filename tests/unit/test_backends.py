@@ -180,7 +180,7 @@ def asked_of_this_machine(module: str, source: str, constants: Collection[str] =
     return asked.found
 
 
-def test_only_backends_ask_this_machine() -> None:
+def test_only_backends_access_this_machine() -> None:
     paths = [path for path in left_files() if path.suffix == ".py"]
     assert len(paths) > 60
     modules = {
@@ -195,7 +195,7 @@ def test_only_backends_ask_this_machine() -> None:
         for what in asked_of_this_machine(modules[name], text, constants)
     }
     assert found - ALLOWED.keys() == set()
-    assert ALLOWED.keys() - found == set(), "something is allowed that nobody does"
+    assert ALLOWED.keys() - found == set(), "the exception list has an unused exception"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_only_backends_ask_this_machine() -> None:
         *("import platform; platform.machine()", "import os.path; os.path.exists(where)"),
     ],
 )
-def test_what_asks_this_machine_is_seen(line: str) -> None:
+def test_direct_access_to_this_machine_is_detected(line: str) -> None:
     assert asked_of_this_machine("sojourn.conduct.one", line, {"sojourn.conduct.other.STAT"})
 
 
@@ -225,17 +225,17 @@ def test_what_asks_this_machine_is_seen(line: str) -> None:
         *("STAT = '/proc/stat'; command = f'cat {STAT}'", "def notes(run): run(['cat', '/proc/stat'])"),
     ],
 )
-def test_what_goes_through_the_backend_is_left_alone(line: str) -> None:
+def test_access_through_the_backend_is_allowed(line: str) -> None:
     assert asked_of_this_machine("sojourn.conduct.one", line) == []
 
 
 @pytest.mark.parametrize("name", backends.OWN)
-def test_a_backend_has_everything_that_a_bed_asks(name: str) -> None:
+def test_every_backend_implements_what_a_bed_uses(name: str) -> None:
     offered = backends.load(name)("offers")
     asked = [one for one in (*vars(Backend), *Backend.__annotations__) if not one.startswith("_")]
     assert [one for one in asked if not hasattr(offered, one)] == []
 
 
-def test_an_unknown_backend_is_refused_with_those_that_there_are() -> None:
+def test_unknown_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(RequestError, match="bed backend 'rack': expected 'netns' or 'ssh' or 'sim'"):
         checked(BedSpec(backend="rack"))

@@ -53,14 +53,14 @@ def _patch_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     devices.parse.cache_clear()
 
 
-def test_a_bed_that_cannot_be_built_is_taken_down_box_by_box(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bed_that_cannot_be_built_is_removed_station_by_station(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "load", lambda _: Real)
     with pytest.raises(MachineError, match="it will not"), build_bed(BedSpec(devices=("patch*3",)), "unbuilt"):
         pytest.fail("it was built")
     assert [line for line in ran if line.startswith("remove")] == [f"remove d-patchx3-{i}l" for i in (1, 2, 3)]
 
 
-def test_nothing_is_removed_from_the_machine_beside_a_simulated_bed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_bed_removes_nothing_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "load", lambda _: Refusing)
     with build_bed(BedSpec(devices=("patch",)), "simulated"):
         pass

@@ -21,11 +21,11 @@ def test_the_unified_hierarchy_is_found_beside_the_old_ones() -> None:
     assert unified_root(HYBRID) == Path("/sys/fs/cgroup/unified")
 
 
-def test_blanks_in_its_path_are_read() -> None:
+def test_spaces_in_the_cgroup_path_are_decoded() -> None:
     assert unified_root("1 2 0:3 / /a\\040b rw - cgroup2 cgroup2 rw\n") == Path("/a b")
 
 
-def test_a_machine_without_it_is_told_so() -> None:
+def test_machine_without_cgroup2_is_reported() -> None:
     with pytest.raises(MachineError, match="mount -t cgroup2"):
         unified_root(HYBRID.replace("cgroup2", "cgroup"))
 
@@ -37,7 +37,7 @@ def bed_of(folder: Path, members: str) -> Path:
     return folder
 
 
-def test_a_bed_of_another_process_namespace_is_told_from_ours(tmp_path: Path) -> None:
+def test_bed_of_another_pid_namespace_is_distinguished(tmp_path: Path) -> None:
     assert not is_of_others(bed_of(tmp_path / "ours", f"{os.getpid()}\n"))
     assert not is_of_others(bed_of(tmp_path / "empty", ""))
     assert not is_of_others(tmp_path / "gone")

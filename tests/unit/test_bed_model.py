@@ -31,13 +31,13 @@ def test_addresses_follow_the_plan() -> None:
     assert (link.a_mac, link.b_mac) == ("02:77:00:00:03:01", "02:77:00:00:03:02")
 
 
-def test_the_control_path_is_the_direct_link_again() -> None:
+def test_a_a_control_path_is_the_direct_link() -> None:
     topology = Topology.of(("bridge",))
     assert topology.link("a/a") is topology.link("direct")
     assert list(topology.paths) == ["direct", "bridge"]
 
 
-def test_a_twin_is_a_second_link_of_the_same_kind() -> None:
+def test_second_instance_is_a_link_of_the_same_kind() -> None:
     topology = Topology.of_spec(BedSpec(devices=("wire", "bridge"), near=2, twins=("direct", "bridge")))
     assert list(topology.paths) == ["direct", "wire", "bridge", "a/a", "bridge/2"]
     control, second = topology.link("a/a"), topology.link("bridge/2")
@@ -47,7 +47,7 @@ def test_a_twin_is_a_second_link_of_the_same_kind() -> None:
     assert control is not topology.link("direct")
 
 
-def test_a_drawn_layout_has_other_numbers_and_another_order() -> None:
+def test_random_layout_changes_numbers_and_order() -> None:
     spec = BedSpec(devices=("wire", "bridge", "bridge*2"), twins=("direct", "bridge"))
     plain, *drawn = [Topology.of_spec(replace(spec, layout=seed)) for seed in (None, *range(20))]
     assert [link.path for link in plain.laid] == list(plain.paths)
@@ -58,7 +58,7 @@ def test_a_drawn_layout_has_other_numbers_and_another_order() -> None:
     assert drawn[3] == Topology.of_spec(replace(spec, layout=3))
 
 
-def test_a_device_has_one_more_cable_than_stations() -> None:
+def test_path_has_one_more_cable_than_hops() -> None:
     topology = Topology.of(ALL)
     assert [len(link.cables) for link in topology.links] == [1, 2, 2, 3, 4, 5, 2, 2]
 
@@ -66,7 +66,7 @@ def test_a_device_has_one_more_cable_than_stations() -> None:
 @pytest.mark.parametrize(("near", "far", "bypass"), [(1, 1, False), (1, 1, True), (MOST_PORTS, MOST_PORTS, True)])
 @pytest.mark.parametrize("links", [{}, dict.fromkeys(("direct", *ALL), LinkSpec((10_000_000,)))])
 @pytest.mark.parametrize("drawn", [{}, {"twins": ("direct", "bridge*4"), "layout": 7, "addresses": 8}])
-def test_no_name_index_or_mac_is_there_twice(
+def test_names_indexes_and_macs_are_unique(
     near: int, far: int, bypass: bool, links: dict[str, LinkSpec], drawn: dict[str, Any]
 ) -> None:
     topology = Topology.of_spec(BedSpec(devices=ALL, near=near, far=far, bypass=bypass, links=links, **drawn))
@@ -105,7 +105,7 @@ def test_further_ends_follow_the_plan() -> None:
     assert not last.further_left
 
 
-def test_only_bridges_have_further_ends_and_every_path_its_bypass() -> None:
+def test_only_bridges_have_further_ports_and_every_path_has_a_bypass() -> None:
     topology = Topology.of(("wire", "bridge"), near=4, far=3, bypass=True)
     assert [len(link.near) for link in topology.links] == [1, 1, 4, 1, 1, 1]
     assert list(topology.paths) == ["direct", "wire", "bridge", "direct/bypass", "wire/bypass", "bridge/bypass"]
@@ -136,7 +136,7 @@ def test_an_unknown_device_is_refused_in_one_sentence(name: str, sentence: str) 
     assert refusal.value.status == 2
 
 
-def test_every_device_that_there_is_is_named() -> None:
+def test_error_names_every_known_device() -> None:
     named = devices.what_there_is()
     assert named.startswith(
         "'direct', 'wire', 'xdp', 'bridge', 'bridge:qos', 'bridge:netfilter', 'bridge:rules*N' with N"
@@ -166,7 +166,7 @@ def test_an_impossible_spec_is_refused(spec: BedSpec) -> None:
 
 
 @pytest.mark.parametrize("spec", [BedSpec("sim", prober_cpu=4096), BedSpec("sim", responder_cpu=-1)])
-def test_a_core_that_is_not_there_is_refused(spec: BedSpec) -> None:
+def test_missing_core_is_refused(spec: BedSpec) -> None:
     with pytest.raises(RequestError, match="the cores that may be used here are"), build_bed(spec, "unit-cores"):
         pass
 
@@ -176,7 +176,7 @@ def test_device_cpu_is_read() -> None:
     assert DeviceCpu.parse("own").kind == "own"
 
 
-def test_a_core_mask_is_written_as_the_kernel_writes_it() -> None:
+def test_core_mask_has_the_format_of_the_kernel() -> None:
     assert cpu_mask(0) == "00000001"
     assert cpu_mask(31) == "80000000"
     assert cpu_mask(33) == "00000002,00000000"
@@ -184,7 +184,7 @@ def test_a_core_mask_is_written_as_the_kernel_writes_it() -> None:
     assert cpu_mask() == "00000000"
 
 
-def test_the_drawing() -> None:
+def test_drawing_of_a_bed_is_as_recorded() -> None:
     assert text(Topology.of(("wire", "bridge*2"))).splitlines() == [
         "host A (asks)         host D (devices under test)  host B (answers)      path",
         "10.77.1.1 a-direct   ───────────────────────────── b-direct 10.77.1.2    direct",
@@ -208,7 +208,7 @@ def test_further_ends_and_bypasses_are_drawn() -> None:
 MIXED = LinkSpec((100_000_000, 1_000_000_000, 100_000_000))
 
 
-def test_devices_of_one_kind_are_told_apart_by_their_labels() -> None:
+def test_devices_of_one_kind_are_distinguished_by_their_labels() -> None:
     topology = Topology.of(("bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"))
     assert list(topology.paths) == ["direct", "bridge", "bridge:slow", "bridge*2:uplink", "emulate", "emulate:bare"]
     assert [link.a_dev for link in topology.links][2:] == ["a-slow", "a-uplink", "a-emulate", "a-bare"]
@@ -244,7 +244,7 @@ def test_a_rated_cable_has_an_emulator_in_it() -> None:
     assert link.stretches[-1].right == link.b_port
 
 
-def test_what_a_link_is_held_to_is_said_in_words() -> None:
+def test_rated_link_has_its_configuration_string_and_label() -> None:
     assert Rated(10_000_000, 5_000, 30_000).words == "rate 10000000bit/s overhead 24 queue 30000B delay 5000ns"
     assert Rated(None, 5_000).words == "delay 5000ns"
     assert Rated(10_000_000, 5_000).label == "10 Mbit/s, 5 us"
@@ -262,14 +262,14 @@ def test_rated_links_are_drawn() -> None:
 
 
 @pytest.mark.parametrize("ends", [1, 5])
-def test_the_drawings_links_join_its_nodes(ends: int) -> None:
+def test_links_of_the_drawing_connect_its_nodes(ends: int) -> None:
     drawn = drawing(Topology.of(ALL, ends, ends, bypass=True))
     nodes = {node["id"] for node in drawn["nodes"]}
     assert len(nodes) == len(drawn["nodes"])
     assert {link[end] for link in drawn["links"] for end in ("from", "to")} == nodes
 
 
-def test_a_mark_is_read_as_it_was_written() -> None:
+def test_process_mark_round_trips() -> None:
     mark = Mark.of_this_process("2026-11-20T101500Z-bridge-latency-3f9c")
     assert Mark.parse(str(mark)) == mark
     assert mark.controller == Process.of(os.getpid())
@@ -283,12 +283,12 @@ def test_a_run_id_that_cannot_be_a_file_name_is_refused(run: str) -> None:
         Mark.of_this_process(run)
 
 
-def test_another_moment_of_the_same_process_number_is_another_process() -> None:
+def test_reused_pid_with_another_start_time_is_another_process() -> None:
     now = Process.of(os.getpid())
     assert not Process(now.pid, now.started_ticks - 1).is_alive()
 
 
-def test_what_changed_between_two_beds_is_listed() -> None:
+def test_differences_between_two_beds_are_listed() -> None:
     before = {"stable": {"kernel": {"release": "6.1"}, "cores": [0, 1], "gone": 1}}
     after = {"stable": {"kernel": {"release": "6.2"}, "cores": [0, 1], "new": 2}}
     changes = [(change.fact, change.before, change.after) for change in compare(before, after)]
@@ -305,7 +305,7 @@ def test_a_simulated_bed_builds_nothing_and_has_facts() -> None:
     assert facts["hash"] == digest(facts["stable"])
 
 
-def test_what_a_study_switches_is_no_change_of_the_bed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_switched_by_a_study_are_not_differences_of_the_bed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for is_on, khz in ((False, 800_000), (True, 3_600_000)):
         monkeypatch.setattr(machine, "_number", lambda path, khz=khz: khz if path.name == "scaling_min_freq" else None)
@@ -318,7 +318,7 @@ def test_what_a_study_switches_is_no_change_of_the_bed(monkeypatch: pytest.Monke
     assert [one["layout"]["switches"]["frequency"] for one in found] == [False, True]
 
 
-def test_addresses_are_drawn_apart_from_the_layout() -> None:
+def test_addresses_are_randomised_independently_of_the_layout() -> None:
     spec = BedSpec(devices=("wire", "bridge"), twins=("direct", "bridge"), layout=1, addresses=1)
     first, same_layout, same_addresses = (
         Topology.of_spec(replace(spec, layout=layout, addresses=addresses))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 MARK = cast("Mark", "mark")
 
 
-def test_a_search_path_that_was_asked_for_comes_first() -> None:
+def test_requested_search_path_comes_first() -> None:
     found = environment(MARK, {"PATH": "/opt/own/bin", "MINE": "1"})
     assert found["PATH"] == f"/opt/own/bin{os.pathsep}{search_path()}"
     assert found["MINE"] == "1"
 
 
-def test_without_one_it_is_ours() -> None:
+def test_without_a_requested_search_path_the_default_is_used() -> None:
     assert environment(MARK)["PATH"] == environment(MARK, {})["PATH"] == search_path()
     assert environment(MARK, {"PATH": ""})["PATH"] == search_path()

@@ -33,7 +33,7 @@ def left(folder: Path, controller: Process, holder: Process, run: str, boot: str
     return path
 
 
-def test_files_of_controllers_that_were_killed_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_files_of_killed_controllers_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "state_folder", lambda: tmp_path)
     gone, ours = ended(), Process.of(os.getpid())
     left(tmp_path, gone, gone, "killed", boot_id())

@@ -39,15 +39,13 @@ def trials(values: list[float | None], session: list[int]) -> pl.DataFrame:
         ([1.0, 2.0, 3.0, None, None], [0, 0, 0, 1, 2], None),
     ],
 )
-def test_a_mean_over_trials_names_the_beds_it_is_over(
-    values: list[float | None], session: list[int], beds: int | None
-) -> None:
+def test_mean_over_trials_counts_its_beds(values: list[float | None], session: list[int], beds: int | None) -> None:
     here = trials(values, session)
     row = trial_row(RUN, here, "received_pps", "mean", over_column(here, "rate"), "1/s")
     assert mean_of(row, here, "rate").sessions == beds
 
 
-def test_a_mean_delay_leaves_out_a_bed_that_its_median_counts() -> None:
+def test_mean_excludes_a_bed_that_the_median_includes() -> None:
     values, places = np.arange(70.0), np.repeat(np.arange(7), 10)
     one = Values(
         "wire", 0, 0, 0, ACTUAL, values, None, places, np.arange(7), np.zeros(7, dtype=np.int64), sessions=BEDS
@@ -64,7 +62,7 @@ def test_a_round_that_was_split_over_two_beds_has_no_mean() -> None:
     assert _whole(packets)["round"].unique().sort().to_list() == [0, 2]
 
 
-def test_services_of_two_sizes_are_joined_by_their_rounds() -> None:
+def test_service_times_of_two_sizes_are_paired_by_round() -> None:
     """Sizes that lack different rounds were joined by position."""
 
     def model(rounds: list[int], size: float) -> Any:
@@ -87,7 +85,7 @@ def test_the_difference_of_a_stage_has_the_clock_errors_of_both_paths() -> None:
     assert (added.clock_bound_ns, added.clock_error95_ns) == (40.0, None)
 
 
-def test_a_share_of_a_time_has_no_error_of_the_clocks_in_its_interval() -> None:
+def test_interval_of_a_share_of_time_excludes_clock_errors() -> None:
     value = Interval(0.42, 0.41, 0.43, 0.95, 8)
     rows = [Row("bridge", "stage_path", name, value, unit) for name, unit in (("share", "1"), ("mean", "ns"))]
     for row in rows:
@@ -99,14 +97,14 @@ def test_a_share_of_a_time_has_no_error_of_the_clocks_in_its_interval() -> None:
 
 
 @pytest.mark.parametrize(("steal", "name"), [(10, "contended"), (60, "contended_heavily")])
-def test_a_hypervisor_that_takes_most_of_the_time_is_no_note(steal: int, name: str) -> None:
+def test_finding_for_steal_time_depends_on_its_share(steal: int, name: str) -> None:
     ticks = {"user": 100 - steal, "steal": steal}
     part = {"before": {"cpu_ticks": {"user": 0, "steal": 0}}, "after": {"cpu_ticks": ticks}}
     run = cast("Any", SimpleNamespace(log=[], bed={"parts": [part]}, simulated=False))
     assert [one.name for one in contended(run)] == [name]
 
 
-def test_what_an_emulator_said_while_it_ran_is_a_finding() -> None:
+def test_warnings_of_a_running_emulator_are_findings() -> None:
     """A device whose program was detached lost everything in silence: the emulator says so, the study repeats it."""
     end = {"event": "emulator-ended", "device": "emulate", "emulator": "emulate"}
     quiet = cast("Any", SimpleNamespace(log=[end, {**end, "report": {"said": []}}]))
@@ -118,7 +116,7 @@ def test_what_an_emulator_said_while_it_ran_is_a_finding() -> None:
     assert "1 more" in finding.sentence
 
 
-def test_a_device_that_did_not_last_a_session_is_a_finding() -> None:
+def test_device_that_ended_within_a_session_is_a_finding() -> None:
     event = {"event": "device-broken", "device": "bridge:capture", "sentence": "the capture had ended"}
     log = [event | {"session": 2}, event | {"session": 5}, {"event": "undisturbed"}]
     (finding,) = disturbed(cast("Any", SimpleNamespace(log=log)))
@@ -127,12 +125,12 @@ def test_a_device_that_did_not_last_a_session_is_a_finding() -> None:
     assert finding.sentence == "in session 2, 5, the capture had ended"
 
 
-def test_the_budget_of_a_quantile_says_that_its_values_are_beds() -> None:
+def test_budget_of_a_quantile_counts_beds() -> None:
     row = Row("bridge", "one_way_delay", "p50", Interval(5.0, 4.0, 6.0, 0.95, 6), "ns", sessions=6)
     assert scatter_of([], row, "trials")[0].source == "6 beds, each made anew"
 
 
-def test_a_sample_of_stages_has_the_shares_of_the_rows() -> None:
+def test_sample_of_stages_has_the_proportions_of_all_rows() -> None:
     """The sample had medians of trials beside rows with means over beds."""
     means = np.array([[1.0, 9.0, 10.0], [1.0, 9.0, 10.0], [6.0, 4.0, 10.0],
                       [8.0, 2.0, 10.0], [1.0, 9.0, 10.0], [1.0, 9.0, 10.0]])  # fmt: skip
@@ -154,7 +152,7 @@ def test_a_sample_of_stages_has_the_shares_of_the_rows() -> None:
         ("rtt_increase", "ns", (-5.0, 9.0), (-5.0, 9.0)),
     ],
 )
-def test_no_interval_reaches_beyond_what_is_possible_and_budgets_keep_its_scatter(
+def test_intervals_are_truncated_at_possible_values_and_budgets_keep_the_scatter(
     quantity: str, unit: str, ends: tuple[float, float], possible: tuple[float, float]
 ) -> None:
     value = Interval(sum(ends) / 2, *ends, 0.95, 3)
@@ -163,7 +161,7 @@ def test_no_interval_reaches_beyond_what_is_possible_and_budgets_keep_its_scatte
     assert row.sampled == value
 
 
-def test_a_spread_is_not_negative_and_a_difference_of_spreads_may_be() -> None:
+def test_spread_cannot_be_negative_but_a_difference_of_spreads_can() -> None:
     value = Interval(220.0, -90.0, 850.0, 0.95, 5)
     assert Row("bridge", "delay_spread", "sd", value, "ns").value.low == 0
     assert Row("bridge", "one_way_delay", "sd", value, "ns", "direct").value == value
@@ -175,13 +173,13 @@ def test_a_difference_of_rates_may_be_negative() -> None:
     assert Row("bridge", "throughput_pps", "mean", value, "1/s", against="load=0").value == value
 
 
-def test_an_estimate_beyond_what_is_possible_stays_in_its_interval() -> None:
+def test_truncated_interval_still_contains_an_impossible_estimate() -> None:
     """Utilisation from readings of TCP_INFO may exceed 1 by what their edges cut."""
     value = Row("emulate", "utilisation", "up", Interval(1.004, 0.99, 1.02, 0.95, 6), "1").value
     assert (value.low, value.estimate, value.high) == (0.99, 1.004, 1.004)
 
 
-def test_a_flood_of_several_senders_is_told_by_its_total_and_its_fairness() -> None:
+def test_maximum_rate_of_several_senders_is_reported_as_total_and_fairness() -> None:
     def row(quantity: str, statistic: str, senders: int, value: float, unit: str) -> Row:
         of = Factors(senders=senders, schedule="flood", frame_bytes=1518)
         return Row("bridge", quantity, statistic, Interval(value, None, None, 0.95, 3), unit, None, of)

@@ -49,14 +49,14 @@ def test_departures_of_a_known_sender() -> None:
     assert found.rate == pytest.approx(10_000, rel=1e-4)
 
 
-def test_a_fast_clock_is_not_taken_for_bad_departures() -> None:
+def test_clock_skew_is_not_counted_as_pacing_error() -> None:
     times = np.round(np.arange(20_000) * 100_000 * (1 + 2e-5)).astype(np.int64)
     found = Departures.of(times, 100_000)
     assert found.within_1us == 1.0
     assert found.gaps_within_1us == 1.0
 
 
-def test_bursts_are_seen() -> None:
+def test_bursts_of_departures_are_detected() -> None:
     # Ten at once, then nothing for a millisecond: the rate is right, nothing else is.
     times = np.repeat(np.arange(2_000) * 1_000_000, 10) + np.tile(np.arange(10) * 3_000, 2_000)
     found = Departures.of(times, 100_000)
@@ -69,7 +69,7 @@ def test_too_small_a_capture_is_refused() -> None:
         Departures.of(np.arange(5) * 100_000, 100_000)
 
 
-def test_captures_are_read_to_the_nanosecond(tmp_path: Path) -> None:
+def test_capture_timestamps_are_read_to_the_nanosecond(tmp_path: Path) -> None:
     head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 64, 1)
     frames = b"".join(struct.pack("<IIII", 7, 1_000 * k + 1, 4, 60) + b"\0\0\0\0" for k in range(3))
     file = tmp_path / "three.pcap"
@@ -80,7 +80,7 @@ def test_captures_are_read_to_the_nanosecond(tmp_path: Path) -> None:
         arrivals(file)
 
 
-def test_sockperf_is_read() -> None:
+def test_sockperf_output_is_parsed() -> None:
     found = _sockperf(Finished(SOCKPERF, elapsed_ns=4_200_000_000, cpu_ns=2_000_500_000))
     assert found.figures["p50_ns"] == 18_806
     assert found.figures["min_ns"] == 12_754
@@ -91,13 +91,13 @@ def test_sockperf_is_read() -> None:
         _sockperf(Finished("sockperf: ERROR", 1, 1))
 
 
-def test_ping_is_read() -> None:
+def test_ping_output_is_parsed() -> None:
     found = _ping(Finished(PING, elapsed_ns=20_000_000, cpu_ns=10_000_000), {})
     assert (found.probes, found.lost, found.seconds) == (2000, 2, 0.017)
     assert found.cpu_per_probe_ns == 5_000
 
 
-def test_a_ratio_is_of_neighbours() -> None:
+def test_ratio_compares_adjacent_runs() -> None:
     # The machine slows down fourfold in the course of it; ours takes half as long as theirs all the time.
     pairs = [(slow * 5.0, slow * 10.0) for slow in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)]
     row = ratio(What("t", "p", "f", "ns"), pairs, Target("at most", 0.55))
@@ -105,7 +105,7 @@ def test_a_ratio_is_of_neighbours() -> None:
     assert row.answer == "met"
 
 
-def test_an_answer_that_the_noise_leaves_open_says_so() -> None:
+def test_inconclusive_comparison_is_reported_as_such() -> None:
     pairs = [(value, 1.0) for value in (0.80, 0.84, 0.86, 0.88, 0.90, 0.95)]
     assert alone(What("t", "p", "f", "1"), pairs, Target("at least", 0.85)).answer == "met?"
     assert alone(What("t", "p", "f", "1"), pairs[:3], Target("at least", 0.85)).answer == "not met?"
@@ -120,7 +120,7 @@ def test_every_target_of_the_bench_is_there() -> None:
         assert word in names
 
 
-def test_what_captures_say_of_themselves_is_read() -> None:
+def test_drop_counts_of_capture_tools_are_parsed() -> None:
     ours = 'sojourn: local drops\n{\n"taps": [{"account": {"seen": 990, "dropped": 10}}]}\n'
     tcpdump = "990 packets captured\n1000 packets received by filter\n10 packets dropped by kernel\n"
     dumpcap = (
@@ -132,7 +132,7 @@ def test_what_captures_say_of_themselves_is_read() -> None:
             counted(name, "nothing of it")
 
 
-def test_a_capture_that_has_ended_is_not_measured_as_one(tmp_path: Path) -> None:
+def test_ended_capture_program_is_not_measured(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cmdline").write_bytes(b"tcpdump\0-i\0left\0-s\x00128\0-Z\0root\0")
     assert is_capturing("tcpdump", tmp_path)
@@ -144,7 +144,7 @@ def test_a_capture_that_has_ended_is_not_measured_as_one(tmp_path: Path) -> None
     assert not is_capturing("tcpdump", tmp_path)
 
 
-def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:
+def test_capture_tools_are_compared_with_each_other_and_the_plain_bridge() -> None:
     floods = {
         "capture": [Flood(400e3, 0.0, 0.3)] * 6,
         "bpf": [Flood(400e3, 0.01, 0.3)] * 6,
@@ -171,7 +171,7 @@ def test_captures_are_held_to_each_other_and_to_the_plain_bridge() -> None:
     assert rows["tcpdump", "median round trip"].measured == pytest.approx(11 / 12)
 
 
-def test_round_trips_of_fping_and_irtt_are_those_that_they_print() -> None:
+def test_round_trips_of_fping_and_irtt_equal_their_printed_values() -> None:
     printed = "ICMP Host Unreachable from 10.0.0.1\n10.0.0.2 : 20.1 - 0.035 45.25\n"
     assert trips_of_fping(printed) == [20.1e6, 35e3, 45.25e6]
     with pytest.raises(MachineError, match="fping got no answer"):
@@ -182,7 +182,7 @@ def test_round_trips_of_fping_and_irtt_are_those_that_they_print() -> None:
         trips_of_irtt({"round_trips": []})
 
 
-def test_frames_matched_live_are_held_to_what_was_sent() -> None:
+def test_live_matched_frames_are_compared_with_sent_frames() -> None:
     account = {"seen": 990, "dropped": 10}
     told = {
         "pairs": [{"directions": [{"direction": "forward", "counts": {"matched": 900}}]}],

@@ -20,12 +20,12 @@ def row(quantity: str, estimate: float, **more: object) -> dict[str, object]:
     return found | {"path": "gso", "flows": 1, "packets_per_log": None, "device": "on"} | more
 
 
-def test_a_change_either_way_is_a_distance() -> None:
+def test_change_in_either_direction_is_a_positive_distance() -> None:
     assert distance(Figure(0.99, 0.97, 1.01)) == (0.010000000000000009, 0.0, 0.030000000000000027, 1)
     assert distance(Figure(1.05, 1.03, 1.08))[1:3] == (0.030000000000000027, 0.08000000000000007)
 
 
-def test_targets_are_those_of_each_path() -> None:
+def test_each_path_has_its_own_targets() -> None:
     results = [
         row("throughput_ratio", 0.96, ci_low=0.955, ci_high=0.97, packets_per_log=1),
         row("throughput_ratio", 0.99, ci_low=0.985, ci_high=0.995, packets_per_log=10),
@@ -36,7 +36,7 @@ def test_targets_are_those_of_each_path() -> None:
     assert list(answers.values()) == ["met", "met", "", "not met"]
 
 
-def test_skips_and_nanoseconds_are_held_to_theirs() -> None:
+def test_skips_and_nanoseconds_are_compared_with_their_targets() -> None:
     results = [
         row("skipped", 0.0), row("skipped", 3.0, flows=100),
         row("program_time", 190.0, ci_low=185.0, ci_high=195.0, device="logged", statistic="in", path=None),
@@ -46,10 +46,10 @@ def test_skips_and_nanoseconds_are_held_to_theirs() -> None:
     assert [one.answer for one in nanoseconds(results)] == ["met", "not met"]
 
 
-def test_what_was_not_counted_is_not_none_skipped() -> None:
+def test_missing_count_is_not_reported_as_zero_skipped() -> None:
     with pytest.raises(MachineError, match="skipped with 100 flows"):
         list(skips([row("skipped", 0.0)]))
 
 
-def test_the_ends_of_all_readings_are_an_interval_of_their_level() -> None:
+def test_minimum_and_maximum_of_the_readings_are_a_95_percent_interval() -> None:
     assert 1 - 2 * 0.5**READINGS >= 0.95

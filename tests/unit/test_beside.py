@@ -26,7 +26,7 @@ def figures(one: ToolResult) -> dict[tuple[str, str, str], float]:
     return {(figure.kind, figure.of, figure.statistic): figure.value for figure in one.figures}
 
 
-def test_iperf3_tells_rates_losses_and_round_trips_in_our_units() -> None:
+def test_iperf3_results_are_converted_to_our_units() -> None:
     tcp = read_result(FILES / "iperf3.json")
     end = json.loads((FILES / "iperf3.json").read_text())["end"]
     assert tcp.tool == "iperf3 3.12"
@@ -40,7 +40,7 @@ def test_iperf3_tells_rates_losses_and_round_trips_in_our_units() -> None:
     assert udp["loss", "UDP", "mean"] == 0
 
 
-def test_an_rtt_of_iperf3_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
+def test_unmeasured_rtt_of_iperf3_is_omitted(tmp_path: Path) -> None:
     """Of a reversed transfer, iperf3 writes an RTT of 0 µs."""
     told = json.loads((FILES / "iperf3.json").read_text())
     told["end"]["streams"][0]["sender"] |= {"min_rtt": 0, "mean_rtt": 0, "max_rtt": 0}
@@ -49,7 +49,7 @@ def test_an_rtt_of_iperf3_that_was_not_measured_is_left_out(tmp_path: Path) -> N
     assert found == {"throughput"}
 
 
-def test_irtt_tells_nanoseconds_packed_or_not(tmp_path: Path) -> None:
+def test_irtt_results_are_read_compressed_or_not(tmp_path: Path) -> None:
     plain = FILES / "irtt.json"
     stats = json.loads(plain.read_text())["stats"]
     packed = tmp_path / "irtt.json.gz"
@@ -88,14 +88,14 @@ def test_flent_has_a_unit_for_each_series() -> None:
         (b"[" * 100_000, "neither JSON"),
     ],
 )
-def test_what_is_no_result_is_refused(content: bytes, said: str) -> None:
+def test_files_without_results_are_refused(content: bytes, said: str) -> None:
     with pytest.raises(RequestError) as refused:
         result_of(content, "some\x1bfile")
     assert said in str(refused.value)
     assert "\x1b" not in str(refused.value)
 
 
-def test_a_packed_file_is_unpacked_no_further_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_file_is_decompressed_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_BYTES", 1 << 20)
     with pytest.raises(RequestError, match="more than 1 MiB: nothing of it is read"):
         result_of(gzip.compress(bytes(64 << 20)), "bomb")
@@ -110,7 +110,7 @@ ANY = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), ANY, max_size=8))
-def test_no_json_of_others_breaks_a_reader(value: object) -> None:
+def test_arbitrary_json_is_read_or_refused(value: object) -> None:
     try:
         found = result_of(json.dumps(value).encode(), "theirs")
     except SojournError:
@@ -118,7 +118,7 @@ def test_no_json_of_others_breaks_a_reader(value: object) -> None:
     assert all(0 <= one.value < 1e18 or one.kind == "throughput" for one in found.figures)
 
 
-def test_a_report_has_theirs_beside_ours_and_changes_nothing_of_ours(tmp_path: Path) -> None:
+def test_report_shows_other_tools_beside_ours_without_changing_ours(tmp_path: Path) -> None:
     with tarfile.open(Path("tests/golden/bridge-latency.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
     folder = next(tmp_path.rglob("plan.toml")).parent

@@ -29,7 +29,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_program_takes_the_place_of_the_devices_of_a_study(program: Path) -> None:
+def test_program_given_as_device_replaces_the_devices_of_a_study(program: Path) -> None:
     plan = load_plan("bridge-latency", devices=[f"{program} 20 'a b'"])
     assert plan.bed.devices == ("wire", "box:my-box-v2")
     box = plan.bed.boxes["box:my-box-v2"]
@@ -39,14 +39,14 @@ def test_a_program_takes_the_place_of_the_devices_of_a_study(program: Path) -> N
     assert devices.rank("box:my-box-v2") > devices.rank("bridge:qos") > 0
 
 
-def test_modes_and_programs_stand_beside_each_other(program: Path) -> None:
+def test_modes_and_programs_can_be_combined(program: Path) -> None:
     plan = load_plan("bridge-latency", devices=["bridge", f"{program} 1", f"{program} 2", "bridge:rules*20"])
     assert plan.bed.devices == ("wire", "bridge", "box:my-box-v2", "box:my-box2", "bridge:rules*20")
     slugs = [link.slug for link in Topology.of(plan.bed.devices).links]
     assert slugs == ["direct", "wire", "bridge", "myboxv2", "mybox2", "rule20"]
 
 
-def test_a_program_has_the_label_that_the_user_gives_it(program: Path) -> None:
+def test_program_has_the_label_given_by_the_user(program: Path) -> None:
     """Two programs of one name, and one with two rule sets, are told apart by words that the reader knows."""
     plan = load_plan("bridge-latency", devices=[f"old-rules={program} old.nft", f"new={program} n=2", "bridge"])
     assert plan.bed.devices == ("wire", "box:old-rules", "box:new", "bridge")
@@ -69,15 +69,13 @@ def test_a_program_has_the_label_that_the_user_gives_it(program: Path) -> None:
         (["firewall-old={program}", "firewall-new={program}"], "those of box:firewall-new have the same"),
     ],
 )
-def test_a_label_that_cannot_be_is_refused(asked: list[str], sentence: str, program: Path) -> None:
+def test_impossible_label_is_refused(asked: list[str], sentence: str, program: Path) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)) as refusal:
         load_plan("bridge-latency", devices=[one.format(program=program) for one in asked])
     assert refusal.value.status == 2
 
 
-def test_a_box_on_the_command_line_takes_nothing_over_from_the_plans_of_its_label(
-    program: Path, tmp_path: Path
-) -> None:
+def test_box_on_the_command_line_inherits_nothing_from_a_box_in_the_plan(program: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(
         PLAN.format(bed='devices = ["box:rules"]\nboxes.rules = { up = "./my-Box.v2.sh", down = "./my-Box.v2.sh off" }')
@@ -86,7 +84,7 @@ def test_a_box_on_the_command_line_takes_nothing_over_from_the_plans_of_its_labe
     assert load_plan(own, devices=[f"rules={program} 9"]).bed.boxes["box:rules"].down is None
 
 
-def test_a_plan_names_a_box_shortly_or_by_its_section(program: Path, tmp_path: Path) -> None:
+def test_plan_names_a_box_in_short_form_or_by_section(program: Path, tmp_path: Path) -> None:
     short = tmp_path / "short.toml"
     short.write_text(PLAN.format(bed='device = { up = "./my-Box.v2.sh", down = "./my-Box.v2.sh off", within = "5s" }'))
     plan = load_plan(short)
@@ -101,7 +99,7 @@ def test_a_plan_names_a_box_shortly_or_by_its_section(program: Path, tmp_path: P
         assert load_plan(again).bed == load_plan(one).bed
 
 
-def test_what_was_found_to_route_makes_streams_udp(program: Path) -> None:
+def test_device_found_to_route_makes_streams_use_udp(program: Path) -> None:
     more = {"bed.boxes.my-box-v2.routed": Given(value=True, where="as was tried")}
     assert load_plan("throughput", devices=[str(program)]).stream.engine == ("auto",)
     assert load_plan("throughput", devices=[str(program)], more=more).stream.engine == ("udp",)
@@ -125,7 +123,7 @@ def test_what_was_found_to_route_makes_streams_udp(program: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("program")
-def test_a_box_that_cannot_be_is_refused(bed: str, sentence: str, tmp_path: Path) -> None:
+def test_impossible_box_is_refused(bed: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     plan = tmp_path / "plan.toml"
     plan.write_text(PLAN.format(bed=bed))
@@ -134,17 +132,17 @@ def test_a_box_that_cannot_be_is_refused(bed: str, sentence: str, tmp_path: Path
     assert refusal.value.status == 2
 
 
-def test_a_method_without_devices_takes_none(program: Path) -> None:
+def test_method_without_devices_refuses_a_device(program: Path) -> None:
     with pytest.raises(RequestError, match=r"bed\.devices has no meaning for study\.method = tcp"):
         load_plan("tcplog-cost", devices=[str(program)])
 
 
-def test_rates_of_paths_that_made_room_are_gone(program: Path) -> None:
+def test_link_rates_of_replaced_paths_are_removed(program: Path) -> None:
     plan = load_plan("rated-throughput", devices=[str(program)])
     assert "bridge" not in plan.bed.links
 
 
-def test_a_bed_needs_the_program_of_a_box_and_routes_where_it_is_said() -> None:
+def test_bed_requires_the_box_program_and_routes_if_configured() -> None:
     with pytest.raises(RequestError, match="expected a section"):
         checked(BedSpec(devices=("box:x",)))
     for routed, address in ((None, "10.77.2.2"), (False, "10.77.2.2"), (True, "10.78.2.2")):
@@ -152,7 +150,7 @@ def test_a_bed_needs_the_program_of_a_box_and_routes_where_it_is_said() -> None:
         assert Topology.of_spec(spec).link("box:x").b_ip4 == address
 
 
-def test_a_program_on_the_command_line_is_of_the_working_folder(
+def test_program_on_the_command_line_is_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a plan of another folder it was looked for there, and another program of that name was run."""

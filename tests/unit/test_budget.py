@@ -9,7 +9,7 @@ import pytest
 from sojourn.statistics.budget import Component, combine, normal, rectangular
 
 
-def test_the_end_gauge_of_the_gum_has_its_combined_uncertainty_and_degrees_of_freedom() -> None:
+def test_end_gauge_example_of_the_gum_is_reproduced() -> None:
     """JCGM 100, H.1: u_c = 32 nm with 16 degrees of freedom, and U = 93 nm at 99 %."""
     components = [
         Component("calibration of the standard", "B", 25.0, "nm", degrees=18),
@@ -25,7 +25,7 @@ def test_the_end_gauge_of_the_gum_has_its_combined_uncertainty_and_degrees_of_fr
     assert found.expanded == pytest.approx(93, abs=1.5)
 
 
-def test_contributions_add_in_squares_and_a_sensitivity_has_no_sign() -> None:
+def test_contributions_add_in_quadrature_and_the_sign_of_a_sensitivity_is_irrelevant() -> None:
     found = combine([Component("a", "A", 3.0, "ns"), Component("b", "B", 2.0, "K", sensitivity=-2.0)])
     assert found.combined == 5.0
     assert [found.share(one) for one in found.components] == pytest.approx([0.36, 0.64])
@@ -51,7 +51,7 @@ def test_limits_and_certificates_become_standard_uncertainties() -> None:
 
 
 @pytest.mark.parametrize("uncertainty", [-1.0, math.nan, math.inf])
-def test_what_is_no_uncertainty_is_refused(uncertainty: float) -> None:
+def test_invalid_uncertainties_are_refused(uncertainty: float) -> None:
     with pytest.raises(ValueError, match="clock: a standard uncertainty"):
         Component("clock", "B", uncertainty, "ns")
 

@@ -65,7 +65,7 @@ def latency(value: Interval, sessions: int | None = None) -> Row:
     return Row("bridge", "device_latency", "mean", value, "ns", "wire", sessions=sessions)
 
 
-def test_no_expanded_uncertainty_without_all_of_the_scatter() -> None:
+def test_missing_scatter_of_one_part_leaves_no_expanded_uncertainty() -> None:
     """One part that is not known makes the whole unknown, however well another is."""
     row = latency(Interval(260.0, 190.0, 330.0, 0.95, 12))
     known = scatter("scatter of one path", row, 12, "trials")
@@ -80,7 +80,7 @@ def test_an_infinite_interval_has_no_standard_error() -> None:
     assert Stated("x", latency(Interval(1.0, 0.5, np.inf, 0.95, 12)), ()).budget is None
 
 
-def test_scatter_alone_has_the_interval_of_the_row_as_its_expanded_uncertainty() -> None:
+def test_expanded_uncertainty_of_scatter_alone_is_the_interval_of_the_row() -> None:
     row = latency(Interval(260.0, 190.0, 330.0, 0.95, 136), sessions=8)
     stated = Stated("x", row, (scatter("scatter between beds", row, 8, "beds"),))
     assert stated.budget is not None
@@ -88,7 +88,7 @@ def test_scatter_alone_has_the_interval_of_the_row_as_its_expanded_uncertainty()
     assert stated.budget.effective_degrees == pytest.approx(7)
 
 
-def test_what_another_entry_contains_is_listed_and_not_counted() -> None:
+def test_component_included_in_another_is_listed_and_not_counted() -> None:
     row = latency(Interval(260.0, 190.0, 330.0, 0.95, 136), sessions=8)
     beds = scatter("scatter between beds", row, 8, "beds")
     clock = rectangular("clock", 30.0, "ns")
@@ -126,7 +126,7 @@ def components(budget: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in budget["components"]}
 
 
-def test_a_run_of_one_bed_says_that_another_bed_is_not_known(synthetic: Callable[..., Any]) -> None:
+def test_run_on_one_bed_lists_scatter_between_beds_as_unknown(synthetic: Callable[..., Any]) -> None:
     (budget,) = budgets_of(synthetic(rounds=12).write())
     parts = components(budget)
     assert parts["scatter within the bed"]["degrees_of_freedom"] == 11
@@ -202,7 +202,7 @@ def test_the_asymmetry_of_request_and_reply_is_found_and_is_beside_the_figure(sy
     assert "half a round trip is the latency of neither" in told["sentence"]
 
 
-def test_directions_that_are_alike_are_told_and_found_nothing_of(synthetic: Callable[..., Any]) -> None:
+def test_equal_directions_are_reported_without_a_finding(synthetic: Callable[..., Any]) -> None:
     folder = split(synthetic(**in_beds(8)).write(), 8)
     analyse(folder)
     told = json.loads((folder / "analysis" / "verdict.json").read_text())
@@ -216,7 +216,7 @@ def test_directions_that_are_alike_are_told_and_found_nothing_of(synthetic: Call
     assert "TAI" in said
 
 
-def test_a_run_of_several_beds_counts_beds_and_lists_what_they_contain(synthetic: Callable[..., Any]) -> None:
+def test_run_on_several_beds_counts_beds_and_lists_included_components(synthetic: Callable[..., Any]) -> None:
     (budget,) = budgets_of(split(synthetic(**in_beds(8)).write(), 8))
     parts = components(budget)
     assert parts["scatter between beds"]["degrees_of_freedom"] == 7
@@ -234,7 +234,7 @@ def test_a_coarse_clock_is_a_component(synthetic: Callable[..., Any]) -> None:
     assert budget["expanded"] > 2 * budget["interval_half_width"]
 
 
-def test_a_reader_finds_the_figure_its_parts_and_what_is_missing(synthetic: Callable[..., Any]) -> None:
+def test_printed_budget_shows_the_figure_its_components_and_the_unknown_ones(synthetic: Callable[..., Any]) -> None:
     folder = split(synthetic(**in_beds(8)).write(), 8)
     analyse(folder)
     write_report(folder)
@@ -286,9 +286,7 @@ def covers(runs: int, beds: int, tau: float, sigma: float, pairs: int, half: flo
     "runs", [2000, pytest.param(20000, marks=pytest.mark.proof)]
 )  # two thousand: 93 to 97 % within three standard deviations
 @pytest.mark.parametrize(("beds", "half"), [(6, 0.0), (8, 20.0), (10, 60.0), (20, 40.0)])
-def test_the_expanded_uncertainty_holds_the_truth(
-    beds: int, half: float, runs: int, proven: Callable[..., None]
-) -> None:
+def test_expanded_uncertainty_covers_the_truth(beds: int, half: float, runs: int, proven: Callable[..., None]) -> None:
     share = covers(runs, beds, tau=60.0, sigma=300.0, pairs=17, half=half, seed=beds)
     print(f"{beds} beds, offset within ± {half}: {share:.4f}")
     proven("coverage", "expanded uncertainty of a budget", held=share * runs, of=runs)
@@ -308,7 +306,7 @@ def test_the_standard_uncertainty_is_that_of_the_sessions() -> None:
     assert standard_error(skewed.mean, 8) == pytest.approx(2 * error), "the longer side, twice as far as Student's"
 
 
-def test_the_history_widens_the_headline_from_six_boots_on(
+def test_history_of_six_boots_or_more_widens_the_headline(
     synthetic: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOJOURN_DATA", str(tmp_path / "data"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_other_work_can_spoil_is_tried_again_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_flaky_test_is_retried_in_its_own_folder(tmp_path: Path) -> None:
     folders: list[Path] = []
 
     @thrice
@@ -25,7 +25,7 @@ def test_what_other_work_can_spoil_is_tried_again_in_a_folder_of_its_own(tmp_pat
     assert len({folder for folder in folders if folder.is_dir()}) == TRIES
 
 
-def test_what_never_holds_fails_in_the_end() -> None:
+def test_test_that_always_fails_fails_after_its_retries() -> None:
     tries = []
 
     @thrice
@@ -39,7 +39,7 @@ def test_what_never_holds_fails_in_the_end() -> None:
     assert len(tries) == TRIES
 
 
-def test_a_law_that_is_broken_fails_at_once() -> None:
+def test_deterministic_failure_is_not_retried() -> None:
     tries = []
 
     @thrice
@@ -52,7 +52,7 @@ def test_a_law_that_is_broken_fails_at_once() -> None:
     assert len(tries) == 1
 
 
-def test_waiting_ends_when_it_holds_or_when_patience_does() -> None:
+def test_waiting_ends_when_the_condition_holds_or_at_the_timeout() -> None:
     numbers = iter([1, 2, 3, 3])
     assert await_standstill(lambda: next(numbers), still_seconds=0.0) == 3
     left = [False, False, True]

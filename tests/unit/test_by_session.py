@@ -75,7 +75,7 @@ def run(synthetic: Make) -> Path:
     return path
 
 
-def test_each_sessions_share_of_each_mode_is_what_was_made(run: Path) -> None:
+def test_share_of_each_mode_per_session_equals_the_truth(run: Path) -> None:
     found = pl.read_parquet(RunFolder(run).samples / "session_paths.parquet")
     for device, shares in SHARES.items():
         own = found.filter(device=device)
@@ -90,7 +90,7 @@ def test_each_sessions_share_of_each_mode_is_what_was_made(run: Path) -> None:
     assert np.diff(alone["median_ns"].to_numpy()) == pytest.approx(500, abs=30)
 
 
-def test_what_the_machine_did_is_the_growth_of_its_counters(run: Path) -> None:
+def test_machine_activity_is_the_increase_of_its_counters(run: Path) -> None:
     found = pl.read_parquet(RunFolder(run).samples / "session_machine.parquet")
     assert found["session"].to_list() == [0, 1, 2, 3]
     assert found["seconds"].to_list() == pytest.approx([5, 6, 7, 8])
@@ -102,7 +102,7 @@ def test_what_the_machine_did_is_the_growth_of_its_counters(run: Path) -> None:
     assert found["cycles"].to_list() == [None] * 4
 
 
-def test_the_report_has_both_tables_and_says_which_counters_are_missing(run: Path) -> None:
+def test_report_has_both_tables_and_names_missing_counters(run: Path) -> None:
     page = write_report(run).read_text()
     assert "Round trips by session" in page
     assert "The machine by session" in page
@@ -117,7 +117,7 @@ def test_the_report_has_both_tables_and_says_which_counters_are_missing(run: Pat
     assert "cycles" not in machines.columns
 
 
-def test_a_machine_that_counts_cycles_shows_them(synthetic: Make) -> None:
+def test_cycle_counts_are_shown_if_available(synthetic: Make) -> None:
     parts = bed()
     for part in parts["parts"]:
         for at, count in (("before", 1_000), ("after", 5_000_001_000)):
@@ -133,13 +133,13 @@ def test_a_machine_that_counts_cycles_shows_them(synthetic: Make) -> None:
     assert machines["cache_misses"].to_list() == [5_000_000] * 4
 
 
-def test_simulated_time_knows_no_machine(synthetic: Make) -> None:
+def test_simulated_run_has_no_machine_counters(synthetic: Make) -> None:
     path = synthetic(bed=bed()).write()
     analyse(path)
     assert pl.read_parquet(RunFolder(path).samples / "session_machine.parquet").is_empty()
 
 
-def test_a_look_at_the_machine_has_context_switches_and_says_what_it_cannot_count() -> None:
+def test_machine_counters_include_context_switches_and_name_missing_ones() -> None:
     here = LocalMachine()
     first, then = here.moment(), here.moment()
     here.let_go()
@@ -170,7 +170,7 @@ def test_events_of_all_processors_are_counted() -> None:
         (errno.EMFILE, "not available: "),
     ],
 )
-def test_why_there_are_no_counters_is_said(monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
+def test_reason_for_missing_counters_is_reported(monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
     def refuse(*_: int) -> int:
         raise OSError(number, "no")
 

@@ -29,7 +29,7 @@ def page(tmp_path: Path) -> Path:
         '![p](../README.md "a title") <a href="../README.md">x</a>',
     ],
 )
-def test_whole_links_are_not_complained_of(page: Path, text: str) -> None:
+def test_valid_links_are_accepted(page: Path, text: str) -> None:
     page.write_text(f"# One\n\n{text}\n")
     assert [*broken(page, page.parents[1])] == []
 
@@ -38,11 +38,11 @@ def test_whole_links_are_not_complained_of(page: Path, text: str) -> None:
     "link", ["two.md", "#nowhere", "../README.md#nowhere", "../README.md#no-heading", "../README.md#again-2"]
 )
 @pytest.mark.parametrize("form", ["see [it]({})", "[it]: {}", '<img src="{}">'])
-def test_a_link_that_leads_nowhere_is_told_with_its_line(page: Path, link: str, form: str) -> None:
+def test_broken_link_is_reported_with_its_line(page: Path, link: str, form: str) -> None:
     page.write_text(f"# One\n\n```\ncode\n```\n\n{form.format(link)}\n")
     (complaint,) = broken(page, page.parents[1])
     assert complaint.startswith(f"docs/one.md:7: {link}: no ")
 
 
-def test_every_link_of_the_repositorys_pages_is_whole() -> None:
+def test_every_link_in_the_repository_is_valid() -> None:
     assert [complaint for path in pages(ROOT) for complaint in broken(path, ROOT)] == []

@@ -20,7 +20,7 @@ Bridge's ports: see <a href="wronng">x</a>, docs/mispeled.md, mispeled.md or htt
 """
 
 
-def test_prose_is_spelt_and_code_is_not(tmp_path: Path) -> None:
+def test_prose_is_spell_checked_and_code_is_not(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/one.md").write_text(PAGE)
     places = used(tmp_path)
@@ -30,7 +30,7 @@ def test_prose_is_spelt_and_code_is_not(tmp_path: Path) -> None:
     assert prose(PAGE).count("\n") == PAGE.count("\n")
 
 
-def test_our_words_are_in_order(tmp_path: Path) -> None:
+def test_word_list_is_sorted(tmp_path: Path) -> None:
     (tmp_path / WORDS).parent.mkdir(parents=True)
     write_words(tmp_path, {"veth", "Zou", "ACK", "ack"})
     assert (tmp_path / WORDS).read_text().split() == ["ACK", "ack", "veth", "Zou"]

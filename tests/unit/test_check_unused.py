@@ -34,7 +34,7 @@ mod tests {
 """
 
 
-def test_what_nothing_that_is_shipped_uses_is_named(tmp_path: Path) -> None:
+def test_names_unused_by_shipped_code_are_reported(tmp_path: Path) -> None:
     for place, text in (
         ("python/sojourn/a.py", PYTHON),
         ("python/sojourn/page.html", "{{ one.in_a_template }}"),

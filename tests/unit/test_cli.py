@@ -54,7 +54,7 @@ def test_help_names_every_command() -> None:
         assert f"\n  {command} " in done.stdout
 
 
-def test_help_lists_the_commands_by_what_a_person_wants_to_do() -> None:
+def test_help_groups_the_commands_by_task() -> None:
     """Each stands once, in the order of its group, and none is left for the group of all others."""
     sections = sojourn("--help").stdout.split("\n\n")[3:]
     listed = {one.partition(":")[0]: tuple(re.findall(r"^  ([a-z]+)  ", one, re.MULTILINE)) for one in sections}
@@ -107,7 +107,7 @@ def test_help_loads_nothing_heavy() -> None:
     "words",
     ["probe icmp 10.0.0.2", "stamp send", "stream recv", "capture eth1", "emulate a b", "tcplog watch", "clock x"],
 )
-def test_what_the_instrument_does_is_handed_on_before_anything_is_loaded(words: str) -> None:
+def test_instrument_commands_are_executed_before_other_imports(words: str) -> None:
     """Not `typing`, `re`, `pathlib` or `subprocess` either: Python alone takes as long as all of this."""
     handed = "class Gone(BaseException): ...\ndef gone(*_): raise Gone\nimport os; os.execv = gone"
     loaded = loaded_by(f"{handed}\n{CALLS.format(words)}\nexcept Gone: 0")
@@ -115,14 +115,14 @@ def test_what_the_instrument_does_is_handed_on_before_anything_is_loaded(words: 
     assert loaded - {"sojourn", "errno", "__future__"} == {f"sojourn.{one}" for one in ours(loaded)}
 
 
-def test_a_package_loads_what_is_asked_of_it() -> None:
+def test_packages_import_their_modules_lazily() -> None:
     assert ours(loaded_by("import sojourn.bed, sojourn.instruments")) == {"bed", "instruments", "lazy", "version"}
     assert "bed.build" not in ours(loaded_by("from sojourn.bed import Host; from sojourn.bed.state import Mark"))
     refused = subprocess.run([sys.executable, "-c", "from sojourn.bed import Bad"], capture_output=True, text=True)  # noqa: PLW1510
     assert "ImportError: cannot import name 'Bad'" in refused.stderr
 
 
-def test_the_options_of_other_commands_are_not_worked_out() -> None:
+def test_options_of_other_commands_are_not_constructed() -> None:
     """Their names and their lines of help are: the program's own help is as it would be with them."""
     from sojourn.cli.commands import app
 
@@ -136,7 +136,7 @@ def test_the_options_of_other_commands_are_not_worked_out() -> None:
     assert len([name for name, one in whole.commands.items() if one.params]) > 5
 
 
-def test_probe_becomes_the_instrument_with_its_status(tmp_path: Path) -> None:
+def test_probe_execs_the_instrument_and_returns_its_status(tmp_path: Path) -> None:
     double = tmp_path / "instrument"
     double.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
     double.chmod(0o755)
@@ -237,7 +237,7 @@ def test_dry_run_says_which_time_limit_its_beds_exceed(tmp_path: Path) -> None:
         ("export somewhere --to hdrr", "expected prometheus or hdr or latex (did you mean hdr?)"),
     ],
 )
-def test_a_mistyped_name_is_answered_with_what_was_meant(words: str, said: str) -> None:
+def test_mistyped_name_gets_a_suggestion(words: str, said: str) -> None:
     done = sojourn(*words.split())
     assert done.returncode == 2
     assert said in done.stderr
@@ -290,25 +290,25 @@ def test_a_dry_run_of_streams_shows_what_varies(name: str, words: list[str]) -> 
     assert len(whole.get("cells", whole.get("searches"))) > 1
 
 
-def test_times_are_said_as_people_say_them() -> None:
+def test_durations_are_formatted_for_people() -> None:
     assert [words(int(seconds * 1e9)) for seconds in (40.3, 150, 9000)] == ["40 s", "2 min", "2.5 h"]
 
 
-def test_a_matrix_has_units_in_its_names() -> None:
+def test_columns_of_the_matrix_have_units() -> None:
     cell = expansion(load_plan("frame-size"))["cells"][-1]
     assert cell["request_frame_bytes"] == 82
     assert cell["response_frame_bytes"] == 1518
     assert cell["interval_ns"] is None
 
 
-def test_a_link_that_only_one_run_had_is_told_once() -> None:
+def test_link_present_in_only_one_run_is_reported_once() -> None:
     link = "hosts.d.links.d-wire-1l"
     changes = [{"key": f"{link}.{fact}", "values": ["up", None]} for fact in ("flags", "mtu", "offloads.tx")]
     both = {"key": "hosts.d.links.d-bridge-1l.mtu", "values": [1500, 9000]}
     assert whole_links([*changes, both]) == [{"key": link, "values": ["there", None]}, both]
 
 
-def test_compared_figures_are_told_apart() -> None:
+def test_label_of_compared_figures_includes_different_response_sizes() -> None:
     row = {"payload_bytes": 64, "response_payload_bytes": 1500}
     assert sizes(row) == "64 B for 1500 B"
     assert sizes(row | {"response_payload_bytes": 64}) == "64 B"
@@ -324,7 +324,7 @@ def test_compared_figures_that_differ_in_address_or_load_have_labels_of_their_ow
     assert "poisson at 50 % of the throughput, to unicast" in label(row)
 
 
-def test_runs_are_compared_by_what_differed(synthetic: Callable[..., Any]) -> None:
+def test_comparison_lists_the_differences_of_the_runs(synthetic: Callable[..., Any]) -> None:
     one = synthetic(rounds=8).write()
     two = synthetic(rounds=9, latency_ns={"bridge": 2600.0}).write()
     for number, path in enumerate((one, two)):
@@ -376,5 +376,5 @@ def test_figures_of_an_earlier_version_are_not_dropped_in_silence(synthetic: Cal
         compare_runs(old, new)
 
 
-def test_help_of_the_emulator_names_the_command_that_is_ours() -> None:
+def test_help_of_the_emulator_names_the_sojourn_command() -> None:
     assert "sojourn emulate verify" in program("emulate", "--help").stdout

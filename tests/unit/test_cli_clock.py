@@ -32,7 +32,7 @@ def lines() -> pl.DataFrame:
     )
 
 
-def test_the_option_is_taken_out_of_the_words() -> None:
+def test_option_plot_is_removed_from_the_arguments() -> None:
     assert without_plot(["10.0.0.2", "--plot", "a.svg", "--for", "2s"]) == (["10.0.0.2", "--for", "2s"], Path("a.svg"))
     assert without_plot(["--plot=a.html", "10.0.0.2"]) == (["10.0.0.2"], Path("a.html"))
     for words in (["--plot"], ["--plot="]):
@@ -40,13 +40,13 @@ def test_the_option_is_taken_out_of_the_words() -> None:
             without_plot(words)
 
 
-def test_records_go_where_they_were_to_go_anyway() -> None:
+def test_records_go_to_the_requested_folder() -> None:
     assert with_record(["h", "--record", "here"], Path("spare")) == (Path("here"), ["h", "--record", "here"])
     assert with_record(["h", "--record=here"], Path("spare")) == (Path("here"), ["h", "--record=here"])
     assert with_record(["h"], Path("spare")) == (Path("spare"), ["h", "--record", "spare"])
 
 
-def test_points_follow_the_lines() -> None:
+def test_plotted_points_follow_the_clock_lines() -> None:
     points = Clocks(lines()).points()
     drifting = points.filter(pl.col("skew_ppm") == 20.0).sort("seconds")
     assert drifting["seconds"].to_list()[0] == 0.0
@@ -66,12 +66,12 @@ def test_records_are_drawn(tmp_path: Path, suffix: str) -> None:
     assert "10.0.0.2:7707" in drawn
 
 
-def test_nothing_recorded_nothing_drawn(tmp_path: Path) -> None:
+def test_no_records_draw_no_figure(tmp_path: Path) -> None:
     draw(tmp_path, tmp_path / "clocks.svg")
     assert not (tmp_path / "clocks.svg").exists()
 
 
-def test_the_specification_is_sound() -> None:
+def test_figure_specification_is_valid() -> None:
     for panel in Clocks(lines()).figure().panels:
         assert panel.page()["width"] == "container"
     assert json.loads(Clocks(lines()).figure().file())["concat"]
@@ -89,7 +89,7 @@ def test_the_specification_is_sound() -> None:
         (["somewhere"], "expected an address"),
     ],
 )
-def test_bad_requests_get_a_sentence(words: list[str], said: str) -> None:
+def test_wrong_requests_are_one_sentence(words: list[str], said: str) -> None:
     done = subprocess.run([find_instrument(), "clock", *words], capture_output=True, text=True, check=False)
     assert done.returncode == (4 if "at least" in said else 2), done.stderr
     assert said in done.stderr

@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
     return where, subprocess.run(argv, capture_output=True, text=True, check=False, cwd=where, timeout=300)
 
 
-def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_latency_of_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = finished
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -47,13 +47,13 @@ def test_a_simulated_bridge_is_recovered(finished: tuple[Path, subprocess.Comple
     assert row["unit"] == "ns"
 
 
-def test_progress_is_told_on_standard_error_alone(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_progress_is_printed_only_on_standard_error(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = finished
     assert done.stderr.splitlines()[0] == "building the bed (sim)"
     assert done.stdout.count("\n") == 1
 
 
-def test_a_run_folder_has_everything(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_run_folder_is_complete(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     where, _ = finished
     run = where / "run"
     for path in ("plan.toml", "bed.json", "log.jsonl", "analysis/results.json", "report/index.html"):
@@ -74,7 +74,7 @@ def test_a_finished_run_is_reported_again_and_not_measured_again(
     ]  # a session each
 
 
-def test_a_report_that_is_not_wanted_is_not_made(tmp_path: Path) -> None:
+def test_option_no_report_creates_no_report(tmp_path: Path) -> None:
     asked = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=8", "--out", "run", "--no-report")
     done = sojourn(*asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ def test_known_offset_and_skew_are_taken_off_to_the_nanosecond(offset: float, sk
     assert found["clock_shared"].any() is False
 
 
-def test_a_step_cuts_the_line_and_times_between_span_both() -> None:
+def test_clock_step_splits_the_line_and_times_between_get_the_error_of_both() -> None:
     step = 40_000.0
     before = line(to_ns=START + 10 * SECOND)
     after = line(from_ns=START + 20 * SECOND, reference_ns=START + 20 * SECOND, offset_ns=step)
@@ -86,7 +86,7 @@ def test_a_step_cuts_the_line_and_times_between_span_both() -> None:
     assert (error95[1:3] >= step).all()
 
 
-def test_beyond_the_last_exchange_the_error_grows() -> None:
+def test_error_grows_after_the_last_exchange() -> None:
     """By what the line says of its own slope, and by what crystals drift; never by more than two crystals can."""
     lines = lines_of(pl.DataFrame([line(skew_bound_ppb=2000.0, reference_ns=START + 30 * SECOND, skew95_ppb=4.0)]))
     beyond = np.array([0, 1, 10, 10_000])
@@ -102,14 +102,14 @@ def test_beyond_the_last_exchange_the_error_grows() -> None:
     assert (error95 <= bound).all()
 
 
-def test_a_line_whose_error_is_not_known_has_its_bound_for_one() -> None:
+def test_unknown_95_percent_error_is_replaced_by_the_maximum_error() -> None:
     lines = lines_of(pl.DataFrame([line(error95_ns=5000.0, skew_bound_ppb=2000.0)]))
     _, bound, error95 = lines.convert(START + np.array([30, 65]) * SECOND)
     assert error95.tolist() == bound.tolist()
     assert bound[1] > 5000
 
 
-def test_each_receiver_of_a_group_is_read_by_its_own_clock() -> None:
+def test_each_receiver_of_a_group_is_converted_by_its_own_clock_line() -> None:
     ends = [stream(), *({**stream(role="receive", clock_id=2 + k), "who": f"b{k}"} for k in range(3)),
             {**stream(role="receive"), "who": "b3"}]  # fmt: skip
     lines = pl.DataFrame([line(offset_ns=1e6), line(clock_id=3, offset_ns=-2e6, bound_ns=9.0, error95_ns=2.0)])
@@ -122,7 +122,7 @@ def test_each_receiver_of_a_group_is_read_by_its_own_clock() -> None:
     assert shared_blocks(lines, pl.DataFrame(ends)) == set()
 
 
-def test_a_shared_clock_is_recognised_and_said() -> None:
+def test_shared_clock_is_recognised_and_reported() -> None:
     assert shared_blocks(NONE, ONE) == {0}
     found = on_sender_clock(arrivals([START]), NONE, ONE)
     assert found["arrival_on_sender_ns"].to_list() == [START]
@@ -144,7 +144,7 @@ def test_different_clocks_without_a_line_have_no_delay_and_a_finding() -> None:
     assert findings[0].places == (Place("bridge", 3),)
 
 
-def test_answers_come_back_to_the_senders_own_clock() -> None:
+def test_reply_times_are_converted_to_the_clock_of_the_sender() -> None:
     lines = pl.DataFrame([line(offset_ns=1e6)])
     both = pl.concat([arrivals([START]), arrivals([START], node=2)])
     found = on_sender_clock(both, lines, TWO).sort("node")
@@ -187,7 +187,7 @@ def test_a_step_of_the_line_is_a_finding_only_beyond_its_own_error() -> None:
     assert steps(-2e6) == ["clock_stepped"]
 
 
-def test_a_wandering_clock_stays_within_the_bound_of_its_lines() -> None:
+def test_wandering_clock_stays_within_the_maximum_error() -> None:
     """Lines of 10 s through a sinusoidal drift: every time is within the bound that a chord's sag has."""
     true = START + np.linspace(0, 60 * SECOND, 60_001).astype(np.int64)
     since = (true - START) / 1e9
@@ -210,7 +210,7 @@ def test_a_wandering_clock_stays_within_the_bound_of_its_lines() -> None:
     assert error.max() > sag / 2
 
 
-def test_beyond_its_end_a_lines_bound_grows_as_fast_as_a_slew_can_move_the_clock() -> None:
+def test_maximum_error_after_a_line_grows_at_the_maximum_slew_rate() -> None:
     """A clock is slewed by 500 ppm from the last exchange on; the line's skew could differ by 705 ppm there."""
     true = START + np.array([21, 23, 30], dtype=np.int64) * SECOND
     remote = true + ((true - START - 20 * SECOND) * 500e-6).astype(np.int64)
@@ -223,7 +223,7 @@ def test_beyond_its_end_a_lines_bound_grows_as_fast_as_a_slew_can_move_the_clock
     assert (error > kept["clock_bound_ns"].to_numpy()).any(), "without the slew's allowance it does not hold"
 
 
-def test_a_clock_set_back_shows_some_times_twice() -> None:
+def test_clock_set_back_repeats_some_times() -> None:
     """The later life is meant, and the bound reaches to the earlier."""
     back = line(from_ns=START + 8 * SECOND, to_ns=START + 20 * SECOND, reference_ns=START, offset_ns=-2e9)
     lines = lines_of(pl.DataFrame([line(to_ns=START + 10 * SECOND), back]))
@@ -233,7 +233,7 @@ def test_a_clock_set_back_shows_some_times_twice() -> None:
     assert bound.tolist() == [5000, 2e9 + 5000, 5000]
 
 
-def test_directions_that_are_not_alike_are_said_as_the_instrument_saw_them(tmp_path: Path) -> None:
+def test_asymmetry_reported_by_the_instrument_is_a_finding(tmp_path: Path) -> None:
     block = {"block": 0, "device": "bridge", "round": 0, "cell": 0}
     findings = [
         {"finding": "clock_asymmetric", "sentence": "that direction is loaded"},
@@ -253,7 +253,7 @@ def timed(block: int, at_ns: int, clock_id: int = 2) -> list[dict[str, Any]]:
     return [stream(block) | {"started_ns": at_ns}, stream(block, "receive", clock_id) | {"started_ns": at_ns}]
 
 
-def test_a_trial_that_asked_for_no_time_has_the_lines_before_and_after_it_of_the_same_clocks() -> None:
+def test_trial_without_exchanges_uses_clock_lines_of_neighbouring_trials() -> None:
     begins = {0: 0, 1: 2, 2: 10, 3: 20, 4: 30, 5: 5}
     streams = pl.DataFrame(
         [one for block, at in begins.items() for one in timed(block, START + at * SECOND, 9 if block == 5 else 2)]
@@ -275,13 +275,13 @@ def test_a_trial_that_asked_for_no_time_has_the_lines_before_and_after_it_of_the
     assert converted["clock_bound_ns"][0] >= 5000.0 + 2000.0, "by which the two lines differ"
 
 
-def test_where_nobody_asked_for_a_time_no_line_is_lent() -> None:
+def test_without_any_exchange_no_clock_line_is_borrowed() -> None:
     streams = pl.DataFrame(timed(0, START))
     assert with_lent(NONE, streams, {"bridge"}).height == 0
     assert unsynchronised_blocks(with_lent(NONE, streams, {"bridge"}), streams) == {0}
 
 
-def test_trials_over_an_emulator_that_have_a_line_of_one_side_alone_are_counted(tmp_path: Path) -> None:
+def test_trials_over_an_emulator_with_a_clock_line_of_one_side_are_counted(tmp_path: Path) -> None:
     blocks: list[dict[str, Any]] = [{"block": block, "device": device, "round": 0, "cell": 0}
               for block, device in enumerate(("emulate", "direct", "emulate", "direct", "emulate"))]  # fmt: skip
     begins = [START + 10 * block["block"] * SECOND for block in blocks]

@@ -69,7 +69,7 @@ def answered(one: dict[str, Any], two: dict[str, Any], margin: Margin = NO_MARGI
 
 
 @pytest.mark.parametrize(("sizes", "level"), [((12, 12), 0.95), ((8, 20), 0.95), ((12, 12), 0.99)])
-def test_the_interval_of_a_difference_holds_it(sizes: tuple[int, int], level: float) -> None:
+def test_interval_of_a_difference_covers_it(sizes: tuple[int, int], level: float) -> None:
     """Runs that differ by 130: 95 % of the intervals hold it, whatever level their own intervals have."""
     rng = np.random.default_rng(7)
     held = 0
@@ -80,7 +80,7 @@ def test_the_interval_of_a_difference_holds_it(sizes: tuple[int, int], level: fl
     assert 0.93 <= held / 600 <= 0.985
 
 
-def test_p_says_what_the_interval_says() -> None:
+def test_p_value_agrees_with_the_interval() -> None:
     rng = np.random.default_rng(3)
     seen = set()
     for _ in range(400):
@@ -92,7 +92,7 @@ def test_p_says_what_the_interval_says() -> None:
     assert seen == {True, False}
 
 
-def test_p_is_uniform_where_nothing_differs() -> None:
+def test_p_value_is_uniform_without_a_difference() -> None:
     rng = np.random.default_rng(5)
     pairs = [[row_of(student_t(rng.normal(0, 1, 10))) for _ in range(2)] for _ in range(1000)]
     p = [difference(one, two)["p"] for one, two in pairs]
@@ -113,7 +113,7 @@ def test_few_of_the_reported_differences_are_false() -> None:
     assert np.mean(shares) <= 0.06
 
 
-def test_less_latency_is_better_and_more_throughput_is() -> None:
+def test_lower_latency_and_higher_throughput_are_better() -> None:
     assert answered(around(1000), around(1100))["answer"] == WORSE
     assert answered(around(1000), around(900))["answer"] == BETTER
     rate: dict[str, Any] = {"quantity": "throughput_pps", "unit": "1/s", "reference": None}
@@ -131,7 +131,7 @@ def test_neither_is_better_where_no_direction_is_known() -> None:
     assert {quantity for quantity, _ in LEADING} <= known
 
 
-def test_equivalent_is_what_lies_within_the_margin_wholly() -> None:
+def test_equivalent_means_an_interval_entirely_within_the_margin() -> None:
     near = around(1000, 20), around(1010, 20)  # 1000 to 1010: -18 to 38
     assert answered(*near, Margin(relative=0.05))["answer"] == EQUIVALENT
     assert answered(*near, Margin(relative=0.03))["answer"] == OPEN
@@ -146,14 +146,14 @@ def test_equivalent_is_what_lies_within_the_margin_wholly() -> None:
     assert answered(nothing, nothing, USUAL_MARGIN)["answer"] == EQUIVALENT
 
 
-def test_a_figure_without_an_interval_decides_nothing() -> None:
+def test_figure_without_an_interval_is_inconclusive() -> None:
     bare = row_of(Interval(5000, None, None, 0.95, 1))
     found = answered(around(1000), bare)
     assert (found["difference"], found["p"], found["answer"]) == (4000, None, OPEN)
     assert over_all([found]) == OPEN
 
 
-def test_the_answer_over_all_is_the_worst_one() -> None:
+def test_overall_answer_is_the_worst_one() -> None:
     def over(*seconds: float) -> str:
         one = [around(1000, icmp_bytes=number) for number in range(len(seconds))]
         two = [around(value, icmp_bytes=number) for number, value in enumerate(seconds)]
@@ -166,7 +166,7 @@ def test_the_answer_over_all_is_the_worst_one() -> None:
     assert over_all([]) == NOTHING_SHARED
 
 
-def test_what_does_not_lead_decides_nothing() -> None:
+def test_only_leading_figures_decide() -> None:
     figures = [around(value, quantity="pdv", statistic="p50") for value in (1000, 2000)]
     found = shared_results([figures[0], around(7)], [figures[1], around(7)], NO_MARGIN)
     assert [row["answer"] for row in found] == [WORSE, OPEN]
@@ -209,7 +209,7 @@ def with_history(sides: tuple[dict[str, Any], dict[str, Any]], of: Component, *,
     return shared_results([one], [two], NO_MARGIN, Known((known, known), same, (scatter, scatter)))[0]
 
 
-def test_what_boots_differ_by_is_in_the_interval() -> None:
+def test_scatter_between_boots_is_in_the_interval() -> None:
     beds = around(1000, 20, sessions=8), around(1060, 20, sessions=8)
     alone, widened = answered(*beds), with_history(beds, component(50.0))
     assert (alone["answer"], alone["covers"], alone["between_boots"]) == (WORSE, BEDS, None)
@@ -292,7 +292,7 @@ def test_with_the_history_an_interval_holds_across_boots(between: float, session
     assert held / 400 >= 0.93
 
 
-def test_settings_of_the_log_tell_its_figures_apart() -> None:
+def test_figures_differ_by_the_settings_of_the_log() -> None:
     assert key_of(around(1) | {"flows": 1}) != key_of(around(1) | {"flows": 10})
 
 
@@ -316,7 +316,7 @@ def test_a_wrong_margin_is_refused(text: str) -> None:
         read_margin(text)
 
 
-def test_the_exit_status_is_what_was_asked_for() -> None:
+def test_exit_status_follows_the_options() -> None:
     def status(answer: str, fail_on: str = "worse", verdict: str = "trusted") -> int:
         return status_of({"answer": answer, "verdicts": ["trusted", verdict], "limits": []}, fail_on)
 
@@ -363,7 +363,7 @@ def long_named(tmp_path: Path) -> tuple[Path, Path]:
     return paths[0], paths[1]
 
 
-def test_the_table_fits_80_columns_and_wraps_no_cell(
+def test_table_fits_80_columns_without_wrapped_cells(
     long_named: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "Console", lambda **asked: Console(width=80, **asked))
@@ -378,7 +378,7 @@ def test_the_table_fits_80_columns_and_wraps_no_cell(
     assert sum(line.endswith("*") for line in told) == 3, "all but that over sessions"
 
 
-def test_the_answer_says_on_which_beds_it_holds(tmp_path: Path) -> None:
+def test_answer_states_the_beds_it_covers(tmp_path: Path) -> None:
     one = made_up_run(tmp_path / "one", [around(1000)])
     two = made_up_run(tmp_path / "two", [around(1500)])
     done = sojourn("compare", str(one), str(two))
@@ -393,7 +393,7 @@ def test_the_answer_says_on_which_beds_it_holds(tmp_path: Path) -> None:
     assert "Reboots and other days are not covered" in words
 
 
-def test_options_reach_the_answer(tmp_path: Path) -> None:
+def test_options_affect_the_answer(tmp_path: Path) -> None:
     runs = [str(made_up_run(tmp_path / f"at-{at}", [around(at, 1)])) for at in (1000, 1040)]
     assert sojourn("compare", *runs).returncode == 0, "40 ns are within the usual margin"
     assert sojourn("compare", *runs, "--margin", "1%").returncode == 1
@@ -402,7 +402,7 @@ def test_options_reach_the_answer(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-def test_runs_with_nothing_in_common_are_no_success(tmp_path: Path) -> None:
+def test_runs_without_common_figures_fail(tmp_path: Path) -> None:
     runs = [str(made_up_run(tmp_path / name, [around(1000, device=name)])) for name in ("bridge", "wire")]
     done = sojourn("compare", *runs)
     assert done.returncode == 2
@@ -436,7 +436,7 @@ def compared_over_wire(one: str, two: str) -> tuple[str, int, dict[str, Any]]:
     return told["answer"], done.returncode, row
 
 
-def test_two_devices_half_a_microsecond_apart_are_told_apart_and_two_alike_are_not(
+def test_difference_of_half_a_microsecond_is_detected_and_none_between_equal_devices(
     synthetic: Callable[..., Any],
 ) -> None:
     """Runs of eight beds each, from their records to the answer and its exit status."""

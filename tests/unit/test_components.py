@@ -33,7 +33,7 @@ def test_the_components_of_a_nested_design_are_within_their_intervals(
         assert float(found.estimate.mean()) == pytest.approx(truth**2, abs=4 * scatter)
 
 
-def test_what_a_nested_design_needs() -> None:
+def test_nested_design_needs_two_groups_subgroups_and_repeats() -> None:
     with pytest.raises(ValueError, match="two groups, subgroups and repeats"):
         nested(np.zeros((3, 1, 3)))
 
@@ -65,7 +65,7 @@ def test_the_components_of_a_factorial_design_are_within_their_intervals(beds: i
         assert float(component.estimate.mean()) == pytest.approx(truth, abs=4 * scatter)
 
 
-def test_a_factor_that_carries_most_is_told_apart() -> None:
+def test_dominant_factor_is_identified() -> None:
     rng, free = np.random.default_rng(5), eight()
     found = factorial(free)
     assert found is not None
@@ -76,19 +76,19 @@ def test_a_factor_that_carries_most_is_told_apart() -> None:
     assert max(told[:3] + told[4:]) <= 0.025 + FEW
 
 
-def test_a_factor_that_is_always_free_cannot_be_told() -> None:
+def test_factor_that_never_varies_cannot_be_estimated() -> None:
     assert factorial(np.array([[True], [True]])) is None
     assert factorial(np.array([[True], [False]])) is not None
 
 
-def test_one_mean_square_has_the_interval_of_chi_square() -> None:
+def test_single_mean_square_has_a_chi_square_interval() -> None:
     found = combine(np.array([2.0]), np.array([10.0]), np.array([1.0]))
     assert float(found.low) == pytest.approx(2 * 10 / 20.483, rel=1e-4)
     assert float(found.high) == pytest.approx(2 * 10 / 3.247, rel=1e-3)
 
 
 @pytest.mark.parametrize("wild", [False, True])
-def test_ranks_tell_a_factor_apart_and_one_wild_value_does_not(wild: bool) -> None:
+def test_rank_test_detects_a_factor_and_ignores_outliers(wild: bool) -> None:
     rng, runs, beds = np.random.default_rng(3), 600, 6
     free = np.repeat(eight(), beds, axis=0)
     told = np.zeros(6)

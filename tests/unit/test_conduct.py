@@ -78,7 +78,7 @@ def recorded(folder: RunFolder) -> list[int]:
     return blocks
 
 
-def test_a_run_records_every_block_and_says_that_it_finished(tmp_path: Path) -> None:
+def test_run_records_every_block_and_logs_its_end(tmp_path: Path) -> None:
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -93,7 +93,7 @@ def test_a_run_records_every_block_and_says_that_it_finished(tmp_path: Path) -> 
     assert bed["lines"].keys() == {"direct", "wire", "bridge"}
 
 
-def test_the_instrument_is_asked_as_the_plan_says(tmp_path: Path) -> None:
+def test_requests_to_the_instrument_follow_the_plan(tmp_path: Path) -> None:
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -111,7 +111,7 @@ def test_the_instrument_is_asked_as_the_plan_says(tmp_path: Path) -> None:
         ("FAKE_ERROR_AT", "5:3:write probes-000.arrow: No space left on device", "No space left on device"),
     ],
 )
-def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
+def test_instrument_death_is_one_sentence_and_the_run_can_be_resumed(
     variable: str, value: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small()
@@ -131,7 +131,7 @@ def test_a_death_in_the_middle_is_one_sentence_and_can_be_resumed(
     assert next_part(folder) == 2  # nothing was owed, so nothing was measured
 
 
-def test_a_resume_removes_what_was_made_of_the_half_before_it_measures(
+def test_resume_removes_results_of_the_incomplete_run_before_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small()
@@ -158,9 +158,7 @@ def test_a_resume_removes_what_was_made_of_the_half_before_it_measures(
     assert folder.verdict.exists(), "nothing was measured: it is of the whole run"
 
 
-def test_an_instrument_that_stands_still_is_not_waited_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instrument_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     monkeypatch.setenv("FAKE_STOP_AT", "5")
@@ -196,7 +194,7 @@ def test_a_wrong_request_keeps_its_status(tmp_path: Path, monkeypatch: pytest.Mo
         conduct(plan, create_folder(plan, tmp_path / "run"), silent())
 
 
-def test_a_cut_record_is_measured_again(tmp_path: Path) -> None:
+def test_truncated_record_is_measured_again(tmp_path: Path) -> None:
     plan = small()
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -210,7 +208,7 @@ def test_a_cut_record_is_measured_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly_and_says_how_to_go_on(
+def test_signal_ends_the_run_cleanly_and_prints_how_to_resume(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_BLOCK_SECONDS", "0.2")
@@ -242,7 +240,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         conduct(plan, folder, silent())
 
 
-def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
+def test_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     plan = small()
     (tmp_path / "empty").mkdir()
     create_folder(plan, tmp_path / "empty")
@@ -257,21 +255,21 @@ def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
         open_folder(tmp_path)
 
 
-def test_an_absent_instrument_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_instrument_is_reported_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOJOURN_INSTRUMENT", str(tmp_path / "nowhere"))
     plan = small()
     with pytest.raises(MachineError, match=r"SOJOURN_INSTRUMENT=.* is no program"):
         conduct(plan, create_folder(plan, tmp_path / "run"), silent())
 
 
-def test_an_instrument_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_is_not_an_instrument_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOJOURN_INSTRUMENT", "/bin/echo")
     plan = small()
     with pytest.raises(MachineError, match="gave an invalid answer"):
         conduct(plan, create_folder(plan, tmp_path / "run"), silent())
 
 
-def test_a_log_goes_on_after_a_cut_line(tmp_path: Path) -> None:
+def test_log_continues_after_a_truncated_line(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"event": "started"}\n{"event": "blo')
     with Log(path) as log:
@@ -279,7 +277,7 @@ def test_a_log_goes_on_after_a_cut_line(tmp_path: Path) -> None:
     assert [entry["event"] for entry in read_log(path)] == ["started", "again"]
 
 
-def test_cores_are_chosen_apart_and_checked() -> None:
+def test_prober_and_responder_get_different_valid_cores() -> None:
     usable = sorted(os.sched_getaffinity(0))
     chosen = cores_of(replace(load_plan("bridge-latency").host, prober_cpu=None), usable)
     assert {chosen.prober, chosen.responder} <= set(usable)
@@ -308,7 +306,7 @@ def test_progress_off_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch)
     assert stream.getvalue() == "measured 40 of 100 trials in 5 s, about 8 s left\n"
 
 
-def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:
+def test_run_ended_by_time_keeps_its_complete_rounds(tmp_path: Path) -> None:
     plan = small("rounds=20", "at_most=1ms")
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -321,7 +319,7 @@ def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Pat
     assert asked[-1] == "pairs.rounds = 20; the time of pairs.at_most was up after 8"
 
 
-def test_each_session_has_a_bed_of_its_own_and_its_part_of_the_rounds(tmp_path: Path) -> None:
+def test_each_session_has_its_own_bed_and_share_of_the_rounds(tmp_path: Path) -> None:
     plan = small("rounds=7", "bed.sessions=3", "bed.twins=true")
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -340,7 +338,7 @@ def test_each_session_has_a_bed_of_its_own_and_its_part_of_the_rounds(tmp_path: 
     assert [one["part"] for one in json.loads(folder.bed.read_text())["parts"]] == [0, 1, 2]
 
 
-def test_time_that_is_up_is_shared_by_the_sessions(tmp_path: Path) -> None:
+def test_time_limit_is_divided_among_the_sessions(tmp_path: Path) -> None:
     plan = small("rounds=20", "at_most=1ms", "bed.sessions=4")
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, silent())
@@ -359,9 +357,7 @@ def test_each_session_has_two_rounds_at_least(tmp_path: Path, rounds: int, beds:
     assert min(by_part) >= min(2, rounds)
 
 
-def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_sessions_are_measured_on_new_beds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small("rounds=6", "bed.sessions=3")
     folder = create_folder(plan, tmp_path / "run")
     monkeypatch.setenv("FAKE_DIE_AT", "14")
@@ -376,12 +372,12 @@ def test_sessions_that_are_owed_are_measured_on_beds_of_their_own(
 
 
 @pytest.mark.parametrize(("key", "study"), [("bed.sessions=2", "tcplog-truth"), ("bed.twins=true", "aqm")])
-def test_a_method_that_does_not_judge_by_beds_or_twins_refuses_them(key: str, study: str) -> None:
+def test_method_without_support_for_beds_or_second_instances_refuses_them(key: str, study: str) -> None:
     with pytest.raises(RequestError, match=rf"{key.partition('=')[0]}.* for"):
         load_plan(study, sets=[key])
 
 
-def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -395,7 +391,7 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path: Path) -> N
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_work_of_others_is_told_from_ours() -> None:
+def test_cpu_time_of_others_is_distinguished_from_ours() -> None:
     before = LocalMachine().usage()
     spin = "import time\nwhile time.process_time() < 0.5: pass"
     own = subprocess.Popen([sys.executable, "-c", spin])
@@ -412,7 +408,7 @@ def test_work_of_others_is_told_from_ours() -> None:
 HELD = 'bed.hold=["layout", "addresses", "processes", "cores", "order"]'
 
 
-def test_what_is_held_is_drawn_once_and_the_rest_for_each_bed(tmp_path: Path) -> None:
+def test_held_factors_are_drawn_once_and_others_for_each_bed(tmp_path: Path) -> None:
     plain, held = (small("rounds=6", "bed.sessions=3", *more) for more in ((), (HELD,)))
     drawn = {}
     for name, plan in (("plain", plain), ("held", held)):
@@ -426,7 +422,7 @@ def test_what_is_held_is_drawn_once_and_the_rest_for_each_bed(tmp_path: Path) ->
     assert len({draw["seed"] for draw in drawn["held"]}) == 3
 
 
-def test_each_thing_is_held_by_itself() -> None:
+def test_each_factor_can_be_held_separately() -> None:
     told = {what: [Draw(seed, 99, (what,)) for seed in range(8)] for what in (*DRAWN, "")}
     values: dict[str, Callable[[Draw], object]] = {
         "layout": lambda draw: draw.layout,
@@ -440,7 +436,7 @@ def test_each_thing_is_held_by_itself() -> None:
     assert {held for held, draws in told.items() if draws[0].command(["x"]) != ["x"]} == {"aslr"}
 
 
-def test_the_order_of_paths_is_held_over_all_rounds() -> None:
+def test_held_order_of_paths_is_the_same_in_all_rounds() -> None:
     def orders(*sets: str) -> set[tuple[str, ...]]:
         plan = small("rounds=12", "bed.sessions=3", "devices=wire,bridge", *sets)
         by_round = itertools.groupby(plan.expand(), key=lambda trial: (trial.round, trial.visit))
@@ -458,12 +454,12 @@ def test_the_order_of_paths_is_held_over_all_rounds() -> None:
         (['bed.hold=["layout"]'], "bed.sessions = 1: expected 2 or more, because bed.hold is set"),
     ],
 )
-def test_what_cannot_be_held_is_refused(sets: list[str], said: str) -> None:
+def test_factors_that_cannot_be_held_are_refused(sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         small(*sets)
 
 
-def test_what_the_last_bed_holds_is_known_before_the_first_is_measured() -> None:
+def test_held_factors_of_all_beds_are_known_before_the_first_measurement() -> None:
     plan = load_plan("variance", quick=True, backend="sim")
     trials = plan.expand()
     of_first = frozenset(plan.ask.hold(plan, trials[0]))
@@ -472,7 +468,7 @@ def test_what_the_last_bed_holds_is_known_before_the_first_is_measured() -> None
     assert held_by_any(small(), small().expand()) == frozenset()
 
 
-def test_a_simulated_bed_holds_no_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_bed_cannot_hold_the_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its times are none of the machine's, so it needs no setarch."""
     monkeypatch.setattr("sojourn.conduct.draw.FIXED", ("there-is-no-such-program",))
     plan = small('bed.hold=["aslr"]', "bed.sessions=3", "rounds=6")
@@ -481,12 +477,12 @@ def test_a_simulated_bed_holds_no_address_space(tmp_path: Path, monkeypatch: pyt
     assert "finished" in events(folder)
 
 
-def test_a_simulated_line_can_differ_with_one_thing_that_is_drawn() -> None:
+def test_simulated_delay_can_depend_on_one_drawn_factor() -> None:
     of = [[Draw(seed, 99, held).offset_ns("a", 100.0, "cores") for seed in range(4)] for held in ((), ("cores",))]
     assert (len(set(of[0])), len(set(of[1]))) == (4, 1)
 
 
-def test_a_resumed_run_holds_what_its_first_beds_had(tmp_path: Path) -> None:
+def test_resumed_run_keeps_the_held_factors_of_its_first_beds(tmp_path: Path) -> None:
     log = tmp_path / "run" / "log.jsonl"
     log.parent.mkdir()
     log.write_text(json.dumps({"event": "started", "part": 4, "bed": 1, "draw": {"run_seed": 7}}) + "\n")
@@ -494,7 +490,7 @@ def test_a_resumed_run_holds_what_its_first_beds_had(tmp_path: Path) -> None:
     assert (run_seed(folder), next_bed(folder, 5)) == (7, 2)
 
 
-def test_an_address_space_that_is_held_is_not_randomized() -> None:
+def test_held_address_space_is_not_randomised() -> None:
     shown = {
         held: subprocess.run(
             Draw(1, 2, held).command(["cat", "/proc/self/personality"]), check=False, capture_output=True, text=True
@@ -507,7 +503,7 @@ def test_an_address_space_that_is_held_is_not_randomized() -> None:
     assert (random_at_will, held) == (0, 0x0040000)
 
 
-def test_a_part_that_lost_everything_has_its_number_for_itself(tmp_path: Path) -> None:
+def test_number_of_a_part_without_records_is_not_reused(tmp_path: Path) -> None:
     folder = create_folder(small(), tmp_path / "run")
     with Log(folder.log) as log:
         log("started", part=0)
@@ -530,7 +526,7 @@ def begun_only(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_a_run_whose_hosts_are_held_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_whose_hosts_are_in_use_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be the one that holds them."""
     folder = begun_only(tmp_path)
     before = folder.log.read_bytes()
@@ -544,7 +540,7 @@ def test_a_run_whose_hosts_are_held_is_left_as_it_is(tmp_path: Path, monkeypatch
     assert folder.log.read_bytes() == before
 
 
-def test_a_finished_run_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_run_is_not_modified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder may be read-only."""
     folder = create_folder(small(), tmp_path / "run")
     conduct(small(), folder, silent())
@@ -556,7 +552,7 @@ def test_a_finished_run_is_not_written_to(tmp_path: Path, monkeypatch: pytest.Mo
     resume(open_folder(folder.path), silent())
 
 
-def test_a_run_is_not_gone_on_with_on_another_bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_not_resumed_on_another_bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_folder(small(), tmp_path / "run")
     monkeypatch.setenv("FAKE_DIE_AT", "5")
     with pytest.raises(MachineError):
@@ -596,7 +592,7 @@ BED = {"version": "1.0", "instrument": "aa", "hosts": {"a": "11", "device": "22"
          "host A is another machine; the instrument is not the one that it was"),
     ],
 )  # fmt: skip
-def test_what_makes_a_bed_another_is_said(other: dict[str, Any], said: str) -> None:
+def test_error_names_the_difference_between_beds(other: dict[str, Any], said: str) -> None:
     require_same(BED, BED, Path("run"))
     require_same({}, BED, Path("run"))
     earlier = {"direct": {"a": "eth1", "b": "eth1", "left": None}}  # a run of a version with one port at an end

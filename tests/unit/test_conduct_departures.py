@@ -40,7 +40,7 @@ def pcap(frames: list[tuple[int, bytes, int]], order: str = "<", magic: int = 0x
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_captured_frames_keep_their_nanoseconds(order: str, tmp_path: Path) -> None:
+def test_captured_timestamps_keep_nanosecond_resolution(order: str, tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     head = echo_request(17, 3)
     reply = echo_request(17, 3, kind=0)
@@ -52,7 +52,7 @@ def test_captured_frames_keep_their_nanoseconds(order: str, tmp_path: Path) -> N
     ]
 
 
-def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
+def test_truncated_capture_gives_its_complete_frames(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     octets = pcap([(n, echo_request(1, n), 98) for n in range(10)])
     for cut in range(len(octets)):
@@ -63,7 +63,7 @@ def test_a_cut_capture_gives_its_whole_frames(tmp_path: Path) -> None:
         list(read_pcap(path, 0))
 
 
-def test_frames_belong_to_the_block_in_whose_time_they_came(tmp_path: Path) -> None:
+def test_frames_are_assigned_to_blocks_by_time(tmp_path: Path) -> None:
     frames = [Frame(time, 102, 1, time) for time in (30, 10, 20, 99, 55)]
     assert write_captures(tmp_path / "captures-000.arrow", frames, [Window(7, 10, 20), Window(8, 30, 60)]) == 4
     table = read_table(tmp_path, "captures")
@@ -86,7 +86,7 @@ def trials() -> dict[tuple[str, int], Trial[Probing]]:
     }
 
 
-def test_ping_is_asked_as_a_person_would() -> None:
+def test_ping_is_called_with_ordinary_options() -> None:
     block = trials()["ping", 2_000_000]
     with build_bed(BedSpec("sim"), "ping") as bed:
         argv, identifier = ping_argv(bed, block, "10.77.1.2", None)
@@ -99,7 +99,7 @@ def test_ping_is_asked_as_a_person_would() -> None:
     assert "-i" not in flood
 
 
-def test_a_responder_polls_only_with_a_core_of_its_own() -> None:
+def test_responder_polls_only_on_a_dedicated_core() -> None:
     alone = respond_argv("x", ["b-direct", "b-wire"], None, 1, alone=True)
     free = "--peer-rate 0 --rate 0"
     rest = f"{free} --cpu 1 --wait spin --json --die-with-parent"
@@ -108,13 +108,13 @@ def test_a_responder_polls_only_with_a_core_of_its_own() -> None:
     assert " ".join(shared) == f"x probe respond --udp 7707 {free} --cpu 0 --wait sleep --json --die-with-parent"
 
 
-def test_a_device_that_translates_addresses_loses_no_longer_answers() -> None:
+def test_longer_replies_are_allowed_to_any_peer_behind_nat() -> None:
     longer = respond_argv("x", [], 7707, 0, alone=False, amplified=True)
     peers = [longer[at + 1] for at, word in enumerate(longer) if word == "--allow-amplification"]
     assert peers == ["any"]
 
 
-def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None:
+def test_trial_is_complete_if_it_ended_and_was_captured(tmp_path: Path) -> None:
     plan = load_plan("ping-wait", quick=True)
     folder = RunFolder(tmp_path)
     folder.records.mkdir()
@@ -127,7 +127,7 @@ def test_a_trial_is_whole_when_it_ended_and_was_captured(tmp_path: Path) -> None
     assert whole(folder, plan) == {pings[0]}
 
 
-def test_the_instrument_s_words_become_errors() -> None:
+def test_error_messages_of_the_instrument_become_exceptions() -> None:
     assert [error_of(status, "x").status for status in (2, 3, 4, 101)] == [2, 3, 4, 3]
     with pytest.raises(MachineError, match="gave an invalid answer"):
         parse(b"[1]")

@@ -111,7 +111,7 @@ def events(tmp_path: Path, event: str) -> list[dict[str, Any]]:
     return [entry for entry in read_log(tmp_path / "log.jsonl") if entry["event"] == event]
 
 
-def test_a_trial_sets_begins_and_is_summed_up(tmp_path: Path, fake: str) -> None:
+def test_trial_configures_starts_and_summarises_the_emulator(tmp_path: Path, fake: str) -> None:
     with emulators(tmp_path, fake) as running:
         before = len(asked(tmp_path))
         with running.during("emulate", 12, "delay 250ms"):
@@ -139,7 +139,7 @@ def test_a_trial_sets_begins_and_is_summed_up(tmp_path: Path, fake: str) -> None
     assert not list(tmp_path.glob("*.pid"))
 
 
-def test_a_trial_waits_for_what_its_pipe_may_keep(tmp_path: Path, fake: str) -> None:
+def test_trial_waits_for_packets_still_in_its_pipe(tmp_path: Path, fake: str) -> None:
     with emulators(tmp_path, fake) as running:
         assert running.longest_ns("emulate", "delay 5ms") == 5 * MS
         assert running.longest_ns("emulate", "delay 250ms") == 250 * MS
@@ -147,13 +147,13 @@ def test_a_trial_waits_for_what_its_pipe_may_keep(tmp_path: Path, fake: str) -> 
         assert running.longest_ns("direct", "delay 250ms") == 0
 
 
-def test_a_pipe_that_is_not_understood_ends_the_run_before_it_begins(tmp_path: Path, fake: str) -> None:
+def test_invalid_pipe_ends_the_run_before_it_starts(tmp_path: Path, fake: str) -> None:
     with pytest.raises(RequestError, match="nonsense: expected a word"):
         emulators(tmp_path, fake, PLAN.replace("delay 5ms", "nonsense")).__enter__()
     assert alive(tmp_path) == []
 
 
-def test_an_emulator_that_does_not_start_is_told_in_its_own_words(
+def test_emulator_that_fails_to_start_is_reported_with_its_own_message(
     tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DIE_AT", "start")
@@ -162,7 +162,7 @@ def test_an_emulator_that_does_not_start_is_told_in_its_own_words(
     assert alive(tmp_path) == []
 
 
-def test_an_emulator_that_dies_is_told_in_its_own_words(
+def test_emulator_that_dies_is_reported_with_its_own_message(
     tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DIE_AT", "begin:3")
@@ -205,7 +205,7 @@ def test_rated_links_have_emulators_of_their_own(tmp_path: Path, fake: str) -> N
     assert [one["do"] for one in asked(tmp_path)] == ["show", "stop"]
 
 
-def test_labels_have_settings_of_their_own(tmp_path: Path, fake: str) -> None:
+def test_each_emulator_label_has_its_own_settings(tmp_path: Path, fake: str) -> None:
     text = (
         '[study]\nname = "x"\n[bed]\ndevices = ["emulate:bare", "emulate:idle", "emulate:zero"]\n[probe]\n'
         '[emulate]\nseed = 9\n[emulate.idle]\nwords = ""\n[emulate.zero]\nforward = "delay 0ms"\nengine = "packet"\n'
@@ -221,7 +221,7 @@ def test_labels_have_settings_of_their_own(tmp_path: Path, fake: str) -> None:
     assert all(one[one.index("--seed") + 1] == "9" for one in argv.values())
 
 
-def test_the_command_line_has_what_is_asked_and_no_more() -> None:
+def test_command_line_has_only_the_requested_options() -> None:
     plain = emulate_argv("i", ["l", "r"], "/s", Settings("n"))
     assert plain == ["i", "emulate", "run", "l", "r", "--json", "--die-with-parent", "--name", "n", "--part", "0",
                      "--seed", "1", "--control", "/s", "--sleep", "--idle", "sleep"]  # fmt: skip
@@ -235,7 +235,7 @@ def test_the_command_line_has_what_is_asked_and_no_more() -> None:
     [("", []), ("[host]\nfifo = true", ["--fifo"]), ("[host]\nfifo = true\n[emulate]\nfifo = false", ["--no-fifo"]),
      ("[emulate]\nfifo = true", ["--fifo"]), ("[host]\nfifo = false", ["--no-fifo"])],
 )  # fmt: skip
-def test_real_time_priority_is_required_or_forbidden_only_where_the_plan_says_so_by_name(
+def test_real_time_priority_is_forced_only_by_an_explicit_plan_setting(
     says: str, given: list[str], tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With "auto" it is taken where it is permitted, by the emulator itself: --fifo makes it fail elsewhere."""
@@ -266,7 +266,7 @@ def test_real_time_priority_is_required_or_forbidden_only_where_the_plan_says_so
         ({"empirical": {"points": [[0.0, 0], [1.0, MS]], "file": ""}}, lambda r: r.uniform(0, MS)),
     ],
 )
-def test_hardly_any_packet_is_under_way_for_longer_than_is_waited(jitter: dict[str, Any], draw: Any) -> None:
+def test_grace_period_exceeds_almost_all_jitter_delays(jitter: dict[str, Any], draw: Any) -> None:
     longest = longest_ns({"delay": {"constant": 3 * MS, "jitter": jitter}})
     seed = 20031202
     chance = random.Random(seed)
@@ -275,7 +275,7 @@ def test_hardly_any_packet_is_under_way_for_longer_than_is_waited(jitter: dict[s
     assert longest < 3 * MS + 400 * max(abs(one) for one in drawn)
 
 
-def test_queues_and_traces_are_waited_for() -> None:
+def test_grace_period_includes_queues_and_traces() -> None:
     assert longest_ns({}) == 0
     link = {"rate_bps": 10_000_000}
     held = 50 * 1518 + 1518
@@ -304,7 +304,7 @@ def test_queues_and_traces_are_waited_for() -> None:
         ('[emulate]\nconfig = "nonsense.toml"', "emulate.config: nonsense: expected"),
     ],
 )
-def test_wrong_words_are_refused_before_anything_is_built(
+def test_invalid_configuration_strings_are_refused_before_anything_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str, where: str
 ) -> None:
     program, plan = tmp_path / "instrument", tmp_path / "plan.toml"

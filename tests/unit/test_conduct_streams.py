@@ -115,7 +115,7 @@ def measured(folder: RunFolder) -> list[dict[str, Any]]:
     return [entry for entry in events(folder, "stream-trial") if entry["purpose"] == "measure"]
 
 
-def test_every_trial_is_run_once_and_told_with_its_factors(tmp_path: Path) -> None:
+def test_every_trial_is_run_once_and_logged_with_its_factors(tmp_path: Path) -> None:
     plan = plan_of(PLAN, tmp_path)
     folder = run(plan, tmp_path)
     trials = expand_trials(plan)
@@ -129,7 +129,7 @@ def test_every_trial_is_run_once_and_told_with_its_factors(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", ["FAKE_MISS_FIRST", "FAKE_STALL_FIRST"])
-def test_a_missed_load_is_repeated_under_a_number_of_its_own(
+def test_trial_with_missed_load_is_repeated_as_a_new_attempt(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(how, "1")
@@ -140,7 +140,7 @@ def test_a_missed_load_is_repeated_under_a_number_of_its_own(
     assert second["block"] >= 2_000_000
 
 
-def test_a_load_that_is_always_missed_is_kept_at_last_and_marked(
+def test_last_attempt_at_a_load_always_missed_is_kept_and_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_MISS_ABOVE", "10000")
@@ -159,7 +159,7 @@ def test_a_load_that_is_always_missed_is_kept_at_last_and_marked(
         ("FAKE_ERROR_AT", "3:4:the clock stepped", DoubtfulError, "the clock stepped"),
     ],
 )
-def test_a_death_can_be_resumed(
+def test_run_can_be_resumed_after_a_process_died(
     variable: str, value: str, error: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(PLAN, tmp_path)
@@ -174,7 +174,7 @@ def test_a_death_can_be_resumed(
     assert sorted(entry["trial"] for entry in measured(folder)) == [trial.block for trial in expand_trials(plan)]
 
 
-def test_a_trial_whose_records_of_one_end_were_fetched_is_not_whole(tmp_path: Path) -> None:
+def test_trial_with_records_of_only_one_end_is_incomplete(tmp_path: Path) -> None:
     """Of both ends a background load beside it may have been."""
     folder = RunFolder(tmp_path)
     folder.records.mkdir()
@@ -189,7 +189,7 @@ def test_a_trial_whose_records_of_one_end_were_fetched_is_not_whole(tmp_path: Pa
     assert whole_streams(folder) == {0}
 
 
-def test_each_session_of_streams_has_a_bed_and_ends_of_its_own(tmp_path: Path) -> None:
+def test_each_session_of_streams_has_its_own_bed_and_processes(tmp_path: Path) -> None:
     plan = plan_of(ONE_WAY, tmp_path, "trials.rounds=7", "bed.sessions=3")
     folder = run(plan, tmp_path)
     streams = read_table(folder.records, "streams").frame.filter(pl.col("purpose") == "measure")
@@ -202,9 +202,7 @@ def test_each_session_of_streams_has_a_bed_and_ends_of_its_own(tmp_path: Path) -
     assert len(events(folder, "finished")) == 1
 
 
-def test_streams_that_are_owed_are_measured_on_beds_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_streams_are_measured_on_new_beds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(ONE_WAY, tmp_path, "trials.rounds=6", "bed.sessions=3")
     monkeypatch.setenv("FAKE_DIE_AT", "12")
     with pytest.raises(MachineError, match="fan fell off"):
@@ -218,13 +216,13 @@ def test_streams_that_are_owed_are_measured_on_beds_of_their_own(
     assert load_run(folder.path).sessions == 3
 
 
-def test_when_time_is_up_the_plan_keeps_the_rounds_that_were_whole(tmp_path: Path) -> None:
+def test_run_ended_by_time_keeps_its_complete_rounds(tmp_path: Path) -> None:
     folder = run(plan_of(PLAN, tmp_path, "trials.rounds=6", "trials.at_most=1ms"), tmp_path)
     assert load_plan(folder.plan).trials.rounds == 2
     assert events(folder, "time-is-up")[0]["asked"] == 6
 
 
-def test_what_a_queue_lets_out_when_the_sender_has_ended_is_no_rate_of_the_path() -> None:
+def test_frames_drained_after_the_sender_ended_do_not_count_for_the_rate() -> None:
     second = 10**9
     sent = [{"sent": 4001, "first_ns": 0, "last_ns": second}]
     received = [{"first": 1001, "first_ns": second // 10, "last_ns": 21 * second // 10, "local_drops": 0, "port": 0}]
@@ -236,7 +234,7 @@ def test_what_a_queue_lets_out_when_the_sender_has_ended_is_no_rate_of_the_path(
     assert dropped.carried_pps == pytest.approx(2001 / (second * 4001 / 4000 / 1e9))
 
 
-def test_a_share_is_one_of_the_paths_own_throughput(tmp_path: Path) -> None:
+def test_relative_rate_refers_to_the_throughput_of_the_same_path(tmp_path: Path) -> None:
     folder = run(plan_of(PLAN, tmp_path, 'stream.rate=["50%"]'), tmp_path)
     (found,) = {entry["pps"] for entry in events(folder, "path-throughput") if entry["device"] == "bridge"}
     assert found == pytest.approx(CAPACITY, rel=0.01)
@@ -245,7 +243,7 @@ def test_a_share_is_one_of_the_paths_own_throughput(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
-def test_a_search_finds_the_rate_of_the_line(algorithm: str, tmp_path: Path) -> None:
+def test_search_finds_the_rate_of_the_link(algorithm: str, tmp_path: Path) -> None:
     plan = plan_of(SEARCHES, tmp_path, f"search.algorithm={algorithm}", "search.tests=throughput")
     folder = run(plan, tmp_path)
     results = {one["goal"]: one for one in events(folder, "search-result")}
@@ -262,7 +260,7 @@ def test_a_search_finds_the_rate_of_the_line(algorithm: str, tmp_path: Path) -> 
     assert whole_searches(folder, plan) == {search.block for search in plan.expand()}
 
 
-def test_a_suite_measures_at_the_throughput_that_it_found(tmp_path: Path) -> None:
+def test_suite_measures_latency_at_the_found_throughput(tmp_path: Path) -> None:
     folder = run(plan_of(SEARCHES, tmp_path), tmp_path)
     results = {one["test"]: one for one in events(folder, "search-result") if one["goal"] in (None, 0)}
     assert results.keys() == {"throughput", "latency", "frame-loss", "back-to-back"}
@@ -293,7 +291,7 @@ def test_a_tester_that_ends_first_is_named_as_the_limit(tmp_path: Path) -> None:
     assert all(one["tester_limited"] and one["upper_pps"] is None for one in events(folder, "search-result"))
 
 
-def test_a_dead_path_is_told_and_not_searched(tmp_path: Path) -> None:
+def test_path_without_replies_is_reported_and_not_searched(tmp_path: Path) -> None:
     text = SEARCHES.replace(f"rate_pps = {CAPACITY}", "rate_pps = 1")
     folder = run(plan_of(text, tmp_path, "search.tests=throughput"), tmp_path)
     (result,) = events(folder, "search-result")
@@ -301,7 +299,7 @@ def test_a_dead_path_is_told_and_not_searched(tmp_path: Path) -> None:
     assert result["lower_pps"] is None
 
 
-def test_an_interrupted_search_is_done_again_and_a_finished_one_is_not(
+def test_interrupted_search_is_repeated_and_a_finished_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(SEARCHES, tmp_path, "search.tests=throughput", "search.repetitions=2")
@@ -329,7 +327,7 @@ def test_a_search_whose_records_did_not_come_is_not_whole(tmp_path: Path) -> Non
     assert whole_searches(folder, plan) == set()
 
 
-def test_each_repetition_is_made_on_one_bed_at_what_was_found_there(tmp_path: Path) -> None:
+def test_each_repetition_uses_one_bed_and_the_rate_found_on_it(tmp_path: Path) -> None:
     plan = plan_of(
         SEARCHES, tmp_path, "search.repetitions=3", "bed.sessions=3", 'search.tests=["throughput", "latency"]'
     )
@@ -344,9 +342,7 @@ def test_each_repetition_is_made_on_one_bed_at_what_was_found_there(tmp_path: Pa
     assert len({entry["draw"]["seed"] for entry in events(folder, "started")}) == 3
 
 
-def test_a_repetition_that_was_interrupted_is_made_again_as_a_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_repetition_is_repeated_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its latency is measured at the throughput of the same bed."""
     plan = plan_of(SEARCHES, tmp_path, 'search.tests=["throughput", "latency"]', "search.repetitions=2")
     first = [one.block for one in plan.expand() if one.round == 0]
@@ -363,7 +359,7 @@ def test_a_repetition_that_was_interrupted_is_made_again_as_a_whole(
     assert [one["lower_pps"] is not None for one in again] == [True]
 
 
-def test_a_trial_is_never_shorter_than_the_plans_shortest_however_late_it_is(tmp_path: Path) -> None:
+def test_trials_are_never_shorter_than_the_minimum_of_the_plan(tmp_path: Path) -> None:
     folder = run(plan_of(SEARCHES, tmp_path, 'search.at_most="1ms"', "search.initial_duration=5ms"), tmp_path)
     steps = [one for one in events(folder, "search-step") if one["test"] == "frame-loss"]
     assert steps
@@ -417,7 +413,7 @@ def only(found: list[Bounds]) -> Bounds:
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
 @pytest.mark.parametrize("truth", [3_000.0, 77_777.0, 900_000.0])
-def test_bounds_hold_the_truth(algorithm: str, truth: float) -> None:
+def test_search_bounds_contain_the_truth(algorithm: str, truth: float) -> None:
     ndr, pdr = find(algorithm, Device(truth), 1e6, terms(0, 0.005))
     for one, highest in ((ndr, truth), (pdr, truth / 0.995)):
         assert one.lower_pps is not None
@@ -428,7 +424,7 @@ def test_bounds_hold_the_truth(algorithm: str, truth: float) -> None:
     assert pdr.conditional_pps == pytest.approx(truth, rel=0.006)
 
 
-def test_an_accident_does_not_turn_a_search_that_verifies_losses() -> None:
+def test_accidental_loss_does_not_mislead_a_search_that_verifies_losses() -> None:
     verified = only(find("binary", Device(50_000, accident_every=5), 1e5, terms(0)))
     assert verified.lower_pps == pytest.approx(50_000, rel=0.006)
     taken_in = only(find("binary", Device(50_000, accident_every=5), 1e5, terms(0, verify_loss=False)))
@@ -437,7 +433,7 @@ def test_an_accident_does_not_turn_a_search_that_verifies_losses() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
-def test_a_load_that_the_tester_misses_is_given_way_to_and_not_judged(algorithm: str) -> None:
+def test_load_above_the_limit_of_the_tester_is_lowered_and_not_evaluated(algorithm: str) -> None:
     found = only(find(algorithm, Device(1e9, tester_pps=97_000), 1e5, terms(0)))
     assert found.lower_pps is not None
     assert 90_000 < found.lower_pps <= 97_000
@@ -459,7 +455,7 @@ class Tiring(Device):
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
-def test_a_short_load_that_the_device_lost_of_is_a_bound_and_one_that_it_carried_is_none(algorithm: str) -> None:
+def test_short_load_with_loss_is_an_upper_bound_and_one_without_is_no_lower_bound(algorithm: str) -> None:
     devices = only(find(algorithm, Tiring(50_000, tester_pps=80_000), 1e6, terms(0)))
     assert devices.lower_pps is not None
     assert devices.upper_pps is not None
@@ -476,7 +472,7 @@ def test_a_short_load_that_the_device_lost_of_is_a_bound_and_one_that_it_carried
     ("late", "short"),
     [({"p50": 5e6, "p99": 9.9e6, "max": 1e7}, True), ({"p50": 10, "p99": 10, "max": 1e7}, False), (None, True)],
 )
-def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
+def test_steadily_slow_sender_misses_its_load_and_a_paused_one_does_not(
     late: dict[str, float] | None, short: bool
 ) -> None:
     flow = {"intended_pps": 100.0, "achieved_pps": 90.0, "pacing_error_ns": late}
@@ -484,7 +480,7 @@ def test_an_evenly_slow_sender_is_short_and_one_that_stood_still_is_not(
     assert not is_short([flow | {"achieved_pps": 99.9}])
 
 
-def test_drops_are_counted_once_where_there_was_no_room() -> None:
+def test_drops_at_both_ends_of_a_veth_are_counted_once() -> None:
     link = Topology.of(("bridge",), 1, 1, bypass=False).link("bridge")
     none = {"rx_packets": 0, "rx_dropped": 0, "tx_packets": 0, "tx_dropped": 0}
     counted = {port.dev: dict(none) for port in link.ports}
@@ -505,7 +501,7 @@ def test_a_device_that_loses_at_any_load_has_no_throughput(algorithm: str) -> No
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
 @pytest.mark.parametrize("truth", [3_000.0, 77_777.0, 900_000.0])
-def test_no_trial_at_the_zero_loss_rate_lost_a_frame_and_several_were_made(algorithm: str, truth: float) -> None:
+def test_zero_loss_rate_rests_on_several_trials_without_loss(algorithm: str, truth: float) -> None:
     tried: dict[float, list[int]] = {}
     device = Device(truth, accident_every=37)
 
@@ -536,11 +532,11 @@ def test_a_device_that_loses_one_frame_in_ten_thousand_has_no_zero_loss_rate(alg
     ndr, pdr = find(algorithm, measure, 1e8, terms(0, 0.005, sum_seconds=20.0))
     assert ndr.lower_pps is None
     assert ndr.upper_pps is not None
-    assert ndr.upper_pps < 1e8 * 1.1e-4, "down to the least load that a search tries"
+    assert ndr.upper_pps < 1e8 * 1.1e-4, "down to the minimum load of a search"
     assert pdr.lower_pps == 1e8
 
 
-def test_a_search_without_time_gives_what_two_long_trials_say() -> None:
+def test_search_out_of_time_reports_bounds_of_two_long_trials() -> None:
     reach = Reach(final_seconds=10.0)
     for load, seconds, lost, short in (
         (100.0, 10.0, 0, False),
@@ -559,13 +555,13 @@ def test_a_search_without_time_gives_what_two_long_trials_say() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["mlrsearch", "binary"])
-def test_time_ends_a_search_with_what_it_has(algorithm: str) -> None:
+def test_search_out_of_time_reports_its_current_bounds(algorithm: str) -> None:
     found = only(find(algorithm, Device(50_000), 1e5, terms(0, at_most_seconds=1e-9)))
     assert found.lower_pps is None or found.lower_pps < 50_000
     assert "time was up" in str(found.sentence)
 
 
-def test_the_longest_burst_is_found_and_no_longer_one_is_tried() -> None:
+def test_burst_search_finds_the_longest_burst_within_the_limit() -> None:
     tried: list[int] = []
 
     def holds(count: int) -> bool:
@@ -585,7 +581,7 @@ def started(fake: str, tmp_path: Path) -> StreamInstrument:
     return StreamInstrument(start, [fake, "stream", "serve", "--record", str(tmp_path), "--name", "a"])
 
 
-def test_several_ends_send_at_once(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_ends_send_simultaneously(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_BLOCK_SECONDS", "0.3")
     (tmp_path / "b").mkdir()
     first, second = started(fake, tmp_path), started(fake, tmp_path / "b")
@@ -600,7 +596,9 @@ def test_several_ends_send_at_once(fake: str, tmp_path: Path, monkeypatch: pytes
         assert end.finish() == []
 
 
-def test_an_error_is_raised_and_the_end_goes_on(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_request_is_raised_and_the_process_continues(
+    fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_ERROR_AT", "5:2:rate: 10 Gbit/s over a link of 1 Gbit/s")
     end = started(fake, tmp_path)
     flow = {"flow": 1, "rate_pps": 100.0, "count": 10}
@@ -612,7 +610,9 @@ def test_an_error_is_raised_and_the_end_goes_on(fake: str, tmp_path: Path, monke
     end.finish()
 
 
-def test_a_death_says_its_last_words(fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_death_is_reported_with_its_last_message(
+    fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_DIE_AT", "5")
     end = started(fake, tmp_path)
     end.send({"block": 5, "flows": [{"flow": 1, "rate_pps": 100.0, "count": 10}]})

@@ -33,7 +33,7 @@ def test_few_values_of_a_stable_process_lie_outside() -> None:
     assert outside / 10_000 < 0.008, "0.27 % where the deviation is known"
 
 
-def test_a_jump_lies_outside() -> None:
+def test_jump_is_outside_the_control_limits() -> None:
     values = np.random.default_rng(2).normal(100, 1, 30)
     values[-1] = 110
     limits = individuals(values)
@@ -59,7 +59,7 @@ def test_the_component_between_boots_is_recovered(truth: float, sizes: tuple[int
     assert 0.85 * truth**2 <= np.mean(variances) <= most
 
 
-def test_boots_with_one_run_each_take_the_runs_own_errors() -> None:
+def test_boots_with_one_run_use_the_standard_error_of_the_run() -> None:
     rng = np.random.default_rng(4)
     held, found_sd = 0, []
     for _ in range(400):
@@ -73,30 +73,30 @@ def test_boots_with_one_run_each_take_the_runs_own_errors() -> None:
     assert np.mean(found_sd) == pytest.approx(3600, rel=0.12)
 
 
-def test_before_six_groups_nothing_is_known() -> None:
+def test_fewer_than_six_groups_give_no_component() -> None:
     values = np.arange(20.0)
     assert between_groups(values, [number % 5 for number in range(20)], np.full(20, 1.0)) is None
     assert between_groups(values, [number % 6 for number in range(20)], np.full(20, 1.0)) is not None
 
 
-def test_single_values_without_errors_tell_nothing() -> None:
+def test_single_values_without_errors_give_no_component() -> None:
     assert between_groups(np.arange(8.0), list(range(8)), np.full(8, np.nan)) is None
 
 
-def test_values_that_are_all_alike_differ_by_nothing() -> None:
+def test_equal_values_have_a_zero_component() -> None:
     found = between_groups(np.full(24, 5.0), [number % 6 for number in range(24)], np.full(24, np.nan))
     assert found is not None
     assert (found.between, found.low, found.high) == (0, 0, 0)
 
 
-def test_values_that_are_all_alike_lie_inside() -> None:
+def test_equal_values_are_inside_the_control_limits() -> None:
     limits = individuals(np.full(20, 0.1))
     assert limits is not None
     assert not limits.excludes(0.1)
 
 
 @pytest.mark.parametrize("drift", [0.0, 20.0, 60.0])
-def test_what_runs_of_a_day_differ_by_beyond_their_own_errors_is_recovered(drift: float) -> None:
+def test_excess_scatter_between_runs_of_a_day_is_recovered(drift: float) -> None:
     """Eighty days of forty runs each; a day differs from the next by 100, which is no part of it."""
     rng = np.random.default_rng(4)
     days = np.repeat(np.arange(80), 40)
@@ -108,6 +108,6 @@ def test_what_runs_of_a_day_differ_by_beyond_their_own_errors_is_recovered(drift
     assert found.degrees == 80 * 39
 
 
-def test_six_values_of_a_day_are_too_few_for_what_they_differ_by() -> None:
+def test_six_values_of_a_day_are_too_few_for_the_scatter_between_them() -> None:
     assert within_groups(np.arange(6.0), ["day"] * 6, np.zeros(6)) is None
     assert within_groups(np.arange(7.0), ["day"] * 7, np.zeros(7)) is not None

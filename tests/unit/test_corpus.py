@@ -10,14 +10,14 @@ from tests.fuzz.targets import TARGETS
 MADE = dict(made())
 
 
-def test_no_target_is_left_out() -> None:
+def test_every_fuzz_target_has_a_corpus() -> None:
     assert sorted(RUST) == rust_targets()
     assert sorted(PYTHON) == sorted(TARGETS)
     assert len(RUST) > 25
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_the_corpus_is_what_is_made(name: str) -> None:
+def test_stored_corpus_equals_the_generated_one(name: str) -> None:
     there = [path.read_bytes() for path in sorted((CORPUS / name).glob("made-*"))]
     assert LEAST <= len(there) <= MOST
     assert there == MADE[name]
@@ -25,11 +25,11 @@ def test_the_corpus_is_what_is_made(name: str) -> None:
     assert all(there)
 
 
-def test_it_is_small() -> None:
+def test_corpus_is_small() -> None:
     assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < MOST_BYTES
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_each_is_read_and_not_refused(name: str) -> None:
+def test_every_generated_seed_is_accepted(name: str) -> None:
     for octets in MADE[f"python/{name}"]:
         TARGETS[name].read(octets)

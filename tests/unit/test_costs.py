@@ -32,7 +32,7 @@ LEFT = {1: 0.9, 2: 0.95, "placebo": 0.9}
 FEW = ["flows=1,10", "path=gso"]
 
 
-def test_order_within_pairs_is_drawn_and_turned_about() -> None:
+def test_order_within_pairs_is_random_and_then_reversed() -> None:
     slices = load_plan("tcplog-cost").expand()
     with_log = [one for one in slices if one.factors.setting.mode != "off" and one.factors.mode != "off"]
     for cell in {one.cell for one in with_log}:
@@ -47,7 +47,7 @@ def found(folder: Any, name: str) -> pl.DataFrame:
     return pl.read_parquet(folder.samples / f"{name}.parquet")
 
 
-def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
+def test_known_cost_is_found_despite_drift(tmp_path: Path) -> None:
     machine = Machine(noise=0.03, drift=0.6, wave=0.1, left=LEFT)
     folder = write(tmp_path / "run", machine, FEW)
     verdict = analyse(folder.path)
@@ -78,7 +78,7 @@ def test_a_known_cost_is_found_and_drift_is_nobodys(tmp_path: Path) -> None:
         ({1: 1.0}, 0.3, "inconclusive"),
     ],
 )
-def test_detail_costs_what_is_beyond_one_margin(
+def test_hypothesis_detail_costs_uses_one_margin(
     tmp_path: Path, left: dict[Any, float], noise: float, outcome: str
 ) -> None:
     """A cost of 1.5 % was supported by one rule and rejected by another."""
@@ -92,7 +92,7 @@ def test_detail_costs_what_is_beyond_one_margin(
     ("own", "noise", "outcome"),
     [(1.0, 0.002, "supported"), (0.9, 0.01, "rejected"), (1.1, 0.01, "rejected"), (1.0, 0.3, "inconclusive")],
 )
-def test_a_control_is_like_what_it_stands_for_or_not(
+def test_hypotheses_of_the_controls_are_evaluated(
     tmp_path: Path, hypothesis: str, own: float, noise: float, outcome: str
 ) -> None:
     """`own` is what is left with the log disabled, and what logging leaves of what the placebo leaves."""
@@ -103,7 +103,7 @@ def test_a_control_is_like_what_it_stands_for_or_not(
     assert found["outcome"] == outcome, found["sentence"]
 
 
-def test_a_good_control_is_doubted_once_in_a_hundred_runs() -> None:
+def test_valid_control_raises_a_finding_in_one_percent_of_runs() -> None:
     """Of all its tests together; a difference of 3 % in one traffic of four, at a noise of 2 %, is always found."""
     rng, runs, pairs = np.random.default_rng(SEED), 1500, 24
 
@@ -126,7 +126,7 @@ def test_a_good_control_is_doubted_once_in_a_hundred_runs() -> None:
     assert bad >= 0.9
 
 
-def test_no_packet_skipped_in_few_slices_supports_nothing() -> None:
+def test_zero_skips_in_few_slices_are_inconclusive() -> None:
     def cells(slices: int, skipped: int = 0) -> list[Any]:
         ratio = Interval(1.0, 0.99, 1.01, 0.95, slices)
         return [
@@ -148,7 +148,7 @@ def test_no_packet_skipped_in_few_slices_supports_nothing() -> None:
         ({"on": 0.6, "off": 0.6, "placebo": 4.0, "disabled": 0.01}, ""),
     ],
 )
-def test_windows_that_collapse_more_in_one_arm_are_counted_and_found(
+def test_more_window_collapses_in_one_setting_are_counted_and_found(
     tmp_path: Path, collapses: dict[str, float], told: str
 ) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.02, collapses=collapses, seed=SEED), FEW)
@@ -171,7 +171,7 @@ def test_windows_that_collapse_more_in_one_arm_are_counted_and_found(
     assert len(table.rows) == found(folder, "cost_collapses").height
 
 
-def test_a_good_run_is_said_to_collapse_more_in_one_arm_once_in_a_hundred_runs_at_most() -> None:
+def test_false_finding_of_more_collapses_occurs_in_at_most_one_percent_of_runs() -> None:
     rng = np.random.default_rng(SEED)
     split = [rng.binomial(20, 0.5) for _ in range(20_000)]
     assert np.mean([sign_p(int(one), 20 - int(one)) <= 0.01 for one in split]) <= 0.011
@@ -188,7 +188,7 @@ def found_findings(verdict: Any) -> list[Any]:
     return [SimpleNamespace(**one) for one in verdict.findings]
 
 
-def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None:
+def test_program_time_is_corrected_by_that_of_the_null_program(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(), FEW)
     analyse(folder.path)
     pooled = found(folder, "cost_programs").filter(pl.col("path").is_null())
@@ -201,7 +201,7 @@ def test_nanoseconds_are_less_those_of_the_empty_program(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("at_once", "transfers"), [(2, 12), (4, 6), (6, 4)])
-def test_nanoseconds_have_an_interval_over_transfers_or_say_how_many_are_needed(
+def test_program_time_has_an_interval_over_transfers_or_states_how_many_are_needed(
     tmp_path: Path, at_once: int, transfers: int
 ) -> None:
     from sojourn.methods.tcp_cost.show import keys
@@ -229,7 +229,7 @@ def test_the_quick_run_has_enough_transfers_for_an_interval() -> None:
     assert len({one.batch for one in plan.expand()}) >= 6
 
 
-def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> None:
+def test_skips_are_reported_by_reason_and_in_the_published_form(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.0, bps=1e9, skipped=2), FEW)
     verdict = analyse(folder.path)
     assert {answer["hypothesis"]: answer["outcome"] for answer in verdict.hypotheses}["nothing-skipped"] == "rejected"
@@ -241,7 +241,7 @@ def test_skips_are_told_with_their_reason_and_as_published(tmp_path: Path) -> No
     assert "packets were skipped" in verdict.sentence
 
 
-def test_a_control_that_differs_makes_it_doubtful(tmp_path: Path) -> None:
+def test_differing_control_makes_the_run_doubtful(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(noise=0.005), FEW)
     table = folder.records / "tcp_slices-000.arrow"
     import pyarrow as pa
@@ -261,7 +261,7 @@ def test_a_control_that_differs_makes_it_doubtful(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sets", [FEW, ["flows=1,2", "where_flows=2", "path=gso,mtu", "controls=placebo"]])
-def test_a_cell_of_which_nothing_was_measured_is_missed(tmp_path: Path, sets: list[str]) -> None:
+def test_cell_without_any_measurement_is_the_finding_incomplete(tmp_path: Path, sets: list[str]) -> None:
     import pyarrow as pa
 
     folder = write(tmp_path / "run", Machine(), sets)
@@ -277,14 +277,14 @@ def test_a_cell_of_which_nothing_was_measured_is_missed(tmp_path: Path, sets: li
     assert found["incomplete"]["value"] == load_plan("tcplog-cost", sets=sets).costs.repetitions
 
 
-def test_an_empty_run_is_invalid_and_says_so(tmp_path: Path) -> None:
+def test_empty_run_is_invalid_and_reports_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "run", Machine(), FEW)
     for path in folder.records.iterdir():
         path.unlink()
     assert analyse(folder.path).verdict == "invalid"
 
 
-def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> None:
+def test_report_of_costs_is_written_with_valid_figures(tmp_path: Path) -> None:
 
     from sojourn.report import write_report
     from sojourn.report.contents import all_figures
@@ -310,7 +310,7 @@ def test_a_report_is_made_of_it_and_its_figures_are_valid(tmp_path: Path) -> Non
     assert baseline.rows[5][3].text == "0.971"
 
 
-def test_a_cost_that_differs_between_beds_is_known_over_beds(tmp_path: Path) -> None:
+def test_cost_that_differs_between_beds_has_an_interval_over_beds(tmp_path: Path) -> None:
     """What logging leaves differs by 6 % from bed to bed, which the pairs of one bed do not show."""
     held, widths = [], []
     for seed in range(20):
@@ -333,7 +333,7 @@ def test_a_cost_that_differs_between_beds_is_known_over_beds(tmp_path: Path) -> 
     assert "over 6 beds" in verdict["sentence"]
 
 
-def test_no_more_beds_than_have_two_pairs_of_each_cell() -> None:
+def test_number_of_beds_leaves_two_pairs_of_each_cell_per_bed() -> None:
     assert load_plan("tcplog-cost", sets=["repetitions=8", "bed.sessions=5"]).bed.sessions == 4
     assert load_plan("tcplog-cost", sets=["repetitions=3"]).bed.sessions == 1
 
@@ -352,7 +352,7 @@ def pairs_of(beds: list[int], flows: int, seed: int) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("flows", [(1,), (1, 10)])
-def test_the_sentence_and_the_budget_count_the_beds_that_the_row_counts(flows: tuple[int, ...]) -> None:
+def test_sentence_and_budget_count_the_same_beds_as_the_row(flows: tuple[int, ...]) -> None:
     """A bed that was cut to one pair has no scatter of its own; it moved the sentence, and not the row."""
     tables = [pairs_of([4, 4, 4, 2, 1], one, SEED + one) for one in flows]
     cells = cells_of(cast("Any", SimpleNamespace(pairs=pl.concat(tables))))
@@ -371,7 +371,7 @@ def test_the_sentence_and_the_budget_count_the_beds_that_the_row_counts(flows: t
 
 
 @pytest.mark.parametrize(("other", "differ"), [(0.8, True), (0.96, False)])
-def test_numbers_of_flows_that_differ_are_a_range_and_never_their_mean(other: float, differ: bool) -> None:
+def test_different_costs_per_number_of_flows_are_a_range_not_a_mean(other: float, differ: bool) -> None:
     tables = [pairs_of([4, 4, 4, 4], one, SEED + one) for one in (1, 100)]
     first, second = cells_of(cast("Any", SimpleNamespace(pairs=pl.concat(tables))))
     first, second = (
@@ -383,7 +383,7 @@ def test_numbers_of_flows_that_differ_are_a_range_and_never_their_mean(other: fl
     assert ("with 100 flows to " in said and "with 1 flow of that" in said) is differ, said
 
 
-def test_beds_of_unequal_size_are_weighted_in_what_is_combined() -> None:
+def test_combined_estimate_weights_beds_by_size() -> None:
     """Two cells alike have the mean that each has by itself."""
     one = cells_of(cast("Any", SimpleNamespace(pairs=pairs_of([6, 6, 2, 2], 1, SEED))))[0]
     both = judged.combined([judged.alone(one), judged.alone(one)])

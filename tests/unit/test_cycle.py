@@ -33,7 +33,7 @@ def recurring(seed: int, seconds: float, period: float, lasts: float, rate: floa
     return find_cycle(t, (rng.random(len(t)) < 0.0005) | (due & (rng.random(len(t)) < rate)), 0.2)
 
 
-def test_a_ramp_each_92_s_is_found_within_a_quarter_hour() -> None:
+def test_ramp_every_92_s_is_found_within_15_minutes() -> None:
     found = [recurring(seed, 900, 92.0, 30.0, 0.02) for seed in range(10)]
     assert all(one is not None and one.seconds == pytest.approx(92, rel=0.02) for one in found)
 
@@ -43,7 +43,7 @@ def test_short_stalls_each_2_5_s_are_found_with_their_period() -> None:
     assert all(one is not None and one.seconds == pytest.approx(2.5, rel=0.01) for one in found)
 
 
-def test_chance_bursts_and_slow_changes_recur_in_no_run() -> None:
+def test_random_bursts_and_slow_changes_are_not_periodic() -> None:
     alarms = 0
     for seed in range(25):
         rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def test_chance_bursts_and_slow_changes_recur_in_no_run() -> None:
 
 @pytest.mark.parametrize("seconds", [60.0, 64.2, 130.0, 258.0])
 @pytest.mark.parametrize("period", [1.1, 1.6])
-def test_periods_just_above_the_shortest_are_looked_for_whatever_the_span(seconds: float, period: float) -> None:
+def test_periods_just_above_the_minimum_are_searched_for_any_duration(seconds: float, period: float) -> None:
     rng = np.random.default_rng(7)
     t = np.arange(0, seconds, 0.002)
     slow = (np.mod(t, period) < 0.1) & (rng.random(len(t)) < 0.2)
@@ -80,7 +80,7 @@ def test_too_few_slow_values_have_no_period(count: int) -> None:
     assert find_cycle(t[:0], slow[:0], 0.1) is None
 
 
-def test_a_path_is_judged_over_its_turns() -> None:
+def test_period_is_found_over_interleaved_blocks_of_a_path() -> None:
     rng = np.random.default_rng(5)
     t = looks(rng, 900)
     frame = pl.DataFrame({"block": (t / 0.4).astype(int), "intended_ns": (t * 1e9).astype(np.int64)})

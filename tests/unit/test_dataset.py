@@ -41,7 +41,7 @@ def capture(tmp_path: Path) -> Path:
     return tmp_path / "c"
 
 
-def test_every_packet_is_there_once_in_the_order_of_its_tap(
+def test_data_set_has_every_packet_once_in_tap_order(
     capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataset, "GROUP_ROWS", 1_000)
@@ -82,7 +82,7 @@ OPENS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("program", OPENS)
-def test_what_reads_parquet_opens_it_by_the_line_of_the_guide(program: str, capture: Path, tmp_path: Path) -> None:
+def test_parquet_readers_open_the_data_set_as_the_guide_shows(program: str, capture: Path, tmp_path: Path) -> None:
     write_dataset(capture, tmp_path / "data", "monday", 2 * SECOND)
     line = lines_of_the_guide()[program].replace("out/data", str(tmp_path / "data"))
     opened = OPENS[program](line)
@@ -95,7 +95,7 @@ def test_what_reads_parquet_opens_it_by_the_line_of_the_guide(program: str, capt
     assert sums.rows() == mine.rows()
 
 
-def test_two_runs_and_a_damaged_part(capture: Path, tmp_path: Path) -> None:
+def test_two_runs_and_a_damaged_part_are_handled(capture: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     done = sojourn("dataset", str(capture), "-o", str(data), "--json")
     assert done.returncode == 0, done.stderr
@@ -150,7 +150,7 @@ def uneven(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("run", ["monday", "tuesday"])
-def test_of_a_capture_that_cannot_be_written_nothing_is_added(run: str, uneven: Path, tmp_path: Path) -> None:
+def test_failed_capture_adds_nothing_to_the_data_set(run: str, uneven: Path, tmp_path: Path) -> None:
     """The second tap's file becomes longer than files may be."""
     data = tmp_path / "data"
     write_taps(Box(packets=100), tmp_path / "c")
@@ -190,7 +190,7 @@ taps.write_dataset(Path(sys.argv[1]), Path(sys.argv[2]), "tuesday")
 """
 
 
-def test_what_a_killed_one_left_disturbs_nobody_and_is_replaced(capture: Path, tmp_path: Path) -> None:
+def test_draft_of_a_killed_command_disturbs_no_reader_and_is_replaced(capture: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_dataset(capture, data, "monday")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(capture), str(data)], check=False)
@@ -206,7 +206,7 @@ def test_what_a_killed_one_left_disturbs_nobody_and_is_replaced(capture: Path, t
     assert not (tmp_path / ".data.part").exists()
 
 
-def test_one_writes_at_a_time_and_nothing_of_others_is_removed(capture: Path, tmp_path: Path) -> None:
+def test_one_process_writes_at_a_time_and_removes_nothing_of_others(capture: Path, tmp_path: Path) -> None:
     beside = tmp_path / ".data.part"
     beside.mkdir()
     descriptor = os.open(beside, os.O_RDONLY)
@@ -221,7 +221,7 @@ def test_one_writes_at_a_time_and_nothing_of_others_is_removed(capture: Path, tm
     assert not (tmp_path / "data").exists()
 
 
-def test_a_run_is_added_to_by_all_taps_or_none(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taps_of_a_run_are_added_all_or_none(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two renames fails."""
     data = tmp_path / "data"
     (data / "run=monday/tap=other").mkdir(parents=True)
@@ -239,7 +239,7 @@ def test_a_run_is_added_to_by_all_taps_or_none(capture: Path, tmp_path: Path, mo
     assert not (tmp_path / ".data.part").exists()
 
 
-def test_a_tap_of_a_data_set_is_whole(capture: Path, tmp_path: Path) -> None:
+def test_reading_a_tap_requires_exactly_one_complete_tap(capture: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_dataset(capture, data, "monday", SECOND)
     with pytest.raises(RequestError, match="more than one tap"):

@@ -67,7 +67,7 @@ def found(method: str, made: Made) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("method", TESTS)
-def test_a_run_that_does_as_the_text_says_deviates_in_nothing_that_a_plan_decides(method: str) -> None:
+def test_conforming_run_has_no_avoidable_deviation(method: str) -> None:
     assert found(method, conforming(method)) == []
 
 
@@ -127,7 +127,7 @@ def test_each_deviation_is_listed_by_the_run_that_has_it(
     assert said in sentence
 
 
-def test_what_bears_on_several_sections_is_listed_at_each() -> None:
+def test_deviation_from_several_sections_is_listed_at_each() -> None:
     short = found("rfc2544", replace(conforming("rfc2544"), grace_s=0.02))
     assert [(rfc, at) for rfc, at, _ in short] == [("RFC 2544", "23"), ("RFC 2544", "23"), ("RFC 9004", "6.2")]
     early = found("rfc2544", replace(conforming("rfc2544"), ends_early=True))
@@ -140,7 +140,7 @@ def test_what_bears_on_several_sections_is_listed_at_each() -> None:
     assert [(rfc, at) for rfc, at, _ in virtual] == [("RFC 2544", "20"), ("RFC 9004", "6.2"), ("RFC 9004", "6.4")]
 
 
-def test_a_test_that_was_not_made_has_no_deviations_beside_that() -> None:
+def test_omitted_test_is_its_only_deviation() -> None:
     changed = {
         "tests": ("throughput",),
         "shortest_s": {"throughput": 60.0},
@@ -155,7 +155,7 @@ def test_a_test_that_was_not_made_has_no_deviations_beside_that() -> None:
 
 
 @pytest.mark.parametrize("method", TESTS)
-def test_what_no_plan_avoids_is_listed_for_its_own_method_alone(method: str) -> None:
+def test_unavoidable_deviations_are_listed_only_for_their_method(method: str) -> None:
     own = {(one.rfc, one.section, one.sentence) for one in ALWAYS[rfc_of(method)]}
     assert own
     others = {
@@ -171,7 +171,7 @@ def listed(path: Path) -> set[tuple[str, str]]:
     return set(pl.read_parquet(path / "analysis/samples/deviations.parquet").select("rfc", "section").rows())
 
 
-def test_deviations_are_of_the_plan_that_was_measured_and_of_what_was_made(tmp_path: Path) -> None:
+def test_deviations_refer_to_the_measured_plan_and_trials(tmp_path: Path) -> None:
     """A run of short trials at one size against one of the standard's sizes and times."""
 
     def run(name: str, suite: Suite, sizes: tuple[int, ...], latencies: int) -> Path:
@@ -213,7 +213,7 @@ BURST_PPS = 1e6
         (0.999 * BURST_PPS, 4_000, "6.1", "also sent at 64 bytes, where the throughput is the highest rate"),
     ],
 )
-def test_bursts_that_end_at_the_limit_say_so_unless_nothing_can_fill_the_buffer(
+def test_bursts_at_the_length_limit_are_reported_unless_the_buffer_cannot_fill(
     tmp_path: Path, served: float, passes: int, section: str | None, said: str
 ) -> None:
     """Bursts of up to 4,000 frames; those of up to `passes` lose nothing."""
@@ -253,7 +253,7 @@ def test_a_search_of_bursts_shorter_than_two_seconds_is_listed(tmp_path: Path, b
 
 
 @pytest.mark.parametrize("method", TESTS)
-def test_the_full_studies_avoid_what_a_plan_can_avoid(method: str) -> None:
+def test_full_studies_have_no_avoidable_deviation(method: str) -> None:
     """What is left of the built-in plans: rests, sizes beyond the MTU, links without a rate, the frames' format."""
     plan = load_plan(method)
     search = plan.search

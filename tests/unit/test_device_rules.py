@@ -55,7 +55,7 @@ def found(
     return list(rules_unseen(run))
 
 
-def test_chains_are_read_with_their_hooks_and_rules() -> None:
+def test_nft_chains_are_parsed_with_hooks_and_rules() -> None:
     chains = list(chains_of(RULES.format(family="inet", hook="forward")))
     assert chains == [
         Chain("inet", "filter", None, 1),
@@ -94,10 +94,10 @@ def test_rules_of_a_bridge_are_not_reached_by_routed_packets() -> None:
         (ROUTED, "inet", {"routed": False}),
     ],
 )
-def test_nothing_is_said_where_rules_are_reached_or_nobody_knows(links: str, family: str, told: dict[str, Any]) -> None:
+def test_no_finding_if_rules_are_reached_or_unknown(links: str, family: str, told: dict[str, Any]) -> None:
     assert found(links, family, **told) == []
 
 
-def test_a_run_of_before_says_nothing() -> None:
+def test_run_of_an_earlier_version_has_no_finding() -> None:
     run: Any = SimpleNamespace(bed={}, plan={})
     assert list(rules_unseen(run)) == []

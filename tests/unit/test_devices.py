@@ -63,13 +63,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("direct", None, None, "direct"),
     ],
 )
-def test_what_a_name_says_is_asked_of_the_devices(
+def test_device_name_gives_cascade_variant_and_base_name(
     name: str, cascade: tuple[str, int] | None, variant_of: str | None, bare: str
 ) -> None:
     assert (devices.cascade(name), devices.variant_of(name), devices.bare(name)) == (cascade, variant_of, bare)
 
 
-def test_what_others_are_compared_with_comes_in_its_order() -> None:
+def test_reference_devices_have_a_fixed_order() -> None:
     assert devices.references() == ("bridge", "wire")
 
 
@@ -123,7 +123,7 @@ def test_every_device_has_a_name_for_sentences(name: str, title: str) -> None:
     assert devices.called(name) == title
 
 
-def test_the_device_that_a_run_is_about() -> None:
+def test_device_ranks_select_the_main_device_of_a_run() -> None:
     assert devices.rank("bridge:qos") > devices.rank("bridge") < devices.rank("bridge:rules*20")
     ranks = {name: devices.rank(name) for name in ("emulate:idle", "bridge", "bridge:slow", "bridge*2", "wire", "x")}
     assert ranks == {"emulate:idle": 3, "bridge": 2, "bridge:slow": 1, "bridge*2": 1, "wire": 0, "x": 1}
@@ -139,7 +139,9 @@ NONE = "patch"
 """
 
 
-def test_a_broken_mode_of_others_spoils_nothing_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_mode_of_another_package_is_reported_and_affects_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sojourn_test_others.py").write_text(OTHERS)
     about = tmp_path / "others-1.0.dist-info"
     about.mkdir()
@@ -183,7 +185,7 @@ def test_interfaces_of_our_own_devices_have_names_that_the_kernel_takes() -> Non
         ("bridge*2*3", "expected"),
     ],
 )
-def test_a_variant_that_cannot_be_is_refused(name: str, sentence: str) -> None:
+def test_impossible_variant_is_refused(name: str, sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         devices.parse(name)
 
@@ -197,7 +199,7 @@ def test_a_variant_is_a_mode_and_any_other_word_a_label() -> None:
         Topology.of(("bridge:slow", "wire:slow"))
 
 
-def test_devices_that_change_a_network_stack_have_one_of_their_own() -> None:
+def test_devices_that_change_a_network_stack_have_their_own_namespace() -> None:
     topology = Topology.of(("bridge", "bridge:qos", "bridge:netfilter", "router", "router:nat"))
     assert topology.device_hosts == ("d", "d-netfilt", "d-router", "d-nat")
     assert {port.host for port in topology.link("bridge:qos").ports} == {"a", "d", "b"}
@@ -220,7 +222,7 @@ def test_the_ends_of_a_routed_device_are_in_two_subnets() -> None:
     )
 
 
-def test_linux_bridge_2003s_classes_are_as_printed() -> None:
+def test_classes_of_linux_bridge_2003_equal_the_published_ones() -> None:
     """The paper's second port, whose qdisc has the handle 2."""
     station = Topology.of(("bridge:qos",)).link("bridge:qos").stations[0]
     lines = [command.line for command in station.mode.build(station) if command.tool == "tc"]
@@ -232,12 +234,12 @@ def test_linux_bridge_2003s_classes_are_as_printed() -> None:
     ]
 
 
-def test_another_name_of_a_device_is_its_name_in_the_plan() -> None:
+def test_device_alias_is_resolved_in_the_plan() -> None:
     assert load_plan("bridge-latency", sets=("devices=bridge:emulate",)).bed.devices == ("emulate:zero",)
 
 
 @pytest.mark.parametrize("name", ["bridge:nat", "wire:qos", "bridge*2:router"])
-def test_a_label_that_promises_a_mode_is_refused_by_plans(name: str) -> None:
+def test_label_equal_to_a_mode_name_is_refused_in_plans(name: str) -> None:
     with pytest.raises(RequestError, match="a label that is no name of a mode"):
         load_plan("bridge-latency", sets=(f"devices={name}",))
     assert devices.parse(name).label, "runs that have it stay readable"

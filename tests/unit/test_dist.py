@@ -52,11 +52,11 @@ def test_a_wheel_is_manylinux_only_where_its_binary_is_and_for_its_machine(
         assert hook.platform_of(binary) == expected.replace("x86_64", machine)
 
 
-def test_hosts_of_a_bed_and_wheels_have_the_same_machines(hook: ModuleType) -> None:
+def test_bed_hosts_and_wheels_support_the_same_architectures(hook: ModuleType) -> None:
     assert hook.MACHINES == copies.MACHINES
 
 
-def test_a_folder_with_files_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_with_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "kept"
     kept.write_text("kept")
     for named in (tmp_path, kept):
@@ -65,7 +65,7 @@ def test_a_folder_with_files_is_not_written_into(tmp_path: Path, capsys: pytest.
     assert kept.read_text() == "kept"
 
 
-def test_what_is_made_goes_into_the_folder_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_goes_into_the_named_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(out: Path, *_: str, **__: str) -> None:
         (out / "sojourn.whl").write_bytes(b"wheel")
 
@@ -78,7 +78,7 @@ def test_what_is_made_goes_into_the_folder_that_is_named(tmp_path: Path, monkeyp
     assert sorted(make_dist.DIST.glob("*")) == before
 
 
-def test_what_a_binary_needs_is_read_from_it(hook: ModuleType) -> None:
+def test_required_glibc_version_is_read_from_the_binary(hook: ModuleType) -> None:
     libraries, newest = hook.needs_of(Path("/bin/sh").resolve())
     assert "libc.so.6" in libraries
     assert newest >= (2, 2)
@@ -86,7 +86,7 @@ def test_what_a_binary_needs_is_read_from_it(hook: ModuleType) -> None:
     assert re.fullmatch(r"libc6 \(>= 2\.\d+\)", needs[0])
 
 
-def test_man_pages_and_completion_are_installed_where_they_are_looked_for(hook: ModuleType, tmp_path: Path) -> None:
+def test_man_pages_and_completions_are_installed_in_standard_places(hook: ModuleType, tmp_path: Path) -> None:
     assert hook.manual(tmp_path) == {}
     for name in ("man/sojourn.1", "completion/sojourn.bash", "completion/_sojourn", "completion/sojourn.fish"):
         (tmp_path / "build" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -110,15 +110,13 @@ def test_the_wheel_has_every_file_of_the_package_also_those_that_are_no_python()
 
 
 @pytest.mark.parametrize("script", [debian.POSTINST, debian.PRERM, debian.POSTRM])
-def test_the_scripts_of_the_package_are_shell(script: str) -> None:
+def test_package_scripts_are_valid_shell(script: str) -> None:
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
     assert script.startswith("#!/bin/sh\nset -e\n")
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_the_package_removes_only_a_group_that_it_made_and_an_aborted_upgrade_gives_the_copy_back(
-    there: bool, tmp_path: Path
-) -> None:
+def test_package_removes_only_its_own_group_and_aborted_upgrade_restores_the_copy(there: bool, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "groups").write_text("sojourn" * there)
     stubs = {

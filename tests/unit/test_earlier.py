@@ -22,12 +22,12 @@ from sojourn.records.earlier import plan_text, read_json, read_toml
         ({"devices": {"sham": {"arms": {"settle": {}}}}}, {"devices": {"sham": {"arms": {"settle": {}}}}}),
     ],
 )
-def test_keys_values_and_paths_have_the_names_of_today(old: object, new: object) -> None:
+def test_old_keys_values_and_paths_are_mapped_to_current_names(old: object, new: object) -> None:
     """But for tables, whose names their users chose."""
     assert read_json(json.dumps(old)) == new
 
 
-def test_a_plan_keeps_its_lines() -> None:
+def test_mapping_old_names_keeps_line_numbers_of_a_plan() -> None:
     text = '[bed]\ndecoy = true # settle\n[trials]\nsettle = "2s"\n[costs]\ncontrols = ["empty", "sham"]\n'
     today = '[bed]\nbypass = true # settle\n[trials]\ngrace = "2s"\n[costs]\ncontrols = ["empty", "placebo"]\n'
     assert plan_text(text) == today

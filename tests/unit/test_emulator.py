@@ -119,14 +119,14 @@ FAULTLESS = {
 
 
 @pytest.mark.parametrize("name", FAULTLESS)
-def test_an_emulator_without_fault_passes(tmp_path: Path, name: str) -> None:
+def test_correct_emulator_passes(tmp_path: Path, name: str) -> None:
     verdict = analysed(tmp_path, Made([FAULTLESS[name]], seed=SEED))
     assert failed(verdict) == set()
     passed = [one for one in verdict["checks"] if one["verdict"] == "pass"]
     assert len(passed) >= 10
 
 
-def test_kept_order_takes_the_drawn_times_and_keeps_the_mean(tmp_path: Path) -> None:
+def test_jitter_without_reordering_keeps_drawn_departure_times_and_mean(tmp_path: Path) -> None:
     """Packets leave at the drawn times in the order in which they came: the default under jitter."""
     draw, drawn = normal(20 * MS, 2 * MS), {}
 
@@ -151,7 +151,7 @@ def netem(rng: Rng, n: int) -> NDArray[np.bool_]:
     return found
 
 
-def test_netems_correlated_loss_fails(tmp_path: Path) -> None:
+def test_correlated_loss_of_netem_fails(tmp_path: Path) -> None:
     """10 % with a correlation of 25 % loses 1.75 % there."""
     share = netem(np.random.default_rng(SEED), 200_000).mean()
     assert share == pytest.approx(0.0175, abs=0.002)
@@ -179,7 +179,9 @@ def test_a_quantisation_error_of_a_tick_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tick", "outcome"), [(MS, "rejected"), (MS // 4, "rejected"), (1, "supported")])
-def test_a_tick_is_rejected_and_none_is_supported(tick: int, outcome: str, tmp_path: Path) -> None:
+def test_hypothesis_no_tick_is_supported_without_and_rejected_with_a_tick(
+    tick: int, outcome: str, tmp_path: Path
+) -> None:
     """The clock of the records counts ns: a tick of 1 ns is none."""
     cells = [Cell("delay 10ms", constant(10 * MS), ticked(10 * MS, tick), drawn=stays(10 * MS))]
     verdict = analysed(tmp_path, Made(cells, seed=SEED, log=False))
@@ -196,7 +198,7 @@ def test_a_tick_is_rejected_and_none_is_supported(tick: int, outcome: str, tmp_p
         ((0, 0), MS, "inconclusive", "inconclusive"),
     ],
 )
-def test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others_are_not(
+def test_too_short_or_rate_dependent_delays_are_found_and_others_are_not(
     extra: tuple[int, int], sd: int, shortfall: str, independent: str, tmp_path: Path
 ) -> None:
     cells = [
@@ -215,7 +217,7 @@ def test_delays_that_are_short_or_depend_on_the_packet_rate_are_found_and_others
     assert (outcomes["no-shortfall"], outcomes["delay-independent-of-rate"]) == (shortfall, independent)
 
 
-def test_a_clamped_jitter_fails_by_its_mean(tmp_path: Path) -> None:
+def test_clamped_jitter_fails_on_its_mean(tmp_path: Path) -> None:
     """Who keeps the order by holding packets back adds to the mean delay."""
 
     def stay(rng: Rng, entered: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -235,7 +237,7 @@ def test_a_wrong_rate_fails(tmp_path: Path) -> None:
     assert verdict["by"][0, "rate", "streams"]["measured"] == pytest.approx(10_030_000, rel=1e-4)
 
 
-def test_a_correlation_that_does_nothing_fails(tmp_path: Path) -> None:
+def test_correlation_without_effect_fails(tmp_path: Path) -> None:
     """As in emulators whose correlation is by packet and has no effect: the marginal is right, the memory is not."""
     pipe = {"delay": FREE | {"half_life": 10 * MS}}
     verdict = analysed(tmp_path, Made([Cell("half-life", pipe, normal(20 * MS, 2 * MS), packets=3000)], seed=SEED))
@@ -255,7 +257,7 @@ def test_a_packet_without_a_disposition_breaks_the_accounting(tmp_path: Path) ->
     assert verdict["by"][None, "oracle replay", "replay"]["measured"] == 2
 
 
-def test_a_failing_emulator_leaves_the_run_trusted(tmp_path: Path) -> None:
+def test_failing_emulator_does_not_make_the_run_doubtful(tmp_path: Path) -> None:
     """The measurement is sound, what it found is not: checks and findings are two things."""
     cell = Cell("delay 10ms", constant(10 * MS), stays(10 * MS + 60_000), drawn=stays(10 * MS))
     verdict = analysed(tmp_path, Made([cell], rounds=6, seed=SEED, log=False))
@@ -279,7 +281,7 @@ def test_a_verification_that_passes_ends_with_status_0_and_one_that_fails_with_4
     assert status == {"good": 0, "bad": 4}
 
 
-def test_limits_are_the_plans(tmp_path: Path) -> None:
+def test_limits_are_those_of_the_plan(tmp_path: Path) -> None:
     made = Made([Cell("delay 10ms", constant(10 * MS), stays(10 * MS + 60_000))], seed=SEED, log=False)
     path = made.write(tmp_path / "run")
     (path / "plan.toml").write_text((path / "plan.toml").read_text() + '\n[limits]\noffset = "80us"\np50 = "80us"\n')
@@ -291,7 +293,7 @@ def test_limits_are_the_plans(tmp_path: Path) -> None:
     ("path_ns", "taken_off", "said"),
     [(5_000, "", " 5.0us "), (1_000, "4us", "the 4.0 µs that are"), (-1_000, "", "does not take significantly longer")],
 )
-def test_what_the_path_takes_is_found_and_told(tmp_path: Path, path_ns: int, taken_off: str, said: str) -> None:
+def test_external_path_delay_is_estimated_and_reported(tmp_path: Path, path_ns: int, taken_off: str, said: str) -> None:
     """To a tenth, whatever the emulator's own lateness; the errors without it are that lateness alone."""
     emulate = f'compensate = "{taken_off}"' if taken_off else ""
     verdict = analysed(tmp_path, Made([FAULTLESS["constant"]], seed=SEED, path_ns=path_ns, emulate=emulate))
@@ -313,7 +315,7 @@ def test_the_same_records_give_the_same_intervals(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-def test_rows_say_what_they_are(tmp_path: Path) -> None:
+def test_rows_are_fully_labelled(tmp_path: Path) -> None:
     path = Made([FAULTLESS["constant"], FAULTLESS["independent"]], seed=SEED).write(tmp_path / "run")
     analyse(path)
     rows = json.loads((path / "analysis" / "results.json").read_text())
@@ -326,12 +328,12 @@ def test_rows_say_what_they_are(tmp_path: Path) -> None:
     assert delay["estimate"] == pytest.approx(10 * MS, abs=5_000)
 
 
-def test_the_chance_of_a_false_alarm_is_shared() -> None:
+def test_false_alarm_probability_is_divided_among_checks() -> None:
     asked = Asked("a", "log", 0.5, "ratio", "", p=0.004, n=1000)
     several, single = Checks(), Checks()
     several.add("emulate", 0, "", [*[asked] * 4, Asked("b", "log", 0, "", "", exact=0, n=1)])
     single.add("emulate", 0, "", [asked])
-    assert several.alpha == pytest.approx(ALARM / 4), "what is exact takes no part of it"
+    assert several.alpha == pytest.approx(ALARM / 4), "exact checks take no share of the false alarm probability"
     assert {one["verdict"] for one in several.answered()} == {"pass"}
     assert single.answered()[0]["verdict"] == "fail"
 
@@ -339,7 +341,7 @@ def test_the_chance_of_a_false_alarm_is_shared() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "verdict"), [(-1, 1, "pass"), (-6, 1, "inconclusive"), (6, 8, "fail"), (4, 8, "inconclusive")]
 )
-def test_a_verdict_is_where_the_interval_lies(low: float, high: float, verdict: str) -> None:
+def test_verdict_depends_on_the_position_of_the_interval(low: float, high: float, verdict: str) -> None:
     asked = Asked(
         "a", "log", 0.0, "ns", "", lambda _: Interval((low + high) / 2, low, high, 0.95, 10), (-5, 5), 5, n=10
     )
@@ -353,7 +355,7 @@ def test_an_extreme_is_judged_without_an_interval(most: float, verdict: str) -> 
     assert (found.value.estimate, found.value.low, found.value.high) == (most, None, None)
 
 
-def test_of_a_killed_emulators_blocks_the_log_may_lack_the_end() -> None:
+def test_log_of_a_killed_emulator_may_lack_its_end() -> None:
     def event(name: str, block: int = 0) -> dict[str, Any]:
         return {"event": name, "block": block}
 
@@ -393,7 +395,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_as_configured_are_supported_by_evidence_alone(tmp_path: Path, name: str) -> None:
+def test_configured_losses_are_supported_only_by_enough_evidence(tmp_path: Path, name: str) -> None:
     cells, outcome, said = LOSSES[name]
     verdict = analysed(tmp_path, Made(cells, seed=SEED))
     found = next(one for one in verdict["hypotheses"] if one["hypothesis"] == "loss-as-configured")
@@ -410,7 +412,7 @@ def test_a_loss_by_count_in_trials_shorter_than_the_count_is_inconclusive(tmp_pa
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.95])
-def test_the_power_of_the_check_of_a_share_is_as_stated(share: float) -> None:
+def test_power_of_the_probability_check_is_as_stated(share: float) -> None:
     """With as many packets as it says it needs: passes nine in ten, at the zone's edge one in forty, twice never."""
     rng, runs, alpha = np.random.default_rng(SEED), 2000, ALARM / 500
     need = Share("loss", "log", share, 0, 1, 1.0).needed
@@ -431,7 +433,7 @@ def test_the_power_of_the_check_of_a_share_is_as_stated(share: float) -> None:
 
 
 @pytest.mark.parametrize(("burst", "power"), [(1.5, 0.9), (2.0, 0.99)])
-def test_bursts_are_found_by_their_pattern_where_it_is_tested(burst: float, power: float) -> None:
+def test_burst_losses_are_detected_by_the_runs_test(burst: float, power: float) -> None:
     """Of a loss of 10 % in bursts in place of single losses, with the fewest losses for which a test may pass."""
     rng, p, runs = np.random.default_rng(SEED), 0.1, 300
     lose = gilbert(p / (1 - p) / burst, 1 / burst)
@@ -441,7 +443,7 @@ def test_bursts_are_found_by_their_pattern_where_it_is_tested(burst: float, powe
 
 
 @pytest.mark.parametrize("line", [b"[1,2]", b'{"config":[1]}', b'{"config":{"pipes":[1]}}', b"\xff\xfe", b"[" * 9_000])
-def test_a_damaged_first_line_of_an_emulators_log_is_refused_in_a_sentence(line: bytes, tmp_path: Path) -> None:
+def test_damaged_first_line_of_an_emulator_log_is_one_sentence(line: bytes, tmp_path: Path) -> None:
     """A run of anyone's making: it ended in a traceback."""
     folder = RunFolder(tmp_path)
     folder.records.mkdir()

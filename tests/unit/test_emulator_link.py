@@ -58,7 +58,7 @@ LIMITED = {"link": {"rate_bps": RATE}, "queue": {"limit": {"slots": 3, "bytes": 
         ([0, 1, 2, 2], 1, ("pass", "fail")),
     ],
 )
-def test_a_queue_holds_what_it_may_and_loses_only_when_full(
+def test_queue_respects_its_limit_and_drops_only_when_full(
     slots: list[int], lost_at: int, found: tuple[str, str]
 ) -> None:
     """The last packet meets `lost_at` packets, and is lost."""
@@ -92,7 +92,7 @@ WEIGHTS = [{"name": "web", "weight": 3}, {"name": "bulk", "weight": 1}]
         ("fifo", "in order of arrival", None),
     ],
 )
-def test_classes_get_their_weights_while_all_of_them_wait(scheduler: object, order: str, verdict: str | None) -> None:
+def test_backlogged_classes_share_by_weight(scheduler: object, order: str, verdict: str | None) -> None:
     """800 packets at once, three quarters of them in the class of weight 3; classes of FQ-CoDel have no weights."""
     of_class = TURNS[order]
     left = leave(np.full(800, START), np.full(800, 8000), RATE)
@@ -105,7 +105,7 @@ def test_classes_get_their_weights_while_all_of_them_wait(scheduler: object, ord
 
 
 @pytest.mark.parametrize(("together", "verdict"), [(20, "inconclusive"), (200, "pass")])
-def test_fairness_is_told_where_a_class_that_gets_a_fifth_less_would_be_seen(together: int, verdict: str) -> None:
+def test_fairness_is_reported_only_if_a_20_percent_deficit_is_detectable(together: int, verdict: str) -> None:
     """Bursts with idle time between them: in short ones no class can fall behind by as much as its bound."""
     entered = START + np.arange(800) // together * 1_000_000_000
     left = leave(entered, np.full(800, 8000), RATE)
@@ -115,7 +115,7 @@ def test_fairness_is_told_where_a_class_that_gets_a_fifth_less_would_be_seen(tog
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": verdict}
 
 
-def test_fairness_is_not_told_of_classes_that_never_wait_together() -> None:
+def test_fairness_is_not_reported_for_classes_never_backlogged_together() -> None:
     """One packet at a time: nobody is behind anybody."""
     rows = log(
         200,
@@ -127,7 +127,7 @@ def test_fairness_is_not_told_of_classes_that_never_wait_together() -> None:
     assert verdicts(link._fairness(seen(pipe, rows))) == {"fairness": "inconclusive"}
 
 
-def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:
+def test_link_law_holds_for_any_service_order() -> None:
     rng = np.random.default_rng(SEED)
     entered = START + np.sort(rng.integers(0, 10**9, 1000))
     left = leave(entered, np.full(1000, 8000), RATE)
@@ -141,7 +141,7 @@ def test_a_link_that_serves_in_any_order_keeps_the_law() -> None:
 
 
 @pytest.mark.parametrize(("every", "verdict"), [(10, "pass"), (11, "fail")])
-def test_every_tenth_is_every_tenth(every: int, verdict: str) -> None:
+def test_loss_of_every_tenth_packet_is_verified(every: int, verdict: str) -> None:
     lost = np.arange(1000) % every == 3
     rows = log(1000, disposition=np.where(lost, "lost", "sent"), cause=np.where(lost, "before", ""))
     pipe = {"before": {"loss": [{"every": {"every": 10, "first": 4}}]}}
@@ -149,7 +149,7 @@ def test_every_tenth_is_every_tenth(every: int, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.05, "pass"), (0.08, "fail")])
-def test_copies_and_damages_come_as_often_as_asked(share: float, verdict: str) -> None:
+def test_duplication_and_corruption_rates_are_verified(share: float, verdict: str) -> None:
     rng, n = np.random.default_rng(SEED), 20_000
     flipped = rng.binomial(1, share, n)
     rows = log(n, flipped=flipped)

@@ -37,7 +37,7 @@ def seen(rng: np.random.Generator) -> Seen:
     )  # fmt: skip
 
 
-def test_delays_are_over_the_direct_path_of_the_same_bed() -> None:
+def test_delays_are_relative_to_the_direct_path_of_the_same_bed() -> None:
     found = seen(np.random.default_rng(SEED))
     over = found.over_floor(found.packets)["over_ns"].to_numpy() - CONFIGURED
     assert over.std() < 3_000 < found.packets["delay_ns"].to_numpy().std()
@@ -46,7 +46,7 @@ def test_delays_are_over_the_direct_path_of_the_same_bed() -> None:
     assert len(np.unique(parts_of(found.outside))) == BEDS
 
 
-def test_the_mean_error_holds_the_truth_over_beds() -> None:
+def test_interval_of_the_mean_error_over_beds_covers_the_truth() -> None:
     rng = np.random.default_rng(SEED)
     found = [delay.mean_over_floor(seen(rng), 0.05) for _ in range(200)]
     assert {one.n for one in found} == {BEDS * ROUNDS}

@@ -49,12 +49,12 @@ def geometric(chance: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64
     return lambda ages: np.full(len(ages), chance)
 
 
-def test_the_published_points_of_anderson_and_darling() -> None:
+def test_published_points_of_anderson_darling_are_reproduced() -> None:
     for a2, level in ((1.933, 0.90), (2.492, 0.95), (3.070, 0.975), (3.857, 0.99)):
         assert probability(a2, 10**6) == pytest.approx(level, abs=5e-4)
 
 
-def test_anderson_and_darlings_p_is_uniform() -> None:
+def test_p_value_of_anderson_darling_is_uniform() -> None:
     rng = np.random.default_rng(SEED)
     p = np.array([anderson_darling(rng.random(n)).p for n in (10, 100, 1000) for _ in range(1000)])
     for level in (0.01, 0.05, 0.5):
@@ -63,7 +63,7 @@ def test_anderson_and_darlings_p_is_uniform() -> None:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_chains_lose_what_they_say_as_unevenly_as_they_say(name: str) -> None:
+def test_loss_chains_have_their_stated_rate_and_variance(name: str) -> None:
     chain, rng = CHAINS[name], np.random.default_rng(SEED)
     rows = walk(chain, rng, 1500, 2000)
     shares = rows.mean(axis=1)
@@ -78,7 +78,7 @@ def test_chains_lose_what_they_say_as_unevenly_as_they_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_intervals_of_losses_cover(name: str) -> None:
+def test_intervals_of_losses_have_their_coverage(name: str) -> None:
     """Of 1000 runs, 93 to 97.5 of a hundred intervals hold the truth, also where losses come in bursts."""
     chain, rng = CHAINS[name], np.random.default_rng(SEED)
     rows = walk(chain, rng, 1000, 4000)
@@ -91,7 +91,7 @@ def test_intervals_of_losses_cover(name: str) -> None:
 
 
 @pytest.mark.parametrize("runs", [300, pytest.param(1000, marks=pytest.mark.proof)])
-def test_tests_of_randomness_alarm_as_often_as_they_say(runs: int) -> None:
+def test_randomness_tests_have_their_stated_level(runs: int) -> None:
     rng = np.random.default_rng(SEED)
     ends = {True: 0.9, False: 0.1}
     found: dict[str, list[float]] = {"runs": [], "box": [], "bursts": [], "gaps": []}
@@ -105,7 +105,7 @@ def test_tests_of_randomness_alarm_as_often_as_they_say(runs: int) -> None:
         assert 0.03 <= np.mean(np.array(p) < 0.05) <= 0.075, name
 
 
-def test_tests_of_randomness_see_what_is_not() -> None:
+def test_randomness_tests_detect_dependence() -> None:
     rng = np.random.default_rng(SEED)
     bursts = list(walk(CHAINS["gilbert"], rng, 2, 5000))
     every = [np.arange(5000) % 10 == 0]
@@ -116,7 +116,7 @@ def test_tests_of_randomness_see_what_is_not() -> None:
         assert ljung_box([row.astype(np.float64) for row in rows], 10).p < 1e-4
 
 
-def test_runs_that_a_trials_end_cuts_do_not_weigh() -> None:
+def test_censored_runs_at_the_end_of_a_trial_cause_no_bias() -> None:
     """Short trials: gaps of a mean of 50 in rows of 60. Lengths of whole gaps alone would be far too short."""
     rng = np.random.default_rng(SEED)
     p = [age_test(list(rng.random((200, 60)) < 0.02), value=False, hazard=geometric(0.02)).p for _ in range(300)]
@@ -145,7 +145,7 @@ JITTERS: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", JITTERS)
-def test_distributions_are_as_scipy_has_them(name: str) -> None:
+def test_distributions_equal_those_of_scipy(name: str) -> None:
     told, law = JITTERS[name]
     jitter, x = Jitter(name, told), np.linspace(-2e6, 8e6, 101)
     assert jitter.cdf(x) == pytest.approx(law.cdf(x), abs=1e-12)
@@ -153,7 +153,7 @@ def test_distributions_are_as_scipy_has_them(name: str) -> None:
     assert jitter.sd == pytest.approx(law.std(), rel=1e-9)
 
 
-def test_own_distributions_and_tables() -> None:
+def test_empirical_and_table_distributions_are_evaluated() -> None:
     own = Jitter("empirical", {"points": [[0.0, 0], [0.5, 1000], [1.0, 5000]]})
     assert own.cdf(np.array([-1.0, 500.0, 1000.0, 3000.0, 9000.0])) == pytest.approx([0, 0.25, 0.5, 0.75, 1])
     assert own.mean == pytest.approx(0.5 * 500 + 0.5 * 3000)
@@ -169,7 +169,7 @@ def test_a_mean_delay_counts_what_is_cut_at_zero() -> None:
     assert pipe.mean_delay_ns == pytest.approx(draws.mean(), rel=0.003)
 
 
-def test_the_distance_of_distributions_and_its_band() -> None:
+def test_distribution_distance_and_its_confidence_band_are_correct() -> None:
     rng = np.random.default_rng(SEED)
     beyond = 0
     for _ in range(1000):
@@ -180,7 +180,7 @@ def test_the_distance_of_distributions_and_its_band() -> None:
     assert cdf.distance(z + 0.1, special.ndtr, slack=0.1) < cdf.band(20_000, 0.01)
 
 
-def test_a_tick_is_found_and_its_height_known() -> None:
+def test_tick_is_found_with_its_size() -> None:
     rng, tick = np.random.default_rng(SEED), 1e6 * (1 + 3e-5)
     for poisson in (True, False):
         at = np.cumsum(rng.exponential(1e6, 3000) if poisson else np.full(3000, 1.003e6))
@@ -193,7 +193,7 @@ def test_a_tick_is_found_and_its_height_known() -> None:
         assert value.low > 8e5
 
 
-def test_without_a_tick_none_is_found() -> None:
+def test_no_tick_is_found_without_one() -> None:
     rng = np.random.default_rng(SEED)
     alarms = 0
     for _ in range(200):
@@ -219,7 +219,7 @@ def test_a_stall_of_a_third_of_a_trial_is_no_tick(trials: int) -> None:
     assert found.within(0.01).estimate < 3_000
 
 
-def test_a_link_serves_one_after_the_other() -> None:
+def test_link_serves_packets_one_at_a_time() -> None:
     entered = np.array([0, 0, 100, 5_000_000]) + 1_900_000_000_000_000_000
     bits = np.array([8000, 4000, 8000, 8000])
     left = leave(entered, bits, 10_000_000)
@@ -228,14 +228,14 @@ def test_a_link_serves_one_after_the_other() -> None:
     assert [(part.start, part.stop) for part in busy_rows(entered, left)] == [(0, 3)]
 
 
-def test_a_remainder_is_carried() -> None:
+def test_fractional_nanoseconds_are_carried() -> None:
     """1000 bits at 3 bit/ns: no nanosecond is lost in a million packets."""
     bits = np.full(1_000_000, 1000)
     left = leave(np.zeros(1_000_000, dtype=np.int64), bits, 3_000_000_000)
     assert int(left[-1]) == 1_000_000 * 1000 // 3
 
 
-def test_rates_in_windows_are_as_coarse_as_packets() -> None:
+def test_resolution_of_windowed_rates_is_one_packet() -> None:
     left = (np.arange(1, 2001) * 816_000).astype(np.float64)
     told = rate_in_windows([left], [np.full(2000, 8160.0)], 1e7, 1e7)
     assert told is not None

@@ -58,7 +58,7 @@ def export(folder: Path, to: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, env=environment, cwd=folder, text=True, capture_output=True, check=False)
 
 
-def test_a_format_of_another_package_is_given_the_run(installed: Path) -> None:
+def test_export_format_of_another_package_receives_the_run(installed: Path) -> None:
     done = export(installed, "lines")
     assert (done.returncode, done.stderr) == (0, "")
     verdict, value, low, high, unit = done.stdout.split()
@@ -66,7 +66,7 @@ def test_a_format_of_another_package_is_given_the_run(installed: Path) -> None:
     assert 0 < float(low) < float(value) < float(high)
 
 
-def test_a_package_does_not_replace_a_format_of_ours(installed: Path) -> None:
+def test_package_cannot_replace_a_built_in_format(installed: Path) -> None:
     assert export(installed, "hdr").stdout.startswith("#[Histogram log format version 1.3]")
 
 
@@ -84,7 +84,7 @@ def test_a_package_does_not_replace_a_format_of_ours(installed: Path) -> None:
         ),
     ],
 )
-def test_what_goes_wrong_is_one_sentence(installed: Path, to: str, status: int, said: str) -> None:
+def test_errors_are_one_sentence(installed: Path, to: str, status: int, said: str) -> None:
     done = export(installed, to)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr

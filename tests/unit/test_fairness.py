@@ -49,7 +49,7 @@ def wf2q(sizes: list[list[int]], weights: list[int], steps: int) -> tuple[NDArra
 
 
 @pytest.mark.parametrize("turn", range(20))
-def test_fair_schedulers_keep_within_their_bounds_and_come_near(turn: int) -> None:
+def test_fair_schedulers_stay_within_their_bounds_and_approach_them(turn: int) -> None:
     rng = np.random.default_rng(SEED + turn)
     several = int(rng.integers(2, 6))
     weights = [int(one) for one in rng.integers(1, 9, several)]
@@ -64,7 +64,7 @@ def test_fair_schedulers_keep_within_their_bounds_and_come_near(turn: int) -> No
         assert 0.2 < shares.max() <= 1, (name, SEED + turn)
 
 
-def test_a_tenth_too_much_weight_is_beyond_every_bound() -> None:
+def test_weight_10_percent_too_high_violates_every_bound() -> None:
     sizes = [[1500] * 3000, [1500] * 3000]
     found = drr(sizes, [4950, 1500], 3000)  # 3.3 to 1
     for name in BOUNDS:
@@ -74,7 +74,7 @@ def test_a_tenth_too_much_weight_is_beyond_every_bound() -> None:
     assert even == pytest.approx([1500 * 3 / 4, 1500 * 3 / 4])
 
 
-def test_a_stretch_is_where_every_class_has_one_more_behind_the_packet_on_the_link() -> None:
+def test_backlogged_period_has_a_waiting_packet_in_every_class() -> None:
     """Two classes in turns, all there at 0 but the sixth packet, which comes while the fifth is on the link."""
     left = np.arange(1, 9) * 10
     entered = np.array([0, 0, 0, 0, 0, 45, 0, 0])
@@ -95,7 +95,7 @@ def into(name: str | None, **on: Any) -> dict[str, Any]:
     return {"on": on, "action": {"pipe": {"pipe": "p", "class": name}}}
 
 
-def test_a_flow_goes_into_each_class_by_its_dscp() -> None:
+def test_flows_are_assigned_to_classes_by_dscp() -> None:
     asked = config(into("web", dscp=10, direction="forward"), into("bulk"))
     told = flows_for(asked, asked["pipes"])
     assert (told.marks, told.crowding) == ((10, 0), 1.5)
@@ -107,7 +107,7 @@ def test_a_flow_goes_into_each_class_by_its_dscp() -> None:
     assert "class web;" in told.reasons[0]
 
 
-def test_flows_have_sub_queues_of_their_own_where_there_are_no_classes() -> None:
+def test_flows_have_their_own_sub_queues_without_classes() -> None:
     asked = config(into(None), scheduler={"fq-codel": {"quantum": 1514}})
     asked["pipes"][0]["queue"]["classes"] = []
     assert flows_for(asked, asked["pipes"]).marks == (0, 1, 2, 3)

@@ -13,7 +13,7 @@ def figure(*beds: list[float]) -> Figure:
     return figure_of(differences, np.array([number for number, bed in enumerate(beds) for _ in bed], dtype=np.int64))
 
 
-def test_beds_that_differ_widen_the_interval_beyond_what_is_within_them() -> None:
+def test_scatter_between_beds_widens_the_interval() -> None:
     found = figure(*([100.0 * bed - 1, 100.0 * bed, 100.0 * bed + 1] for bed in range(8)))
     assert found.sessions == 8
     assert found.mean.estimate == pytest.approx(350)
@@ -25,7 +25,7 @@ def test_beds_that_differ_widen_the_interval_beyond_what_is_within_them() -> Non
     assert not found.pseudomedian.excludes(350)
 
 
-def test_one_bed_is_repeatability_alone() -> None:
+def test_one_bed_gives_repeatability_only() -> None:
     found = figure([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert found.sessions is None
     assert found.between is None
@@ -42,7 +42,7 @@ def test_beds_of_one_pair_each_have_no_interval() -> None:
     assert (found.sessions, found.mean.low, found.mean.estimate) == (8, None, 3.5)
 
 
-def test_a_bed_of_one_pair_counts_nowhere_beside_others() -> None:
+def test_bed_with_one_pair_is_excluded_if_others_have_more() -> None:
     found = figure([1.0, 1.1], [1.2, 1.05], [1.15, 1.0], [9.0])
     assert found.mean.n == 6
     assert found.mean.estimate == pytest.approx(np.mean([1.0, 1.1, 1.2, 1.05, 1.15, 1.0]))
@@ -54,7 +54,7 @@ def test_equal_beds_show_no_scatter_and_get_no_interval() -> None:
     assert (found.mean.low, found.p) == (None, None)
 
 
-def test_rounds_that_were_split_over_two_beds_are_left_out() -> None:
+def test_rounds_split_over_two_beds_are_excluded() -> None:
     found = figure_of(np.array([1.0, 2.0, 90.0]), np.array([0, 0, NO_SESSION]))
     assert (found.sessions, found.mean.n) == (None, 2)
 
@@ -66,7 +66,7 @@ def test_a_tail_within_beds_moves_the_mean_and_not_the_pseudomedian() -> None:
     assert found.pseudomedian.excludes(found.mean.estimate)
 
 
-def test_the_beds_that_are_counted_are_those_of_the_figure() -> None:
+def test_counted_beds_are_those_of_the_figure() -> None:
     for beds in ([2, 2, 2, 1], [3, 1, 1], [1, 1, 1], [4], [2, 1]):
         session = np.repeat(np.arange(len(beds)), beds)
         values = np.arange(len(session), dtype=np.float64)

@@ -161,7 +161,7 @@ def expect_sentence(read: Any) -> int:
 @pytest.mark.parametrize("name", RUNS)
 @EXAMPLES
 @given(data=st.data())
-def test_any_event_of_a_log_may_be_another(name: str, data: st.DataObject) -> None:
+def test_arbitrary_events_in_a_log_are_read_or_refused(name: str, data: st.DataObject) -> None:
     run = run_of(name)
     lines = (run / "log.jsonl").read_text().splitlines()
     kinds: dict[str, list[int]] = {}
@@ -179,7 +179,7 @@ def test_any_event_of_a_log_may_be_another(name: str, data: st.DataObject) -> No
 @pytest.mark.parametrize("name", RUNS)
 @EXAMPLES
 @given(data=st.data())
-def test_a_kind_of_events_may_be_missing_or_be_there_twice(name: str, data: st.DataObject) -> None:
+def test_missing_or_repeated_kinds_of_events_are_read_or_refused(name: str, data: st.DataObject) -> None:
     run = run_of(name)
     lines = (run / "log.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["event"] for line in lines]
@@ -205,7 +205,7 @@ TOML = ["true", "0", "-1", "1", "7", "1e308", "nan", '""', '"x"', '"10ms"', "[]"
 @pytest.mark.parametrize("name", RUNS)
 @EXAMPLES
 @given(data=st.data())
-def test_any_value_of_a_plan_may_be_another(name: str, data: st.DataObject) -> None:
+def test_arbitrary_values_in_a_plan_are_read_or_refused(name: str, data: st.DataObject) -> None:
     run = run_of(name)
     lines = (run / "plan.toml").read_text().splitlines()
     keys = [at for at, line in enumerate(lines) if re.match(r"^[\w\"]+ = .*[^\[,]$", line)]
@@ -221,7 +221,7 @@ def test_any_value_of_a_plan_may_be_another(name: str, data: st.DataObject) -> N
 @pytest.mark.parametrize("name", RUNS)
 @EXAMPLES
 @given(data=st.data())
-def test_any_file_of_a_run_may_be_cut_damaged_or_another(name: str, data: st.DataObject) -> None:
+def test_truncated_damaged_or_foreign_files_of_a_run_are_read_or_refused(name: str, data: st.DataObject) -> None:
     run = run_of(name)
     files = sorted(
         str(path.relative_to(run)) for path in run.rglob("*")
@@ -253,7 +253,7 @@ def damage_file(data: st.DataObject, path: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(EVENTS))
-def test_an_event_that_is_nothing_but_its_name_is_refused_where_readers_need_more(kind: str, tmp_path: Path) -> None:
+def test_event_without_required_fields_is_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(json.dumps({"event": kind}) + "\n")
     said, status = refusal_of(lambda: read_log(tmp_path / "log.jsonl"))
     shape = EVENTS[kind]
@@ -261,7 +261,7 @@ def test_an_event_that_is_nothing_but_its_name_is_refused_where_readers_need_mor
     assert status == 0 or said.startswith(f"{tmp_path}/log.jsonl is damaged: line 1, an event '{kind}'")
 
 
-def test_events_are_logged_that_are_declared_and_those_are_logged() -> None:
+def test_logged_events_equal_the_declared_events() -> None:
     """Of a name that is misspelt in the declaration nothing would be checked."""
     logged = set(logged_names())
     assert len(logged) > 40, logged

@@ -98,7 +98,7 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, bool]:
 
 @settings(deadline=None)
 @given(tables())
-def test_a_data_set_of_others_is_read_or_refused_in_one_sentence(made: tuple[pa.Table, bool]) -> None:
+def test_foreign_data_set_is_read_or_refused_in_one_sentence(made: tuple[pa.Table, bool]) -> None:
     table, is_other = made
     with TemporaryDirectory() as spare:
         said = refusal_of(written(Path(spare), table))
@@ -125,7 +125,7 @@ def refusal_of(tap: Path) -> str | None:
         (lambda table: table.append_column("digest", pa.array([1, 2, 3])), "digest is missing, or there twice"),
     ],
 )
-def test_what_a_file_lacks_is_named_and_match_ends_with_status_2(
+def test_missing_columns_of_a_file_are_named_and_match_ends_with_status_2(
     tmp_path: Path, change: Callable[[pa.Table], pa.Table], words: str
 ) -> None:
     tap = written(tmp_path, change(pa.Table.from_pydict(ROWS, SCHEMA)))
@@ -135,7 +135,7 @@ def test_what_a_file_lacks_is_named_and_match_ends_with_status_2(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_page_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_damaged_page_is_refused_in_one_sentence(tmp_path: Path) -> None:
     tap = written(tmp_path, pa.Table.from_pydict(ROWS, SCHEMA))
     [file] = tap.rglob("*.parquet")
     octets = file.read_bytes()
@@ -146,7 +146,7 @@ def test_a_page_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path) -> No
         assert "Traceback" not in done.stderr
 
 
-def test_a_file_of_an_analysis_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_malformed_analysis_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "analysis/samples.parquet"
     path.parent.mkdir()
     path.write_bytes(b"PAR1 and no more PAR1")

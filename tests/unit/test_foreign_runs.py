@@ -90,7 +90,7 @@ def refusal_of(read: Any) -> tuple[str, int]:
 @pytest.mark.parametrize("name", [*MADE, "bed.json"])
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
-def test_what_reads_an_analysis_takes_any_shape(whole: Path, name: str, data: st.DataObject) -> None:
+def test_arbitrary_analysis_files_are_read_or_refused(whole: Path, name: str, data: st.DataObject) -> None:
     changed = otherwise(data, json.loads((whole / name).read_text()))
     with TemporaryDirectory() as spare:
         run = Path(spare) / "run"
@@ -108,7 +108,7 @@ def test_what_reads_an_analysis_takes_any_shape(whole: Path, name: str, data: st
 
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
-def test_an_analysis_takes_a_bed_and_a_log_of_any_shape(whole: Path, data: st.DataObject) -> None:
+def test_arbitrary_bed_and_log_files_are_analysed_or_refused(whole: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["bed.json", "log.jsonl"]))
     text = (whole / name).read_text()
     if name == "bed.json":
@@ -148,7 +148,7 @@ def test_report_ends_with_status_2_and_says_what_is_wrong(
     assert words in done.stderr.replace("\n", " ")
 
 
-def test_budgets_of_another_shape_are_refused(whole: Path, tmp_path: Path) -> None:
+def test_malformed_budgets_are_refused(whole: Path, tmp_path: Path) -> None:
     copytree(whole, tmp_path / "run")
     file = tmp_path / "run/analysis/budgets.json"
     for text in ("{}", "[1]", '[{"name": 1}]', "[" * 100, '[{"name": "a"}]'):

@@ -52,7 +52,7 @@ def read_in(folder: str, name: str, octets: bytes, read: Callable[[Path], Any]) 
 
 
 @given(data=st.data())
-def test_a_bed_that_cannot_be_read_is_none(data: st.DataObject) -> None:
+def test_unreadable_bed_state_is_none(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         octets = other(data, BED)
         with suppress(ValueError):  # which is what who reads it expects
@@ -64,13 +64,13 @@ def test_a_bed_that_cannot_be_read_is_none(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_what_was_held_is_given_back_or_cannot_be_read(data: st.DataObject) -> None:
+def test_arbitrary_journal_is_restored_or_refused(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder, mock.patch.object(held, "state_folder", return_value=Path(folder)):
         read_in(folder, Highest.journal, other(data, JOURNAL), lambda _: held.recover(Highest))
 
 
 @given(data=st.data())
-def test_a_bridge_of_a_damaged_file_is_refused_in_one_sentence(data: st.DataObject) -> None:
+def test_damaged_bridge_file_is_refused_in_one_sentence(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         octets = other(data, BRIDGE)
         said, status = refusal_of(lambda: read_in(folder, "sojourn0.json", octets, HostBridge.read))
@@ -79,14 +79,14 @@ def test_a_bridge_of_a_damaged_file_is_refused_in_one_sentence(data: st.DataObje
 
 
 @given(data=st.data())
-def test_a_netem_of_a_damaged_file_is_none(data: st.DataObject) -> None:
+def test_damaged_netem_record_is_none(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         found = read_in(folder, "netem-1.json", other(data, NETEM), Left.read)
         assert found is None or isinstance(found.index, int)
 
 
 @given(data=st.data())
-def test_published_studies_go_on_where_they_were_asked_so_alone(data: st.DataObject) -> None:
+def test_published_studies_resume_only_with_the_same_request(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder, suppress(SojournError):
         read_in(folder, ASKED, other(data, {"full": True}), lambda path: take(path.parent, [], {"full": True}))
 

@@ -50,7 +50,7 @@ def least(cpus: Path) -> set[str]:
     return {path.read_text().strip() for path in cpus.glob("cpu*/cpufreq/scaling_min_freq")}
 
 
-def test_the_clock_is_held_at_its_highest_and_given_back_with_the_bed(cpus: Path) -> None:
+def test_cpu_frequency_is_held_at_maximum_and_restored_with_the_bed(cpus: Path) -> None:
     here = LocalMachine()
     here.keep_frequency(highest=False)
     assert least(cpus) == {FOUND}
@@ -77,7 +77,7 @@ def killed(cpus: Path) -> int:
     return int(children[0])
 
 
-def test_a_killed_run_gives_the_clock_back(cpus: Path) -> None:
+def test_cpu_frequency_is_restored_after_a_killed_run(cpus: Path) -> None:
     killed(cpus)
     end = time.monotonic() + 20
     while (cpus.parent / frequency.JOURNAL).exists() and time.monotonic() < end:
@@ -87,7 +87,7 @@ def test_a_killed_run_gives_the_clock_back(cpus: Path) -> None:
     assert frequency.recover() == []
 
 
-def test_what_run_and_guardian_left_is_given_back_by_the_next_or_by_clean(cpus: Path) -> None:
+def test_cpu_frequency_left_by_killed_run_and_guardian_is_restored_later(cpus: Path) -> None:
     mine = frequency.Highest()
     journal = cpus.parent / frequency.JOURNAL
     text = json.loads(journal.read_text())
@@ -102,7 +102,9 @@ def test_what_run_and_guardian_left_is_given_back_by_the_next_or_by_clean(cpus: 
     mine.close()
 
 
-def test_what_a_killed_guardian_left_is_given_back_by_its_run(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_restores_the_cpu_frequency_after_its_guardian_was_killed(
+    cpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = LocalMachine()
     here.keep_frequency(highest=True)
     assert here._highest is not None
@@ -117,25 +119,25 @@ def test_what_a_killed_guardian_left_is_given_back_by_its_run(cpus: Path, monkey
     monkeypatch.setattr(held, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
     with pytest.raises(MachineError, match=f"could not be given back: write {FOUND} to .*cpu0/"):
         mine.close()
-    assert (cpus.parent / frequency.JOURNAL).exists(), "the next gives back"
+    assert (cpus.parent / frequency.JOURNAL).exists(), "the next process restores it"
 
 
-def test_a_bed_without_the_highest_clock_too_gives_back_what_a_dead_run_left(cpus: Path) -> None:
+def test_any_bed_restores_the_cpu_frequency_of_a_dead_run(cpus: Path) -> None:
     left(cpus, started_ticks=0)
     LocalMachine().keep_frequency(highest=False)
     assert least(cpus) == {FOUND}
     assert not (cpus.parent / frequency.JOURNAL).exists()
 
 
-def test_a_journal_of_another_process_namespace_is_left_alone(cpus: Path) -> None:
+def test_journal_of_another_pid_namespace_is_ignored(cpus: Path) -> None:
     journal = left(cpus, started_ticks=0, pids="pid:[1]")
-    assert frequency.recover() == [], "whether its run is alive nobody here knows"
+    assert frequency.recover() == [], "it is unknown here whether its run is alive"
     assert journal.exists()
     assert least(cpus) == {HIGHEST}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": 1}'])
-def test_a_journal_that_cannot_be_read_is_removed_and_said(cpus: Path, text: str) -> None:
+def test_unreadable_journal_is_removed_and_reported(cpus: Path, text: str) -> None:
     journal = cpus.parent / frequency.JOURNAL
     journal.write_text(text)
     assert frequency.recover() == [
@@ -145,7 +147,7 @@ def test_a_journal_that_cannot_be_read_is_removed_and_said(cpus: Path, text: str
     frequency.Highest().close()
 
 
-def test_the_journal_appears_whole(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_is_written_atomically(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[str] = []
 
     def link(draft: str, journal: Path) -> None:
@@ -161,7 +163,7 @@ def test_the_journal_appears_whole(cpus: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [path.name for path in cpus.parent.iterdir() if path.is_file()] == [], "no draft is left"
 
 
-def test_where_no_guardian_starts_nothing_is_left(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_start_the_guardian_leaves_nothing(cpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(FileNotFoundError):
         frequency.Highest()
@@ -169,7 +171,7 @@ def test_where_no_guardian_starts_nothing_is_left(cpus: Path, monkeypatch: pytes
     assert not (cpus.parent / frequency.JOURNAL).exists()
 
 
-def test_a_guardian_leaves_what_another_run_holds(cpus: Path) -> None:
+def test_guardian_keeps_settings_held_by_another_run(cpus: Path) -> None:
     mine = frequency.Highest()
     journal = left(cpus, started_ticks=0)
     mine.close()
@@ -189,7 +191,7 @@ def left(cpus: Path, **told: Any) -> Path:
     return journal
 
 
-def test_of_an_earlier_boot_nothing_is_set(cpus: Path) -> None:
+def test_journal_of_an_earlier_boot_restores_nothing(cpus: Path) -> None:
     found = {str(path): "1" for path in cpus.glob("cpu*/cpufreq/scaling_min_freq")}
     text = {"boot": "another", "pids": "pid:[1]", "pid": os.getpid(), "started_ticks": 0, "found": found}
     (cpus.parent / frequency.JOURNAL).write_text(json.dumps(text))
@@ -199,7 +201,7 @@ def test_of_an_earlier_boot_nothing_is_set(cpus: Path) -> None:
 
 
 @pytest.mark.parametrize(("backend", "why"), [("netns", "cannot be set"), ("sim", "")])
-def test_a_plan_for_a_machine_without_such_a_clock_is_refused_before_anything_starts(
+def test_plan_that_needs_frequency_control_is_refused_on_a_machine_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, why: str
 ) -> None:
     monkeypatch.setattr(frequency, "CPU", tmp_path / "none")

@@ -19,7 +19,7 @@ NOTED = (
 )
 
 
-def test_searches_add_up_and_are_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzing_times_accumulate_and_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FACTS", "PAGE", "EVERY", "SPENT"):
         monkeypatch.setattr(fuzz_ledger, name, tmp_path / name)
     monkeypatch.setattr(sys, "argv", ["fuzz_ledger", "take"])

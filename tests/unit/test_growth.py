@@ -21,7 +21,7 @@ def test_time_grows_with_packets_and_memory_does_not(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "spark"])
-def test_what_is_measured_is_matched(engine: str) -> None:
+def test_growth_benchmark_matches_all_its_packets(engine: str) -> None:
     """A small number of packets through all that the bench does; what it tells is checked there against the truth."""
     [found] = series(engine, [70_000], print)
     assert (found.packets, found.processor_seconds > 0, found.peak_mib > 10) == (70_000, True, True)

@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Run:
     return load(tmp_path / "bridge-latency")
 
 
-def test_the_library_reads_every_block_back(run: Run, tmp_path: Path) -> None:
+def test_hdrhistogram_library_reads_every_block(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "run.hlog"
     log.write_text(hdr_log(run.folder))
     reader = HistogramLogReader(str(log), HdrHistogram(1, MOST_NS, DIGITS))
@@ -52,7 +52,7 @@ def test_lost_probes_are_counted_in_comments(run: Run) -> None:
     assert sum(int(line.partition(": ")[2].split()[0]) for line in told) == lost
 
 
-def test_trials_with_the_log_of_tcps_state_are_left_out(run: Run) -> None:
+def test_trials_with_the_tcp_log_are_excluded(run: Run) -> None:
     """They are in no figure: what the log costs would be in their times."""
     blocks = run.measured["block"].unique().sort().to_list()
     factors = {"flows": 1, "direction": "up", "congestion": "cubic", "pipe": ""}

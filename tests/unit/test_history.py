@@ -96,33 +96,33 @@ def test_a_run_is_kept_with_its_leading_figures(synthetic: Callable[..., Any]) -
     assert not [one for one in kept.figures if one.quantity == "rtt" and one.statistic != "mean"]
 
 
-def test_a_run_over_two_boots_has_none(synthetic: Callable[..., Any]) -> None:
+def test_run_over_two_boots_is_stored_without_a_boot(synthetic: Callable[..., Any]) -> None:
     parts = [{"before": {"boot_id": "one"}}, {"before": {"boot_id": "two"}}]
     path = synthetic(rounds=8, bed=BED | {"parts": parts}).write()
     analyse(path)
     assert entry_of(RunFolder(path)).boot is None
 
 
-def test_a_run_whose_bed_is_not_known_is_kept_as_well(synthetic: Callable[..., Any]) -> None:
+def test_run_with_an_unknown_bed_is_stored(synthetic: Callable[..., Any]) -> None:
     path = synthetic(rounds=8).write()
     analyse(path)
     kept = entry_of(RunFolder(path))
     assert (kept.bed, kept.boot, kept.kernel) == ("", None, "")
 
 
-def test_a_figure_at_a_load_that_only_this_run_has_is_not_kept() -> None:
+def test_figure_at_a_load_specific_to_this_run_is_not_stored() -> None:
     row = {"quantity": "loss_ratio", "statistic": "ratio", "estimate": 0.1, "rate_pps": None, "rate_share": 0.5}
     assert is_kept(row)
     assert not is_kept(row | {"rate_pps": 504_684.4})
 
 
-def test_the_boot_is_noted_among_what_changes() -> None:
+def test_boot_id_is_a_changing_fact_not_a_stable_one() -> None:
     noted = machine.moment()["boot_id"]
     assert noted == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert "boot_id" not in json.dumps(machine.stable())
 
 
-def test_what_is_written_is_read(own_history: History) -> None:
+def test_history_entries_round_trip(own_history: History) -> None:
     entries = [entry(1, boot=None), entry(2, figures=(figure(1.0), figure(2.0, reference=None, sessions=8)))]
     assert own_history.read() == []
     for one in reversed(entries):
@@ -132,13 +132,13 @@ def test_what_is_written_is_read(own_history: History) -> None:
     assert len(own_history.read()) == 3
 
 
-def test_a_run_that_was_gone_on_with_is_there_once(own_history: History) -> None:
+def test_resumed_run_is_stored_once(own_history: History) -> None:
     own_history.append(entry(1, 1000.0))
     own_history.append(entry(1, 1100.0, verdict="doubtful"))
     assert own_history.read() == [entry(1, 1100.0, verdict="doubtful")]
 
 
-def test_nobody_else_can_read_it(own_history: History) -> None:
+def test_history_file_is_private(own_history: History) -> None:
     own_history.append(entry(1))
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (own_history.path.parent, own_history.path)]
     assert modes == [0o700, 0o600]
@@ -150,7 +150,7 @@ def append_many(path: str, who: int, count: int) -> None:
         History(Path(path)).append(entry(1000 * who + number))
 
 
-def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+def test_concurrent_runs_are_all_stored(tmp_path: Path) -> None:
     path = tmp_path / "data" / FILE
     context = multiprocessing.get_context("spawn")
     several = [context.Process(target=append_many, args=(str(path), who, 20)) for who in range(2)]
@@ -164,7 +164,7 @@ def test_runs_that_end_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert {len(one.figures) for one in kept} == {1}
 
 
-def test_a_run_is_kept_whole_or_not_at_all(own_history: History) -> None:
+def test_run_is_stored_completely_or_not_at_all(own_history: History) -> None:
     own_history.append(entry(1))
     broken = replace(figure(1.0), unit=None)  # type: ignore[arg-type]
     with pytest.raises(MachineError):
@@ -193,7 +193,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("sentence", DAMAGES)
-def test_a_damaged_history_is_one_sentence_and_no_matter_to_the_run(
+def test_damaged_history_is_one_sentence_and_does_not_fail_the_run(
     sentence: str, own_history: History, synthetic: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = synthetic(rounds=8, bed=BED).write()
@@ -238,7 +238,7 @@ def without_rights(folder: Path) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_the_place_is_that_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_history_folder_follows_the_xdg_specification(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SOJOURN_DATA")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
@@ -251,7 +251,7 @@ def test_the_place_is_that_of_the_xdg_specification(monkeypatch: pytest.MonkeyPa
     assert find_history().path == tmp_path / "own" / FILE
 
 
-def test_root_leaves_the_folders_of_others_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_root_does_not_write_into_folders_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As sudo with the invoking user's HOME would have it."""
     home = tmp_path / "alice"
     home.mkdir()
@@ -266,7 +266,7 @@ def test_root_leaves_the_folders_of_others_alone(monkeypatch: pytest.MonkeyPatch
         find_history()
 
 
-def test_a_folder_is_roots_only_if_all_above_it_are(tmp_path: Path) -> None:
+def test_folder_counts_as_owned_by_root_only_if_all_parents_are(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         assert not is_of_root(tmp_path)
         return
@@ -278,7 +278,7 @@ def test_a_folder_is_roots_only_if_all_above_it_are(tmp_path: Path) -> None:
     assert not is_of_root(tmp_path / "link" / "data")
 
 
-def test_the_component_between_boots_of_a_history_is_recovered() -> None:
+def test_component_between_boots_is_recovered_from_a_history() -> None:
     found = []
     for seed in range(60):
         [bed] = over_runs(over_boots(seed))
@@ -298,7 +298,7 @@ def test_the_component_between_boots_of_a_history_is_recovered() -> None:
         ("ns", 100.0, (80.0, 140.0), 30.0),  # one that leans
     ],
 )
-def test_the_standard_error_of_an_interval_that_is_cut_is_that_of_the_whole(
+def test_standard_error_of_a_truncated_interval_is_that_of_the_full_one(
     unit: str, estimate: float, ends: tuple[float, float], half: float
 ) -> None:
     one = Figure("x", "mean", "bridge", None, "{}", estimate, *ends, 0.95, unit, 8, 8)
@@ -314,7 +314,7 @@ def test_two_days_of_one_boot_are_two_occasions() -> None:
     assert fewer.series[0].between is None
 
 
-def test_limits_are_of_one_bed_and_without_invalid_runs() -> None:
+def test_control_limits_use_one_bed_and_exclude_invalid_runs() -> None:
     rng = np.random.default_rng(1)
     first = [entry(number, 1300 + rng.normal(0, 10)) for number in range(20)]
     wild = entry(20, 9000.0, verdict="invalid")
@@ -351,7 +351,7 @@ def test_a_study_is_shown_within_80_columns(own_history: History, monkeypatch: p
     assert len([line for line in sojourn("history", "made-up", "--all").stdout.splitlines() if "2024-" in line]) == 90
 
 
-def test_before_six_boots_it_is_not_known(own_history: History) -> None:
+def test_fewer_than_six_boots_give_no_control_limits(own_history: History) -> None:
     for number in range(5):
         own_history.append(entry(number))
     said = sojourn("history", "made-up").stdout
@@ -359,7 +359,7 @@ def test_before_six_boots_it_is_not_known(own_history: History) -> None:
     assert "between boots and days: not known (1 of at least 6)" in said
 
 
-def test_a_study_as_json(own_history: History) -> None:
+def test_history_of_a_study_is_printed_as_json(own_history: History) -> None:
     for one in over_boots(3):
         own_history.append(one)
     said = printed("history-study", sojourn("history", "made-up", "--json").stdout)
@@ -384,7 +384,7 @@ def test_an_empty_history_is_one_sentence(own_history: History) -> None:
     assert "the history has no run of bridge-latency: it has made-up" in done.stderr
 
 
-def test_runs_are_added_unless_that_is_not_wanted(own_history: History, tmp_path: Path) -> None:
+def test_runs_are_stored_unless_disabled(own_history: History, tmp_path: Path) -> None:
     asked = ("run", "bridge-latency", "--bed", "sim", "--quick", "--set", "rounds=8", "--no-report")
     assert sojourn(*asked, "--out", "unkept", "--no-history", cwd=tmp_path).returncode == 0
     assert not own_history.path.exists()
@@ -401,7 +401,7 @@ def test_runs_are_added_unless_that_is_not_wanted(own_history: History, tmp_path
     assert "sojourn: not in the history: " in done.stderr
 
 
-def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, synthetic: Callable[..., Any]) -> None:
+def test_comparison_of_runs_includes_scatter_between_boots(own_history: History, synthetic: Callable[..., Any]) -> None:
     """Two bridges that differ by 80 ns, on boots that differ by some 60."""
     paths = []
     for boot, latency in (("one", 1300.0), ("two", 1380.0)):
@@ -434,7 +434,7 @@ def test_two_runs_are_compared_with_what_boots_differ_by(own_history: History, s
 
 
 @pytest.mark.parametrize(("others", "scatter"), [(6, None), (7, 0.0), (7, 90.0)])
-def test_two_runs_of_one_day_are_compared_with_what_others_of_it_differ_by(
+def test_comparison_of_runs_of_one_day_includes_their_scatter(
     own_history: History, synthetic: Callable[..., Any], others: int, scatter: float | None
 ) -> None:
     """Two bridges that differ by 80 ns; the history has these two as well, which say nothing of what runs differ by."""
@@ -459,7 +459,7 @@ def test_two_runs_of_one_day_are_compared_with_what_others_of_it_differ_by(
         assert pooled["between_runs"]["sd"] == pytest.approx(scatter, rel=0.7)
 
 
-def test_neither_user_nor_host_is_in_it(own_history: History, synthetic: Callable[..., Any]) -> None:
+def test_history_contains_neither_user_nor_host(own_history: History, synthetic: Callable[..., Any]) -> None:
     path = synthetic(rounds=8, bed=BED).write()
     analyse(path)
     keep(RunFolder(path))
@@ -469,7 +469,7 @@ def test_neither_user_nor_host_is_in_it(own_history: History, synthetic: Callabl
         assert name not in written
 
 
-def test_the_users_own_history_is_not_that_of_the_tests() -> None:
+def test_tests_do_not_use_the_history_of_the_user() -> None:
     assert "sojourn-tests-" in os.environ["SOJOURN_DATA"]
     told = subprocess.check_output([sys.executable, "-c", "import os; print(os.environ['SOJOURN_DATA'])"], text=True)
     assert told.strip() == os.environ["SOJOURN_DATA"]

@@ -74,12 +74,12 @@ def test_a_host_cannot_name_a_file_outside_the_folder_of_records(name: str, tmp_
 
 
 @pytest.mark.parametrize("size", ["-8", "8e9", "9" * 5000, ""])
-def test_a_size_that_is_none_is_refused(size: str, tmp_path: Path) -> None:
+def test_invalid_size_is_refused(size: str, tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="is no record's size and name"):
         fetching.fetch(fetched(tmp_path, f"{size} ./blocks.arrow"))
 
 
-def test_records_are_not_written_or_removed_through_links(tmp_path: Path) -> None:
+def test_records_are_not_written_or_removed_through_symbolic_links(tmp_path: Path) -> None:
     one = fetched(tmp_path, f"{len(SAID)} ./deep/a.arrow", f" {len(SAID)} ./b.arrow", "16 total")
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -108,7 +108,7 @@ def test_records_are_fetched_by_their_names(tmp_path: Path) -> None:
     assert found == {"blocks-000.arrow": SAID, "a/taps_1.pcap": SAID}
 
 
-def test_what_was_fetched_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetched_records_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = fetched(tmp_path, f" {len(SAID)} ./b.arrow", f"{len(SAID)} ./deep/a.arrow", "16 total")
     synced, sync = [], os.fsync
 
@@ -127,7 +127,7 @@ def link(name: str) -> dict[str, Any]:
     return {"ifname": name, "link_type": "ether", "address": 'aa"\n[hosts.device]\n', "mtu": 1500, "flags": []}
 
 
-def test_what_a_host_answers_stays_in_its_place_of_a_first_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_a_host_are_escaped_in_a_drafted_bed_file(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ['e"\nb="x', 'x"#', "-F/etc/x", 'q"uote', "e\\n"]
     looked = Looked(
         uid=0, boot_id="", release="6.1.0", version="", architecture="x86_64", distribution="", cpu="", cpus=(0,),
@@ -151,12 +151,12 @@ def test_what_a_host_answers_stays_in_its_place_of_a_first_file(monkeypatch: pyt
         ("a.lab", {"user": "-V"}),
     ],
 )
-def test_a_word_that_ssh_would_take_for_an_option_is_refused(a: str, more: dict[str, str]) -> None:
+def test_host_name_that_ssh_would_read_as_an_option_is_refused(a: str, more: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="expected a name"):
         bed_new(a, "b.lab", device=more.get("device"), jump=more.get("jump"), user=more.get("user"))
 
 
-def test_files_that_a_bed_names_are_looked_for_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_named_by_a_bed_are_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lab").mkdir()
     own = 'key = "keys/id"\nconfig = "ssh_config"\n'
     other = 'key = "/etc/id"\nconfig = "none"\n'
@@ -169,7 +169,7 @@ def test_files_that_a_bed_names_are_looked_for_beside_it(tmp_path: Path, monkeyp
     assert (hosts["b"].identity, hosts["b"].config) == ("/etc/id", "none")
 
 
-def test_sockets_in_a_folder_of_everybody_are_in_one_of_ours(tmp_path: Path) -> None:
+def test_sockets_in_a_shared_folder_are_in_a_private_subfolder(tmp_path: Path) -> None:
     own = state._own_folder(tmp_path)
     assert own.parent == tmp_path
     assert own.stat().st_mode & 0o777 == 0o700

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/guide/install.md"
 WHEEL = "tests/bare/test_packages.py::test_the_wheel_installs_in_a_fresh_environment_and_measures"
 DEB = "tests/bare/test_packages.py::test_the_deb_installs_measures_for_its_group_and_leaves_nothing"
 IMAGE = "tests/bare/test_packages.py::test_the_image_measures_with_the_rights_that_it_names"
-ARM64 = "tests/arm64/test_user_mode.py::test_make_dist_has_a_wheel_for_it"
+ARM64 = "tests/arm64/test_user_mode.py::test_make_dist_builds_a_wheel_for_arm64"
 
 RUN_BY = {
     "apt install python3-venv iproute2 ethtool": WHEEL,
@@ -34,13 +34,13 @@ RUN_BY = {
 that docker and podman give and these three."""
 
 
-def test_each_command_is_one_that_a_test_runs() -> None:
+def test_each_command_of_the_page_is_run_by_a_test() -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
     assert {re.sub(r"\d+\.\d+\.\d+", "VERSION", line) for line in lines} == set(RUN_BY)
 
 
 @pytest.mark.parametrize("where", sorted(set(RUN_BY.values())))
-def test_that_test_is_there(where: str) -> None:
+def test_tests_named_for_commands_exist(where: str) -> None:
     path, name = where.split("::")
     assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE)

@@ -43,7 +43,7 @@ def trials(
 
 
 @pytest.mark.parametrize("sd", [0.0, 60.0])
-def test_the_spread_of_instances_is_found_beside_the_scatter_of_their_measurement(sd: float) -> None:
+def test_spread_of_instances_is_separated_from_measurement_scatter(sd: float) -> None:
     """Each bed has two instances that differ from their kind by sd 60 ns; trials scatter by 30 ns."""
     rng = np.random.default_rng(7)
     of = {("bridge", link): rng.normal(0, sd, BEDS) if sd else np.zeros(BEDS) for link in (1, 2)}
@@ -60,7 +60,7 @@ def test_the_spread_of_instances_is_found_beside_the_scatter_of_their_measuremen
     assert found["between_instances"].sessions == BEDS
 
 
-def test_a_second_link_that_is_slower_in_each_bed_is_a_difference_and_no_spread() -> None:
+def test_second_link_slower_on_every_bed_is_a_difference_not_a_spread() -> None:
     run, rows = trials({("bridge", 1): np.zeros(BEDS), ("bridge", 2): np.full(BEDS, 40.0)}, 10.0)
     found = {
         row.quantity: row for row in instance_rows(run, apart(run, rows, "value", range(CELLS), share=False), "ns", "x")
@@ -69,7 +69,7 @@ def test_a_second_link_that_is_slower_in_each_bed_is_a_difference_and_no_spread(
     assert found["between_instances"].value.estimate < 5
 
 
-def test_the_control_is_the_second_direct_link_where_it_is_a_path_of_the_plan() -> None:
+def test_a_a_control_in_the_plan_is_compared_as_the_second_direct_link() -> None:
     run, rows = trials({("direct", 1): np.zeros(BEDS), ("a/a", 1): np.full(BEDS, 25.0)}, 5.0)
     run.second_blocks = set()
     assert apart(run, rows, "value", range(CELLS), share=False)["direct"][0].mean() == pytest.approx(25, abs=1)
@@ -106,7 +106,7 @@ def searched(seed: int, beds: int, sizes: int, sd: float, noise: float = 0.005) 
     return taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row"))
 
 
-def test_searches_and_transfers_of_other_sizes_tell_what_their_links_differ_by() -> None:
+def test_searches_and_transfers_of_other_sizes_give_the_difference_of_links() -> None:
     found = searched(5, 120, 6, 0.02)
     assert (len(found.pairs[0]), found.beds_each) == (60 * 3, 2)
     run: Any = SimpleNamespace(cells={})
@@ -116,7 +116,7 @@ def test_searches_and_transfers_of_other_sizes_tell_what_their_links_differ_by()
 
 
 @pytest.mark.parametrize(("beds", "sizes"), [(6, 7), (8, 4)])
-def test_links_that_are_alike_are_seldom_said_to_differ_by_searches(beds: int, sizes: int) -> None:
+def test_equal_links_seldom_differ_significantly_in_searches(beds: int, sizes: int) -> None:
     """With few beds too, on each of which a size is searched once: 5 % of the intervals exclude zero."""
     missed = 0
     for seed in range(300):
@@ -125,7 +125,7 @@ def test_links_that_are_alike_are_seldom_said_to_differ_by_searches(beds: int, s
     assert missed <= 26, "5 % of 300 are 15; more than 26 happen once in 200 times"
 
 
-def test_pairs_are_made_of_the_beds_that_are_there() -> None:
+def test_pairs_are_formed_from_existing_beds() -> None:
     """Of six beds the second and the fifth were lost: the others still make two pairs of opposite kinds."""
     rows = [
         (bed, (size + bed) % 2 == 1, str(size), (1.02 if (size + bed) % 2 else 1.0) * (1 + bed / 10))
@@ -137,7 +137,7 @@ def test_pairs_are_made_of_the_beds_that_are_there() -> None:
     assert found.pairs[1].tolist() == [0, 0, 1, 1]
 
 
-def test_a_bed_that_has_a_size_over_both_links_tells_the_difference_by_itself() -> None:
+def test_bed_with_a_size_over_both_links_gives_the_difference_alone() -> None:
     rows = [(0, second, size, 1e6 * (1.01 if second else 1.0)) for size in ("64", "512") for second in (False, True)]
     found = taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row"))
     assert found.beds_each == 1
@@ -145,7 +145,7 @@ def test_a_bed_that_has_a_size_over_both_links_tells_the_difference_by_itself() 
     assert found.pairs[1].tolist() == [0, 0]
 
 
-def test_one_size_and_one_repetition_a_bed_tell_nothing_of_an_instance() -> None:
+def test_one_size_and_one_repetition_per_bed_give_no_pairs_of_instances() -> None:
     rows = [(bed, bed % 2 == 1, "64", 1e6) for bed in range(6)]
     values, sessions = taken_in_turns(pl.DataFrame(rows, schema=NAMES, orient="row")).pairs
     assert (len(values), len(sessions)) == (0, 0)
@@ -154,7 +154,7 @@ def test_one_size_and_one_repetition_a_bed_tell_nothing_of_an_instance() -> None
 @pytest.mark.parametrize(
     ("unit", "sd", "said", "of_mean"), [("ns", 60.0, "0.06", 60.0), ("1", 0.02, "2 %", 0.02 * 5e5)]
 )
-def test_the_budget_states_what_an_instance_is_worth_and_does_not_count_it_twice(
+def test_budget_states_the_spread_of_instances_and_counts_it_once(
     unit: str, sd: float, said: str, of_mean: float
 ) -> None:
     value = Interval(5e5, 4.9e5, 5.1e5, 0.95, 16)

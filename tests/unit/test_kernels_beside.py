@@ -33,12 +33,12 @@ def delayed(folder: Path, name: str, error_ns: int) -> None:
     capture(folder / f"{name}.far.pcap.gz", [one for one in late if one[1] != 7])
 
 
-def test_a_delay_is_that_of_the_requests_which_both_ends_saw(tmp_path: Path) -> None:
+def test_delay_uses_requests_captured_at_both_ends(tmp_path: Path) -> None:
     delayed(tmp_path, "delay.ours.1", -20_000)
     assert beside.delay_errors(tmp_path, "delay.ours.1") == {"median": 20_000, "p99": 20_000}
 
 
-def test_a_capture_that_is_cut_off_is_read_up_to_there_and_another_kind_is_refused(tmp_path: Path) -> None:
+def test_truncated_capture_is_read_to_its_end_and_another_format_refused(tmp_path: Path) -> None:
     file = tmp_path / "one.pcap.gz"
     capture(file, [(10**18 + 5, 1), (10**18 + 9, 2)])
     whole = gzip.decompress(file.read_bytes())
@@ -49,7 +49,7 @@ def test_a_capture_that_is_cut_off_is_read_up_to_there_and_another_kind_is_refus
         beside.requests(file)
 
 
-def test_gaps_are_held_to_the_schedule_without_the_ends_of_the_run(tmp_path: Path) -> None:
+def test_gaps_are_compared_with_the_schedule_excluding_the_ends(tmp_path: Path) -> None:
     stamps = [10**18 + number * 1_000_000 for number in range(1000)]
     stamps[:10] = [stamps[10] - 10 + number for number in range(10)]  # a burst, as fq begins
     stamps[500:] = [at + 3_000 for at in stamps[500:]]
@@ -65,7 +65,7 @@ def counts(folder: Path, name: str, rate: int) -> None:
     (folder / f"{name}.counts").write_text("\n".join([*at_rest, *running, "13.00 999999999", "13.2"]))
 
 
-def test_a_rate_is_of_the_samples_within_the_flood(tmp_path: Path) -> None:
+def test_rate_uses_samples_within_the_maximum_rate_stream(tmp_path: Path) -> None:
     counts(tmp_path, "flood", 100_000)
     assert beside.frames_a_second(tmp_path, "flood")["rate"] == pytest.approx(100_000)
     (tmp_path / "still.counts").write_text("1.0 5\n1.2 5\n")
@@ -73,7 +73,7 @@ def test_a_rate_is_of_the_samples_within_the_flood(tmp_path: Path) -> None:
         beside.frames_a_second(tmp_path, "still")
 
 
-def test_rows_are_ratios_of_pairs_and_say_which_peer_the_kernel_lacks(tmp_path: Path) -> None:
+def test_rows_are_ratios_of_pairs_and_name_tools_missing_in_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "missing").write_text("pktgen\n")
     for number in range(1, 7):
         delayed(tmp_path, f"delay.netem.{number}", 40_000 * number)

@@ -17,7 +17,7 @@ case $1 in schema) echo tables ;; esac
 """
 
 
-def test_the_instrument_here_may_be_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instrument_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin/instrument"
     program.parent.mkdir()
     program.write_text(INSTRUMENT)

@@ -10,23 +10,23 @@ from tests.net.test_kill_commands import BUILDERS, COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-OF_LOGS = "tests/net/test_kill_readers.py::test_a_killed_replay_or_recovery_of_an_emulators_log_can_be_made_again"
+OF_LOGS = "tests/net/test_kill_readers.py::test_killed_replay_or_recovery_of_an_emulator_log_can_be_repeated"
 KILLED_ELSEWHERE = {
     "run": "tests/net/test_kill_commands.py::test_a_killed_study_leaves_nothing",
-    "uplink": "tests/net/test_uplink.py::test_it_goes_whatever_is_killed",
+    "uplink": "tests/net/test_uplink.py::test_uplink_emulation_is_removed_whichever_process_is_killed",
     "tcplog top": "tests/net/test_kill_commands.py::test_a_killed_table_of_flows_leaves_nothing",
     "bed check": "tests/net/test_real_hosts.py::test_a_killed_check_of_a_bed_has_its_hosts_clean_up",
     "bridge up": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
     "bridge down": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
-    "report": "tests/net/test_kill_reports.py::test_a_killed_report_leaves_the_one_before_or_a_new_one",
+    "report": "tests/net/test_kill_reports.py::test_killed_report_leaves_the_previous_or_the_new_one",
     "compare": "tests/net/test_kill_reports.py::test_a_killed_comparison_leaves_both_runs",
-    "export": "tests/net/test_kill_reports.py::test_a_killed_export_leaves_the_file_before_or_a_new_one",
-    "dataset": "tests/net/test_kill_reports.py::test_a_killed_dataset_is_added_whole_or_not_at_all",
-    "match": "tests/net/test_kill_readers.py::test_a_killed_match_leaves_captures_and_no_half_a_summary",
+    "export": "tests/net/test_kill_reports.py::test_killed_export_leaves_the_previous_or_the_new_file",
+    "dataset": "tests/net/test_kill_reports.py::test_killed_dataset_command_adds_all_or_nothing",
+    "match": "tests/net/test_kill_readers.py::test_killed_match_leaves_captures_intact_and_no_partial_summary",
     "emulate offline": "tests/net/test_kill_readers.py::test_a_killed_offline_emulation_leaves_its_input",
     "emulate replay": OF_LOGS,
     "emulate recover": OF_LOGS,
-    "tcplog recover": "tests/net/test_kill_readers.py::test_a_killed_recovery_of_a_log_of_tcp_can_be_made_again",
+    "tcplog recover": "tests/net/test_kill_readers.py::test_killed_recovery_of_a_tcp_log_can_be_repeated",
     "watch": "tests/net/test_kill_readers.py::test_a_killed_watch_leaves_no_process_and_no_port",
 }
 """Commands that a test of their own kills."""
@@ -86,7 +86,7 @@ def killed_here() -> set[str]:
     return found
 
 
-def test_every_command_is_killed_or_has_a_reason_not_to_be() -> None:
+def test_every_command_has_a_kill_test_or_a_stated_reason() -> None:
     lists = [killed_here(), set(KILLED_ELSEWHERE), set(NOT_KILLED)]
     told = [one for some in lists for one in some if one != "match"]  # with --live it is killed among the others
     assert len(told) == len(set(told)), "each in one list"
@@ -94,7 +94,7 @@ def test_every_command_is_killed_or_has_a_reason_not_to_be() -> None:
     assert killed_here() >= OF_THE_INSTRUMENT_ALONE
 
 
-def test_who_is_said_to_kill_is_there() -> None:
+def test_named_kill_tests_exist() -> None:
     for command, test in KILLED_ELSEWHERE.items():
         file, name = test.split("::")
         assert "kill" in name

@@ -12,7 +12,7 @@ def pipe(name: str, arrived: int, lost: int, late: int) -> dict[str, Any]:
     return {"name": name, "arrived": arrived, "lost": {"before": lost, "full": 0}, "accuracy": times}
 
 
-def test_what_a_path_did_is_said_for_each_direction_and_much_lateness_is_a_warning() -> None:
+def test_summary_is_per_direction_and_high_pacing_error_is_a_warning() -> None:
     pipes = [pipe("forward", 3517, 59, 524), pipe("backward", 1500, 0, 15), pipe("idle", 0, 0, 0)]
     forward, warning, backward = passed({"budget_ns": 100_000, "pipes": pipes})
     assert forward == "forward: 59 of 3517 packets lost (1.68%); departures off by 15.2 µs (median), 2.26 ms (p99)"

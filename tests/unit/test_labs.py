@@ -35,18 +35,18 @@ if TYPE_CHECKING:
         ({"queue": 50, "overhead": 24, "reorder": "1% by 5ms"}, "queue 50 overhead 24 reorder 1% by 5ms"),
     ],
 )
-def test_keywords_are_words(pipe: dict[str, object], words: str) -> None:
+def test_keywords_become_configuration_strings(pipe: dict[str, object], words: str) -> None:
     assert words_of(pipe) == words
     if "half_life" not in pipe:
         explain(find_instrument(), [f"--forward=rate 1Mbit/s delay 1s {words}"])
 
 
-def test_words_and_keywords_at_once_are_refused() -> None:
+def test_configuration_string_together_with_keywords_is_refused() -> None:
     with pytest.raises(RequestError, match=r"words and keywords \(loss\) at once"):
         Emulation(typing.cast("Any", None)).set("delay 20ms", loss=0.01)
 
 
-def test_a_share_is_one() -> None:
+def test_keyword_probability_above_one_is_refused() -> None:
     with pytest.raises(RequestError, match=r'loss = 5: expected a share from 0 to 1, or a percentage as text: "5%"'):
         words_of({"loss": 5})
     with pytest.raises(RequestError, match=r"dely: expected one of delay, .* \(did you mean delay\?\)"):
@@ -62,7 +62,7 @@ def test_the_keywords_are_the_options_of_a_pipe() -> None:
             explain(find_instrument(), [f"--{name.replace('_', '-')}=?"])
 
 
-def test_what_is_behind_the_dashes_is_the_command() -> None:
+def test_arguments_after_the_double_dash_are_the_command() -> None:
     asked = read(["--delay", "1ms", "-C", "a.toml", "--peer=iperf3 -s", "--spin", "--", "sh", "-c", "a -- b", "--peer"])
     assert asked.command == ["sh", "-c", "a -- b", "--peer"]
     assert asked.pipe == ["--delay=1ms", "-Ca.toml"]
@@ -70,7 +70,7 @@ def test_what_is_behind_the_dashes_is_the_command() -> None:
     assert (asked.peer, asked.mtu, asked.own) == ("iperf3 -s", 1500, {"--peer": "iperf3 -s", "--spin": "yes"})
 
 
-def test_what_is_built_is_shown_with_the_stages_of_each_pipe(tmp_path: Path) -> None:
+def test_lab_shows_what_it_builds_with_the_stages_of_each_pipe(tmp_path: Path) -> None:
     """As `lab --show` prints it; the interfaces are those of a bed."""
     instrument = find_instrument()
     both = explain(instrument, ["--loss=1%", "--rate=20Mbit/s", "--queue=100", "--delay=20ms"])
@@ -103,7 +103,7 @@ class Kept:
         return ["nsenter", f"--target={host}", "--net", "--"]
 
 
-def test_under_sudo_shells_are_the_callers_and_tmux_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sudo_shells_belong_to_the_calling_user_and_tmux_is_separate(monkeypatch: pytest.MonkeyPatch) -> None:
     """tmux would be root's, since it enters both ends: a root shell for whoever may run `lab` alone by sudo."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -124,7 +124,7 @@ def test_under_sudo_shells_are_the_callers_and_tmux_is_nobodys(monkeypatch: pyte
     assert "SOJOURN_PEER=1.1" in told
 
 
-def test_a_bed_without_a_direct_link_has_the_device_alone() -> None:
+def test_bed_without_a_direct_link_has_only_the_device() -> None:
     topology = Topology.of_spec(BedSpec(devices=("emulate",), has_direct=False))
     assert list(topology.paths) == ["emulate"]
     assert topology.link("emulate").b_ip4 == "10.77.1.2"

@@ -90,31 +90,31 @@ def waited(watch: Watch, ends: str, arrivals: Sequence[int], dropped: int = 0, *
         ([89], 10, GRACE_S),
     ],
 )
-def test_the_wait_ends_once_each_frame_is_accounted_for(
+def test_grace_period_ends_when_each_frame_is_accounted_for(
     watch: Watch, arrivals: list[int], dropped: int, seconds: float
 ) -> None:
     assert waited(watch, "accounted", arrivals, dropped) == pytest.approx(seconds)
 
 
-def test_the_whole_grace_period_is_waited_for_unless_the_plan_lets_it_end(watch: Watch) -> None:
+def test_full_grace_period_is_waited_unless_the_plan_allows_an_early_end(watch: Watch) -> None:
     assert waited(watch, "after", [100]) == pytest.approx(GRACE_S)
 
 
-def test_the_whole_grace_period_is_waited_for_beside_a_load(watch: Watch) -> None:
+def test_full_grace_period_is_waited_with_a_concurrent_load(watch: Watch) -> None:
     assert waited(watch, "accounted", [100], load_pps=1000.0) == pytest.approx(GRACE_S)
 
 
 @pytest.mark.parametrize(("engine", "device"), [("packet", "bridge"), ("xdp", "bridge"), ("live", "direct")])
-def test_what_a_sender_was_refused_accounts_for_no_frame_that_it_sent(watch: Watch, engine: str, device: str) -> None:
+def test_frames_refused_by_the_ring_do_not_count_as_accounted(watch: Watch, engine: str, device: str) -> None:
     # It sends each again until it is taken: the ring has dropped more than the device holds.
     assert waited(watch, "accounted", [50], dropped=500, engine=engine, device=device) == pytest.approx(GRACE_S)
 
 
-def test_the_whole_grace_period_is_waited_for_where_answers_are_under_way(watch: Watch) -> None:
+def test_full_grace_period_is_waited_if_replies_are_expected(watch: Watch) -> None:
     assert waited(watch, "accounted", [100], answering=1) == pytest.approx(GRACE_S)
 
 
-def test_only_quick_studies_of_searches_end_it_early() -> None:
+def test_only_quick_search_studies_end_the_grace_period_early() -> None:
     for name in ("rfc2544", "rfc8219", "rfc2889"):
         plan, quick = load_plan(name), load_plan(name, quick=True)
         assert (plan.trials.grace_ends, plan.trials.grace_ns) == ("after", 2_000_000_000)

@@ -20,5 +20,5 @@ from scripts.check_dependencies import licence_is_allowed
         ("", False),
     ],
 )
-def test_licence_expressions_are_understood(expression: str, *, expected: bool) -> None:
+def test_licence_expressions_are_parsed(expression: str, *, expected: bool) -> None:
     assert licence_is_allowed(expression, {"MIT", "Apache-2.0", "Unicode-3.0"}) is expected

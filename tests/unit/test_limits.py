@@ -51,7 +51,7 @@ def answer(limit: str, one: dict[str, Any], two: dict[str, Any]) -> str:
         ("device_latency < 1us", 989, FAILS),
     ],
 )
-def test_only_the_interval_decides(limit: str, second: float, expected: str) -> None:
+def test_limit_is_decided_by_the_interval(limit: str, second: float, expected: str) -> None:
     assert answer(limit, around(1000), around(second)) == expected
 
 
@@ -79,7 +79,7 @@ def test_a_figure_without_an_interval_is_not_decided() -> None:
     assert answer("device_latency > 4500ns", around(1000), endless) == OPEN
 
 
-def test_every_name_that_is_printed_picks_its_figure_alone() -> None:
+def test_every_printed_name_selects_exactly_its_figure() -> None:
     factors: list[dict[str, Any]] = [
         {},
         {"icmp_bytes": 64},
@@ -96,7 +96,7 @@ def test_every_name_that_is_printed_picks_its_figure_alone() -> None:
         assert [one["name"] for one in judged["figures"]] == [row["name"]]
 
 
-def test_a_short_name_means_every_leading_figure_of_it_but_the_control() -> None:
+def test_short_name_selects_every_leading_figure_except_the_control() -> None:
     def run(at: float) -> list[dict[str, Any]]:
         others: list[dict[str, Any]] = [{"icmp_bytes": 1500}, {"statistic": "sd"}, {"device": "a/a"}]
         return [around(1000, icmp_bytes=64), *(around(at, **one) for one in others)]
@@ -125,7 +125,7 @@ def test_a_short_name_means_every_leading_figure_of_it_but_the_control() -> None
         ("device_latency.p7 > +5%", "no device_latency that both runs have"),
     ],
 )
-def test_a_limit_that_says_nothing_is_refused(limit: str, said: str) -> None:
+def test_meaningless_limit_is_refused(limit: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         answer(limit, around(1000), around(1000))
 
@@ -137,7 +137,7 @@ def slower(tmp_path: Path) -> list[str]:
     return [str(made_up_run(tmp_path / f"run-{number}", found)) for number, found in enumerate(rows)]
 
 
-def test_limits_alone_decide_the_status_where_they_are_given(slower: list[str]) -> None:
+def test_given_limits_alone_decide_the_exit_status(slower: list[str]) -> None:
     def status(*words: str) -> int:
         return sojourn("compare", *slower, *words).returncode
 
@@ -152,7 +152,7 @@ def test_limits_alone_decide_the_status_where_they_are_given(slower: list[str]) 
     assert status("--fail-if", "device_latency > +20%", "--github", "--json") == 2
 
 
-def test_limits_on_figures_that_do_not_lead_are_judged(tmp_path: Path) -> None:
+def test_limits_on_other_figures_are_evaluated(tmp_path: Path) -> None:
     rows = [around(at, statistic="p99") for at in (1000, 1100)]
     runs = [str(made_up_run(tmp_path / f"run-{number}", [row])) for number, row in enumerate(rows)]
     assert sojourn("compare", *runs).returncode == 2, "nothing is judged"
@@ -166,7 +166,7 @@ def test_limits_on_figures_that_do_not_lead_are_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_a_reader_that_has_seen_enough_does_not_change_the_status(slower: list[str], words: Sequence[str]) -> None:
+def test_closed_output_pipe_does_not_change_the_exit_status(slower: list[str], words: Sequence[str]) -> None:
     for limit, status in (("5%", 1), ("20%", 0)):
         reads, writes = os.pipe()
         os.close(reads)
@@ -176,7 +176,7 @@ def test_a_reader_that_has_seen_enough_does_not_change_the_status(slower: list[s
         assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
 
 
-def test_limits_are_told_in_words_and_in_json(slower: list[str]) -> None:
+def test_limits_are_printed_as_text_and_json(slower: list[str]) -> None:
     words = ("--fail-if", "device_latency > +5%", "--fail-if", "loss_ratio > +10%")
     said = " ".join(sojourn("compare", *slower, *words).stdout.split())
     assert "fails: device_latency > +5% fails: bridge over direct: latency: difference +0.100 µs" in said
@@ -207,7 +207,7 @@ def junit_of(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         (("--fail-if", "loss_ratio > +10%", "--fail-on", "inconclusive"), 1),
     ],
 )
-def test_junit_has_a_failure_exactly_where_the_status_is_one(
+def test_junit_has_a_failure_exactly_if_the_exit_status_is_1(
     words: tuple[str, ...], status: int, slower: list[str], tmp_path: Path
 ) -> None:
     done = sojourn("compare", *slower, *words, "--junit", str(tmp_path / "junit.xml"))
@@ -239,7 +239,7 @@ def test_an_invalid_run_is_an_error_in_every_form(slower: list[str], tmp_path: P
     assert not [line for line in done.stdout.splitlines() if line.startswith("::error::")]
 
 
-def test_a_workflow_is_told_what_fails_and_what_is_open(slower: list[str]) -> None:
+def test_workflow_annotations_name_failed_and_inconclusive_limits(slower: list[str]) -> None:
     words = ("--fail-if", "device_latency > +5%", "--fail-if", "loss_ratio > +10%", "--github")
     lines = [line for line in sojourn("compare", *slower, *words).stdout.splitlines() if line.startswith("::")]
     assert [line.split(" ")[0] for line in lines] == ["::notice", "::warning", "::warning", "::error", "::warning"]

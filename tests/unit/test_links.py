@@ -39,7 +39,7 @@ def answers(path: Path) -> list[dict[str, Any]]:
     return analyse(path).hypotheses
 
 
-def test_what_cables_do_to_a_frame() -> None:
+def test_delay_of_a_frame_over_rated_cables_is_computed() -> None:
     cables = Cables((100e6, 1e9, None), 5_000.0)
     assert cables.per_byte_ns == pytest.approx(88.0)
     assert cables.time_ns(64) == pytest.approx(5_000 + 84 * 88)
@@ -58,7 +58,7 @@ def stalls(block: Any, probes: Any, rng: Any) -> None:
 
 
 @pytest.mark.parametrize(("slope", "answer"), [(1.0, "supported"), (1.1, "rejected"), (0.9, "rejected")])
-def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slope: float, answer: str) -> None:
+def test_slope_is_the_sum_of_8_over_r_despite_noise(synthetic: Make, slope: float, answer: str) -> None:
     # The host's own path takes 0.3 ns per byte.
     per_byte = {"bridge": 160 * slope - 0.3, "bridge:mixed": 88 * slope - 0.3}
     rated = bed(bridge=[100 * MBIT] * 2, **{"bridge:mixed": [100 * MBIT, 1000 * MBIT]})
@@ -73,7 +73,7 @@ def test_the_slope_is_the_sum_of_8_over_r_on_a_busy_machine(synthetic: Make, slo
         assert one["estimate"] == pytest.approx(slope * one["expected"], rel=0.03)
 
 
-def test_no_slope_is_judged_without_rates_or_rounds(synthetic: Make) -> None:
+def test_slope_is_not_evaluated_without_rates_or_rounds(synthetic: Make) -> None:
     assert [one["outcome"] for one in answers(synthetic(hypotheses=("slope-is-sum-of-rates",)).write())] == [
         "inconclusive"
     ]
@@ -128,7 +128,7 @@ def loaded(path: Path, alter: Callable[[Trial, Any], None], count: int = 2_500) 
         ({"shape": 4.0}, ["supported", "supported", "rejected"]),
     ],
 )
-def test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all(
+def test_poisson_frames_wait_as_in_m_d_1_and_regular_ones_do_not(
     tmp_path: Path, made: dict[str, Any], wanted: list[str]
 ) -> None:
     regular, recursion, mean = found = loaded(tmp_path / "run", queued(**made))
@@ -142,7 +142,7 @@ def test_random_frames_wait_as_md1_says_and_regular_ones_not_at_all(
     assert recursion["estimate"] == pytest.approx(made.get("factor", 1.0), abs=0.015)
 
 
-def test_the_mean_is_not_asked_of_trials_that_begin_empty_and_soon_end(tmp_path: Path) -> None:
+def test_mean_wait_is_inconclusive_in_trials_too_short(tmp_path: Path) -> None:
     found = loaded(tmp_path / "run", queued(), count=100)
     assert [one["outcome"] for one in found] == ["supported", "supported", "inconclusive"]
     assert "too short" in found[2]["sentence"]
@@ -193,7 +193,7 @@ def fanned(
         (8, 40, 5.0, (0.9, 1.1), "rejected"),
     ],
 )
-def test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_fairly(
+def test_senders_fill_their_links_or_share_one_fairly(
     tmp_path: Path, senders: int, far: int, rate: float, speeds: tuple[float, ...], answer: str
 ) -> None:
     found = fanned(tmp_path / "run", senders, far * MBIT, served(*speeds, rate=rate * MBIT))
@@ -202,7 +202,7 @@ def test_senders_fill_the_sum_of_their_links_or_the_one_they_share_and_share_it_
     assert found["estimate"] == pytest.approx(senders * rate * float(np.mean(speeds)) * MBIT, rel=0.002)
 
 
-def test_a_sender_that_does_not_fill_its_link_says_nothing_of_the_total(tmp_path: Path) -> None:
+def test_sender_below_its_link_rate_makes_the_total_inconclusive(tmp_path: Path) -> None:
     found = fanned(tmp_path / "run", 6, 100 * MBIT, served(0.97), offered=1e-3)
     assert (found["outcome"], "offered only" in found["sentence"]) == ("inconclusive", True)
 
@@ -235,7 +235,7 @@ def test_frames_follow_each_other_as_fast_as_the_link_serialises_them(
     assert short["estimate"] == pytest.approx(67_200 / speed, rel=0.001)
 
 
-def test_a_tester_that_is_slower_than_the_link_says_nothing_of_it(tmp_path: Path) -> None:
+def test_tester_slower_than_the_link_is_inconclusive(tmp_path: Path) -> None:
     found = answers(flooded(tmp_path / "run", 0.5, offered=1e-4))
     assert [one["outcome"] for one in found] == ["inconclusive", "inconclusive"]
 
@@ -243,7 +243,7 @@ def test_a_tester_that_is_slower_than_the_link_says_nothing_of_it(tmp_path: Path
 # What a person reads.
 
 
-def test_the_page_has_the_expected_value_beside_the_measured_one(tmp_path: Path) -> None:
+def test_report_shows_expected_beside_measured_values(tmp_path: Path) -> None:
     path = flooded(tmp_path / "run", 1.0, payloads=(512, 1500))
     plan = (path / "plan.toml").read_text()
     (path / "plan.toml").write_text(plan.replace("[study]", '[study]\npublished = ["atlas2000_min_frame_interval"]'))

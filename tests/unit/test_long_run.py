@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_made_up_run_owes_its_last_rounds_and_goes_on(tmp_path: Path) -> None:
+def test_generated_run_lacks_its_last_rounds_and_can_be_resumed(tmp_path: Path) -> None:
     run = long_run.made_up(tmp_path / "long", rounds=20, probes=40)
     plan = load_plan(run.plan)
     owed = {one.block for one in plan.expand() if one.round >= 18}
@@ -32,7 +32,7 @@ def test_a_made_up_run_owes_its_last_rounds_and_goes_on(tmp_path: Path) -> None:
     assert read_log(run.log, {"started"})[-1]["owed"] == len(owed)
 
 
-def test_rows_of_blocks_are_those_of_the_table_also_of_a_cut_file(tmp_path: Path) -> None:
+def test_streamed_rows_of_blocks_equal_the_table_also_of_a_truncated_file(tmp_path: Path) -> None:
     """Batches of one block, of several, and of none; whole, cut in a batch, cut in the header, and empty."""
     schema = pa.schema([("block", pa.int32()), ("seq", pa.int32())], {"schema": "sojourn.probes", "version": "1"})
     for part in range(3):
@@ -51,7 +51,7 @@ def test_rows_of_blocks_are_those_of_the_table_also_of_a_cut_file(tmp_path: Path
     assert {part for part, _ in truth} == {0, 1}
 
 
-def test_of_a_log_only_the_events_that_are_asked_are_read_under_their_earlier_names_too(tmp_path: Path) -> None:
+def test_only_requested_events_of_a_log_are_read_also_under_old_names(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(
         '{"event": "begun", "part": 0, "why": "lost"}\n{"event": "block", "device": "lost"}\n{"event": "sham"}\n{"ev'
@@ -61,9 +61,7 @@ def test_of_a_log_only_the_events_that_are_asked_are_read_under_their_earlier_na
     assert [one["event"] for one in read_log(log, {"placebo"})] == ["placebo"]
 
 
-def test_what_is_recorded_is_read_anew_only_where_the_log_has_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_are_reread_only_if_the_log_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = long_run.made_up(tmp_path / "long", rounds=20, probes=40)
     monkeypatch.setattr("sojourn.conduct.run.measured", lambda plan, folder: {1})
     plan, size = load_plan(run.plan), run.log.stat().st_size

@@ -51,14 +51,14 @@ def host(*links: dict[str, Any], session: str = SESSION, routes: tuple[dict[str,
 
 
 @pytest.mark.parametrize("member", ["address", "mtu", "flags"])
-def test_a_port_that_could_not_be_given_back_is_not_taken(member: str) -> None:
+def test_port_that_cannot_be_restored_is_not_claimed(member: str) -> None:
     """`ip` of a host that lacks one ended a bed with a traceback, when others' ports were taken already."""
     port = {name: value for name, value in interface("eth1").items() if name != member}
     said = unfit(host(MANAGEMENT, port), "eth1")
     assert said == f"does not tell {member} of eth1: a port could not be given back as it was"
 
 
-def test_a_port_that_nothing_uses_may_be_taken() -> None:
+def test_unused_port_may_be_claimed() -> None:
     kernels = {"dst": "fe80::/64", "dev": "eth1", "protocol": "kernel"}
     flooded = {"dst": "ff00::/8", "dev": "eth1", "type": "multicast", "protocol": "boot"}
     others = {"dst": "default", "dev": "eth0", "protocol": "dhcp"}
@@ -69,19 +69,19 @@ def test_a_port_that_nothing_uses_may_be_taken() -> None:
 
 
 @pytest.mark.parametrize("session", ["fe80::9 50000 fe80::1%eth0 22", "fe80::9 50000 fe80::1 22"])
-def test_a_session_over_a_link_local_address_is_known(session: str) -> None:
+def test_ssh_session_over_a_link_local_address_is_recognised(session: str) -> None:
     found = host(interface("eth0", "fe80::1"), interface("eth1"), session=session)
     assert "is reached by SSH through eth0" in (unfit(found, "eth0") or "")
     assert unfit(found, "eth1") is None
 
 
-def test_the_zone_tells_which_of_two_interfaces_with_one_address_it_is() -> None:
+def test_zone_distinguishes_two_interfaces_with_one_address() -> None:
     found = host(interface("eth0", "fe80::1"), interface("eth1", "fe80::1"), session="fe80::9 5 fe80::1%eth1 22")
     assert found.management == "eth1"
 
 
 @pytest.mark.parametrize("session", ["", "198.51.100.9 50000 203.0.113.1 22"])
-def test_no_port_is_taken_where_it_is_not_known_what_carries_the_session(session: str) -> None:
+def test_no_port_is_claimed_if_the_interface_of_the_session_is_unknown(session: str) -> None:
     assert "no interface with the address of the SSH session" in (
         unfit(host(MANAGEMENT, interface("eth1"), session=session), "eth1") or ""
     )
@@ -112,7 +112,7 @@ def test_a_port_that_the_management_interface_shares_is_refused(
     assert sentence in (unfit(found, port) or "")
 
 
-def test_a_port_that_a_killed_run_left_is_told_with_what_fixes_it() -> None:
+def test_port_left_by_a_killed_run_is_reported_with_its_fix() -> None:
     found = host(MANAGEMENT, interface("a-direct", address="02:77:00:00:01:01"))
     assert (unfit(found, "eth1") or "").startswith(
         "has no interface eth1, but a-direct, left by a run that was killed: the next run gives it back, or: ip link"

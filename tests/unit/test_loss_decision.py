@@ -18,19 +18,19 @@ from sojourn.statistics.order import median_of
 SEED = 20_261_123
 
 
-def test_the_loss_ratio_that_is_not_excluded_passes_one_time_in_twenty() -> None:
+def test_upper_limit_of_undetected_loss_passes_in_5_percent() -> None:
     for frames, trials in ((100, 1), (10_000, 3), (18_000_000, 2)):
         assert (1 - unseen_loss(frames, trials)) ** (frames * trials) == pytest.approx(0.05)
         assert unseen_loss(frames, trials) == pytest.approx(3 / (frames * trials), rel=0.02)
     assert unseen_loss(100, level=0.99) > unseen_loss(100)
 
 
-def test_events_are_excluded_by_time() -> None:
+def test_upper_limit_of_the_event_rate_passes_in_5_percent() -> None:
     rng = np.random.default_rng(SEED)
     assert float((rng.poisson(unseen_events(120.0) * 120.0, 20_000) == 0).mean()) == pytest.approx(0.05, abs=0.008)
 
 
-def test_a_buffer_lets_a_short_trial_pass_above_what_is_sustained() -> None:
+def test_buffer_lets_a_short_trial_pass_above_the_sustained_rate() -> None:
     """Fluid: at the excess the buffer is full when the trial ends; at a little more it overflows."""
     capacity, buffer = 300_000.0, 1_000.0
     for seconds in (0.1, 60.0):
@@ -42,7 +42,7 @@ def test_the_tolerance_of_the_offered_rate_is_rectangular() -> None:
     assert offered_tolerance(100_000.0, 0.005) == pytest.approx(500 / math.sqrt(3))
 
 
-def test_what_is_no_trial_is_refused() -> None:
+def test_invalid_trials_are_refused() -> None:
     for wrong in ((0, 1), (10, 0)):
         with pytest.raises(ValueError, match="at least one"):
             unseen_loss(*wrong)
@@ -55,7 +55,7 @@ def test_what_is_no_trial_is_refused() -> None:
 
 
 @pytest.mark.parametrize("n", [6, 9, 20, 51])
-def test_intervals_of_medians_hold_the_median_of_any_distribution(n: int) -> None:
+def test_intervals_of_medians_cover_for_any_distribution(n: int) -> None:
     rng, runs = np.random.default_rng(SEED + n), 4_000
     values = rng.exponential(1.0, (runs, n))
     found = [median_of(row) for row in values]

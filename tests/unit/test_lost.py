@@ -40,7 +40,7 @@ def closed(part: int, *blocks: int) -> dict[str, Any]:
     return {"event": "closed", "part": part, "trials": list(blocks)}
 
 
-def test_a_block_is_lost_until_a_later_part_has_closed_it() -> None:
+def test_block_is_lost_until_a_later_part_completes_it() -> None:
     log = [closed(0, 1, 2, 3), lost(0, 7, 8), closed(0, 7), closed(1, 7)]
     assert [(one.block, one.part, one.again) for one in lost_trials(log)] == [(7, 0, True), (8, 0, False)]
     assert [one.block for one in still_lost(log)] == [8]
@@ -64,7 +64,7 @@ class Fetching:
             raise MachineError(WHY)
 
 
-def test_a_lost_block_is_owed_until_its_records_of_a_later_part_are_fetched() -> None:
+def test_lost_block_is_missing_until_later_records_are_fetched() -> None:
     backend, log = Fetching(), [lost(0, 7)]
     bed: Any = SimpleNamespace(backend=backend, turns=Turns(Topology.of(()), BedSpec()))
     site = Site(bed, {})
@@ -87,7 +87,7 @@ def test_a_lost_block_is_owed_until_its_records_of_a_later_part_are_fetched() ->
     assert [entry["event"] for entry in log] == ["lost", "begun", "closed"]
 
 
-def test_attempts_and_steps_of_what_is_lost_do_not_count_either() -> None:
+def test_attempts_and_steps_of_lost_trials_are_excluded() -> None:
     """Each has a block of its own."""
     log: list[dict[str, Any]] = [
         {"event": "started", "part": 0},
@@ -107,7 +107,7 @@ def test_attempts_and_steps_of_what_is_lost_do_not_count_either() -> None:
     assert kept == [{"event": "search-result", "search": 9, "again": True}]
 
 
-def test_people_read_session_round_path_and_cell_of_each() -> None:
+def test_each_lost_block_is_listed_with_session_round_path_and_cell() -> None:
     (one,) = lost_trials([lost(3, 13)])
     assert named([one]) == "1 block is lost: session 3, round 2, bridge, cell 2 (block 13)"
     many = named(lost_trials([lost(0, *range(40))]))
@@ -141,7 +141,7 @@ ENTRY = st.dictionaries(
 
 
 @given(st.lists(ENTRY, max_size=5))
-def test_a_log_of_others_breaks_nothing(log: list[dict[str, Any]]) -> None:
+def test_arbitrary_log_never_fails(log: list[dict[str, Any]]) -> None:
     for one in still_lost(log):
         assert one.name
     begun_trials(log)
@@ -159,7 +159,7 @@ def rtt_row(folder: Path, cell: int) -> dict[str, Any]:
     return found
 
 
-def test_the_analysis_leaves_out_what_is_lost_and_says_so(tmp_path: Path) -> None:
+def test_analysis_excludes_lost_blocks_and_reports_them(tmp_path: Path) -> None:
     with tarfile.open(Path("tests/golden/bridge-latency.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
     folder = next(tmp_path.rglob("plan.toml")).parent

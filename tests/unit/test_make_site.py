@@ -26,7 +26,7 @@ def made(out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return make_site.main()
 
 
-def test_a_folder_that_is_no_site_stays_whole(
+def test_folder_that_is_not_a_site_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thesis = tmp_path / "home/thesis.tex"
@@ -39,7 +39,7 @@ def test_a_folder_that_is_no_site_stays_whole(
         assert [*tmp_path.rglob("*")] == [thesis.parent, thesis]
 
 
-def test_a_site_an_empty_folder_and_none_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_empty_folder_and_missing_folder_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "site"
     out.mkdir()
     assert made(out, monkeypatch) == 0

@@ -36,7 +36,7 @@ def test_the_tree_has_every_command_of_the_reference_page(program: Command) -> N
     assert have == {*COMMANDS}, "scripts/generate_reference.py lists the commands of docs/reference/commands.md"
 
 
-def test_both_sides_options_are_there(program: Command) -> None:
+def test_commands_have_python_and_instrument_options(program: Command) -> None:
     options = {" ".join(words): {o for one in command.options for o in one.options} for words, command in program.all()}
     assert "--fail-if" in options["sojourn compare"]
     assert {"--delay", "--loss", "--json"} <= options["sojourn emulate run"]
@@ -46,7 +46,7 @@ def test_both_sides_options_are_there(program: Command) -> None:
     assert "--out" in options["sojourn tcplog run"]
 
 
-def test_every_page_says_what_the_command_is_for(program: Command) -> None:
+def test_every_man_page_describes_its_command(program: Command) -> None:
     made = pages(program, "1.2.3", "2026-11-26")
     assert len(made) == len([*program.all()])
     for name, text in made.items():
@@ -69,7 +69,7 @@ def test_man_shows_every_page_without_a_warning(program: Command, tmp_path: Path
 
 
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="needs mandoc")
-def test_mandoc_finds_no_fault_in_a_page(program: Command, tmp_path: Path) -> None:
+def test_mandoc_reports_no_error(program: Command, tmp_path: Path) -> None:
     for name, text in pages(program, "1.2.3", "2026-11-26").items():
         (tmp_path / name).write_text(text)
     argv = ["mandoc", "-T", "lint", "-W", "warning", *map(str, tmp_path.glob("*.1"))]
@@ -115,7 +115,9 @@ def offered(argv: list[str], words: tuple[str, ...], folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("words", "has", "lacks"), CASES)
-def test_bash_completes(words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path) -> None:
+def test_bash_completion_works(
+    words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path
+) -> None:
     found = offered(["bash", "--norc", "-c", BASH, "bash", str(scripts)], words, tmp_path)
     assert has <= found
     assert not lacks & found
@@ -123,7 +125,9 @@ def test_bash_completes(words: tuple[str, ...], has: set[str], lacks: set[str], 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 @pytest.mark.parametrize(("words", "has", "lacks"), CASES)
-def test_zsh_completes(words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path) -> None:
+def test_zsh_completion_works(
+    words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path
+) -> None:
     found = offered(["zsh", "-f", "-c", ZSH, "zsh", str(scripts)], words, tmp_path)
     assert has <= found
     assert not lacks & found
@@ -131,7 +135,9 @@ def test_zsh_completes(words: tuple[str, ...], has: set[str], lacks: set[str], s
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
 @pytest.mark.parametrize(("words", "has", "lacks"), CASES)
-def test_fish_completes(words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path) -> None:
+def test_fish_completion_works(
+    words: tuple[str, ...], has: set[str], lacks: set[str], scripts: Path, tmp_path: Path
+) -> None:
     (tmp_path / "runs").mkdir()
     line = " ".join(["sojourn", *words])
     script = f"source {scripts}/sojourn.fish; complete -C {line!r}"

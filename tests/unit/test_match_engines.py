@@ -58,7 +58,7 @@ def rows(folder: Path, table: str) -> pl.DataFrame:
 
 @pytest.mark.parametrize("name", BOXES)
 @pytest.mark.parametrize("slices", [1, 3])
-def test_slices_on_this_machine_tell_what_one_pass_tells(name: str, slices: int, tmp_path: Path) -> None:
+def test_matching_in_slices_equals_matching_in_one_pass(name: str, slices: int, tmp_path: Path) -> None:
     [first], [second] = write_taps(BOXES[name], tmp_path / "c")
     one = matched([str(first), str(second)], tmp_path / "one")
     words = [str(first), str(second), "--engine", "local", "--slices", str(slices)]
@@ -103,7 +103,7 @@ def test_sources_have_one_order_everywhere() -> None:
     assert told[len(slices.SOURCES) : slices.NO_SOURCE + 1] == [None] * (slices.NO_SOURCE + 1 - len(slices.SOURCES))
 
 
-def test_a_packet_is_the_next_ones_neighbour_across_every_batch(tmp_path: Path) -> None:
+def test_matching_in_slices_is_correct_across_batch_boundaries(tmp_path: Path) -> None:
     """Batches of 65,536 packets end in the middle of windows, trains and reordered packets."""
     [first], [second] = write_taps(replace(BOX, packets=150_000, alike_after=30_000, interval_ns=2_000), tmp_path / "c")
     one = matched([str(first), str(second)], tmp_path / "one")
@@ -123,9 +123,7 @@ def test_three_taps_are_two_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", [[], ["--engine", "local", "--slices", "2"]])
-def test_a_row_that_cannot_be_ends_the_reading_there_and_no_row_is_matched_twice(
-    engine: list[str], tmp_path: Path
-) -> None:
+def test_impossible_row_ends_reading_and_no_row_is_matched_twice(engine: list[str], tmp_path: Path) -> None:
     (first,), (second,) = write_taps(BOX, tmp_path)
     with pa.OSFile(str(second), "rb") as file, pa.ipc.open_stream(file) as stream:
         whole = stream.read_all()
@@ -179,7 +177,7 @@ def through_sojourn(words: list[str], folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("engine", ["one", "local"])
 @pytest.mark.parametrize("name", ["one clock", "two clocks"])
-def test_a_data_set_is_matched_as_the_records_that_it_was_made_of(name: str, engine: str, tmp_path: Path) -> None:
+def test_matching_a_data_set_equals_matching_its_records(name: str, engine: str, tmp_path: Path) -> None:
     # Four seconds, so that a second is a file.
     box = replace(BOXES[name], interval_ns=200_000, delay_ns=(20_000, 1_500_000))
     write_taps(box, tmp_path / "parts", parts=4)
@@ -211,7 +209,7 @@ def test_a_partition_that_is_given_twice_is_read_twice(tmp_path: Path) -> None:
     assert len(told["pairs"]) == 2
 
 
-def test_an_option_may_have_an_inputs_name_for_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_value_equal_to_an_input_name_is_not_an_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, [second] = write_taps(Box(packets=1_000), tmp_path / "c")
     write_dataset(tmp_path / "c", tmp_path / "data", "monday")
     (tmp_path / "bridge").symlink_to(tmp_path / "data/run=monday/tap=before")
@@ -221,7 +219,7 @@ def test_an_option_may_have_an_inputs_name_for_its_value(tmp_path: Path, monkeyp
     assert [tap["name"] for tap in told["taps"]] == ["bridge", str(second)]
 
 
-def test_a_data_set_that_the_instrument_refuses_leaves_nobody_waiting(tmp_path: Path) -> None:
+def test_data_set_refused_by_the_instrument_ends_without_hanging(tmp_path: Path) -> None:
     write_taps(Box(packets=1_000), tmp_path / "c")
     write_dataset(tmp_path / "c", tmp_path / "data", "monday")
     taps = [str(tmp_path / f"data/run=monday/tap={tap}") for tap in ("before", "after")]

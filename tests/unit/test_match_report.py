@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_frames_of_the_figures_are_what_the_box_was_made_of(made: Path) -> None:
+def test_delays_in_the_figures_equal_the_simulated_ones(made: Path) -> None:
     found = crossings.read(made / "rows", None)
     assert set(found.delays["direction"]) == {"forward", "backward"}
     for curve in found.delays.partition_by("direction"):
@@ -64,7 +64,7 @@ def test_the_frames_of_the_figures_are_what_the_box_was_made_of(made: Path) -> N
         assert begin - 0.02 <= worst["elapsed_s"] <= end + 0.02, "everything is lost in the outage"
 
 
-def test_the_time_on_a_link_is_subtracted_by_name(made: Path) -> None:
+def test_serialisation_time_is_subtracted_by_name(made: Path) -> None:
     whole, less = crossings.read(made / "rows", None), crossings.read(made / "rows", 10**9)
     assert (less.sizes["p50_ns"] < whole.sizes["p50_ns"]).all()
     # 8 ns an octet, of FCS and preamble too: 60 octets without FCS take 576 ns.
@@ -72,7 +72,7 @@ def test_the_time_on_a_link_is_subtracted_by_name(made: Path) -> None:
     assert "a link of 1Gbit/s (FCS, preamble) is subtracted" in page(less, ["a", "b"], "1Gbit/s")
 
 
-def test_of_two_clocks_delays_are_above_the_least_and_that_is_said(tmp_path: Path) -> None:
+def test_with_two_clocks_delays_are_relative_to_the_minimum_and_stated_as_such(tmp_path: Path) -> None:
     (before,), (after,) = write_taps(Box(stepped_back=0, foreign=0, offset_ns=3_000_000_000), tmp_path)
     assert run(before, after, "-o", tmp_path / "rows", "--report", tmp_path / "page.html").returncode == 0
     found = crossings.read(tmp_path / "rows", None)
@@ -85,7 +85,7 @@ def test_of_two_clocks_delays_are_above_the_least_and_that_is_said(tmp_path: Pat
     assert "The taps have two clocks." in (tmp_path / "page.html").read_text()
 
 
-def test_the_page_escapes_names_loads_nothing_and_is_its_owners_alone(made: Path) -> None:
+def test_page_escapes_names_loads_nothing_external_and_is_private(made: Path) -> None:
     text = page(crossings.read(made / "rows", None), ["<b>one", "two&<script>alert(1)</script>"], None)
     assert "<b>one" not in text
     assert "<script>alert" not in text
@@ -99,7 +99,7 @@ def test_the_page_escapes_names_loads_nothing_and_is_its_owners_alone(made: Path
     assert {"match_cdf-0", "match_density-0", "match_time-0", "match_size-0", "match_losses-0"} <= ids
 
 
-def test_a_page_that_is_there_stays(tmp_path: Path) -> None:
+def test_existing_page_is_kept(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("kept")
     done = run("a.pcap", "b.pcap", "--report", page)
@@ -118,7 +118,7 @@ def test_a_page_that_is_there_stays(tmp_path: Path) -> None:
         (["--report", "page.html", "--live"], "--report is for captures"),
     ],
 )
-def test_what_makes_no_page_is_refused(words: list[str], sentence: str) -> None:
+def test_input_that_gives_no_page_is_refused(words: list[str], sentence: str) -> None:
     done = run("a.pcap", "b.pcap", *words)
     assert done.returncode == 2
     assert sentence in done.stderr

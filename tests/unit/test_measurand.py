@@ -32,7 +32,7 @@ def control(cell: int, half: float) -> Row:
 
 @pytest.mark.parametrize("half", [50.0, 400.0])
 @pytest.mark.parametrize("how", ["cells alone", "all cells together"])
-def test_what_the_control_cannot_tell_from_nothing_is_not_claimed(half: float, how: str) -> None:
+def test_latency_below_the_resolution_of_the_a_a_control_is_not_claimed(half: float, how: str) -> None:
     controls = [control(1, 20.0), control(2, half)]
     if how == "all cells together":
         controls = [pooled("a/a", "direct", half, 0.0, "resolution")]
@@ -70,7 +70,7 @@ def test_cells_that_differ_are_a_range_and_never_their_mean(
     assert "another bed, reboots and other days are not covered" in found
 
 
-def test_cells_that_agree_are_told_together() -> None:
+def test_cells_that_agree_are_reported_together() -> None:
     rows = [pooled("bridge", "wire", 1200.0, 20.0), *cells_apart("wire", 1190.0, 1210.0)]
     assert added_sentence(run("wire", "bridge"), rows).startswith("The Linux bridge adds 1.200 µs one way")
 
@@ -82,7 +82,7 @@ def one_cell(device: str, reference: str, estimate: float, half: float) -> Row:
 
 
 @pytest.mark.parametrize("half", [100.0, 700.0])
-def test_an_interval_that_holds_zero_finds_no_delay_and_says_how_much_there_may_be(half: float) -> None:
+def test_interval_containing_zero_reports_only_an_upper_limit(half: float) -> None:
     """Both kinds of headline: over the wire in one cell, and over the direct link of all cells together."""
     found = [one_cell("bridge", "wire", 370.0, half)]
     said = added_sentence(run("wire", "bridge"), found)
@@ -99,7 +99,7 @@ def test_an_interval_that_holds_zero_finds_no_delay_and_says_how_much_there_may_
         assert "adds" not in said.partition(";")[0] + over.partition(";")[0]
 
 
-def test_without_an_interval_nothing_is_said_of_zero() -> None:
+def test_without_an_interval_no_significance_is_stated() -> None:
     row = one_cell("bridge", "wire", 370.0, 1.0)
     row.value = Interval(370.0, None, None, 0.95, 2)
     said = added_sentence(run("wire", "bridge"), [row])

@@ -127,7 +127,7 @@ def sojourn(environment: dict[str, str], *words: str, cwd: Path) -> subprocess.C
     return subprocess.run(argv, env=environment, cwd=cwd, text=True, capture_output=True, check=False)
 
 
-def test_a_method_of_another_package_runs_up_to_a_report(toy: dict[str, str], tmp_path: Path) -> None:
+def test_method_of_another_package_works_including_its_report(toy: dict[str, str], tmp_path: Path) -> None:
     assert "toy" not in packages()
     shown = sojourn(toy, "run", "toy.toml", "--dry-run", "--set", "toy.blocks=2", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
@@ -143,7 +143,7 @@ def test_a_method_of_another_package_runs_up_to_a_report(toy: dict[str, str], tm
     assert "nothing to measure" in again.stderr
 
 
-def test_a_report_loads_nothing_that_measures(toy: dict[str, str], tmp_path: Path) -> None:
+def test_report_imports_no_measuring_code(toy: dict[str, str], tmp_path: Path) -> None:
     sojourn(toy, "run", "toy.toml", "--out", "run", "--no-report", cwd=tmp_path)
     program = (
         "import sys, atexit\n"
@@ -158,7 +158,7 @@ def test_a_report_loads_nothing_that_measures(toy: dict[str, str], tmp_path: Pat
     assert re.search(r"^Toys +6", done.stdout, re.MULTILINE), "the terminal shows its key numbers"
 
 
-def test_what_understands_our_own_methods_loads_nothing_that_measures() -> None:
+def test_plan_parsing_of_built_in_methods_imports_no_measuring_code() -> None:
     """All of them at once, in a process of their own: what their analysis and their report import, and no more."""
     program = (
         "import sys\nimport sojourn.analysis, sojourn.report\nfrom sojourn.methods import load, packages\n"
@@ -182,7 +182,7 @@ def test_a_hypothesis_that_the_method_cannot_test_is_refused() -> None:
     assert asked <= {hypothesis for method in packages() for hypothesis in ask_of(method).hypotheses}
 
 
-def test_every_published_hypothesis_is_asked_of_its_method() -> None:
+def test_every_published_hypothesis_belongs_to_its_method() -> None:
     """What a method says that it tests, its analysis knows: as a key of a table, or by its own name."""
     root = Path(__file__).parents[2] / "python/sojourn"
     shared = (root / "analysis/hypotheses.py").read_text()
@@ -206,13 +206,13 @@ def test_every_published_hypothesis_is_asked_of_its_method() -> None:
         ("backend=netsn", 'did you mean "netns"?'),
     ],
 )
-def test_a_misspelt_word_is_told_what_was_meant(words: str, said: str) -> None:
+def test_misspelt_word_gets_a_suggestion(words: str, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         load_plan("bridge-latency", sets=[words])
     assert said in str(caught.value)
 
 
-def test_an_unknown_key_is_answered_by_keys_of_the_same_method() -> None:
+def test_unknown_key_is_refused_with_keys_of_the_same_method() -> None:
     with pytest.raises(RequestError) as caught:
         load_plan("one-way", sets=["trials.repetitions=3"])
     assert "truth" not in str(caught.value)

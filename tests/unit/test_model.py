@@ -73,7 +73,7 @@ def trial(
     return pl.DataFrame(head | sent), pl.DataFrame(head | arrived)
 
 
-def test_every_second_poisson_load_and_the_lowest_train() -> None:
+def test_model_is_fitted_to_every_second_poisson_load_and_the_lowest() -> None:
     told = {cell: factors_of_stream(one) for cell, one in enumerate(cells()[:5])}
     assert training_cells(told) == [0, 1, 3]
     assert training_cells(told, [4, 0]) == [0, 4]
@@ -100,7 +100,7 @@ def test_parameters_are_recovered_and_held_out_loads_predicted(tmp_path: Path) -
     assert "4 held-out loads" in verdict.sentence
 
 
-def test_histograms_hold_every_frame_but_the_slowest(tmp_path: Path) -> None:
+def test_histograms_contain_every_frame_except_the_slowest(tmp_path: Path) -> None:
     analyse(path := run(tmp_path / "run", rounds=2))
     bins = pl.read_parquet(path / "analysis/samples/model_histograms.parquet")
     shares = bins.group_by("cell", "what").agg(pl.col("share").sum())
@@ -108,14 +108,14 @@ def test_histograms_hold_every_frame_but_the_slowest(tmp_path: Path) -> None:
     assert {"measured", "predicted", "no-queue"} == set(bins["what"])
 
 
-def test_a_load_that_no_model_can_know_is_a_misfit(tmp_path: Path) -> None:
+def test_load_outside_the_model_is_reported_as_misfit(tmp_path: Path) -> None:
     verdict = analyse(run(tmp_path / "run", rounds=5, spoilt=True))
     found = [one for one in verdict.findings if one["name"] == "model_misfit"]
     assert len(found) == 1
     assert {place["cell"] for place in found[0]["places"]} == {2}
 
 
-def test_a_queue_with_an_end_loses_what_was_lost() -> None:
+def test_finite_queue_model_predicts_the_loss() -> None:
     """Loads beyond the capacity are predicted with their losses, from the room that training loads betrayed."""
     room, rng = 40, np.random.default_rng(3)
 
@@ -135,7 +135,7 @@ def test_a_queue_with_an_end_loses_what_was_lost() -> None:
     assert np.quantile(guess, 0.5) == pytest.approx(np.quantile(real.delay_ns, 0.5), rel=0.1)
 
 
-def test_a_capacity_whose_service_may_be_nothing_has_no_interval_instead_of_an_impossible_one() -> None:
+def test_capacity_has_no_interval_if_the_service_time_may_be_zero() -> None:
     """One session of a busy machine was slower by far: Student's interval of the service then begins below 0."""
     per_round = {name: np.repeat([5e3, 5e3, 5e3, 9e4], 2) for name in ("service", "fixed", "random", "floor")}
     per_round |= {"session": np.repeat(np.arange(4.0), 2), "round": np.arange(8.0)}

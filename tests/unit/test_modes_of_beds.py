@@ -53,13 +53,13 @@ def test_shares_that_differ_are_found_with_their_size(direct: float, bridge: flo
     assert told == pytest.approx([100 * bridge, 100 * direct], abs=2)
 
 
-def test_equal_shares_are_not_told_apart() -> None:
+def test_equal_shares_do_not_differ_significantly() -> None:
     run = a_run({"direct": [0.4, 0.6], "bridge": [0.4, 0.6]})
     modes = {Place("direct", 0): find_modes(run.paths["direct", 0].laid().values)}
     assert not list(_modes_apart(run, modes, 100.0))
 
 
-def test_beds_on_both_sides_of_half_make_no_third_mode() -> None:
+def test_shares_around_one_half_create_no_third_mode() -> None:
     rng = np.random.default_rng(9)
     values = np.concatenate([delays(rng, 0.4 if bed % 2 else 0.6, 800, 8000 + 300 * bed) for bed in range(BEDS)])
     trials = np.repeat(np.arange(BEDS), 800).astype(np.int64)

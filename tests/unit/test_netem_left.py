@@ -51,34 +51,30 @@ def write(folder: Path, **other: Any) -> Path:
     return path
 
 
-def test_netem_of_a_dead_emulator_is_removed_by_the_name_that_its_port_has_now(
-    folder: Path, commands: list[str]
-) -> None:
+def test_netem_of_a_dead_emulator_is_removed_under_the_current_port_name(folder: Path, commands: list[str]) -> None:
     path = write(folder)
     assert netem_left.remove_left() == (["Removed the netem 5abc: of a dead emulator at now."], [])
     assert commands[-1] == "tc qdisc del dev now root handle 5abc:"
     assert not path.exists()
-    assert list(folder.iterdir()) == [], "nor does its lock stay"
+    assert list(folder.iterdir()) == [], "its lock is removed"
 
 
 @pytest.mark.parametrize("other", [{"boot": "another"}, {"index": 9}, {"handle": "5abd:"}])
-def test_a_record_that_is_out_of_date_goes_and_nothing_else(
-    other: dict[str, Any], folder: Path, commands: list[str]
-) -> None:
+def test_stale_record_is_removed_and_nothing_else(other: dict[str, Any], folder: Path, commands: list[str]) -> None:
     path = write(folder, **other)
     assert netem_left.remove_left() == ([], [])
     assert not path.exists()
     assert [command for command in commands if " del " in command] == []
 
 
-def test_a_record_whose_namespace_cannot_be_entered_stays(folder: Path, commands: list[str]) -> None:
+def test_record_of_an_inaccessible_namespace_is_kept(folder: Path, commands: list[str]) -> None:
     path = write(folder, namespace=1)
     assert netem_left.remove_left() == ([], [])
     assert path.exists()
     assert commands == []
 
 
-def test_a_lock_that_cannot_be_opened_is_said_and_the_rest_is_cleaned(folder: Path) -> None:
+def test_lock_that_cannot_be_opened_is_reported_and_the_rest_is_cleaned(folder: Path) -> None:
     path, other = write(folder, index=2), write(folder)
     (folder / f"port-{namespace()}-2.lock").symlink_to("/dev/null")
     removed, stays = netem_left.remove_left()
@@ -88,7 +84,7 @@ def test_a_lock_that_cannot_be_opened_is_said_and_the_rest_is_cleaned(folder: Pa
     assert (path.exists(), other.exists()) == (True, False)
 
 
-def test_root_in_a_user_namespace_has_the_folder_of_the_user_outside(
+def test_root_in_a_user_namespace_uses_the_folder_of_the_outer_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "import os, sys; from sojourn.bed.netem_left import _number_outside; print(_number_outside())"
@@ -103,7 +99,7 @@ def test_root_in_a_user_namespace_has_the_folder_of_the_user_outside(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"boot": "x"}', "\udc80"])
-def test_a_damaged_record_goes(text: str, folder: Path, commands: list[str]) -> None:
+def test_damaged_record_is_removed(text: str, folder: Path, commands: list[str]) -> None:
     path = write(folder)
     path.write_bytes(text.encode(errors="surrogateescape"))
     assert netem_left.remove_left() == ([], [])
@@ -111,7 +107,7 @@ def test_a_damaged_record_goes(text: str, folder: Path, commands: list[str]) -> 
     assert commands == []
 
 
-def test_the_record_of_a_program_that_runs_stays(folder: Path, commands: list[str]) -> None:
+def test_record_of_a_running_program_is_kept(folder: Path, commands: list[str]) -> None:
     path = write(folder)
     lock = folder / f"port-{namespace()}-3.lock"
     with lock.open("w") as held:
@@ -122,7 +118,7 @@ def test_the_record_of_a_program_that_runs_stays(folder: Path, commands: list[st
         assert commands == []
 
 
-def test_what_cannot_be_removed_is_said_and_its_record_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_remove_is_reported_and_the_record_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(folder)
 
     def refuse(*_: object) -> list[dict[str, Any]]:
@@ -134,7 +130,7 @@ def test_what_cannot_be_removed_is_said_and_its_record_stays(folder: Path, monke
     assert path.exists()
 
 
-def test_a_folder_that_others_write_in_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_writable_by_others_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "sojourn"
     own.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -33,7 +33,7 @@ def notices(tmp_path: Path) -> Notices:
     return Notices(f"cat >> {tmp_path}/told", tmp_path / "run")
 
 
-def test_the_end_is_told_with_the_verdict(notices: Notices, tmp_path: Path) -> None:
+def test_notification_of_the_end_contains_the_verdict(notices: Notices, tmp_path: Path) -> None:
     with notices.of_the_end():
         pass
     (one,) = told(tmp_path / "told")
@@ -58,7 +58,7 @@ def test_the_end_is_told_with_the_verdict(notices: Notices, tmp_path: Path) -> N
         (ValueError("nobody thought of this"), "failed", 1),
     ],
 )
-def test_an_early_end_is_told_without_an_earlier_verdict(
+def test_notification_of_an_early_end_contains_no_old_verdict(
     notices: Notices, tmp_path: Path, error: BaseException, outcome: str, status: int
 ) -> None:
     with pytest.raises(type(error)), notices.of_the_end():
@@ -75,7 +75,7 @@ def test_a_run_that_must_not_be_trusted_is_finished_with_status_4(notices: Notic
     assert [(one["outcome"], one["status"]) for one in told(tmp_path / "told")] == [("finished", 4)]
 
 
-def test_the_first_doubt_alone_is_told(notices: Notices, tmp_path: Path) -> None:
+def test_only_the_first_doubt_is_notified(notices: Notices, tmp_path: Path) -> None:
     for name in ("unsteady", "tester_limited"):
         notices.on_doubt({"name": name})
     assert [(one["event"], one["finding"]["name"]) for one in told(tmp_path / "told")] == [("doubtful", "unsteady")]
@@ -86,7 +86,7 @@ def test_the_first_doubt_alone_is_told(notices: Notices, tmp_path: Path) -> None
     ("command", "said"),
     [("false", "ended with status 1"), ("no-such-program-here", "ended with status 127"), ("exec <&-", "")],
 )
-def test_a_command_that_fails_ends_nothing(
+def test_failing_notification_command_does_not_end_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, said: str
 ) -> None:
     with Notices(command, tmp_path).of_the_end():
@@ -94,7 +94,7 @@ def test_a_command_that_fails_ends_nothing(
     assert said in capsys.readouterr().err
 
 
-def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
+def test_hanging_notification_command_is_killed_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
     assert run_command(f"sleep 300 & echo $! > {tmp_path}/pid; wait", "", within_s=2) == "killed after 2 s"
     assert time.monotonic() - began < 60
@@ -113,7 +113,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is called by sudo")
-def test_under_sudo_the_command_has_its_callers_rights(
+def test_under_sudo_the_command_has_the_rights_of_the_calling_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SUDO_UID", "65534")

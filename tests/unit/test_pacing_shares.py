@@ -67,7 +67,7 @@ def shares(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("make", [streams, probes])
 @pytest.mark.parametrize("runs", [3, pytest.param(60, marks=pytest.mark.proof)])
-def test_the_interval_of_departures_on_time_is_of_trials_and_holds_the_truth(
+def test_interval_of_on_time_departures_is_over_trials_and_covers_the_truth(
     tmp_path: Path, synthetic: Make, make: Callable[[Path, Make, int], Path], runs: int
 ) -> None:
     found = [row for seed in range(1, runs + 1) for row in shares(make(tmp_path, synthetic, seed))]

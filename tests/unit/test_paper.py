@@ -94,7 +94,7 @@ def latencies(run: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("unit", "ns", "macro"), [("us", 1e3, r"\micro"), ("ns", 1.0, r"\nano"), ("ms", 1e6, r"\milli")]
 )
-def test_figures_are_those_of_the_results_in_the_unit_asked_for(
+def test_table_values_equal_the_results_in_the_requested_unit(
     run_of: Callable[[str], Path], unit: str, ns: float, macro: str
 ) -> None:
     run = run_of("bridge-latency-real")
@@ -110,7 +110,7 @@ def test_figures_are_those_of_the_results_in_the_unit_asked_for(
         assert int(words[5]) == row["n"]
 
 
-def test_interval_level_and_n_are_there_unasked(run_of: Callable[[str], Path]) -> None:
+def test_interval_level_and_n_are_always_included(run_of: Callable[[str], Path]) -> None:
     run = run_of("bridge-latency-real")
     asked = exported(run, "--columns", "device,reference,latency", "--where", "reference=wire")
     table = parsed(asked)
@@ -123,7 +123,7 @@ def test_interval_level_and_n_are_there_unasked(run_of: Callable[[str], Path]) -
     assert [row[3] for row in varied.rows] == ["95.1"] * 4
 
 
-def test_levels_that_differ_stand_in_a_column(run_of: Callable[[str], Path], tmp_path: Path) -> None:
+def test_differing_confidence_levels_get_a_column(run_of: Callable[[str], Path], tmp_path: Path) -> None:
     run = Path(shutil.copytree(run_of("bridge-latency-real"), tmp_path / "run"))
     results = run / "analysis/results.json"
     rows = json.loads(results.read_text())
@@ -136,7 +136,7 @@ def test_levels_that_differ_stand_in_a_column(run_of: Callable[[str], Path], tmp
     assert "their level in the table" in table.caption
 
 
-def test_the_caption_says_what_the_figures_have_in_common_and_no_more(run_of: Callable[[str], Path]) -> None:
+def test_caption_states_only_what_all_figures_have_in_common(run_of: Callable[[str], Path]) -> None:
     run = run_of("bridge-latency-real")
     caption = parsed(exported(run)).caption
     row = latencies(run)[0]
@@ -154,7 +154,7 @@ def test_the_caption_says_what_the_figures_have_in_common_and_no_more(run_of: Ca
     assert "No figure has an interval." in doubtful.caption
 
 
-def test_a_ratio_in_per_cent_or_as_it_is(run_of: Callable[[str], Path]) -> None:
+def test_ratio_is_printed_in_percent_or_plain(run_of: Callable[[str], Path]) -> None:
     words = ("--quantity", "loss_ratio", "--where", "device=bridge", "--columns", "device,frame_bytes", "--units")
     share, percent = (parsed(exported(run_of("throughput"), *words, one)).rows for one in ("1", "%"))
     for one, other in zip(share, percent, strict=True):
@@ -178,7 +178,7 @@ def test_a_ratio_in_per_cent_or_as_it_is(run_of: Callable[[str], Path]) -> None:
         ("--to prometheus --units us", "--units is an option of --to latex"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(run_of: Callable[[str], Path], words: str, said: str) -> None:
+def test_impossible_requests_are_one_sentence(run_of: Callable[[str], Path], words: str, said: str) -> None:
     to = () if "--to" in words else ("--to", "latex")
     done = sojourn("export", str(run_of("bridge-latency-real")), *to, *words.split())
     assert (done.returncode, done.stdout) == (2, "")
@@ -200,7 +200,7 @@ def test_abbreviations_keep_their_capitals(name: str, heading: str) -> None:
     assert heading_of(name) == heading
 
 
-def test_what_is_no_number_does_not_stand_in_a_column_of_numbers() -> None:
+def test_text_entries_are_not_aligned_as_numbers() -> None:
     columns = (Column(("a",), "A & B", "µs"), Column(("b",), "CI", "µs"), Column(("c",), "n"))
     rows = (
         (Entry("\u2212 1".replace(" ", "")), Entry("\u22120.02 to 0.05"), Entry("48 rounds")),

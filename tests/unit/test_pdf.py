@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_without_a_browser_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_browser_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="no Chromium here") as said:
         pdf.print_pdf(tmp_path / "index.html")
@@ -35,7 +35,7 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder / "chromium"
 
 
-def test_a_browser_that_fails_is_quoted_and_an_older_print_is_gone(browser: Path, tmp_path: Path) -> None:
+def test_failing_browser_is_quoted_and_an_older_pdf_removed(browser: Path, tmp_path: Path) -> None:
     browser.write_text("#!/bin/sh\necho no display >&2\nexit 7\n")
     (tmp_path / "report.pdf").write_text("of the run before")
     (tmp_path / "index.html").touch()
@@ -53,7 +53,7 @@ echo "%PDF-1.4 by $(id -u) ${off:-0}" >"$pdf"
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which prints as somebody else")
 @pytest.mark.parametrize("refuses", ["", "1"])
-def test_root_prints_as_another_user_in_a_sandbox_where_there_is_one(
+def test_root_prints_as_another_user_in_a_sandbox_if_available(
     refuses: str, browser: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.write_text(FAKE)

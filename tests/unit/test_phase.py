@@ -87,7 +87,7 @@ def test_the_delay_falls_with_the_phase_as_the_link_serves_frames(tmp_path: Path
     assert "longer than a frame that leaves half an interval or more after it" in verdict["sentence"]
 
 
-def test_a_delay_that_does_not_depend_on_the_phase_is_said_not_to(tmp_path: Path) -> None:
+def test_delay_independent_of_the_phase_is_reported_as_such(tmp_path: Path) -> None:
     verdict, rows = analysed(two_streams(tmp_path / "run", 0.0, rate=None))
     behind = pick(rows, "phase_effect", "behind")
     assert behind["ci_low"] <= 0 <= behind["ci_high"]
@@ -97,13 +97,13 @@ def test_a_delay_that_does_not_depend_on_the_phase_is_said_not_to(tmp_path: Path
     assert not [row for row in rows if row["quantity"] == "phase_height"]
 
 
-def test_streams_whose_phase_stays_have_no_delay_by_phase(tmp_path: Path) -> None:
+def test_streams_with_a_constant_phase_have_no_delay_by_phase(tmp_path: Path) -> None:
     verdict, rows = analysed(two_streams(tmp_path / "run", 1.0, walk=0))
     assert not [row for row in rows if row["quantity"].startswith(("phase", "delay_by_phase"))]
     assert "standard deviation" in verdict["sentence"]
 
 
-def test_frames_that_wait_for_more_than_one_are_not_judged(tmp_path: Path) -> None:
+def test_phase_dependence_is_inconclusive_if_frames_queue_behind_several(tmp_path: Path) -> None:
     verdict, _ = analysed(two_streams(tmp_path / "run", 1.0, rate=4_000_000))
     (answer,) = verdict["hypotheses"]
     assert (answer["outcome"], "not tested" in answer["sentence"]) == ("inconclusive", True)

@@ -52,7 +52,7 @@ def refusal(tmp_path: Path, text: str, **more: object) -> str:
 
 @pytest.mark.parametrize("name", [name for name, _ in studies()])
 @pytest.mark.parametrize("quick", [False, True])
-def test_every_study_survives_being_written_and_read_again(name: str, quick: bool, tmp_path: Path) -> None:
+def test_every_study_round_trips_through_its_file(name: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(name, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
@@ -131,7 +131,7 @@ def test_impossible_values_are_refused(old: str, new: str, where: int, said: str
     assert said in told
 
 
-def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
+def test_missing_and_malformed_files_are_distinguished(tmp_path: Path) -> None:
     assert "the key study.name is missing" in refusal(tmp_path, "[bed]\ndevices = ['bridge']\n")
     assert "mine.toml, line 1, column 7: not TOML: Expected ']'" in refusal(tmp_path, "[study\n")
     assert "mine.toml, at its end: not TOML: " in refusal(tmp_path, "[study]\nname =")
@@ -146,7 +146,7 @@ def test_missing_and_broken_files_are_told_apart(tmp_path: Path) -> None:
         load_plan("qqq")
 
 
-def test_sizes_are_refused_by_probe_and_mtu(tmp_path: Path) -> None:
+def test_sizes_are_checked_against_probe_and_mtu(tmp_path: Path) -> None:
     raw = LEAST.replace("icmp_bytes = [64]", "probe = ['raw/ping-pong']\npayload_bytes = [1501]")
     assert "at most 1500 for raw/ping-pong with bed.mtu = 1500" in refusal(tmp_path, raw)
     assert "at least 46" in refusal(tmp_path, raw.replace("1501", "45"))
@@ -168,7 +168,7 @@ def test_the_sim_bed_needs_a_line_for_every_device(tmp_path: Path) -> None:
     assert "a key backward" in refusal(tmp_path, half, backend="sim")
 
 
-def test_what_is_set_wins_over_quick_and_file() -> None:
+def test_set_overrides_quick_and_file() -> None:
     plan = load_plan(
         "bridge-latency", quick=True, sets=["device=bridge", "rounds=3", "interval=2ms,1500us", "fifo=true"]
     )
@@ -197,14 +197,14 @@ def test_what_is_set_wins_over_quick_and_file() -> None:
         ("devices=bridge*9", '--set devices=bridge*9: bed.devices = "bridge*9": expected "wire"'),
     ],
 )
-def test_a_wrong_set_is_refused_by_its_own_words(words: str, said: str) -> None:
+def test_wrong_set_is_refused_quoting_it(words: str, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         load_plan("bridge-latency", sets=[words])
     assert str(caught.value).startswith(said)
 
 
 @given(st.integers(1, 10**13))
-def test_durations_read_as_they_are_written(nanos: int) -> None:
+def test_durations_are_parsed_and_formatted(nanos: int) -> None:
     assert duration(1, 10**13).read(as_duration(nanos)) == nanos
 
 
@@ -216,12 +216,12 @@ def test_durations_are_whole_nanoseconds_or_refused(number: object, unit: str) -
 
 
 @given(st.text(max_size=200))
-def test_no_text_escapes_but_as_a_refusal(text: str) -> None:
+def test_arbitrary_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(RequestError):
         read_toml(text, "x.toml")
 
 
-def test_quick_is_not_taken_in_silence_by_a_plan_that_has_none(tmp_path: Path) -> None:
+def test_quick_is_refused_for_a_plan_without_it(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text('[study]\nname = "long"\n[probe]\nicmp_bytes = [64]\n')
     assert load_plan(path).pairs.rounds == 12
@@ -229,7 +229,7 @@ def test_quick_is_not_taken_in_silence_by_a_plan_that_has_none(tmp_path: Path) -
         load_plan(path, quick=True)
 
 
-def test_names_of_an_earlier_version_are_answered_with_those_of_today() -> None:
+def test_old_names_are_refused_with_the_current_ones() -> None:
     with pytest.raises(RequestError, match=r"unknown key trials\.settle: expected trials\.grace$"):
         load_plan("one-way", sets=["trials.settle=2ms"])
     with pytest.raises(RequestError, match=r'"placebo": did you mean "placebo"\?$'):
@@ -241,7 +241,7 @@ def test_a_misspelt_hypothesis_is_refused_in_one_sentence() -> None:
         load_plan("one-way", sets=["study.hypotheses=md"])
 
 
-def test_a_reference_is_one_of_the_devices_and_has_a_second_link() -> None:
+def test_reference_must_be_a_device_and_gets_a_second_link() -> None:
     plan = load_plan("capture-cost")
     assert plan.twins == ("direct", "bridge:capture", "bridge")
     with pytest.raises(RequestError, match=r"pairs\.reference.*one of bed\.devices, and another device beside it"):

@@ -56,7 +56,7 @@ def test_a_pipe_is_a_factor_and_every_path_is_visited(tmp_path: Path) -> None:
     assert {paths_of(plan, cell) for cell in cells} == {("direct", "emulate", "bridge")}
 
 
-def test_plans_without_pipes_have_the_cells_that_they_had() -> None:
+def test_plans_without_pipes_have_unchanged_cells() -> None:
     assert {cell.pipe for cell in stream_cells(load_plan("one-way"))} == {""}
     assert "pipe" not in effective_toml(load_plan("one-way"))
     assert "[emulate]" not in effective_toml(load_plan("one-way"))
@@ -72,7 +72,7 @@ def test_the_wait_for_delayed_frames_is_in_the_estimate(tmp_path: Path) -> None:
     assert expected_ns("rate 10Mbit/s") == 0
 
 
-def test_labels_take_what_they_do_not_say_from_all(tmp_path: Path) -> None:
+def test_emulator_labels_inherit_common_settings(tmp_path: Path) -> None:
     text = LEAST.replace('"emulate", "bridge"', '"emulate:a", "emulate:b", "emulate:c"').replace("pipe =", "# pipe =")
     sections = (
         '[emulate]\nseed = 7\nwords = "delay 1ms"\n[emulate.a]\nengine = "xdp"\n[emulate.b]\nforward = "loss 1%"\n'
@@ -86,7 +86,7 @@ def test_labels_take_what_they_do_not_say_from_all(tmp_path: Path) -> None:
     assert again.emulators == plan.emulators
 
 
-def test_only_the_method_emulator_logs_unasked(tmp_path: Path) -> None:
+def test_only_method_emulator_logs_by_default(tmp_path: Path) -> None:
     text = LEAST.replace('method = "emulator"', 'method = "one-way"')
     assert not plan_of(tmp_path, text).emulators[""].log
     assert plan_of(tmp_path, f"{text}[emulate]\nlog = true\n").emulators[""].log
@@ -107,7 +107,7 @@ def test_a_path_may_be_rated_alone(tmp_path: Path) -> None:
     assert list(plan.bed.links) == ["bridge"]
 
 
-def test_names_of_devices_tell_their_cables_and_labels() -> None:
+def test_device_names_give_cables_and_labels() -> None:
     assert [devices.cables(device) for device in ("direct", "wire", "bridge:x", "emulate", "bridge*3:up")] == [
         1,
         2,
@@ -146,7 +146,7 @@ def test_names_of_devices_tell_their_cables_and_labels() -> None:
         ("[bed]", '[bed]\nbackend = "sim"', 'bed.backend = "sim": expected "netns" for emulator'),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_impossible_plans_are_refused_in_one_sentence(old: str, new: str, said: str, tmp_path: Path) -> None:
     assert old in LEAST
     assert said in refusal(tmp_path, LEAST.replace(old, new, 1))
 
@@ -156,7 +156,7 @@ def test_pipes_need_an_emulator_in_any_method(tmp_path: Path) -> None:
     assert "no other path has pipes" in refusal(tmp_path, text)
 
 
-def test_limits_are_kept_as_they_were_asked(tmp_path: Path) -> None:
+def test_limits_are_kept_as_requested(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, LEAST + '[limits]\np99 = "50us"\nrate = 0.002\n')
     assert (plan.limits.p99_ns, plan.limits.rate, plan.limits.offset_ns) == (50_000, 0.002, None)
     assert 'p99 = "50us"' in effective_toml(plan)

@@ -30,7 +30,7 @@ def quick(*sets: str, name: str = "bridge-latency") -> Plan:
     return load_plan(name, quick=True, sets=sets)
 
 
-def test_a_round_of_a_cell_goes_there_and_back_again() -> None:
+def test_round_of_a_cell_visits_paths_forth_and_back() -> None:
     for _, group in groupby(quick().expand(), key=lambda block: (block.round, block.cell)):
         blocks = list(group)
         devices = [block.device for block in blocks]
@@ -67,7 +67,7 @@ def test_both_cells_and_paths_are_shuffled() -> None:
 
 
 @pytest.mark.parametrize(("twins", "path"), [("false", "direct"), ("true", "a/a")])
-def test_the_control_takes_the_direct_link_or_its_twin(twins: str, path: str) -> None:
+def test_a_a_control_uses_the_direct_link_or_its_second_instance(twins: str, path: str) -> None:
     control = next(block for block in quick(f"bed.twins={twins}").expand() if block.device == "a/a")
     assert control.path == path
 
@@ -81,7 +81,7 @@ def test_slow_intervals_get_shorter_blocks_but_keep_a_warm_up() -> None:
     assert (slowest.count, slowest.warmup) == (LEAST_COUNT, 1)
 
 
-def test_1480_fits_and_1488_is_a_cell_that_fragments() -> None:
+def test_icmp_size_1480_fits_and_1488_fragments() -> None:
     fragments = {cell.size: cell.fragments for cell in cells(load_plan("bridge-latency"))}
     assert fragments == {64: False, 772: False, 1480: False, 1488: True}
 
@@ -94,7 +94,7 @@ def test_a_closed_loop_has_no_interval_and_a_fixed_request() -> None:
     assert all(c.request_payload_bytes == c.response_payload_bytes for c in found if c.probe == "raw/ping-pong")
 
 
-def test_ping_is_not_asked_for_less_than_its_millisecond() -> None:
+def test_ping_interval_is_at_least_one_millisecond() -> None:
     found = cells(load_plan("ping-wait"))
     assert {cell.tool for cell in found if cell.interval_ns == 100_000} == {"probe"}
     assert {cell.tool for cell in found if cell.interval_ns == 0} == {"ping", "probe"}
@@ -102,7 +102,7 @@ def test_ping_is_not_asked_for_less_than_its_millisecond() -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name: str) -> None:
+def test_quick_run_reserves_a_third_of_a_minute_for_setup_and_analysis(name: str) -> None:
     """Building, warming up, analysis and report take 12 s of a quiet machine and twice that of a busy one."""
     plan = quick(name=name)
     assert estimate_probes(plan, plan.expand()).measuring_ns < 37e9
@@ -125,7 +125,7 @@ def test_a_study_measures_enough_to_answer_its_hypotheses(name: str) -> None:
         assert plan.pairs.rounds >= least_pairs(1 - 0.05 / levels[hypothesis])
 
 
-def test_the_estimate_is_counts_times_intervals_and_little_more() -> None:
+def test_estimated_duration_is_counts_times_intervals_plus_overhead() -> None:
     plan = load_plan("bridge-latency")
     blocks = plan.expand()
     least = sum(((block.count or 0) - 1) * block.factors.interval_ns for block in blocks)
@@ -146,7 +146,7 @@ def test_the_estimate_is_counts_times_intervals_and_little_more() -> None:
         ("icmp", "icmp_bytes", 8, 0, 64),
     ],
 )
-def test_sizes_mean_one_thing(probe: str, key: str, size: int, payload: int, frame: int) -> None:
+def test_payload_and_frame_sizes_are_consistent(probe: str, key: str, size: int, payload: int, frame: int) -> None:
     assert payload_of(probe, key, size) == payload
     assert frame_of(probe, payload) == frame
 

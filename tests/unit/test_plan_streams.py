@@ -82,19 +82,19 @@ def test_rates_are_frames_or_bits_of_frames(words: str, pps: float) -> None:
     assert str(found) == words
 
 
-def test_a_share_is_known_to_a_measurement_alone() -> None:
+def test_relative_rate_is_unresolved_before_measurement() -> None:
     half = rate().read("50%")
     assert (half.share, half.pps(64), str(half)) == (0.5, None, "50%")
     assert rate(shares=False).read("50%") is None
 
 
 @pytest.mark.parametrize("words", ["10", 10, "kpps", "0pps", "-1pps", "10kbps", "1e3pps", "0%", "5000%", True, ""])
-def test_what_is_no_rate(words: object) -> None:
+def test_invalid_rates_are_refused(words: object) -> None:
     assert rate().read(words) is None
 
 
 @given(st.decimals("0.001", "999999", places=3), st.sampled_from(["pps", "bit/s", "share"]))
-def test_rates_read_as_they_are_written(value: Decimal, unit: str) -> None:
+def test_rates_are_parsed_and_formatted(value: Decimal, unit: str) -> None:
     asked = Rate(unit, value / 100_000 if unit == "share" else value)  # type: ignore[arg-type]
     assert rate().read(str(asked)) == asked
 
@@ -102,16 +102,16 @@ def test_rates_read_as_they_are_written(value: Decimal, unit: str) -> None:
 @pytest.mark.parametrize(
     "words", ["regular", "poisson", "flood", "burst:8", "ramp:1kpps-10kpps", "ramp:1Mbit/s-2Mbit/s"]
 )
-def test_schedules(words: str) -> None:
+def test_schedules_are_parsed(words: str) -> None:
     assert schedule().read(words) == words
 
 
 @pytest.mark.parametrize("words", ["burst:1", "burst:", "burst", "ramp:1kpps", "ramp:10%-20%", "sometimes", 5])
-def test_what_is_no_schedule(words: object) -> None:
+def test_invalid_schedules_are_refused(words: object) -> None:
     assert schedule().read(words) is None
 
 
-def test_a_ramp_has_ends_and_a_share_bounds() -> None:
+def test_ramp_needs_two_rates_and_relative_rates_are_bounded() -> None:
     assert ramp_ends("ramp:1kpps-10kpps", 64) == (1000, 10_000)
     assert ramp_ends("flood", 64) is None
     assert [share().read(value) for value in ("10%", 0.5, 0, 1, "101%", 1.1, True)] == [
@@ -240,17 +240,17 @@ def test_impossible_searches_are_refused(search: str, said: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("method", ["background", "stages", "multicast", "rfc2889"])
-def test_what_no_simulated_path_has_is_refused_there(method: str) -> None:
+def test_features_missing_in_simulation_are_refused_there(method: str) -> None:
     with pytest.raises(RequestError, match=f'"netns" for {method}: a simulated line has'):
         load_plan(method, backend="sim")
 
 
-def test_what_a_stream_may_do_beyond_a_rate(tmp_path: Path) -> None:
+def test_stream_accepts_options_beyond_a_rate(tmp_path: Path) -> None:
     text = LEAST.replace('["bridge"]', '["bridge"]\nrate = "1Mbit/s"') + "rate = ['10kpps']\n"
     assert plan_of(tmp_path, text).bed.rate_bps == 1_000_000
 
 
-def test_set_means_the_methods_own_keys() -> None:
+def test_set_resolves_keys_of_the_method() -> None:
     plan = load_plan("one-way", sets=["device=bridge*2", "size=64,512", "rate=1kpps,10Mbit/s", "rounds=3", "a_a=false"])
     assert plan.bed.devices == ("bridge*2",)
     assert (plan.stream.size_key, plan.stream.sizes) == ("frame_bytes", (64, 512))
@@ -262,13 +262,13 @@ def test_set_means_the_methods_own_keys() -> None:
     assert (plan.bed.rate_bps, plan.bed.shaper) == (100_000_000, "htb")
 
 
-def test_set_means_a_searchs_own_keys() -> None:
+def test_set_resolves_keys_of_a_search() -> None:
     plan = load_plan("rfc2544", sets=["device=bridge", "size=64", "rounds=3", "tests=throughput", "duration=2s"])
     assert (plan.search.repetitions, plan.search.tests, plan.stream.sizes) == (3, ("throughput",), (64,))
     assert plan.search.duration_ns == 2_000_000_000
 
 
-def test_ends_are_derived_and_a_load_has_a_pair_of_its_own() -> None:
+def test_ports_are_derived_and_a_load_has_its_own_pair() -> None:
     fan_in, background, multicast = (load_plan(name).bed for name in ("fan-in", "background", "multicast"))
     assert (fan_in.near, fan_in.far, fan_in.bypass) == (8, 1, False)
     assert (background.near, background.far, background.bypass) == (2, 2, True)
@@ -283,13 +283,13 @@ def test_frames_are_untagged_unless_a_tag_is_asked_for() -> None:
     assert next(cell.payload_bytes for cell in stream_cells(tagged)) == 68 - 22
 
 
-def test_a_search_without_tests_looks_for_all_of_its_suite(tmp_path: Path) -> None:
+def test_search_without_tests_runs_its_whole_suite(tmp_path: Path) -> None:
     text = '[study]\nname = "x"\nmethod = "rfc8219"\n[bed]\ndevices = ["bridge"]\n'
     assert plan_of(tmp_path, text).search.tests == ("throughput", "latency", "pdv", "ipdv")
 
 
 @pytest.mark.parametrize("name", names(STREAM_METHODS))
-def test_a_round_takes_every_cell_on_its_paths_there_and_back(name: str) -> None:
+def test_round_visits_every_cell_on_its_paths_forth_and_back(name: str) -> None:
     plan = load_plan(name, quick=True)
     cells = stream_cells(plan)
     trials = expand_trials(plan)
@@ -328,14 +328,14 @@ def test_only_a_switch_carries_what_takes_more_than_two_ports() -> None:
             assert (paths_of(plan, factors) == ("bridge",)) == bool(needs)
 
 
-def test_the_aa_control_is_for_idle_paths_alone() -> None:
+def test_a_a_control_is_only_for_idle_paths() -> None:
     plan = load_plan("background")
     for factors in stream_cells(plan):
         assert ("a/a" in paths_of(plan, factors)) == (factors.load == 0)
 
 
 @pytest.mark.parametrize("name", ["one-way", "background", "stages", "multicast"])
-def test_the_aa_control_of_streams_has_a_direct_link_of_its_own(name: str) -> None:
+def test_a_a_control_of_streams_has_its_own_direct_link(name: str) -> None:
     plan = load_plan(name)
     assert plan.twins == ("direct", "bridge")
     assert {one.path for one in plan.expand() if one.device == "a/a"} == {"a/a"}
@@ -346,7 +346,7 @@ def test_the_aa_control_of_streams_has_a_direct_link_of_its_own(name: str) -> No
 
 @pytest.mark.parametrize("name", ["one-way", "throughput", "loss", "fan-in", "timestamp-accuracy"])
 @pytest.mark.parametrize("quick", [False, True])
-def test_half_of_a_paths_trials_take_its_second_link_and_there_are_no_more_of_them(name: str, quick: bool) -> None:
+def test_half_of_the_trials_of_a_path_use_its_second_link(name: str, quick: bool) -> None:
     plan = load_plan(name, quick=quick)
     trials, alone = plan.expand(), load_plan(name, quick=quick, sets=["bed.twins=false"]).expand()
     assert [replace(one, second=False, own_link=False) for one in trials] == list(alone)
@@ -362,7 +362,7 @@ def test_half_of_a_paths_trials_take_its_second_link_and_there_are_no_more_of_th
     assert {one.first_path for one in trials if one.second} <= {"bridge", "direct"}
 
 
-def test_neither_an_emulator_nor_a_rated_path_nor_a_switch_without_names_for_its_ports_has_a_second_link() -> None:
+def test_emulator_rated_path_and_switch_without_port_names_have_no_second_link() -> None:
     assert load_plan("emulator-throughput", sets=["bed.twins=true"]).twins == ("direct",)
     assert load_plan("rated-queue", sets=["bed.twins=true"]).twins == ("direct",)
     several = ["devices=bridge:uplinks", "bed.twins=true"]
@@ -370,7 +370,7 @@ def test_neither_an_emulator_nor_a_rated_path_nor_a_switch_without_names_for_its
     assert load_plan("throughput", sets=several).twins == ("direct", "bridge:uplinks")
 
 
-def test_every_other_size_is_searched_over_the_second_link_and_the_next_repetition_turns_them_about() -> None:
+def test_searches_alternate_links_by_size_and_repetition() -> None:
     trials = load_plan("rfc2544").expand()
     links: dict[int, dict[int, set[bool]]] = {}
     for one in trials:
@@ -383,7 +383,7 @@ def test_every_other_size_is_searched_over_the_second_link_and_the_next_repetiti
     assert [replace(one, second=False) for one in trials] == list(alone)
 
 
-def test_every_other_transfer_is_over_the_second_direct_link_and_both_slices_of_a_pair_are_over_one() -> None:
+def test_transfers_alternate_direct_links_by_pair() -> None:
     trials = load_plan("tcplog-cost").expand()
     of = {(one.batch, one.second) for one in trials}
     assert len(of) == len({batch for batch, _ in of}), "a transfer is over one link"
@@ -401,13 +401,13 @@ def test_a_simulated_wire_has_two_ports_as_the_real_one(name: str) -> None:
     assert {path for factors in stream_cells(plan) for path in paths_of(plan, factors)} == {"bridge"}
 
 
-def test_a_cell_without_a_load_is_there_once() -> None:
+def test_cell_without_a_load_occurs_once() -> None:
     cells = stream_cells(load_plan("background"))
     assert len(set(cells)) == len(cells) == 2 * 4 * (1 + 3 * 2)
     assert {factors.load_via for factors in cells if not factors.load} == {None}
 
 
-def test_counts_and_durations_belong_together() -> None:
+def test_counts_and_durations_are_consistent() -> None:
     for name in names(STREAM_METHODS):
         plan = load_plan(name)
         for trial in expand_trials(plan)[:200]:
@@ -422,7 +422,7 @@ def test_counts_and_durations_belong_together() -> None:
                 assert trial.count * factors.senders / factors.rate_pps == pytest.approx(trial.duration_ns / 1e9)
 
 
-def test_a_share_waits_for_the_measured_throughput() -> None:
+def test_relative_rates_refer_to_the_measured_throughput() -> None:
     shares = {factors.rate_share for factors in stream_cells(load_plan("loss")) if factors.schedule == "regular"}
     assert shares == {0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1}
     assert all(f.rate_share is None for f in stream_cells(load_plan("loss")) if f.schedule == "flood")
@@ -442,7 +442,7 @@ def test_the_tester_is_qualified_on_the_direct_link_at_each_size() -> None:
     assert qualify_trials(load_plan("one-way", sets=["qualify=false"])) == []
 
 
-def test_searches_come_with_what_they_need_before_them() -> None:
+def test_searches_include_their_prerequisite_searches() -> None:
     plan = load_plan("rfc2544", sets=["repetitions=3", "devices=bridge,wire"])
     searches = plan.expand()
     assert [search.block for search in searches] == list(range(len(searches)))
@@ -460,7 +460,7 @@ def test_searches_come_with_what_they_need_before_them() -> None:
 
 
 @pytest.mark.parametrize("name", SEARCH_METHODS)
-def test_searches_are_repeated_on_beds_of_their_own_and_decided_by_several_trials(name: str) -> None:
+def test_searches_are_repeated_on_separate_beds_with_several_trials(name: str) -> None:
     for quick, least in ((False, 6), (True, 3)):
         plan = load_plan(name, quick=quick)
         assert plan.search.repetitions >= least
@@ -472,7 +472,7 @@ def test_searches_are_repeated_on_beds_of_their_own_and_decided_by_several_trial
 
 
 @pytest.mark.parametrize("name", names((*STREAM_METHODS, *SEARCH_METHODS)))
-def test_quick_leaves_a_third_of_its_minute_to_what_surrounds_the_measuring(name: str) -> None:
+def test_quick_run_reserves_a_third_of_a_minute_for_setup_and_analysis(name: str) -> None:
     plan = load_plan(name, quick=True)
     cost = plan.ask.estimate(plan, plan.expand())
     at_most = (plan.search if "search" in plan.sections else plan.trials).at_most_ns
@@ -490,7 +490,7 @@ def test_quick_has_time_for_a_few_rounds(name: str) -> None:
     assert needed * estimate_trials(plan, first).measuring_ns < (plan.trials.at_most_ns or 0)
 
 
-def test_an_effective_plan_has_the_methods_own_sections_only() -> None:
+def test_effective_plan_has_only_the_sections_of_its_method() -> None:
     searched, streamed, paired = (effective_toml(load_plan(name)) for name in ("rfc2544", "fan-in", "frame-size"))
     assert "[search]" in searched
     assert "rounds" not in searched
@@ -518,7 +518,7 @@ def test_streams_over_a_router_are_udp_and_long_enough(tmp_path: Path) -> None:
         ("bridge-latency", ["probe=raw/ping-pong", "probe.frame_bytes=64"], "expected icmp or udp probes alone"),
     ],
 )
-def test_what_no_router_passes_is_refused(study: str, sets: list[str], sentence: str) -> None:
+def test_traffic_that_no_router_forwards_is_refused(study: str, sets: list[str], sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan(study, sets=["devices=router", *sets])
 
@@ -538,7 +538,7 @@ def test_raw_frames_are_refused_where_a_device_acts_on_ip_alone(study: str, sets
         load_plan(study, sets=["devices=bridge,bridge:netfilter", *sets])
 
 
-def test_a_rate_may_be_of_one_size_alone(tmp_path: Path) -> None:
+def test_rate_may_apply_to_one_size_only(tmp_path: Path) -> None:
     text = (
         LEAST + 'engine = ["udp"]\npayload_bytes = [64, 1472]\nrate = ["11Mbit/s at 64", "90Mbit/s at 1472", "1kpps"]\n'
     )
@@ -557,7 +557,7 @@ def test_a_rate_may_be_of_one_size_alone(tmp_path: Path) -> None:
     assert 'of one size "100Mbit/s at 64"' in refusal(tmp_path, text.replace("at 64", "at many"))
 
 
-def test_the_papers_rates_are_those_of_the_study() -> None:
+def test_rates_of_the_study_equal_those_of_the_paper() -> None:
     cells = [
         (one.payload_bytes, round((one.rate_pps or 0) * one.frame_bytes * 8 / 1e6))
         for one in stream_cells(load_plan("bridge-modes"))
@@ -566,12 +566,12 @@ def test_the_papers_rates_are_those_of_the_study() -> None:
 
 
 @pytest.mark.parametrize("device", ["xdp", "emulate:zero"])
-def test_what_moves_frames_past_taps_is_refused_where_these_measure(device: str) -> None:
+def test_devices_that_bypass_taps_are_refused_for_tap_measurements(device: str) -> None:
     with pytest.raises(RequestError, match=f'bed.devices = "{device}": expected devices without XDP'):
         load_plan("bridge-modes", devices=[device])
 
 
-def test_a_study_that_is_pointed_at_a_filter_of_ip_sends_udp() -> None:
+def test_study_of_an_ip_filter_sends_udp() -> None:
     stages, loss = (load_plan(one, devices=["bridge:netfilter"]) for one in ("stages", "loss"))
     assert stages.stream.engine == ("udp",)
     assert loss.stream.to == ("unicast",)
@@ -579,7 +579,7 @@ def test_a_study_that_is_pointed_at_a_filter_of_ip_sends_udp() -> None:
     assert "packet" in load_plan("stages", devices=["bridge:qos"]).stream.engine
 
 
-def test_a_study_that_is_pointed_at_a_router_leaves_raw_frames_and_floods_of_addresses_away() -> None:
+def test_study_of_a_router_omits_raw_frames_and_address_flooding() -> None:
     stages, sizes, loss = (load_plan(one, devices=["router"]) for one in ("stages", "frame-size", "loss"))
     assert stages.stream.engine == ("udp",)
     assert {probe.partition("/")[0] for probe in sizes.probe.probe} <= {"udp", "icmp"}
@@ -588,7 +588,7 @@ def test_a_study_that_is_pointed_at_a_router_leaves_raw_frames_and_floods_of_add
     assert "packet" in load_plan("stages").stream.engine
 
 
-def test_a_plan_that_asks_for_raw_frames_over_a_router_is_refused(tmp_path: Path) -> None:
+def test_plan_with_raw_frames_over_a_router_is_refused(tmp_path: Path) -> None:
     plan = tmp_path / "mine.toml"
     plan.write_text(
         '[study]\nname = "mine"\nmethod = "stages"\n[bed]\ndevices = ["router"]\n[stream]\nengine = ["packet"]\n'
@@ -597,14 +597,14 @@ def test_a_plan_that_asks_for_raw_frames_over_a_router_is_refused(tmp_path: Path
         load_plan(plan)
 
 
-def test_multicast_goes_over_a_filter_of_ip_as_udp_and_keeps_its_receivers() -> None:
+def test_multicast_over_an_ip_filter_uses_udp_and_keeps_its_receivers() -> None:
     plan = load_plan("multicast", devices=["bridge:netfilter"])
     assert plan.stream.engine == ("udp",)
     assert plan.stream.to == ("unicast", "multicast")
     assert max(plan.stream.receivers) > 0
 
 
-def test_a_rate_of_one_size_is_judged_by_frames_of_that_size() -> None:
+def test_rate_for_one_size_is_checked_with_frames_of_that_size() -> None:
     sizes = ["devices=bridge", "bed.rate=100Mbit/s", "stream.payload_bytes=64,1472", "stream.engine=udp"]
     plan = load_plan("bridge-modes", sets=[*sizes, "stream.rate=20kpps at 64,1kpps at 1472"])
     assert [str(rate) for rate in plan.stream.rates] == ["20kpps at 64", "1kpps at 1472"]
@@ -651,18 +651,18 @@ def test_messages_over_tcp_are_segments_without_options() -> None:
         ("throughput", ["stream.engine=tcp"], 'stream.engine = "tcp": expected it with study.method = taps alone'),
     ],
 )
-def test_what_messages_over_tcp_cannot_be_is_refused(study: str, sets: list[str], sentence: str) -> None:
+def test_impossible_tcp_messages_are_refused(study: str, sets: list[str], sentence: str) -> None:
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan(study, sets=sets)
 
 
-def test_a_rate_of_a_size_that_no_frame_has_is_refused() -> None:
+def test_rate_for_an_unused_size_is_refused() -> None:
     sentence = 'stream.rate = "1Mbit/s at 1472": expected rates of sizes in stream.payload_bytes, which has 64'
     with pytest.raises(RequestError, match=re.escape(sentence)):
         load_plan("bridge-modes", sets=["stream.payload_bytes=64"])
 
 
-def test_a_rate_of_one_size_stays_with_it_where_that_is_made_one_of_udp() -> None:
+def test_rate_for_one_size_follows_it_when_converted_to_udp() -> None:
     own = ["stream.engine=auto", "stream.payload_bytes=46,1500", "stream.rate=10kpps at 46,1kpps at 1500"]
     plan = load_plan("bridge-modes", sets=[*own, "devices=router"])
     assert [(one.payload_bytes, one.rate_pps) for one in stream_cells(plan)] == [(46, 10_000.0), (1472, 1_000.0)]

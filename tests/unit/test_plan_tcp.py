@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("study", ["tcplog-truth", "tcplog-perturbation"])
 @pytest.mark.parametrize("quick", [True, False])
-def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+def test_effective_plan_parses_to_the_same_plan(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
@@ -31,7 +31,7 @@ def kinds(plan: Plan) -> Counter[str]:
     return Counter({trial.cell: trial.factors.kind for trial in plan.expand()}.values())
 
 
-def test_truth_has_messages_laws_and_a_bulk() -> None:
+def test_study_tcplog_truth_has_message_law_and_bulk_trials() -> None:
     plan = load_plan("tcplog-truth")
     assert kinds(plan) == {"messages": 4, "law": 2, "direct": 1}
     assert len(plan.expand()) == 7 * plan.truth.repetitions
@@ -63,6 +63,6 @@ def test_the_quick_form_takes_a_minute(study: str) -> None:
         ("tcplog-truth", "perturbation.rounds=3", "no meaning"),
     ],
 )
-def test_what_makes_no_sense_is_refused(study: str, words: str, said: str) -> None:
+def test_invalid_plans_are_refused(study: str, words: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan(study, sets=[words])

@@ -26,7 +26,7 @@ SEED = 20260101
 
 
 @pytest.mark.parametrize("n", [8, 40, 1000])
-def test_exponential_times_fail_as_often_as_the_level_says(n: int) -> None:
+def test_exponential_gaps_fail_at_the_stated_level(n: int) -> None:
     rng = np.random.default_rng(SEED + n)
     fits = [exponential(rng.exponential(1e6, n)) for _ in range(4000)]
     for level in (0.01, 0.05, 0.2):
@@ -38,11 +38,11 @@ def test_exponential_times_fail_as_often_as_the_level_says(n: int) -> None:
 @pytest.mark.parametrize(
     ("a2_modified", "p"), [(0.816, 0.20), (0.916, 0.15), (1.062, 0.10), (1.321, 0.05), (1.591, 0.025), (1.959, 0.01)]
 )
-def test_p_is_that_of_stephens_table(a2_modified: float, p: float) -> None:
+def test_p_value_equals_the_table_of_stephens(a2_modified: float, p: float) -> None:
     assert anderson._exponential_p(a2_modified) == pytest.approx(p, rel=0.06)
 
 
-def test_regular_times_fail_and_few_are_not_tested() -> None:
+def test_regular_gaps_fail_and_too_few_are_not_tested() -> None:
     rng = np.random.default_rng(SEED)
     regular = exponential(1e6 + rng.normal(0, 1e4, 40))
     assert regular is not None
@@ -54,7 +54,7 @@ def of_cell(failed: int, trials: int) -> Fitted:
     return Fitted(Place("direct", 0), trials, failed, 2.0, 0.001)
 
 
-def test_one_test_is_judged_at_its_level_and_many_by_their_number() -> None:
+def test_one_test_uses_its_level_and_many_are_corrected_for_their_number() -> None:
     """Of one stream, as by hand: p < 0.01. Of twenty good trials one in five runs has a failure, which says nothing."""
     assert of_cell(1, 1).chance == pytest.approx(MISFIT_LEVEL)
     assert of_cell(1, 20).chance > 0.1
@@ -77,9 +77,7 @@ def poisson(keep: float) -> Callable[[Any, Any, Any], None]:
 
 
 @pytest.mark.parametrize(("keep", "is_found"), [(1.0, False), (0.5, True)])
-def test_probes_that_are_no_poisson_process_are_found_and_told(
-    synthetic: Callable[..., Any], keep: float, is_found: bool
-) -> None:
+def test_non_poisson_probes_are_a_finding(synthetic: Callable[..., Any], keep: float, is_found: bool) -> None:
     path: Path = synthetic(rounds=12, icmp_bytes=(64,), alter=poisson(keep)).write()
     analyse(path)
     names = {one["name"] for one in json.loads((path / "analysis/verdict.json").read_text())["findings"]}
@@ -122,7 +120,7 @@ def replies_dropped(block: dict[str, Any], probes: dict[str, Any], rng: np.rando
 
 
 @pytest.mark.parametrize(("alter", "tested"), [(without_stamps, 24), (refused, 0), (replies_dropped, 24)])
-def test_departures_some_of_which_are_missing_are_not_judged_as_if_all_were_there(
+def test_incomplete_departures_are_not_tested_as_if_complete(
     synthetic: Callable[..., Any], alter: Callable[..., None], tested: int
 ) -> None:
     path: Path = synthetic(rounds=12, icmp_bytes=(64,), alter=alter).write()
@@ -134,7 +132,7 @@ def test_departures_some_of_which_are_missing_are_not_judged_as_if_all_were_ther
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_streams_have_the_same_rule_and_the_same_table(tmp_path: Path, share: float) -> None:
+def test_streams_use_the_same_poisson_test_and_table(tmp_path: Path, share: float) -> None:
     """One trial of a path fails, as one of a good run may; or every second one does."""
     alone = iter([True])
 

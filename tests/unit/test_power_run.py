@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return root, traced(argv, root / "trace", root)
 
 
-def test_a_trace_tells_what_is_on_the_disk_in_the_end(run: tuple[Path, list[str]]) -> None:
+def test_trace_gives_the_final_content_of_the_disk(run: tuple[Path, list[str]]) -> None:
     root, lines = run
     disk = Disk(str(root))
     for line in lines:
@@ -64,7 +64,7 @@ def test_a_trace_tells_what_is_on_the_disk_in_the_end(run: tuple[Path, list[str]
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.proof)], ids=["some", "every"])
-def test_a_run_goes_on_after_a_loss_of_power_and_loses_what_is_open_at_most(
+def test_run_resumes_after_power_failure_and_loses_at_most_open_blocks(
     run: tuple[Path, list[str]], tmp_path: Path, proven: Callable[..., None], *, every: bool
 ) -> None:
     root, lines = run
@@ -135,7 +135,7 @@ def blocks_of(run: Path) -> dict[int, int]:
     return {block: part for block, part, count in sorted(rows) if counted.get((block, part)) == count}
 
 
-def test_what_is_checked_can_fail(run: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_check_fails_without_syncs(run: tuple[Path, list[str]], tmp_path: Path) -> None:
     """Without the syncs of records, their log closes trials that are lost."""
     root, lines = run
     disk = Disk(str(root))
@@ -153,7 +153,7 @@ def decoded_path(line: str) -> str:
     return Disk._named(line.partition("(")[2]) or ""
 
 
-def test_a_trace_is_read_as_the_kernel_told_it(tmp_path: Path) -> None:
+def test_strace_output_is_parsed_in_kernel_order(tmp_path: Path) -> None:
     lines = [
         '7 openat(AT_FDCWD</d>, "/d/a", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3</d/a>',
         '7 write(3</d/a>, "\\x61\\x62", 2) = 2',

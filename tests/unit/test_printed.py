@@ -30,7 +30,7 @@ def test_a_schema_refuses_what_is_not_printed() -> None:
         printed("list", '[{"name": "x", "question": "?", "more": 1}]')
 
 
-def test_lists_beds_and_plans() -> None:
+def test_json_of_lists_beds_and_plans_follows_its_schema() -> None:
     assert len(printed("list", sojourn("list", "--json").stdout)) > 20
     shown = printed("bed-show", sojourn("bed", "show", "--json").stdout)
     assert [one["id"] for one in shown["nodes"][:2]] == ["a", "b"]
@@ -45,13 +45,13 @@ def test_lists_beds_and_plans() -> None:
     assert several["total_ns"] == sum(several["studies"].values())
 
 
-def test_what_was_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_of_bed_clean_follows_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean, "clean", lambda: Cleaning(removed=["Ended process 1."], live=[], left=["That stays."]))
     assert printed("bed-clean", sojourn("bed", "clean", "--json").stdout)["left"] == ["That stays."]
     assert sojourn("bed", "clean").stdout == "Ended process 1.\nThat stays.\n"
 
 
-def test_a_run_its_report_and_two_compared(tmp_path: Path) -> None:
+def test_json_of_run_report_and_compare_follows_its_schema(tmp_path: Path) -> None:
     for name, rounds in (("one", 3), ("two", 4)):
         asked = ("--bed", "sim", "--quick", "--set", f"rounds={rounds}", "--no-report", "--no-history", "--out", name)
         done = sojourn("run", "bridge-latency", *asked, "--json", cwd=tmp_path)
@@ -62,12 +62,12 @@ def test_a_run_its_report_and_two_compared(tmp_path: Path) -> None:
     assert {one["key"] for one in compared["plan"]} >= {"pairs.rounds"}
 
 
-def test_a_package_that_was_written(tmp_path: Path) -> None:
+def test_json_of_new_follows_its_schema(tmp_path: Path) -> None:
     told = printed("new", sojourn("new", "device", "patch", "--json", cwd=tmp_path).stdout)
     there = [path for path in (tmp_path / told["folder"]).rglob("*") if path.is_file()]
     assert told["files"] == sorted(str(path.relative_to(tmp_path)) for path in there)
 
 
-def test_what_the_machine_can_do() -> None:
+def test_json_of_doctor_follows_its_schema() -> None:
     said = sojourn("doctor", "--json")
     assert printed("doctor", said.stdout)["status"] == said.returncode

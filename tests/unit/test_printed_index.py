@@ -63,7 +63,7 @@ def titled() -> set[str]:
 
 
 @pytest.mark.parametrize("page", [INDEX, STATUSES], ids=["schemas", "statuses"])
-def test_a_table_names_every_command_and_no_other(page: Path) -> None:
+def test_table_lists_exactly_the_commands_with_json(page: Path) -> None:
     every = {" ".join(words) for words in COMMANDS if words}
     every -= {" ".join(words[:-1]) for words in COMMANDS if words} - RUN_THEMSELVES
     column = 0 if page == STATUSES else 1
@@ -79,7 +79,7 @@ def outside(cell: str) -> str:
     return re.sub(r"\([^()]*\)", "", cell)
 
 
-def test_the_index_says_of_each_schema_how_it_is_printed() -> None:
+def test_index_states_how_each_schema_is_printed() -> None:
     text = INDEX.read_text(encoding="utf-8")
     rows = {kind: line for kind in ("one JSON value", "a JSON object a line") for line in text.splitlines()
             if line.startswith(f"| {kind} ")}  # fmt: skip

@@ -48,7 +48,7 @@ def instrument(*words: str | Path, status: int = 0, text: str | None = None, cwd
 
 
 @pytest.mark.parametrize("name", schemas())
-def test_every_schema_is_one_and_none_leaves_members_open_unseen(name: str) -> None:
+def test_every_schema_is_valid_and_lists_all_its_members(name: str) -> None:
     open_records = list(left_open(schemas()[name]))
     assert open_records == (OPEN.get(name, [])), "say in OPEN why"
 
@@ -76,7 +76,7 @@ def left_open(schema: Any, name: str = "") -> Iterator[str]:
     "line", [LINE, LINE | {"loss": 0.2, "duplicate": 0.1, "reorder": 0.1, "reorder_ns": 2_000_000}]
 )
 @pytest.mark.parametrize("options", [(), ("--schedule", "poisson"), ("--schedule", "closed-loop", "--as", "udp6")])
-def test_probes(line: dict[str, Any], options: tuple[str, ...]) -> None:
+def test_json_of_probes_follows_its_schema(line: dict[str, Any], options: tuple[str, ...]) -> None:
     words = ("probe", "sim", "--line", json.dumps(line), *options, "-c", "1100", "-i", "1ms", "--timeout", "5ms")
     told = printed("probe", instrument(*words, "--json"))
     assert ("anderson_darling" in told) == ("poisson" in options)
@@ -85,7 +85,7 @@ def test_probes(line: dict[str, Any], options: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"loss": 0.1, "duplicate": 0.1, "corrupt": 1e-4}, {"clocks": {"shared": True}}])
 @pytest.mark.parametrize("options", [(), ("--schedule", "poisson"), ("--schedule", "flood")])
-def test_streams(more: dict[str, Any], options: tuple[str, ...]) -> None:
+def test_json_of_streams_follows_its_schema(more: dict[str, Any], options: tuple[str, ...]) -> None:
     rate = () if "flood" in options else ("--rate", "10kpps")
     words = ("stream", "sim", "--path", json.dumps(PATH | more), *rate, *options, "--count", "1200")
     told = printed("stream-sim", instrument(*words, "--json"))
@@ -93,7 +93,7 @@ def test_streams(more: dict[str, Any], options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"step": {"at_ns": 250_000_000, "by_ns": 1_000_000}}, {"count": 5}])
-def test_clocks_that_are_simulated(more: dict[str, Any]) -> None:
+def test_json_of_clock_sim_follows_its_schema(more: dict[str, Any]) -> None:
     truth = json.dumps({"count": 500, "interval_ns": 1_000_000} | more)
     one = printed("clock-sim", instrument("clock", "sim", "--truth", truth, "--points", "3", "--json"))
     assert (one["event"], len(one["points"])) == ("simulated", 3)
@@ -102,12 +102,12 @@ def test_clocks_that_are_simulated(more: dict[str, Any]) -> None:
     assert (several["event"], several["estimates"]) == ("repeated", 3)
 
 
-def test_this_hosts_clock() -> None:
+def test_json_of_the_clock_of_this_host_follows_its_schema() -> None:
     [told] = printed_lines("clock", instrument("clock", "--json"))
     assert told["event"] == "local"
 
 
-def test_configurations_of_an_emulator_of_every_word(tmp_path: Path) -> None:
+def test_json_of_every_emulator_word_follows_its_schema(tmp_path: Path) -> None:
     """Those that the emulator's own tests have as examples, as far as they are understood."""
     cases = [line.partition(": ") for line in CONFIGURATIONS.read_text().splitlines()]
     seen = 0
@@ -126,7 +126,7 @@ def test_configurations_of_an_emulator_of_every_word(tmp_path: Path) -> None:
     assert seen > 100, seen
 
 
-def test_the_kernels_commands_for_an_emulator_and_those_that_end_it() -> None:
+def test_json_of_emulate_kernel_follows_its_schema() -> None:
     words = ("emulate", "kernel", "eth1", "eth2", "--delay", "20ms", "--forward", "loss 1%")
     told = printed("emulate-kernel", instrument(*words, "--json"))
     assert all(command[:3] == ["tc", "qdisc", "replace"] for command in told["commands"])
@@ -144,7 +144,7 @@ def capture_of(path: Path, lengths: tuple[int, ...]) -> None:
     path.write_bytes(octets)
 
 
-def test_an_emulator_over_a_capture(tmp_path: Path) -> None:
+def test_json_of_offline_emulation_follows_its_schema(tmp_path: Path) -> None:
     capture_of(tmp_path / "in.pcap", (60, 1514) * 20)
     words = ("--delay", "1ms", "--rate", "10Mbit/s", "--queue", "5", "--loss", "10%", "-o", tmp_path / "out.pcapng")
     told = printed("emulate-offline", instrument("emulate", "offline", tmp_path / "in.pcap", *words, "--json"))
@@ -152,7 +152,7 @@ def test_an_emulator_over_a_capture(tmp_path: Path) -> None:
     assert told["cut"] == 20
 
 
-def test_a_replay_of_an_archived_log_of_an_emulator(tmp_path: Path) -> None:
+def test_json_of_emulator_replay_follows_its_schema(tmp_path: Path) -> None:
     with tarfile.open(ROOT / "tests/golden/emulator-delay.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     words = ("emulate", "replay", tmp_path / "emulator-delay/records", "--json")
@@ -171,7 +171,7 @@ BOX = Box(packets=2_000)
 @pytest.mark.parametrize(
     "options", [(), ("--engine", "local"), ("--same-clock", "--subtract-serialisation", "1Gbit/s")]
 )
-def test_two_taps_matched(box: Box, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_json_of_match_follows_its_schema(box: Box, options: tuple[str, ...], tmp_path: Path) -> None:
     [first], [second] = write_taps(box, tmp_path / "taps")
     told = printed("match", instrument("match", first, second, "--window", "2ms", *options, "--json"))
     assert told["pairs"][0]["directions"]
@@ -200,7 +200,7 @@ def lines(*requests: dict[str, Any]) -> str:
     return "".join(json.dumps(one) + "\n" for one in requests)
 
 
-def test_the_protocols_of_probes_and_streams(tmp_path: Path) -> None:
+def test_json_protocols_of_probes_and_streams_follow_their_schemas(tmp_path: Path) -> None:
     lost = LINE | {"loss": 1.0}
     asked = lines(request(1), request(2, to={"via": "sim", "line": lost}), request(3, count=0))
     told = printed_lines(
@@ -232,7 +232,7 @@ class Log:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a log is made with the rights of its caller, who is root here")
-def test_a_log_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_json_of_tcplog_run_follows_its_schema(tmp_path: Path) -> None:
     log = Log(tmp_path / "t", "--flight", "100ms")
     try:
         assert printed("tcplog-set", instrument("tcplog", "set", log.out, "--ppl", "2", "--json"))["ppl"] == 2
@@ -255,7 +255,7 @@ def test_a_log_from_its_beginning_to_its_end(tmp_path: Path) -> None:
         held("tcplog-run", told)
 
 
-def test_the_protocol_of_logs(tmp_path: Path) -> None:
+def test_json_protocol_of_tcp_logs_follows_its_schema(tmp_path: Path) -> None:
     begin = {"do": "begin", "block": 1, "who": "a", "records": str(tmp_path / "r"), "mode": "disabled"}
     asked: list[dict[str, Any]] = [
         begin, {"do": "mode", "mode": "on"}, {"do": "set", "options": {"ppl": 3}}, {"do": "statistics", "on": True},
@@ -267,6 +267,6 @@ def test_the_protocol_of_logs(tmp_path: Path) -> None:
     ]
 
 
-def test_the_protocol_of_taps() -> None:
+def test_json_protocol_of_taps_follows_its_schema() -> None:
     told = printed_lines("capture-serve", instrument("capture", "serve", text=lines({"do": "counts"}, {"do": "stop"})))
     assert [one["event"] for one in told] == ["ready", "error", "error"]

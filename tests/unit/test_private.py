@@ -23,7 +23,7 @@ def modes(folder: Path) -> set[int]:
     return {path.stat().st_mode & 0o7777 for path in (folder, *folder.rglob("*"))}
 
 
-def test_files_are_their_owners_alone_meanwhile_and_others_are_as_before(tmp_path: Path) -> None:
+def test_files_in_a_private_block_are_private_and_later_ones_as_before(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         with private_files():
@@ -38,7 +38,7 @@ def test_files_are_their_owners_alone_meanwhile_and_others_are_as_before(tmp_pat
     assert not list((tmp_path / "run").glob(".*")), "no draft is left"
 
 
-def test_a_draft_follows_no_link_that_lies_in_its_place(tmp_path: Path) -> None:
+def test_draft_file_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     for name in (".bed.json.draft", ".bed.json.part"):
@@ -78,7 +78,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files aw
 
 
 @as_root
-def test_a_new_run_under_sudo_is_the_callers_however_it_ends(callers: Path) -> None:
+def test_under_sudo_a_new_run_belongs_to_the_calling_user_however_it_ends(callers: Path) -> None:
     run = callers / "runs" / "one"
     with pytest.raises(KeyboardInterrupt), private_run(run):  # noqa: PT012 -- what is made before the end counts
         (run / "records").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_new_run_under_sudo_is_the_callers_however_it_ends(callers: Path) -> N
 
 
 @as_root
-def test_a_run_of_the_callers_is_roots_while_root_writes_in_it(callers: Path) -> None:
+def test_under_sudo_a_run_belongs_to_root_while_root_writes(callers: Path) -> None:
     run = callers_run(callers)
     with private_run(run):
         assert {folder.stat().st_uid for folder in (run, run / "records")} == {0}
@@ -98,7 +98,7 @@ def test_a_run_of_the_callers_is_roots_while_root_writes_in_it(callers: Path) ->
 
 
 @as_root
-def test_folders_of_others_change_no_hands(callers: Path, tmp_path: Path) -> None:
+def test_foreign_folders_keep_their_owner(callers: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "etc"
     theirs.mkdir()
     (theirs / "shadow").write_text("x")
@@ -113,7 +113,7 @@ def test_folders_of_others_change_no_hands(callers: Path, tmp_path: Path) -> Non
 
 @as_root
 @pytest.mark.parametrize("kind", ["symbolic", "hard", "root's"])
-def test_root_follows_and_gives_away_nothing_that_was_put_into_a_run(callers: Path, tmp_path: Path, kind: str) -> None:
+def test_root_neither_follows_nor_chowns_planted_files_in_a_run(callers: Path, tmp_path: Path, kind: str) -> None:
     run = callers_run(callers)
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
@@ -132,7 +132,7 @@ def test_root_follows_and_gives_away_nothing_that_was_put_into_a_run(callers: Pa
 
 @as_root
 @pytest.mark.parametrize("words", [["report"], ["run", "--resume"], ["run", "published", "--out"]])
-def test_a_mistyped_folder_stays_whose_it_is(callers: Path, tmp_path: Path, words: list[str]) -> None:
+def test_mistyped_folder_keeps_its_owner(callers: Path, tmp_path: Path, words: list[str]) -> None:
     theirs = tmp_path / "etc"
     theirs.mkdir()
     (theirs / "shadow").write_text("x")
@@ -141,7 +141,7 @@ def test_a_mistyped_folder_stays_whose_it_is(callers: Path, tmp_path: Path, word
     assert owners(callers) == {DAEMON}
 
 
-def test_without_sudo_nothing_changes_hands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sudo_no_owner_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SUDO_UID", raising=False)
     with private_run(tmp_path):
         pass

@@ -24,7 +24,9 @@ def in_order(rows: pl.DataFrame) -> bool:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 44, 1000])
-def test_pieces_of_any_size_give_the_same_probes(rows: int, synthetic: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_the_loaded_probes(
+    rows: int, synthetic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = synthetic(rounds=2, sessions=2).write()
     whole = load(path)
     monkeypatch.setattr(reader, "ROWS_IN_TURN", rows)
@@ -34,7 +36,7 @@ def test_pieces_of_any_size_give_the_same_probes(rows: int, synthetic: Make, mon
     assert [part.rows for part in again.tables["probes"].parts] == [part.rows for part in whole.tables["probes"].parts]
 
 
-def test_what_was_measured_is_in_order_and_the_warm_up_comes_last(synthetic: Make) -> None:
+def test_measured_probes_are_ordered_and_warm_up_is_last(synthetic: Make) -> None:
     run = load(synthetic(rounds=2, sessions=2).write())
     warm_up = run.probes.tail(run.probes.height - run.measured.height)
     assert not run.measured["warmup"].any()
@@ -44,7 +46,7 @@ def test_what_was_measured_is_in_order_and_the_warm_up_comes_last(synthetic: Mak
     assert in_order(warm_up)
 
 
-def test_parts_whose_blocks_lie_the_other_way_round_are_brought_in_order(synthetic: Make) -> None:
+def test_parts_with_blocks_in_reverse_order_are_sorted(synthetic: Make) -> None:
     path = synthetic(rounds=2, sessions=2).write()
     want = load(path)
     for name in ("probes", "blocks"):  # as where a resumed run measures the blocks before those that it has
@@ -58,7 +60,7 @@ def test_parts_whose_blocks_lie_the_other_way_round_are_brought_in_order(synthet
     assert run.measured["rtt"].equals(want.measured["rtt"])
 
 
-def test_each_path_has_its_own_probes_and_all_have_all(synthetic: Make) -> None:
+def test_each_path_has_its_own_probes_and_together_they_are_complete(synthetic: Make) -> None:
     run = load(synthetic(rounds=2, sessions=2).write())
     assert sum(path.probes("rtt").height for path in run.paths.values()) == run.measured.height
     for (device, cell), path in run.paths.items():
@@ -70,7 +72,9 @@ def test_each_path_has_its_own_probes_and_all_have_all(synthetic: Make) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 44, 1000])
-def test_rows_are_taken_piece_by_piece_as_at_once(rows: int, synthetic: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_gathered_in_chunks_equal_rows_gathered_at_once(
+    rows: int, synthetic: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paths, "PIECE_ROWS", rows)
     run = load(synthetic(rounds=2, sessions=2).write())
     for path in run.paths.values():
@@ -79,7 +83,7 @@ def test_rows_are_taken_piece_by_piece_as_at_once(rows: int, synthetic: Make, mo
     assert paths.gathered(run.measured, np.empty(0, np.int32)).equals(run.measured.clear())
 
 
-def test_probes_of_some_blocks_are_theirs_with_the_warm_up(synthetic: Make) -> None:
+def test_probes_of_selected_blocks_include_the_warm_up(synthetic: Make) -> None:
     run = load(synthetic(rounds=2, sessions=2).write())
     blocks = run.blocks["block"].to_list()[1::3]
     want = run.probes.filter(pl.col("block").is_in(blocks)).sort("block", "seq")
@@ -89,9 +93,7 @@ def test_probes_of_some_blocks_are_theirs_with_the_warm_up(synthetic: Make) -> N
     assert run.recorded.sort("block").rows() == counted.rows()
 
 
-def test_more_sources_of_timestamps_than_there_can_be_are_damage(
-    synthetic: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_timestamp_sources_are_damage(synthetic: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path, plain = synthetic(rounds=2).write(), reader._plain
 
     def many(*asked: Any) -> pl.DataFrame:

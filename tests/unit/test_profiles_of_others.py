@@ -44,18 +44,18 @@ def rate_of(done: subprocess.CompletedProcess[str]) -> object:
     return pipe["link"]["rate_bps"]
 
 
-def test_a_pipe_takes_a_profile_from_a_package(installed: Path) -> None:
+def test_pipe_can_use_a_profile_of_another_package(installed: Path) -> None:
     assert rate_of(explain(installed, "profile wlan/11g.profile")) == 1_000_000
 
 
-def test_a_file_beside_goes_first(installed: Path) -> None:
+def test_local_file_takes_precedence_over_a_packaged_profile(installed: Path) -> None:
     (installed / "here/wlan").mkdir()
     (installed / "here/wlan/11g.profile").write_text(PROFILE.replace("1Mbit/s", "2Mbit/s"))
     assert rate_of(explain(installed, "profile wlan/11g.profile")) == 2_000_000
 
 
 @pytest.mark.parametrize("file", ["wlan/11n.profile", "lte/edge.profile", "11g.profile"])
-def test_a_file_that_nobody_has_is_named(installed: Path, file: str) -> None:
+def test_error_names_the_missing_profile(installed: Path, file: str) -> None:
     done = explain(installed, f"profile {file}")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{file.rpartition('/')[2]} cannot be read" in done.stderr

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return found
 
 
-def test_prometheus_reads_every_figure_in_base_units(folder: RunFolder) -> None:
+def test_prometheus_metrics_have_base_units(folder: RunFolder) -> None:
     text = exposition(folder)
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert all(one.type == "gauge" and one.documentation.endswith(".") for one in families.values())
@@ -70,7 +70,9 @@ def test_prometheus_reads_every_figure_in_base_units(folder: RunFolder) -> None:
     assert (info.labels["verdict"], info.value) == ("doubtful", 1.0)
 
 
-def test_the_command_writes_a_file_once_and_refuses_what_it_cannot(folder: RunFolder, tmp_path: Path) -> None:
+def test_prometheus_export_writes_a_file_once_and_refuses_impossible_requests(
+    folder: RunFolder, tmp_path: Path
+) -> None:
     file = tmp_path / "sojourn.prom"
     argv = ["export", str(folder.path), "--to", "prometheus", "-o", str(file)]
     done = sojourn(*argv, "--json")
@@ -92,7 +94,7 @@ def names_of(text: str) -> set[str]:
     return {one.name for one in text_string_to_metric_families(text)}
 
 
-def test_figures_are_told_only_with_the_verdict_of_the_same_analysis(
+def test_figures_are_exported_only_with_the_verdict_of_the_same_analysis(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another analysis ends between two reads: results of the one and the verdict of the other are no figures."""
@@ -115,7 +117,7 @@ def test_figures_are_told_only_with_the_verdict_of_the_same_analysis(
     assert "sojourn_rtt_seconds" not in names_of(exposition(folder, is_served=True)), "results before their verdict"
 
 
-def test_a_run_is_named_as_its_folder_is(folder: RunFolder) -> None:
+def test_run_has_the_name_of_its_folder(folder: RunFolder) -> None:
     renamed = RunFolder(folder.path.rename(folder.path.with_name("renamed")))
     families = text_string_to_metric_families(exposition(renamed))
     assert {sample.labels["run"] for one in families for sample in one.samples} == {"renamed"}

@@ -43,7 +43,7 @@ def test_every_row_of_every_published_table_belongs_to_an_experiment() -> None:
         if any(one.table == name and one.has(row) for one in every)
         is any(one.table == name and one.has(row) for one in rest)
     ]
-    assert not wrong, "a row is an experiment's, or it is left, and not both"
+    assert not wrong, "a row belongs to an experiment or is listed as left over, not both"
     assert len(tables()) == 19
 
 
@@ -51,12 +51,12 @@ WHOLE = {"bridge2003_timestamping", "bridge2003_dlink_rtt", "siftr2007_disabled"
 """Files of which one figure is made of every row."""
 
 
-def test_an_experiment_claims_a_whole_file_only_where_its_figure_is_made_of_it() -> None:
+def test_experiment_claims_a_whole_file_only_if_its_figure_uses_all_of_it() -> None:
     assert {one.table for one in experiments() if one.table and not one.rows} == WHOLE
 
 
 @pytest.mark.parametrize("one", left(), ids=lambda one: f"{one.table} {one.rows}")
-def test_what_is_left_is_there_and_stands_in_a_report_or_has_a_reason(one: Left) -> None:
+def test_remaining_tables_exist_and_are_in_a_report_or_have_a_reason(one: Left) -> None:
     rows = tables()[one.table]
     assert all(any(row[key] == value for row in rows) for key, several in one.rows.items() for value in several)
     assert bool(one.study) is not bool(one.why)
@@ -113,7 +113,7 @@ def an_experiment(**keys: Any) -> Experiment:
     return Experiment("bridge-2003", ("table 3",), "latency", "24.5 µs", study="toy", **keys)
 
 
-def test_ours_is_the_row_that_fits_with_its_interval(tmp_path: Path) -> None:
+def test_matching_result_row_is_selected_with_its_interval(tmp_path: Path) -> None:
     rows = [
         {"quantity": "device_latency", "device": "bridge", "reference": "wire", "icmp_bytes": 64, "estimate": 300.0},
         {"quantity": "device_latency", "device": "bridge", "reference": "direct", "icmp_bytes": 1480, "estimate": 9e3},
@@ -125,7 +125,7 @@ def test_ours_is_the_row_that_fits_with_its_interval(tmp_path: Path) -> None:
     assert ours(found) == "1.50 µs (95 % CI 1.40–1.60)"
 
 
-def test_a_ratio_has_the_bounds_that_both_intervals_allow(tmp_path: Path) -> None:
+def test_bounds_of_a_ratio_follow_from_both_intervals(tmp_path: Path) -> None:
     rows = [
         {"quantity": "rtt", "device": "bridge", "estimate": 30.0, "ci_low": 27.0, "ci_high": 33.0},
         {"quantity": "rtt", "device": "direct", "estimate": 10.0, "ci_low": 9.0, "ci_high": 11.0},
@@ -144,13 +144,13 @@ def test_hypotheses_are_counted_by_their_outcomes(tmp_path: Path) -> None:
     assert found.words == "md1: 2 supported, 1 inconclusive"
 
 
-def test_what_is_missing_is_said_with_its_reason(tmp_path: Path) -> None:
+def test_missing_results_are_listed_with_their_reason(tmp_path: Path) -> None:
     one = an_experiment(ours={"quantity": "rtt"})
     assert answer(one, None, "no root").words == "not measured: no root"
     assert answer(one, a_run(tmp_path / "toy", [])).words == "this run leaves it out"
 
 
-def test_what_the_quick_run_leaves_out_is_said_with_its_reason(tmp_path: Path) -> None:
+def test_results_omitted_by_the_quick_run_are_listed_with_their_reason(tmp_path: Path) -> None:
     one = an_experiment(ours={"quantity": "rtt"}, quick="it takes hours")
     assert answer(one, a_run(tmp_path / "toy", [])).words == "this run leaves it out; it takes hours"
     told = answer(an_experiment(hypothesis="md1", quick="it takes hours"), a_run(tmp_path / "other", []))
@@ -175,7 +175,7 @@ def test_the_page_has_every_experiment_and_links_its_run(tmp_path: Path) -> None
     ]
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_unrelated_folder_is_refused(tmp_path: Path) -> None:
     quick: dict[str, object] = {"full": False, "bed": None}
     take(tmp_path / "new", studies(), quick)
     take(tmp_path / "new", studies(), quick)
@@ -190,7 +190,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         take(tmp_path / "mine", studies(), quick)
 
 
-def test_the_nearest_interval_is_taken_and_said_where_theirs_is_another(tmp_path: Path) -> None:
+def test_nearest_probe_interval_is_used_and_stated(tmp_path: Path) -> None:
     rows = [
         {"quantity": "rtt", "device": "bridge", "estimate": value, "interval_ns": interval}
         for value, interval in ((10.0, 250_000), (20.0, 10_000_000))

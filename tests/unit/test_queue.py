@@ -58,7 +58,7 @@ def trained(kind: str, serialiser: float = 0.0) -> tuple[Server, NDArray[np.floa
     return fit([low, *busy], Server(0.0, 0.0, serialiser, stalls), base, 1), base
 
 
-def test_lindley_gives_what_a_loop_gives() -> None:
+def test_vectorised_lindley_recursion_equals_a_loop() -> None:
     rng = np.random.default_rng(3)
     at, service = entered(rng, 11_000, "poisson"), services(rng, "M")
     waiting, last = [], 0.0
@@ -99,7 +99,7 @@ def test_held_out_loads_are_predicted_as_well_as_a_repetition_would(kind: str) -
             assert found.prediction[1].estimate < found.without[1].estimate / 3
 
 
-def test_a_serialiser_behind_a_general_service_is_told_apart() -> None:
+def test_serialiser_behind_a_general_service_is_separated() -> None:
     """D/G/1: regular frames, random service, a line behind it; the line's rate is known, the service is not."""
     server, base = trained("G", serialiser=6_000.0)
     assert server.mean_ns == pytest.approx(MEAN, rel=0.02)
@@ -110,7 +110,7 @@ def test_a_serialiser_behind_a_general_service_is_told_apart() -> None:
     assert found.prediction[1].estimate < found.without[1].estimate / 2
 
 
-def test_an_overloaded_queue_is_followed_as_it_grows() -> None:
+def test_growth_of_an_overloaded_queue_is_predicted() -> None:
     server, base = trained("D")
     real = passage(7, "D", 9_500.0, "regular")
     guess = predict(real.entered_ns, server, base, np.random.default_rng(1))
@@ -137,7 +137,7 @@ def test_few_slow_frames_are_no_stalls() -> None:
     assert len(kept) == 5_000
 
 
-def test_a_full_queue_loses_what_mm1k_says() -> None:
+def test_loss_of_a_full_queue_is_that_of_m_m_1_k() -> None:
     rng = np.random.default_rng(2)
     n, load, room = 200_000, 0.9, 8
     found = waits_with_room(entered(rng, MEAN / load, "poisson", n), services(rng, "M", n), room)
@@ -145,20 +145,20 @@ def test_a_full_queue_loses_what_mm1k_says() -> None:
     assert float(np.mean(~np.isfinite(found))) == pytest.approx(expected, rel=0.06)
 
 
-def test_distances_are_scipys() -> None:
+def test_distribution_distances_equal_those_of_scipy() -> None:
     rng = np.random.default_rng(4)
     first, second = np.sort(rng.gamma(2, 50, 700)), np.sort(rng.gamma(2, 60, 450))
     assert kolmogorov(first, second) == pytest.approx(stats.ks_2samp(first, second).statistic)
     assert wasserstein(first, second) == pytest.approx(stats.wasserstein_distance(first, second))
 
 
-def test_a_lost_frame_counts_for_kolmogorov() -> None:
+def test_lost_frames_count_in_the_kolmogorov_distance() -> None:
     whole = np.arange(100.0)
     lossy = np.append(np.arange(90.0), [np.inf] * 10)
     assert kolmogorov(whole, lossy) == pytest.approx(0.1)
 
 
-def test_intervals_of_distances_cover_their_mean() -> None:
+def test_intervals_of_distances_have_their_coverage() -> None:
     """The distance of two repetitions: its interval, bootstrapped over trials, holds the mean over many."""
     inside, truth = 0, []
     for seed in range(150):

@@ -16,7 +16,7 @@ RUNS = 300
     ("share", "packets"),
     [(0.02, 120), *(pytest.param(share, 240, marks=pytest.mark.proof) for share in (0.02, 0.95))],
 )
-def test_rare_losses_raise_no_alarm_beyond_what_was_promised(share: float, packets: int) -> None:
+def test_rare_losses_raise_alarms_at_the_stated_level(share: float, packets: int) -> None:
     random = np.random.default_rng(SEED)
     alarms = {"correlation": 0, "runs": 0}
     for _ in range(RUNS):
@@ -27,14 +27,14 @@ def test_rare_losses_raise_no_alarm_beyond_what_was_promised(share: float, packe
     assert all(count <= 9 for count in alarms.values()), (SEED, alarms)
 
 
-def test_rare_losses_that_come_in_twos_are_seen() -> None:
+def test_rare_losses_in_pairs_are_detected() -> None:
     random = np.random.default_rng(SEED)
     rows = [np.repeat(random.random(600) < 0.01, 2) for _ in range(6)]
     assert ljung_box([row.astype(np.float64) for row in rows], 10).p < 1e-9
     assert runs_test(rows).p < 1e-9
 
 
-def test_runs_of_a_short_row_have_the_law_that_counting_gives() -> None:
+def test_runs_test_on_short_rows_equals_enumeration() -> None:
     """Two losses among six: of all 15 rows the runs are counted."""
     rows = [np.isin(np.arange(6), (a, b)) for a in range(6) for b in range(a + 1, 6)]
     runs = [1 + int((row[1:] != row[:-1]).sum()) for row in rows]
@@ -46,5 +46,7 @@ def test_runs_of_a_short_row_have_the_law_that_counting_gives() -> None:
 @pytest.mark.parametrize(
     ("probability", "gap", "share"), [(0.25, 0, 0.25), (0.25, 1, 0.25), (1.0, 5, 0.2), (0.5, 5, 1 / 6)]
 )
-def test_of_each_gap_only_the_last_can_be_chosen_to_overtake(probability: float, gap: int, share: float) -> None:
+def test_reordering_with_a_gap_selects_only_the_last_packet_of_each_gap(
+    probability: float, gap: int, share: float
+) -> None:
     assert reordered_share(probability, gap) == pytest.approx(share)

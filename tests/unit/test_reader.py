@@ -34,7 +34,7 @@ def cut(path: Path, keep: float) -> None:
     path.write_bytes(octets[: int(len(octets) * keep)])
 
 
-def test_a_whole_table_is_complete_and_keeps_units_and_clocks(folder: RunFolder) -> None:
+def test_intact_table_is_complete_and_keeps_units_and_clocks(folder: RunFolder) -> None:
     table = read_table(folder.records, "probes")
     assert table.frame.height == 6 * 3 * 2 * 44
     assert table.truncated == []
@@ -49,7 +49,7 @@ def test_times_are_plain_integers(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.5, 0.77, 0.999])
-def test_whole_batches_before_a_cut_are_kept(folder: RunFolder, keep: float) -> None:
+def test_complete_batches_before_a_truncation_are_kept(folder: RunFolder, keep: float) -> None:
     cut(probes_of(folder), keep)
     table = read_table(folder.records, "probes")
     assert [part.complete for part in table.parts] == [False]
@@ -57,7 +57,7 @@ def test_whole_batches_before_a_cut_are_kept(folder: RunFolder, keep: float) -> 
     assert table.frame.height % 44 == 0
 
 
-def test_a_missing_end_marker_is_seen_though_all_rows_are_there(folder: RunFolder) -> None:
+def test_missing_end_marker_is_detected_although_all_rows_exist(folder: RunFolder) -> None:
     octets = probes_of(folder).read_bytes()
     assert octets.endswith(END_MARKER)
     probes_of(folder).write_bytes(octets[: -len(END_MARKER)])
@@ -73,21 +73,21 @@ def test_a_tail_of_zeros_is_not_taken_for_an_end(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("octets", [b"", b"\xff\xff\xff\xff", b"not arrow at all, but longer than a header"])
-def test_a_file_without_a_header_gives_no_rows_and_is_told(folder: RunFolder, octets: bytes) -> None:
+def test_file_without_a_header_gives_no_rows_and_is_reported(folder: RunFolder, octets: bytes) -> None:
     probes_of(folder).write_bytes(octets)
     table = read_table(folder.records, "probes")
     assert table.frame.height == 0
     assert len(table.truncated) == 1
 
 
-def test_parts_are_joined_in_their_order(folder: RunFolder) -> None:
+def test_parts_are_concatenated_in_order(folder: RunFolder) -> None:
     probes_of(folder).with_name("probes-001.arrow").write_bytes(probes_of(folder).read_bytes())
     table = read_table(folder.records, "probes")
     assert table.frame["part"].unique().sort().to_list() == [0, 1]
     assert table.frame.height == 2 * 6 * 3 * 2 * 44
 
 
-def test_parts_are_in_the_order_of_their_numbers_however_many_digits_they_have(tmp_path: Path) -> None:
+def test_parts_are_ordered_by_number_with_any_number_of_digits(tmp_path: Path) -> None:
     for number in (10, 999, 1000, 70_000):
         write_sends(tmp_path / f"sends-a-{number:03}.arrow", [number])
     table = read_table(tmp_path, "sends")
@@ -114,9 +114,7 @@ def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
         writer.write_table(table)
 
 
-def test_a_column_that_came_since_is_null_and_nothing_is_amiss(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_column_added_since_is_null_without_a_warning(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     new = Field("session", "int32", nullable=False, unit="1", clock=None, source=None, since=2, doc="")
     monkeypatch.setitem(TABLES, "probes", {"session": new, **TABLES["probes"]})
     table = read_table(folder.records, "probes")
@@ -127,7 +125,7 @@ def test_a_column_that_came_since_is_null_and_nothing_is_amiss(
 
 
 @pytest.mark.parametrize("column", list(TABLES["probes"]))
-def test_a_column_that_a_file_should_have_is_null_and_told(folder: RunFolder, column: str) -> None:
+def test_missing_required_column_is_null_and_reported(folder: RunFolder, column: str) -> None:
     whole = read_table(folder.records, "probes").frame
     rewrite(probes_of(folder), lambda table: table.drop_columns([column]))
     for wanted in (None, ["block", column]):
@@ -140,7 +138,7 @@ def test_a_column_that_a_file_should_have_is_null_and_told(folder: RunFolder, co
     assert found["columns_missing"].sentence.startswith(f"probes-000.arrow lacks {column}")
 
 
-def test_a_column_of_a_later_version_is_left_out_and_told(folder: RunFolder) -> None:
+def test_column_of_a_later_version_is_ignored_and_reported(folder: RunFolder) -> None:
     rewrite(probes_of(folder), lambda table: table.append_column("colour", table.column("seq")))
     table = read_table(folder.records, "probes")
     assert table.parts[0].unknown == ("colour",)
@@ -170,7 +168,7 @@ def test_a_renamed_column_and_a_renamed_value_are_read_from_older_files(
         assert table.frame.equals(whole.select(table.frame.columns))
 
 
-def test_of_a_column_under_both_names_the_new_one_counts(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_under_old_and_new_name_uses_the_new_one(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     seq = dataclasses.replace(TABLES["probes"]["seq"], was="number")
     monkeypatch.setitem(TABLES, "probes", {**TABLES["probes"], "seq": seq})
     whole = read_table(folder.records, "probes").frame
@@ -180,7 +178,7 @@ def test_of_a_column_under_both_names_the_new_one_counts(folder: RunFolder, monk
     assert table.parts[0].unknown == ("number",)
 
 
-def test_tables_of_both_ends_tell_who_wrote_them(tmp_path: Path) -> None:
+def test_tables_of_both_ends_name_their_writer(tmp_path: Path) -> None:
     for who, seq in (("a", [0, 1]), ("a2", [5])):
         write_sends(tmp_path / f"sends-{who}-000.arrow", seq)
     table = read_table(tmp_path, "sends")

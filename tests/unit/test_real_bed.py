@@ -45,7 +45,7 @@ THROUGH = DIRECT + 'left = "eth8"\nright = "eth9"\n'
 TURNS = DIRECT + 'switch = "./v d"\n' + CISCO.replace("eth2", "eth1") + 'switch = "person"\n'
 
 
-def test_paths_that_share_their_ports_have_one_link_of_which_one_is_in_place(tmp_path: Path) -> None:
+def test_paths_that_share_ports_have_one_link_connected_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "bed.toml").write_text(ENDS + TURNS)
     bed = load_real_bed(tmp_path / "bed.toml")
     assert (bed.paths["direct"].switch, bed.paths["dut:cisco"].switch) == (f"{tmp_path}/v d", "person")
@@ -128,7 +128,7 @@ def test_a_plan_measures_what_stands_between_the_hosts(tmp_path: Path) -> None:
         load_plan("bridge-latency", backend=str(tmp_path / "no.toml"))
 
 
-def test_twins_are_measured_where_there_are_ports_for_them(tmp_path: Path) -> None:
+def test_second_instances_are_measured_if_ports_exist(tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
     twins = CISCO.replace("cisco", "cisco/2").replace("eth2", "eth3") + '[paths."a/a"]\na = "eth4"\nb = "eth4"\n'
     file.write_text(ENDS + DIRECT + CISCO + twins)
@@ -154,7 +154,7 @@ def spec(**more: object) -> BedSpec:
     return BedSpec(**own | more)  # type: ignore[arg-type]
 
 
-def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
+def test_external_device_is_drawn_as_a_box_in_a_cable() -> None:
     topology = Topology.of_spec(checked(spec()))
     link = topology.link("dut:box")
     assert link.stations == ()
@@ -165,7 +165,7 @@ def test_a_device_on_the_bench_is_a_cable_with_a_box_in_its_drawing() -> None:
         checked(BedSpec(devices=("dut:box",)))
 
 
-def test_what_is_between_the_boxes_of_a_path_is_within_the_devices_host() -> None:
+def test_links_between_hops_of_a_path_are_within_the_host_of_the_device() -> None:
     paths = {"direct": PathSpec(("e1",), ("e1",)), "bridge*2": PathSpec(("e2",), ("e2",), ("left",), ("right",))}
     hosts = {name: HostSpec(name) for name in ("a", "b", "device")}
     links = {"bridge*2": LinkSpec((None, 10_000_000, None))}
@@ -293,7 +293,7 @@ def test_ports_of_rated_links_are_the_outer_ends_of_their_emulators() -> None:
 LOADED = '[paths."bridge/bypass"]\na = "eth9"\nleft = "eth8"\nright = "eth9"\nb = "eth9"\n'
 
 
-def test_a_bypass_is_a_path_of_its_own_and_no_device() -> None:
+def test_bypass_is_a_separate_path_without_a_device() -> None:
     bed = real_bed_of(ENDS + DEVICE + DIRECT + SEVERAL + LOADED, "bed.toml")
     assert (bed.devices, "bridge/bypass" in bed.paths) == (("bridge",), True)
     every = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), every_port=True,
@@ -323,7 +323,7 @@ def test_a_bypass_is_a_path_of_its_own_and_no_device() -> None:
          "path bridge/bypass: a has 2 ports: expected one: a load beside a device has one pair of ports"),
     ],
 )  # fmt: skip
-def test_ports_that_a_path_cannot_have_are_refused_with_their_line(words: str, sentence: str) -> None:
+def test_impossible_ports_of_a_path_are_refused_with_their_line(words: str, sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
         real_bed_of(ENDS + DEVICE + DIRECT + words, "bed.toml")
 
@@ -337,9 +337,7 @@ def test_ports_that_a_path_cannot_have_are_refused_with_their_line(words: str, s
         ("background", r"direct has none: name \[paths.\"direct/bypass\"\] in .*, or --set stream.load_via=through$"),
     ],
 )  # fmt: skip
-def test_a_study_that_asks_more_ports_than_there_are_says_what_would_fix_it(
-    study: str, sentence: str, tmp_path: Path
-) -> None:
+def test_study_that_needs_more_ports_names_the_fix(study: str, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
     file.write_text(ENDS + DEVICE + DIRECT + SEVERAL)
     with pytest.raises(RequestError, match=sentence) as refused:
@@ -383,7 +381,7 @@ def test_no_option_is_named_that_would_be_refused_in_its_turn(tmp_path: Path) ->
          "path 'emulate' is a device that Sojourn builds: expected hosts.device and the keys left and right"),
     ],
 )  # fmt: skip
-def test_what_real_hosts_cannot_have_is_refused(more: dict[str, object], sentence: str) -> None:
+def test_options_unsupported_on_real_hosts_are_refused(more: dict[str, object], sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):
         checked(spec(**more))
 
@@ -399,11 +397,11 @@ def test_what_real_hosts_cannot_have_is_refused(more: dict[str, object], sentenc
          "its host key is not the one in /k:3: another host answers in its place"),
     ],
 )  # fmt: skip
-def test_what_ssh_says_becomes_a_sentence(said: str, sentence: str) -> None:
+def test_ssh_errors_become_one_sentence(said: str, sentence: str) -> None:
     assert re.search(sentence, why(said, HostSpec("a")))
 
 
-def test_lists_of_processors() -> None:
+def test_processor_lists_are_parsed() -> None:
     assert cpus_of("0-2,8") == [0, 1, 2, 8]
 
 
@@ -423,7 +421,7 @@ def test_lists_of_processors() -> None:
          "1000Mb/s, duplex full, offloads on: gro gso", None),
     ],
 )  # fmt: skip
-def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | None) -> None:
+def test_ethtool_output_of_a_port_is_evaluated(said: str, told: str, fix: str | None) -> None:
     found, wanted = judge_port(said)
     assert told in found
     assert (wanted is None) if fix is None else (wanted is not None and fix in wanted)
@@ -437,7 +435,7 @@ def test_what_ethtool_says_of_a_port_is_judged(said: str, told: str, fix: str | 
         (0.01, "ok", "ours, within 21ms"),
     ],
 )
-def test_clocks_that_are_far_apart_are_told(ahead_s: float, status: str, told: str) -> None:
+def test_large_clock_offsets_are_reported(ahead_s: float, status: str, told: str) -> None:
     looked = replace(LOOKED, ahead_ns=round(ahead_s * 1e9))
     found = judge_clock(looked)
     assert (found.status, bool(found.fix)) == (status, status == "limited")
@@ -459,7 +457,7 @@ def both(packets: int) -> dict[str, int]:
          "B answers, but the probes did not pass b-direct and passed b-bridge"),
     ],
 )  # fmt: skip
-def test_probes_that_pass_other_ports_than_their_paths_are_told(grown: dict[str, int], sentence: str | None) -> None:
+def test_probes_on_ports_of_another_path_are_reported(grown: dict[str, int], sentence: str | None) -> None:
     counted = {dev: both(packets) for dev, packets in grown.items()}
     assert judge_way({"a-direct", "b-direct"}, (), 20, counted) == sentence
 
@@ -547,7 +545,7 @@ def test_a_host_that_can_hold_a_bed_is_not_refused(more: dict[str, Any]) -> None
         require_fit(line_to(HostSpec("a.lab")), replace(LOOKED, **more), program)
 
 
-def test_what_sudo_says_before_it_allows_does_not_refuse_a_host() -> None:
+def test_messages_of_sudo_do_not_make_a_host_unusable() -> None:
     """A host that does not know its own name is warned of by sudo, which then does what it is asked."""
     answers = {
         "uid": "1000", "boot": "b", "machine": "m", "kernel": "6.1.0\n#1 SMP\nx86_64", "distribution": "Debian",
@@ -567,7 +565,7 @@ def test_ports_of_a_path_with_other_speeds_are_named() -> None:
     assert found == "eth3 of host device has 100 Mbit/s; the path's fastest port has 1000 Mbit/s"
 
 
-def test_a_dry_run_names_what_two_hosts_with_two_clocks_refuse(
+def test_dry_run_names_what_two_unsynchronised_hosts_cannot_measure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No host of these names is there: nothing is asked."""
@@ -611,7 +609,7 @@ GOOD = "\tSpeed: 1000Mb/s\n\tDuplex: Full\n"
         (GOOD, GOOD, ["powersave", "performance"], ["Host A (a.lab) has governor powersave"]),
     ],
 )  # fmt: skip
-def test_what_delays_frames_is_told_with_the_interfaces_that_people_know(
+def test_settings_that_delay_frames_are_reported_with_interface_names(
     of_a: str, of_b: str, governors: list[str], found: list[str]
 ) -> None:
     says = {"a-direct": of_a, "b-direct": of_b}

@@ -6,7 +6,7 @@ import sojourn
 from scripts.reference_python import page
 
 
-def test_every_public_name_is_on_the_page_with_what_it_takes() -> None:
+def test_every_public_name_is_documented_with_its_signature() -> None:
     text = page()
     for name in sojourn.__all__:
         assert f"## sojourn.{name}\n" in text or f"`sojourn.{name}`" in text, name

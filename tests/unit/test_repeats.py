@@ -31,7 +31,7 @@ def means(seed: int, **more: float) -> dict[tuple[str, int], list[float]]:
     }
 
 
-def test_a_cell_stands_out_from_those_of_its_size_and_no_other_does() -> None:
+def test_outlying_cell_is_detected_among_cells_of_its_size() -> None:
     for seed in range(20):
         found = standing_out(means(seed, **{"bridge:qos 2": 1_500.0}), CELLS)
         assert [one[:3] for one in found] == [("bridge:qos", "bridge", 2)]
@@ -39,13 +39,13 @@ def test_a_cell_stands_out_from_those_of_its_size_and_no_other_does() -> None:
         assert standing_out(means(seed), CELLS) == []
 
 
-def test_the_bridge_is_compared_with_the_redirect_and_little_does_not_stand_out() -> None:
+def test_small_difference_between_bridge_and_redirect_is_no_outlier() -> None:
     (one,) = standing_out(means(1, **{"bridge 5": -800.0, "bridge:qos 5": -800.0}), CELLS)
     assert isinstance(one, Standing)
     assert one[:3] == ("bridge", "wire", 5)
     assert standing_out(means(2, **{"bridge:qos 2": 200.0}), CELLS) == [], "less than a quarter of the bridge's delay"
     few = {place: value for place, value in means(3, **{"bridge:qos 1": 5_000.0}).items() if place[1] in (0, 1)}
-    assert standing_out(few, CELLS) == [], "of two cells none is the odd one"
+    assert standing_out(few, CELLS) == [], "of two cells neither is an outlier"
 
 
 MORE_NS = 1_500.0
@@ -79,9 +79,7 @@ def repeated(again_ns: float, *, sessions: int = 6, odd_in: int | None = None, s
 @pytest.mark.parametrize(("again_ns", "persists", "said"), [(MORE_NS, True, "it persists: 1.5"),
                                                             (0.0, False, "it does not persist: "),
                                                             (-MORE_NS, False, "it does not persist: ")])  # fmt: skip
-def test_a_cell_that_is_odd_on_all_beds_is_a_finding_which_says_whether_it_persists(
-    again_ns: float, persists: bool, said: str
-) -> None:
+def test_cell_outlying_on_all_beds_is_a_finding_stating_persistence(again_ns: float, persists: bool, said: str) -> None:
     (one,) = repeated(again_ns)
     assert one.is_anomalous
     assert one.persists is persists
@@ -94,20 +92,20 @@ def test_a_cell_that_is_odd_on_all_beds_is_a_finding_which_says_whether_it_persi
     assert [(place.device, place.cell) for place in finding.places] == [("bridge:qos", 2)]
 
 
-def test_what_one_bed_alone_shows_is_no_finding() -> None:
+def test_outlier_on_only_one_bed_is_no_finding() -> None:
     (one,) = repeated(0.0, odd_in=1)
     assert not one.is_anomalous
     assert anomalous([one]) == []
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_the_study_has_rates_enough_of_each_size_for_a_cell_to_stand_out(quick: bool) -> None:
+def test_study_has_enough_rates_per_size_to_detect_outliers(quick: bool) -> None:
     cells = dict(enumerate(stream_cells(load_plan("bridge-modes", quick=quick))))
     groups = alike(cells)
     assert sorted(factors.payload_bytes for factors in groups) == [64, 1472]
     assert all(len(several) >= LEAST_CELLS for several in groups.values())
 
 
-def test_a_run_without_repeats_says_nothing() -> None:
+def test_run_without_repeats_has_no_finding() -> None:
     assert repeated(0.0, odd_in=0) == []
     assert anomalous([]) == []

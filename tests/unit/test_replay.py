@@ -23,7 +23,7 @@ def endless(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_replay_that_does_not_end_is_killed(endless: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_replay_is_killed(endless: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulator, "REPLAY_SECONDS", 0.05)
     started: list[subprocess.Popen[str]] = []
 
@@ -36,7 +36,7 @@ def test_a_replay_that_does_not_end_is_killed(endless: str, tmp_path: Path, monk
     assert started[0].returncode == -9
 
 
-def test_an_explanation_that_does_not_come_is_told(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_emulate_explain_is_reported(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulator, "ANSWER_SECONDS", 0.05)
     with pytest.raises(MachineError, match="emulate explain' did not end within"):
         emulator.explain(endless, [])

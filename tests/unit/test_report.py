@@ -75,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_report_is_whole(reported: Path) -> None:
+def test_report_is_complete(reported: Path) -> None:
     folder = reported
     figures = {"rtt_cdf", "rtt_over_time", "size_lines", "paired_differences", "a_a_control", "pacing_error"}
     assert {path.stem for path in (folder / "report" / "figures").glob("*.svg")} == figures
@@ -95,7 +95,7 @@ def test_the_page_leads_with_the_verdict(reported: Path, page: str) -> None:
     assert f'<span class="badge">{verdict["verdict"]}</span>' in body
 
 
-def test_a_doubtful_run_says_why_at_the_top(folder: Path) -> None:
+def test_reasons_for_doubt_are_at_the_top(folder: Path) -> None:
     _change_verdict(folder, verdict="doubtful", findings=[_finding("sender_late", "9 % left late")])
     body = _read(write_report(folder)).partition("<body>")[2]
     top = body.partition("<h2")[0]
@@ -104,7 +104,7 @@ def test_a_doubtful_run_says_why_at_the_top(folder: Path) -> None:
     assert "sender late" in top
 
 
-def test_the_policy_allows_exactly_our_scripts(page: str) -> None:
+def test_content_security_policy_allows_exactly_our_scripts(page: str) -> None:
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy
     allowed = set(re.findall(r"sha256-([\w+/=]+)", policy[1].replace("&#39;", "'")))
@@ -133,7 +133,7 @@ def test_every_specification_is_valid_vega_lite(reported: Path) -> None:
             vega_lite.check(panel.page())
 
 
-def test_hostile_words_stay_words(folder: Path) -> None:
+def test_html_in_names_is_escaped(folder: Path) -> None:
     _change_verdict(folder, sentence=HOSTILE, findings=[_finding(HOSTILE, HOSTILE)])
     plan = folder / "plan.toml"
     plan.write_text(plan.read_text().replace('title = "By hand"', f"title = '{HOSTILE}'"))
@@ -148,7 +148,7 @@ def test_hostile_words_stay_words(folder: Path) -> None:
     assert not re.search(r"(?<!\\)<b>", markdown)
 
 
-def test_csv_carries_what_results_json_does(reported: Path) -> None:
+def test_csv_equals_results_json(reported: Path) -> None:
     folder = reported
     rows = list(csv.DictReader(io.StringIO((folder / "report" / "tables" / "device_latency.csv").read_text())))
     results = json.loads((folder / "analysis" / "results.json").read_text())
@@ -180,7 +180,7 @@ def test_published_figures_stand_beside_ours(reported: Path) -> None:
     assert any(row[5].text.startswith("bridge*2, whole path") for row in fits.rows)
 
 
-def test_what_captures_add_stands_beside_the_papers(synthetic: Callable[..., Any]) -> None:
+def test_latency_added_by_captures_is_shown_beside_the_published_values(synthetic: Callable[..., Any]) -> None:
     path = synthetic(
         icmp_bytes=(64,), intervals_ns=(20_000_000,), latency_ns={"bridge": 1300.0, "bridge:tcpdump": 2400.0},
         per_byte_ns={}, hypotheses=(), plan_extra='reference = "bridge"',
@@ -198,7 +198,7 @@ def test_what_captures_add_stands_beside_the_papers(synthetic: Callable[..., Any
     assert (none["bytes"], none["our_added_us"]) == ("1480", "–"), "the run has no such size"
 
 
-def test_shapes_are_what_the_published_tables_say() -> None:
+def test_published_ratios_equal_the_published_tables() -> None:
     pings = read_published("bridge2003_rtt")
 
     def of(table: str, device: str, key: str, mhz: str = "") -> list[float]:
@@ -230,7 +230,7 @@ def test_shapes_are_what_the_published_tables_say() -> None:
             assert shape.theirs == pytest.approx((min(ratios), max(ratios)), rel=4e-3), shape.words
 
 
-def test_our_shapes_are_ratios_with_bounds(reported: Path) -> None:
+def test_our_ratios_have_bounds(reported: Path) -> None:
     table = shapes(Run.read(reported))
     rows = {row[0].text: row for row in table.rows}
     ratio = float(rows["Latency of the bridge, 1480 B over 64 B"][3].values[0] or 0)
@@ -246,7 +246,7 @@ def test_a_run_without_samples_or_bed_still_makes_a_page(folder: Path) -> None:
     assert list((folder / "report" / "figures").iterdir()) == []
 
 
-def test_the_report_can_be_made_again_and_is_the_same(reported: Path, tmp_path: Path) -> None:
+def test_report_is_reproducible(reported: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(reported, folder)
     first = (folder / "report" / "index.html").read_bytes()
@@ -255,7 +255,7 @@ def test_the_report_can_be_made_again_and_is_the_same(reported: Path, tmp_path: 
     assert not (folder / "report" / "figures" / "stale.svg").exists()
 
 
-def test_figures_are_files_only_where_they_are_asked_for(reported: Path, tmp_path: Path) -> None:
+def test_figures_are_separate_files_only_on_request(reported: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(reported, folder)
     page = write_report(folder).read_text()
@@ -277,13 +277,13 @@ def test_a_term_links_to_its_meaning_on_the_page(folder: Path) -> None:
     assert {"term-a-a-control"} <= used <= explained
 
 
-def test_only_what_cannot_be_a_plain_word_is_a_link() -> None:
+def test_only_unambiguous_terms_are_linked_to_the_glossary() -> None:
     linked = str(glossary.link("Round by round, path MTU of a block device: run it; pacing errors, device under test"))
     assert re.findall(r">([^<]+)</a>", linked) == ["pacing errors", "device under test"]
     assert set(glossary.LINKED.values()) <= glossary.glossary().keys()
 
 
-def test_the_terminal_reads_well(folder: Path, snapshot: SnapshotAssertion) -> None:
+def test_terminal_output_is_as_recorded(folder: Path, snapshot: SnapshotAssertion) -> None:
     file = io.StringIO()
     render_terminal(folder, Console(file=file, width=80, force_terminal=False))
     printed = file.getvalue().replace(str(folder), "RUN")
@@ -291,7 +291,7 @@ def test_the_terminal_reads_well(folder: Path, snapshot: SnapshotAssertion) -> N
     assert "\n".join(line.rstrip() for line in printed.splitlines()) == snapshot
 
 
-def test_a_latency_table_reads_well_everywhere(folder: Path, snapshot: SnapshotAssertion) -> None:
+def test_latency_table_is_as_recorded_in_every_format(folder: Path, snapshot: SnapshotAssertion) -> None:
     write_report(folder)
     for kind in ("md", "tex", "csv"):
         assert (folder / "report" / "tables" / f"device_latency.{kind}").read_text() == snapshot(name=kind)
@@ -369,7 +369,7 @@ def _row(
     }  # fmt: skip
 
 
-def test_a_report_loads_nothing_that_measures() -> None:
+def test_report_imports_no_measuring_code() -> None:
     """`sojourn report` works where nothing can be measured: no orchestrator, bed or instrument is imported."""
     code = (
         "import sys; from sojourn.cli import main; sys.argv = ['sojourn', 'report', 'nowhere']\n"

@@ -38,18 +38,18 @@ def test_a_number_is_rounded_by_its_interval(
     value=st.floats(-1e9, 1e9),
     half=st.floats(1e-1, 1e9),
 )
-def test_rounding_costs_less_than_a_tenth_of_the_half_width(value: float, half: float) -> None:
+def test_rounding_error_is_below_a_tenth_of_the_half_width(value: float, half: float) -> None:
     shown = show(value, value - half, value + half, "ns")
     read = float(shown.text.replace("\u2212", "-").replace("\u202f", ""))
     assert abs(read - value / 1000) <= max(0.051 * half / 1000, 0.5e-6)
 
 
-def test_durations_and_levels_read_as_people_write_them() -> None:
+def test_durations_and_levels_are_formatted_for_people() -> None:
     assert [duration(ns) for ns in (1e9, 5e8, 1e6, 5e5, 100.0)] == ["1 s", "500 ms", "1 ms", "500 µs", "100 ns"]
     assert [percent(level) for level in (0.95, 0.999, 0.958)] == ["95 %", "99.9 %", "95.8 %"]
 
 
-def test_decimal_points_stand_under_one_another() -> None:
+def test_decimal_points_are_aligned() -> None:
     entries = [
         number(show(value, low, high, "ns"))
         for value, low, high in ((1310.0, 1240.0, 1380.0), (12_000.0, 11_000.0, 13_000.0), (7000.0, None, None))

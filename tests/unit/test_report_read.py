@@ -49,7 +49,7 @@ def test_a_tile_has_the_level_of_the_headline(tmp_path: Path, rounds: int) -> No
 
 
 @pytest.mark.parametrize("level", [0.9, 0.99, 0.999])
-def test_a_level_that_is_not_95_percent_is_named_in_the_tile(tmp_path: Path, level: float) -> None:
+def test_level_other_than_95_percent_is_stated_in_the_tile(tmp_path: Path, level: float) -> None:
     folder = one_way(tmp_path / "run")
     results = RunFolder(folder).results
     rows = json.loads(results.read_text())
@@ -63,9 +63,7 @@ def test_a_level_that_is_not_95_percent_is_named_in_the_tile(tmp_path: Path, lev
 @pytest.mark.parametrize(
     ("schedule", "said"), [("poisson", ["Poisson 2,000/s", "Poisson 20,000/s"]), ("regular", ["regular 2,000/s"])]
 )
-def test_a_load_asked_in_frames_a_second_is_shown_as_it_was_asked(
-    tmp_path: Path, schedule: str, said: list[str]
-) -> None:
+def test_load_requested_in_frames_per_second_is_shown_so(tmp_path: Path, schedule: str, said: list[str]) -> None:
     cells = [cell(interval_ns=interval, schedule=schedule) for interval in (500_000, 50_000)]
     folder = one_way(tmp_path / "run", cells=cells)
     plan = RunFolder(folder).plan
@@ -75,7 +73,7 @@ def test_a_load_asked_in_frames_a_second_is_shown_as_it_was_asked(
     assert "500 µs" not in page.partition("<h2")[2].partition('<h2 id="record"')[0]
 
 
-def test_a_load_asked_by_its_interval_is_shown_so(tmp_path: Path) -> None:
+def test_load_requested_by_interval_is_shown_so(tmp_path: Path) -> None:
     cells = [cell(interval_ns=interval, schedule="poisson") for interval in (500_000, 50_000)]
     folder = one_way(tmp_path / "run", cells=cells)
     plan = RunFolder(folder).plan
@@ -112,7 +110,7 @@ def lattice(rng: np.random.Generator, step: float) -> Any:
 
 
 @pytest.mark.parametrize("step", [1.0, 2.0, 10.0, 18.518518, 20.0, 27.7, 41.666667, 52.083333, 100.0])
-def test_no_histogram_has_a_comb(step: float) -> None:
+def test_histogram_bins_follow_the_timestamp_resolution(step: float) -> None:
     """Of a smooth distribution neighbouring bins differ little: bins of unequal numbers of timestamp steps are a comb.
 
     Clocks of 54, 36.1, 24 and 19.2 MHz tick in fractions of a nanosecond, and timestamps are whole ones.
@@ -130,7 +128,7 @@ def test_no_histogram_has_a_comb(step: float) -> None:
     assert body.min() > 0
 
 
-def test_few_values_far_apart_have_bins_too() -> None:
+def test_few_scattered_values_are_binned() -> None:
     """No more than a value or two in a group, and the first far from the next."""
     values = np.array([4000.0, 4981.0, 4982.0, 5000.0, 5018.0, 5019.0, 5037.0])
     edges = whole_bins(values, 4000.0, 5037.0)

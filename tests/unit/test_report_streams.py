@@ -200,7 +200,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def test_every_method_is_reported_by_a_test() -> None:
+def test_every_method_has_a_report_test() -> None:
     """Here, or by a test that writes or reads reports and bears its name or has it in a string."""
     others = [one for one in HERE.parents[1].glob("*/test_*.py") if "from sojourn.report" in one.read_text()]
     told = [f"{one.stem}\n{one.read_text()}" for one in others if one != HERE]
@@ -240,7 +240,7 @@ def test_specifications_are_valid_and_have_data(made: Callable[[str], Path], met
 
 
 @pytest.mark.parametrize("method", MAKERS, scope="module")
-def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None:
+def test_key_numbers_and_text_are_complete(made: Callable[[str], Path], method: str) -> None:
     run = Run.read(made(method))
     parts = parts_of(run)
     keys, words = parts.keys(run), parts.words(run)
@@ -250,7 +250,7 @@ def test_key_numbers_and_words(made: Callable[[str], Path], method: str) -> None
     assert method in OF_TCP or any("A lost frame counts in the distribution" in line for line in words)
 
 
-def test_what_further_receivers_add_is_told_of_the_streams(tmp_path: Path) -> None:
+def test_effect_of_further_receivers_refers_to_the_streams(tmp_path: Path) -> None:
     """Requests to a group have such rows too; their delays are others."""
     cells = [cell(kind=kind, to="multicast", receivers=n) for kind in ("answers", "one-way") for n in (0, 2)]
 
@@ -292,7 +292,7 @@ def test_a_run_of_every_method_has_a_budget_that_adds_up(made: Callable[[str], P
         assert any(part["state"] == "unknown" for part in one["components"])
 
 
-def test_no_delay_stands_without_its_clocks_error(made: Callable[[str], Path]) -> None:
+def test_every_delay_is_stated_with_its_clock_error(made: Callable[[str], Path]) -> None:
     for method in ("one-way", "fan-in", "background", "multicast"):
         tables = {table.name: table for table in all_tables(Run.read(made(method)))}
         delays = tables["one_way_delay"]
@@ -300,7 +300,7 @@ def test_no_delay_stands_without_its_clocks_error(made: Callable[[str], Path]) -
         assert {row[-1].text for row in delays.rows} == {"one clock"}
 
 
-def test_clocks_that_differ_are_told_with_both_errors(tmp_path: Path) -> None:
+def test_different_clocks_are_reported_with_both_errors(tmp_path: Path) -> None:
     line = dict.fromkeys(TABLES["clock_lines"], 0) | {
         "peer": "b", "clock_id": 8, "shared": False, "to_ns": 2**62, "bound_ns": 2_000.0, "error95_ns": 45.0,
     }  # fmt: skip
@@ -316,7 +316,9 @@ def test_clocks_that_differ_are_told_with_both_errors(tmp_path: Path) -> None:
     assert "below 0.045 µs" in words
 
 
-def test_what_the_tester_limited_is_never_the_devices(tmp_path: Path, made: Callable[[str], Path]) -> None:
+def test_rate_limited_by_the_tester_is_not_attributed_to_the_device(
+    tmp_path: Path, made: Callable[[str], Path]
+) -> None:
     limited = QUALIFIED | {"clean_pps": 1e6, "frame_bytes": 64}
     cells = [cell(schedule="flood", rate_pps=0.0, interval_ns=0)]
     analyse(folder := StreamRun(tmp_path / "run", "throughput", cells, log=[limited], **FEW).write())
@@ -397,7 +399,7 @@ def test_a_bed_of_many_ends_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("method", ["one-way", "throughput", "rfc2544"])
-def test_the_terminal_reads_well(
+def test_terminal_output_is_as_recorded(
     made: Callable[[str], Path], method: str, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     folder = tmp_path / "run"
@@ -417,14 +419,14 @@ def test_the_terminal_reads_well(
     assert "\n".join(line.rstrip() for line in printed.splitlines()) == snapshot
 
 
-def test_tables_of_rates_read_well_everywhere(made: Callable[[str], Path], snapshot: SnapshotAssertion) -> None:
+def test_rate_tables_are_as_recorded_in_every_format(made: Callable[[str], Path], snapshot: SnapshotAssertion) -> None:
     table = next(table for table in all_tables(Run.read(made("rfc2544"))) if table.name == "suite_rates")
     assert table.markdown() == snapshot(name="md")
     assert table.csv() == snapshot(name="csv")
     assert table.latex() == snapshot(name="tex")
 
 
-def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path) -> None:
+def test_citation_of_a_run_names_date_commit_and_machine(tmp_path: Path) -> None:
     folder = one_way(tmp_path / "run")
     analyse(folder)
     facts = {
@@ -439,7 +441,7 @@ def test_who_cites_a_run_names_its_day_its_commit_and_its_machine(tmp_path: Path
     assert "measured on 2026-11-22 with Sojourn 0.1.0, commit 1f251942e74b" in page
 
 
-def test_tables_for_papers_and_machines_say_how_many_and_which(tmp_path: Path) -> None:
+def test_exported_tables_state_sample_size_and_selection(tmp_path: Path) -> None:
     folder = one_way(tmp_path / "run")
     analyse(folder)
     delays = next(table for table in all_tables(Run.read(folder)) if table.name == "one_way_delay")
@@ -457,7 +459,7 @@ def _check(verdict: str, p: float | None, measured: float | None = 1.0) -> dict[
     return {**given, "limit": None, "unit": "1", "what": "Q"}
 
 
-def test_the_worst_of_tests_is_the_least_likely_and_not_what_could_not_be_tested() -> None:
+def test_worst_test_is_the_one_with_the_lowest_p_value_not_an_untested_one() -> None:
     untested, likely, least = _check("inconclusive", None, 0.0), _check("inconclusive", 0.4), _check("pass", 0.0098)
     assert worst_of([untested, likely, least]) is least
     failed = _check("fail", 0.0001)

@@ -16,7 +16,7 @@ from sojourn.plan.round_trips import ports, spans, with_round_trips
 MIX = 'load.round_trips=["20ms+80ms"]'
 
 
-def test_each_flow_sends_from_a_port_that_the_emulator_keeps_as_long_as_half_of_its_round_trip() -> None:
+def test_each_flow_uses_a_port_delayed_by_half_of_its_rtt() -> None:
     for flows, turns, mix in product((2, 3, 5, 7, 1000), (1, 2, 4), ("20ms+80ms", "1ms+2ms+3ms")):
         own = spans(mix)
         words = with_round_trips("queue 9", mix, flows, turns).split()
@@ -41,7 +41,7 @@ def test_each_flow_sends_from_a_port_that_the_emulator_keeps_as_long_as_half_of_
                 )
 
 
-def test_round_trips_are_a_factor_and_pipes_are_set_for_them() -> None:
+def test_rtts_are_a_factor_and_configure_the_pipes() -> None:
     plan = load_plan("coexistence", sets=['load.round_trips=["20ms+20ms", "20ms+80ms"]', "load.flows=2"])
     several = cells(plan)
     assert {factors.round_trips for _, _, factors in several} == {"20ms+20ms", "20ms+80ms"}
@@ -51,7 +51,7 @@ def test_round_trips_are_a_factor_and_pipes_are_set_for_them() -> None:
     assert not pipes(load_plan("coexistence"))
 
 
-def test_scenarios_have_round_trips_too() -> None:
+def test_scenarios_can_have_rtts() -> None:
     plan = load_plan("aqm", sets=[MIX, "load.scenario=several: 4 reno beside tcp 2 cubic"])
     assert {(of.scenario, of.flows, of.round_trips) for _, _, of in cells(plan)} == {("several", 4, "20ms+80ms")}
 
@@ -67,6 +67,6 @@ def test_scenarios_have_round_trips_too() -> None:
         (["load.flows=2", 'load.round_trips=["20ms+fast"]'], "two to 4 times"),
     ],
 )
-def test_round_trips_that_cannot_be_are_refused(sets: list[str], told: str) -> None:
+def test_impossible_rtts_are_refused(sets: list[str], told: str) -> None:
     with pytest.raises(RequestError, match=told):
         load_plan("coexistence", sets=sets)

@@ -43,11 +43,11 @@ def test_a_method_that_is_named_outside_its_folder_is_found(source: str) -> None
         'column = ("method", "pairs")',
     ],
 )
-def test_a_method_may_be_passed_on_and_told(source: str) -> None:
+def test_method_may_be_passed_on_and_printed(source: str) -> None:
     assert not list(check_rules.named_methods(ast.parse(source), {"tcp-cost"}))
 
 
-def test_names_that_mean_nothing_else_are_the_rule() -> None:
+def test_exception_list_contains_only_method_names() -> None:
     """A list of exceptions holds no name that no method has."""
     names = {one.parent.name.replace("_", "-") for one in check_rules.ROOT.glob("python/sojourn/methods/*/__init__.py")}
     assert names > check_rules.WORDS_TOO
@@ -62,7 +62,7 @@ def test_names_that_mean_nothing_else_are_the_rule() -> None:
         'label = name.removeprefix("emulate:")',
     ],
 )
-def test_a_device_name_that_is_taken_apart_is_found(line: str) -> None:
+def test_device_name_parsed_outside_its_module_is_detected(line: str) -> None:
     assert check_rules.DEVICE_NAME.search(line)
 
 
@@ -96,11 +96,11 @@ def test_a_skip_that_passes_in_continuous_integration_is_found(before: str, foun
         ("process = subprocess.Popen(argv)", []),
     ],
 )
-def test_a_process_that_a_failing_test_would_wait_for_is_found(source: str, found: list[int]) -> None:
+def test_process_that_would_block_a_failing_test_is_detected(source: str, found: list[int]) -> None:
     assert list(check_rules.awaited(source)) == found
 
 
-def test_a_file_of_a_method_that_is_on_no_side_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_method_file_without_an_assigned_layer_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(check_rules.ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(check_rules.ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(check_rules, "ROOT", tmp_path)

@@ -34,11 +34,11 @@ def bill(hook: ModuleType, request: pytest.FixtureRequest) -> dict[str, Any]:
     return made
 
 
-def test_it_is_what_cyclonedx_calls_valid(bill: dict[str, Any]) -> None:
+def test_sbom_is_valid_cyclonedx(bill: dict[str, Any]) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
 
 
-def test_it_has_what_the_binary_is_built_from_and_no_test_library(bill: dict[str, Any]) -> None:
+def test_sbom_has_the_dependencies_of_the_binary_and_no_test_library(bill: dict[str, Any]) -> None:
     crates = {one["name"]: one for one in bill["components"] if one["purl"].startswith("pkg:cargo/")}
     assert {"libbpf-sys", "arrow-ipc", "clap", "cc"} <= set(crates), "linked, or needed to build"
     assert not {"proptest", "loom", "libfuzzer-sys", "sojourn-time", "windows-sys", "wasm-bindgen"} & set(crates)
@@ -47,7 +47,7 @@ def test_it_has_what_the_binary_is_built_from_and_no_test_library(bill: dict[str
     assert crates["clap"]["hashes"] == [{"alg": "SHA-256", "content": sums["clap"]}]
 
 
-def test_it_has_the_libraries_of_the_locked_environment_and_none_of_development(bill: dict[str, Any]) -> None:
+def test_sbom_has_the_locked_runtime_libraries_only(bill: dict[str, Any]) -> None:
     libraries = {one["name"]: one["version"] for one in bill["components"] if one["purl"].startswith("pkg:pypi/")}
     assert {"polars", "pyarrow", "typer", "markupsafe", "numpy"} <= set(libraries)
     assert not {"pytest", "mypy", "atheris", "sojourn"} & set(libraries)

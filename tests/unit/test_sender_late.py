@@ -31,14 +31,14 @@ def lateness(case: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 @by_case
-def test_a_study_judges_departures_as_the_programs_by_hand_do(case: dict[str, Any]) -> None:
+def test_studies_and_manual_commands_apply_the_same_rule_for_late_departures(case: dict[str, Any]) -> None:
     errors = pl.DataFrame({"device": "direct", "cell": 7, "error_ns": lateness(case).astype(float)})
     found = late_shares(errors, late_limits([(7, case["interval_ns"])]))
     assert set(found) == ({Place("direct", 7)} if case["is_late"] else set())
 
 
 @by_case
-def test_so_does_a_whole_study_of_streams(case: dict[str, Any], tmp_path: Path) -> None:
+def test_study_of_streams_applies_the_rule_for_late_departures(case: dict[str, Any], tmp_path: Path) -> None:
     late = lateness(case)
 
     def departs(trial: Trial, rng: np.random.Generator) -> None:
@@ -52,7 +52,7 @@ def test_so_does_a_whole_study_of_streams(case: dict[str, Any], tmp_path: Path) 
 
 
 @by_case
-def test_so_does_a_whole_study_of_probes(case: dict[str, Any], synthetic: Any) -> None:
+def test_study_of_probes_applies_the_rule_for_late_departures(case: dict[str, Any], synthetic: Any) -> None:
     late = lateness(case)
 
     def departs(block: Any, rows: Any, rng: np.random.Generator) -> None:
@@ -68,7 +68,7 @@ def test_so_does_a_whole_study_of_probes(case: dict[str, Any], synthetic: Any) -
     assert ("sender_late" in findings) == case["is_late"]
 
 
-def test_the_rule_is_the_one_that_the_finding_says() -> None:
+def test_rule_for_late_departures_is_the_one_stated_in_the_finding() -> None:
     said = FINDINGS["sender_late"].doc
     assert LATE_PART_OF_INTERVAL == 0.1
     assert f"More than {LATE_SHARE * 100:.0f} % of" in said

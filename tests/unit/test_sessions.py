@@ -56,7 +56,7 @@ EVEN = [-5.0, -3.0, -1.0, 1.0, 3.0, 5.0]
 """Without any skewness."""
 
 
-def test_sessions_of_equal_size_have_the_average_and_students_interval() -> None:
+def test_equal_sessions_give_the_average_and_a_student_interval() -> None:
     found, even = of(VALUES), of(EVEN)
     assert found.estimator == "student-t"
     assert even.mean == student_t(np.array(EVEN))
@@ -65,7 +65,7 @@ def test_sessions_of_equal_size_have_the_average_and_students_interval() -> None
     assert (found.degrees, found.mean.n, found.repeatability.n) == (5, 6, 72)
 
 
-def test_an_interval_reaches_further_to_the_side_of_a_long_tail_as_halls_does() -> None:
+def test_interval_is_asymmetric_for_skewed_sessions_as_by_hall() -> None:
     """Hall's equation, with the adjusted skewness of scipy: both ends solve it, or are Student's further out."""
     skewness = float(stats.skew(VALUES, bias=False))
     a, t = skewness / 6**0.5, stats.t.ppf(0.975, 5)
@@ -84,7 +84,7 @@ def test_an_interval_reaches_further_to_the_side_of_a_long_tail_as_halls_does() 
 
 @pytest.mark.parametrize("values", [VALUES, [-one for one in VALUES], EVEN, [0.0, 0.0, 0.0, 0.0, 0.0, 60.0]])
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
-def test_an_interval_ends_where_its_t_is_students_quantile(values: list[float], level: float) -> None:
+def test_interval_limits_are_where_t_equals_the_student_quantile(values: list[float], level: float) -> None:
     low, high = bounds(of(values, level=level).mean)
     for end, inwards in ((low, 1e-6), (high, -1e-6)):
         inside, outside = (of([one - end - side * inwards for one in values]).t for side in (1, -1))
@@ -148,7 +148,7 @@ def test_reml_is_the_maximum_of_the_restricted_likelihood(ratio: float) -> None:
         assert all(best <= restricted_loss(float(other), y, v) + 1e-9 for other in np.linspace(0, 20, 400))
 
 
-def test_the_search_that_replaces_scoring_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fallback_search_equals_fisher_scoring(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(SEED)
     variances = 1 / rng.integers(2, 13, (30, 6))
     values = rng.normal(0, 1, (30, 6)) * np.sqrt(variances + 0.2)
@@ -158,7 +158,7 @@ def test_the_search_that_replaces_scoring_finds_the_same(monkeypatch: pytest.Mon
     assert reml_variances(values, variances) == pytest.approx(scored, abs=1e-6)
 
 
-def test_weights_that_differ_beyond_rounding_leave_a_number() -> None:
+def test_extremely_different_weights_give_a_finite_result() -> None:
     found = reml_variances(np.array([[0.0, 1, 2, 3], [1, 1, 1, 5]]), np.array([[1e-30, 1, 1, 1], [1e-20, 1, 9, 1e20]]))
     assert np.isfinite(found).all()
     assert (found >= 0).all()
@@ -181,7 +181,7 @@ def test_sessions_of_unequal_size_weigh_by_their_pairs() -> None:
         assert abs(further - found.mean.estimate) == pytest.approx(math.hypot(end - found.mean.estimate, t))
 
 
-def test_where_sessions_agree_too_well_the_interval_is_no_narrower_than_their_scatter_within_says() -> None:
+def test_interval_is_at_least_as_wide_as_scatter_within_sessions_implies() -> None:
     values, pairs = [1.0, 1.01, 0.99, 1.0, 1.005, 1.0], np.array([12, 12, 12, 12, 12, 4])
     found = of(values, list(np.sqrt(3.0 / pairs)), list(pairs))
     assert found.between.estimate == 0
@@ -245,7 +245,7 @@ def test_sessions_that_agree_better_than_their_scatter_allows_fit_no_tau() -> No
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_what_is_not_finite_is_refused(wrong: float) -> None:
+def test_non_finite_values_are_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         of([1.0, 2.0, wrong])
     with pytest.raises(ValueError, match="finite"):
@@ -279,7 +279,7 @@ def numbers(found: AcrossSessions) -> list[float]:
 
 @settings(max_examples=60, deadline=None)
 @given(measured(), st.integers(-5000, 5000), st.sampled_from([0.25, 3.0, 1000.0]))
-def test_everything_moves_and_scales_with_the_values(run: tuple[Any, Any, Any], shift: int, scale: float) -> None:
+def test_results_are_equivariant_under_shift_and_scale(run: tuple[Any, Any, Any], shift: int, scale: float) -> None:
     values, errors, pairs = run
     plain, moved = across_sessions(*run), across_sessions(values * scale + shift, errors * scale, pairs)
     for name in ("mean", "repeatability", "next_run", "between"):
@@ -305,7 +305,7 @@ def test_the_order_of_sessions_does_not_matter(run: tuple[Any, Any, Any], shuffl
 
 @settings(max_examples=60, deadline=None)
 @given(measured())
-def test_the_parts_of_a_result_agree(run: tuple[Any, Any, Any]) -> None:
+def test_parts_of_a_result_are_consistent(run: tuple[Any, Any, Any]) -> None:
     found = across_sessions(*run)
     low, high = bounds(found.mean)
     assert run[0].min() <= found.mean.estimate <= run[0].max()
@@ -370,7 +370,7 @@ def coverage(effects: str, scatter: float, k: int, sizes: str, runs: int = RUNS)
     return mean, following
 
 
-def test_a_simulated_run_is_judged_as_a_measured_one() -> None:
+def test_simulated_run_is_analysed_like_a_measured_one() -> None:
     for sizes in SIZES:
         pairs = sizes_of(8, sizes)
         values, errors = simulated(np.random.default_rng(SEED), "normal", 2.0, pairs, 20)
@@ -407,7 +407,7 @@ def limits(effects: str, scatter: float, sizes: str) -> tuple[tuple[float, float
 @pytest.mark.parametrize("sizes", ["equal", "lost and short"])
 @pytest.mark.parametrize("k", [6, 8, 12, 20])
 @pytest.mark.parametrize("effects", ["normal", "two modes", "exponential"])
-def test_the_interval_holds_the_truth_and_the_next_run(effects: str, k: int, sizes: str) -> None:
+def test_interval_covers_the_truth_and_the_next_run(effects: str, k: int, sizes: str) -> None:
     """Session effects of 1.7 times the standard error within a full session."""
     mean, following = coverage(effects, 2.0, k, sizes)
     least, most = limits(effects, 2.0, sizes)
@@ -420,7 +420,7 @@ def test_the_interval_holds_the_truth_and_the_next_run(effects: str, k: int, siz
 @pytest.mark.parametrize("k", [6, 8, 12, 20])
 @pytest.mark.parametrize("scatter", [2.0, 0.5])
 @pytest.mark.parametrize("effects", ["normal", "two modes", "exponential", "a rare mode"])
-def test_the_interval_holds_in_twenty_thousand_runs(
+def test_interval_has_its_coverage_in_twenty_thousand_runs(
     effects: str, scatter: float, k: int, sizes: str, proven: Callable[..., None]
 ) -> None:
     runs = 20_000
@@ -434,7 +434,7 @@ def test_the_interval_holds_in_twenty_thousand_runs(
 
 
 @pytest.mark.parametrize("k", [6, 20])
-def test_a_mode_that_few_runs_meet_is_missed_by_few_sessions(k: int) -> None:
+def test_rare_mode_is_missed_by_few_sessions(k: int) -> None:
     """What no interval can know is written down: its figures are in the docstring of `across_sessions`."""
     mean, _ = coverage("a rare mode", 0.5, k, "equal")
     assert mean == pytest.approx({6: 0.75, 20: 0.983}[k], abs=0.015)
@@ -442,7 +442,7 @@ def test_a_mode_that_few_runs_meet_is_missed_by_few_sessions(k: int) -> None:
 
 @pytest.mark.parametrize(("sizes", "most"), [("equal", 0.97), ("lost and short", 0.997)])
 @pytest.mark.parametrize("k", [6, 20])
-def test_without_session_effects_the_interval_holds_and_of_unequal_sessions_is_wide(
+def test_interval_without_session_effects_covers_and_is_wide_for_unequal_sessions(
     k: int, sizes: str, most: float
 ) -> None:
     """The factor q of at least 1 is for this case, and it is paid for."""
@@ -466,7 +466,7 @@ def test_the_interval_of_tau_holds_for_normal_effects(k: int, sizes: str, runs: 
     assert 0.93 <= tau_coverage("normal", 2.0, k, sizes, runs) <= 0.97
 
 
-def test_the_interval_of_tau_does_not_hold_for_skewed_effects() -> None:
+def test_interval_of_tau_undercovers_for_skewed_effects() -> None:
     """Chi-square knows no kurtosis: 80 % with 6 sessions, 74 % with 20. With two modes it is too wide."""
     assert tau_coverage("exponential", 0.5, 6, "equal", 2000) == pytest.approx(0.80, abs=0.03)
     assert tau_coverage("exponential", 0.5, 20, "equal", 2000) == pytest.approx(0.74, abs=0.03)
@@ -474,7 +474,7 @@ def test_the_interval_of_tau_does_not_hold_for_skewed_effects() -> None:
 
 
 @pytest.mark.parametrize("sizes", ["equal", "lost and short"])
-def test_the_repeatability_holds_the_truth_only_where_sessions_have_no_effects(sizes: str) -> None:
+def test_repeatability_interval_covers_only_without_session_effects(sizes: str) -> None:
     pairs = sizes_of(8, sizes)
     rng = np.random.default_rng(SEED)
     held = {}

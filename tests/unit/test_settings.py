@@ -26,11 +26,11 @@ from sojourn.records.settings import Tuned, settings_of
 from tests.children import Child
 
 
-def test_every_key_is_a_setting_and_every_setting_a_key() -> None:
+def test_plan_keys_and_settings_correspond() -> None:
     assert keys_of(SettingsPlan).keys() == SETTINGS.keys()
 
 
-def test_a_plan_keeps_what_is_set_in_its_own_words_and_gives_the_kernels() -> None:
+def test_plan_keeps_its_own_names_and_gives_kernel_values() -> None:
     sets = ["gro_flush_timeout=20us", "settings.napi_defer_hard_irqs=2", "busy_poll=50us", "idle_latency=0us"]
     plan = load_plan("bridge-latency", sets=sets)
     words = {"napi_defer_hard_irqs": "2", "gro_flush_timeout": "20000", "busy_poll": "50", "idle_latency": "0"}
@@ -40,7 +40,7 @@ def test_a_plan_keeps_what_is_set_in_its_own_words_and_gives_the_kernels() -> No
     assert "[settings]" not in effective_toml(load_plan("bridge-latency"))
 
 
-def test_what_is_adaptive_is_set_before_what_it_would_refuse() -> None:
+def test_adaptive_coalescing_is_set_before_fixed_values() -> None:
     assert list(SETTINGS)[:3] == ["adaptive_rx", "adaptive_tx", "rx_usecs"]
 
 
@@ -56,12 +56,12 @@ def test_what_is_adaptive_is_set_before_what_it_would_refuse() -> None:
         ("variance", ["variance.factors=governor"], r"variance.factors = .* a value of settings.governor"),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_what_could(study: str, sets: list[str], said: str) -> None:
+def test_impossible_settings_are_refused_with_the_possible_ones(study: str, sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan(study, sets=sets)
 
 
-def test_a_setting_is_a_factor_that_is_set_on_some_beds_and_left_on_the_others() -> None:
+def test_setting_as_a_factor_is_applied_on_some_beds_only() -> None:
     sets = ["variance.factors=layout,napi_defer_hard_irqs", "napi_defer_hard_irqs=2", "gro_flush_timeout=20us",
             "bed.sessions=24", "pairs.rounds=144"]  # fmt: skip
     plan = load_plan("variance", sets=sets)
@@ -96,7 +96,7 @@ FOUND, SET = ["userspace", "userspace", "0"], ["powersave", "powersave", "5"]
 ASKED = {"busy_poll": "5", "governor": "powersave"}
 
 
-def test_what_is_this_machines_own_is_held_and_given_back(here: Path) -> None:
+def test_settings_of_this_machine_are_held_and_restored(here: Path) -> None:
     backend: Any = None
     mine = LocalSettings(backend, Topology.of_spec(BedSpec()), ASKED)
     assert values(here) == SET
@@ -130,7 +130,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize("guardian_too", [False, True])
-def test_a_killed_run_gives_back_what_it_held(here: Path, guardian_too: bool) -> None:
+def test_settings_are_restored_after_a_killed_run(here: Path, guardian_too: bool) -> None:
     with Child([sys.executable, "-c", HELD, str(here)], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "held\n"
@@ -151,7 +151,7 @@ def test_a_killed_run_gives_back_what_it_held(here: Path, guardian_too: bool) ->
     assert settings.recover() == []
 
 
-def test_what_this_machine_does_not_have_is_refused_before_a_folder_is_made(here: Path) -> None:
+def test_unsupported_settings_are_refused_before_a_folder_is_created(here: Path) -> None:
     plan = load_plan("bridge-latency", sets=["settings.busy_read=50us"])
     said = r"settings.busy_read: this machine has no busy polling \(net.core\): leave it out, or take a kernel with"
     with pytest.raises(RequestError, match=said):
@@ -185,7 +185,7 @@ IDLE = {"host": "machine", "port": "", "setting": "idle_latency", "value": "idle
          {"setting_not_restored": "rx_usecs of eth1 of host A was 3 before the run, and is 8 after it"}),
     ],
 )  # fmt: skip
-def test_what_became_of_a_setting_is_found(told: dict[str, Any], found: dict[str, str]) -> None:
+def test_unapplied_or_unrestored_settings_are_findings(told: dict[str, Any], found: dict[str, str]) -> None:
     log = [{"event": "settings-set", "part": 0, "rows": [row(ended=None, restored=None)]},
            {"event": "settings-restored", "part": 0, "rows": [told]}]  # fmt: skip
     assert len(settings_of(log)) == 1
@@ -193,7 +193,7 @@ def test_what_became_of_a_setting_is_found(told: dict[str, Any], found: dict[str
     assert {one.name: one.sentence for one in found_in(run)} == found
 
 
-def test_a_setting_that_could_not_be_given_back_is_said_at_the_end() -> None:
+def test_setting_that_could_not_be_restored_is_reported_at_the_end() -> None:
     tuned = Tuned("a", "eth1", "rx_ring", "rx_ring", "512", "256", "512", "512", "512")
     assert not_restored(tuned) == "rx_ring of eth1 of host A was 256, and is 512 after the run: set it by hand"
     tuned.restored = "256"

@@ -55,9 +55,7 @@ def set_up(folder: Path, call: str, **stubs: str) -> tuple[int, str, float]:
 
 
 @pytest.mark.parametrize(("machine", "installed"), [("x86_64", True), ("aarch64", False)])
-def test_what_runs_programs_for_arm64_is_installed_on_other_machines_alone(
-    machine: str, installed: bool, tmp_path: Path
-) -> None:
+def test_qemu_for_arm64_is_installed_only_on_other_machines(machine: str, installed: bool, tmp_path: Path) -> None:
     call = 'has() { false; }; missing=(); bare_systems; echo "${missing[@]}"'
     status, told, _ = set_up(tmp_path, call, uname=f"echo {machine}")
     assert (status, "qemu-user" in told.split(), "runc" in told.split()) == (0, installed, True)
@@ -67,7 +65,7 @@ SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"
 
 
 @pytest.mark.parametrize(("fails", "lasts"), [("uv", "cargo"), ("cargo", "uv")])
-def test_what_fails_first_ends_the_other(fails: str, lasts: str, tmp_path: Path) -> None:
+def test_first_failure_ends_the_other_task(fails: str, lasts: str, tmp_path: Path) -> None:
     # The one that fails does so once the other runs, so that there is something to end.
     waits = f'until [ -s "$NOTES/{lasts}" ]; do sleep 0.02; done; '
     status, told, took = set_up(tmp_path, SIDE_BY_SIDE, **{fails: waits + FAILS, lasts: LASTS})
@@ -79,18 +77,18 @@ def test_what_fails_first_ends_the_other(fails: str, lasts: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("last", ["uv", "cargo"])
-def test_what_fails_last_is_told_too(last: str, tmp_path: Path) -> None:
+def test_second_failure_is_reported(last: str, tmp_path: Path) -> None:
     first = {"uv": "cargo", "cargo": "uv"}[last]
     status, told, _ = set_up(tmp_path, SIDE_BY_SIDE, **{first: WORKS, last: f"sleep 0.3; {FAILS}"})
     assert status == 3, told
 
 
-def test_both_may_work(tmp_path: Path) -> None:
+def test_both_tasks_can_succeed(tmp_path: Path) -> None:
     status, told, _ = set_up(tmp_path, f"{SIDE_BY_SIDE}; echo goes on", cargo=WORKS, uv=WORKS)
     assert (status, told) == (0, "goes on\n")
 
 
-def test_a_library_that_cargo_cannot_fetch_is_told_before_anything_is_compiled(tmp_path: Path) -> None:
+def test_cargo_download_failure_is_reported_before_compiling(tmp_path: Path) -> None:
     cargo = f'echo "$1" >>"$NOTES/asked"; {FAILS}'
     status, told, took = set_up(tmp_path, "our_programs", cargo=cargo, uv=WORKS)
     assert status == 3, told

@@ -73,7 +73,7 @@ def judged(folder: RunFolder) -> tuple[dict[str, Any], dict[tuple[Any, ...], dic
     }
 
 
-def test_completion_times_are_within_the_intervals(tmp_path: Path) -> None:
+def test_intervals_contain_the_simulated_completion_times(tmp_path: Path) -> None:
     verdict, rows = judged(made_up(tmp_path / "run"))
     assert verdict["findings"] == []
     for size, mean in MEAN_MS.items():
@@ -108,13 +108,13 @@ def late_by(late_ms: float) -> dict[str, Any]:
         ({"also": late_by(40)}, "tester_limited"),
     ],
 )
-def test_what_is_wrong_is_found(how: dict[str, Any], name: str, tmp_path: Path) -> None:
+def test_each_injected_problem_is_a_finding(how: dict[str, Any], name: str, tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", **how))
     assert [one["name"] for one in verdict["findings"]] == [name]
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_the_effective_plan_says_the_same(quick: bool, tmp_path: Path) -> None:
+def test_effective_plan_parses_to_the_same_plan(quick: bool, tmp_path: Path) -> None:
     plan = load_plan("short-flows", quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
@@ -123,6 +123,6 @@ def test_the_effective_plan_says_the_same(quick: bool, tmp_path: Path) -> None:
     assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 60e9
 
 
-def test_a_size_of_nothing_is_refused() -> None:
+def test_zero_size_is_refused() -> None:
     with pytest.raises(RequestError, match=r"short.size_bytes"):
         load_plan("short-flows", sets=["short.size_bytes=0"])

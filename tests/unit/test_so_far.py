@@ -19,7 +19,7 @@ def block(device: str, delays: list[int], number: int) -> dict[str, Any]:
     return {"event": "block", "block": number, "device": device, **said}
 
 
-def test_percentiles_so_far_are_of_all_delays_and_only_where_there_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interim_percentiles_use_all_delays_and_need_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     stream = io.StringIO()
@@ -42,7 +42,7 @@ def test_percentiles_so_far_are_of_all_delays_and_only_where_there_are_enough(mo
     ]
 
 
-def test_a_terminal_shows_percentiles_above_the_bar_and_leaves_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_percentiles_above_the_progress_bar_and_erases_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """The frame has the table above the bar; at the end the lines of both are erased."""
     monkeypatch.setattr(progress, "Console", lambda **own: Console(force_terminal=True, width=70, **own))
     stream = io.StringIO()
@@ -81,7 +81,7 @@ def test_trials_of_whole_seconds_have_their_table_too(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("entry", [{"event": "started", "blocks": "x"}, {"event": "stream-trial", "received": [1]}])
-def test_lines_that_are_not_ours_are_left_out(entry: dict[str, Any]) -> None:
+def test_unknown_lines_are_ignored(entry: dict[str, Any]) -> None:
     so_far = SoFar()
     so_far.take(entry | {"trial": 1, "device": "x"})
     so_far.take(block("wire", [10_000] * 100, 0))

@@ -83,7 +83,7 @@ def agree(taps: list[str], folder: Path, *options: str) -> dict[str, Any]:
 
 @needs_spark
 @pytest.mark.may_skip
-def test_two_executors_tell_what_one_pass_tells(tmp_path: Path) -> None:
+def test_matching_on_two_executors_equals_one_pass(tmp_path: Path) -> None:
     told = agree(data_set(BOX, tmp_path), tmp_path, "--master", "local-cluster[2,1,1024]", "--slices", "3")
     assert told["engine"]["slices"] == 3
     assert sum(way["counts"]["ambiguous"] for way in told["pairs"][0]["directions"]) > 100
@@ -100,7 +100,7 @@ def test_two_executors_tell_what_one_pass_tells(tmp_path: Path) -> None:
     ],
     ids=["a million", "two clocks", "nothing says which way"],
 )
-def test_two_executors_tell_of_many_packets_what_one_pass_tells(box: Box, tmp_path: Path) -> None:
+def test_matching_many_packets_on_two_executors_equals_one_pass(box: Box, tmp_path: Path) -> None:
     agree(data_set(box, tmp_path), tmp_path, "--master", "local-cluster[2,1,1024]")
 
 
@@ -142,14 +142,14 @@ def awaited(log: Path, words: str) -> str:
 
 @needs_spark
 @pytest.mark.proof
-def test_a_users_master_is_asked_by_its_address(tmp_path: Path) -> None:
+def test_spark_master_of_the_user_is_contacted_by_address(tmp_path: Path) -> None:
     with standalone(tmp_path) as url:
         agree(data_set(BOX, tmp_path), tmp_path, "--master", url)
 
 
 @needs_spark
 @pytest.mark.proof
-def test_spark_opens_a_data_set_by_the_line_of_the_guide(tmp_path: Path) -> None:
+def test_spark_opens_a_data_set_as_the_guide_shows(tmp_path: Path) -> None:
     taps = data_set(BOX, tmp_path)
     guide = (Path(__file__).parents[2] / "docs/guide/match.md").read_text()
     found = re.search(r"^\| Spark \| `(.+)` \|$", guide, re.MULTILINE)
@@ -168,7 +168,7 @@ print(frame.count(), sorted(frame.columns), sorted(row["tap"] for row in frame.s
     assert rest.endswith("['after', 'before']")
 
 
-def test_without_spark_the_sentence_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_spark_is_reported_with_what_to_install(tmp_path: Path) -> None:
     hidden = tmp_path / "pyspark.py"
     hidden.write_text("raise ImportError\n")
     taps = data_set(replace(BOX, packets=500), tmp_path)
@@ -192,7 +192,7 @@ def test_wrong_requests_are_refused(words: list[str], sentence: str, tmp_path: P
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
 
 
-def test_the_words_of_match_are_told_apart(tmp_path: Path) -> None:
+def test_arguments_of_match_are_parsed(tmp_path: Path) -> None:
     words = ["a", "-o", "out", "--engine=spark", "b", "--window", "2ms", "--json"]
     told = {"--output": "out", "--engine": "spark", "--window": "2ms", "--json": None}
     assert inputs_of(words) == (["a", "b"], told, [word for word in words if word not in {"a", "b"}])

@@ -53,7 +53,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_only_what_is_new_of_a_file_is_fetched(tmp_path: Path) -> None:
+def test_only_new_content_of_a_file_is_fetched(tmp_path: Path) -> None:
     line, there, here, one = fetched(tmp_path)
     (there / "deep").mkdir()
     (there / "blocks.arrow").write_bytes(b"first ")
@@ -75,7 +75,7 @@ def test_only_what_is_new_of_a_file_is_fetched(tmp_path: Path) -> None:
     assert contents(here) == contents(there)
 
 
-def test_what_came_otherwise_than_its_hash_says_is_fetched_again_once(tmp_path: Path) -> None:
+def test_file_with_a_wrong_hash_is_fetched_again_once(tmp_path: Path) -> None:
     line, there, here, one = fetched(tmp_path)
     (there / "blocks.arrow").write_bytes(b"some blocks")
     line.spoilt = 1
@@ -152,7 +152,7 @@ def program_for(machine: int) -> bytes:
     return b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little")
 
 
-def test_a_programs_architecture_is_read_of_its_header() -> None:
+def test_architecture_of_a_program_is_read_from_its_header() -> None:
     assert copies.architecture_of(program_for(62)) == "x86_64"
     assert copies.architecture_of(program_for(183)) == "aarch64"
 
@@ -184,7 +184,7 @@ def test_a_host_of_another_architecture_gets_the_instrument_that_is_built_for_it
     assert copies.instrument_for_hosts("x86_64") == own
 
 
-def test_a_script_is_for_every_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_is_accepted_on_every_architecture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "sojourn-instrument"
     own.write_bytes(b"#!/bin/sh\nexit 0\n")
     own.with_name(f"{own.name}-aarch64").write_bytes(program_for(183))
@@ -225,7 +225,7 @@ def test_a_named_instrument_of_another_version_is_refused(said: str, fits: bool)
         backend._install(one, program_for(183))
 
 
-def test_processor_times_are_read_as_shells_write_them() -> None:
+def test_processor_times_in_shell_format_are_parsed() -> None:
     assert ssh._seconds("1m2.30s") == pytest.approx(62.3)
     assert ssh._seconds("0m0.000000s") == 0.0
 
@@ -240,7 +240,7 @@ def links_of(name: str, *setup: str) -> str:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of its own needs root")
 @pytest.mark.parametrize("properties", [(), ("ip link property add dev p1 altname enp1s0 altname eno1",)])
-def test_the_carrier_of_a_port_is_counted_whatever_other_names_it_has(properties: tuple[str, ...]) -> None:
+def test_carrier_changes_are_counted_for_ports_with_alternative_names(properties: tuple[str, ...]) -> None:
     """As nearly every interface of a real host has: `ip` prints them behind the statistics."""
     up = ("ip link add p1 type veth peer name p2", *properties, "ip link set p1 up; ip link set p2 up")
     before = counts_of(links_of("p1", *up))
@@ -274,7 +274,7 @@ def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:
     host._process.communicate()
 
 
-def test_a_port_that_cannot_be_watched_is_refused_and_one_that_goes_is_lost() -> None:
+def test_port_that_cannot_be_monitored_is_refused_and_a_deleted_one_is_lost() -> None:
     backend = with_ports(
         "read -r word; echo here a1=0; read -r word; echo here a1=0 a2=3; read -r word; echo here a2=3; cat"
     )

@@ -95,7 +95,7 @@ def results(path: Path) -> dict[tuple[str, str | None, str, str], dict[str, Any]
     return {(row["device"], row["reference"], row["quantity"], row["statistic"]): row for row in rows}
 
 
-def test_every_stage_is_found_and_only_the_path_holds_the_device(tmp_path: Path) -> None:
+def test_stage_delays_are_recovered_and_only_the_path_stage_contains_the_device(tmp_path: Path) -> None:
     path = run(tmp_path / "run")
     verdict = analyse(path)
     found = results(path)
@@ -150,7 +150,7 @@ def test_stages_sum_to_the_whole_unless_frames_without_a_stamp_take_longer(
     assert f"{rounds} frames of {rounds * (FRAMES - 1)} lack a timestamp" in answer["sentence"]
 
 
-def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:
+def test_latency_breakdown_lists_the_stages_in_order(tmp_path: Path) -> None:
     path = run(tmp_path / "run")
     analyse(path)
     breakdown = pl.read_parquet(path / "analysis/samples/latency_breakdown.parquet")
@@ -164,7 +164,7 @@ def test_the_ladder_lists_the_rungs_in_their_order(tmp_path: Path) -> None:
     assert breakdown.filter(pl.col("reference") == "direct")["device"].unique().to_list() == ["bridge"]
 
 
-def test_a_missing_stamp_is_named_and_its_stage_runs_on(tmp_path: Path) -> None:
+def test_missing_timestamp_is_named_and_its_stage_extends_to_the_next(tmp_path: Path) -> None:
     path = run(tmp_path / "run", qdisc=False)
     analyse(path)
     merged = results(path)["direct", None, "stage_send+qdisc", "mean"]
@@ -173,7 +173,7 @@ def test_a_missing_stamp_is_named_and_its_stage_runs_on(tmp_path: Path) -> None:
     assert ("queue (qdisc)", "never taken") in missing.select("stamp", "why").rows()
 
 
-def test_the_programs_own_stamp_is_not_the_drivers(tmp_path: Path) -> None:
+def test_user_timestamp_is_not_taken_for_the_timestamp_of_the_driver(tmp_path: Path) -> None:
     path = run(tmp_path / "run", departure_source="user")
     analyse(path)
     assert ("direct", None, "stage_qdisc+path", "mean") in results(path)
@@ -181,7 +181,7 @@ def test_the_programs_own_stamp_is_not_the_drivers(tmp_path: Path) -> None:
     assert ("driver", "taken by the program, not by the kernel") in missing.select("stamp", "why").rows()
 
 
-def test_answers_are_two_more_rungs(tmp_path: Path) -> None:
+def test_replies_add_two_stages(tmp_path: Path) -> None:
     path = run(tmp_path / "run", answered=True)
     analyse(path)
     found = results(path)
@@ -191,7 +191,7 @@ def test_answers_are_two_more_rungs(tmp_path: Path) -> None:
     assert ("direct", None, "stage_answer_receive", "mean") in found
 
 
-def test_stamps_out_of_order_are_said(tmp_path: Path) -> None:
+def test_timestamps_out_of_order_are_reported(tmp_path: Path) -> None:
     path = run(tmp_path / "run", backwards=True)
     found = [one for one in analyse(path).findings if one["name"] == "stamps_out_of_order"]
     assert len(found) == 1

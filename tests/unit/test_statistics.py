@@ -25,7 +25,7 @@ differences = st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=40).map(lambda
 
 
 @given(differences)
-def test_hodges_lehmann_is_between_its_bounds_and_its_bounds_among_the_differences(d: np.ndarray) -> None:
+def test_hodges_lehmann_lies_within_its_bounds_which_are_walsh_averages(d: np.ndarray) -> None:
     found = hodges_lehmann(d)
     assert found.low is not None
     assert found.high is not None
@@ -34,7 +34,7 @@ def test_hodges_lehmann_is_between_its_bounds_and_its_bounds_among_the_differenc
 
 
 @given(differences, st.integers(-1000, 1000), st.sampled_from([0.5, 2.0, 4.0]))
-def test_hodges_lehmann_moves_and_scales_with_the_differences(d: np.ndarray, shift: int, scale: float) -> None:
+def test_hodges_lehmann_is_equivariant_under_shift_and_scale(d: np.ndarray, shift: int, scale: float) -> None:
     d = np.round(d)
     plain, moved = hodges_lehmann(d), hodges_lehmann(d * scale + shift)
     assert moved.estimate == pytest.approx(plain.estimate * scale + shift)
@@ -44,7 +44,7 @@ def test_hodges_lehmann_moves_and_scales_with_the_differences(d: np.ndarray, shi
 
 
 @given(differences)
-def test_hodges_lehmann_looks_the_same_in_a_mirror(d: np.ndarray) -> None:
+def test_hodges_lehmann_is_symmetric_under_negation(d: np.ndarray) -> None:
     plain, mirrored = hodges_lehmann(d), hodges_lehmann(-d)
     assert mirrored.estimate == pytest.approx(-plain.estimate)
     assert (mirrored.low, mirrored.high) == (-plain.high, -plain.low)  # type: ignore[operator]
@@ -77,13 +77,13 @@ def test_the_exact_level_is_returned(n: int, level: float) -> None:
     assert critical_rank(n, 0.95)[1] == pytest.approx(level)
 
 
-def test_the_rank_sum_is_scipys() -> None:
+def test_rank_sum_test_equals_scipy() -> None:
     d = np.array([3.0, -1, 4, 1.5, 5, -9, 2, 6.5])
     assert signed_rank_p(d) == pytest.approx(stats.wilcoxon(d, method="exact").pvalue)
     assert signed_rank_cdf(8)[-1] == pytest.approx(1)
 
 
-def test_many_pairs_are_counted_as_few_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_algorithm_for_many_pairs_equals_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
     d = np.random.default_rng(5).normal(size=300)
     laid_out = hodges_lehmann(d)
     monkeypatch.setattr(signed_rank, "WALSH_UP_TO", 100)
@@ -92,7 +92,7 @@ def test_many_pairs_are_counted_as_few_are_laid_out(monkeypatch: pytest.MonkeyPa
     assert (counted.low, counted.high) == pytest.approx((laid_out.low, laid_out.high))
 
 
-def test_one_wild_pair_does_not_move_it_and_moves_the_average() -> None:
+def test_one_outlier_moves_the_average_but_not_hodges_lehmann() -> None:
     d = np.array([9.0, 10, 11, 10.5, 9.5, 10.2, 9.8, 10.1, 9.9, 10.3, 9.7, 4000])
     found = hodges_lehmann(d)
     assert found.estimate == pytest.approx(10, abs=0.3)
@@ -102,17 +102,17 @@ def test_one_wild_pair_does_not_move_it_and_moves_the_average() -> None:
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 100), (3, 100), (100, 100), (17, 5000)])
-def test_clopper_pearson_is_scipys(k: int, n: int) -> None:
+def test_clopper_pearson_equals_scipy(k: int, n: int) -> None:
     found, reference = clopper_pearson(k, n), stats.binomtest(k, n).proportion_ci(0.95, "exact")
     assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
-def test_false_discovery_is_scipys(p: list[float]) -> None:
+def test_false_discovery_control_equals_scipy(p: list[float]) -> None:
     assert benjamini_hochberg(np.array(p)) == pytest.approx(stats.false_discovery_control(p))
 
 
-def test_theil_sen_is_scipys() -> None:
+def test_theil_sen_equals_scipy() -> None:
     rng = np.random.default_rng(1)
     x = np.arange(40.0)
     y = 3 * x + rng.standard_t(2, 40)
@@ -128,7 +128,7 @@ def test_ties_are_no_trend() -> None:
     assert trend(np.arange(100.0), values).p > 0.1
 
 
-def test_a_line_without_noise_is_found_exactly_and_leaves_nothing() -> None:
+def test_line_without_noise_is_fitted_exactly() -> None:
     x = np.array([64.0, 512, 1518])
     y = np.tile(1300 + 0.4 * x, (8, 1)) + np.arange(8)[:, None]
     line = fit(x, y)
@@ -137,7 +137,7 @@ def test_a_line_without_noise_is_found_exactly_and_leaves_nothing() -> None:
     assert deviations(x, y).largest.estimate == pytest.approx(0, abs=1e-9)
 
 
-def test_a_step_is_no_line() -> None:
+def test_step_is_not_fitted_as_a_line() -> None:
     rng = np.random.default_rng(2)
     x = np.array([64.0, 256, 512, 1024, 1518])
     bent = deviations(x, np.where(x > 600, 900.0, 500.0) + rng.normal(0, 20, (12, 5)))
@@ -149,7 +149,7 @@ def test_a_step_is_no_line() -> None:
     assert straight.lie_within(60)
 
 
-def test_hotelling_rejects_as_often_as_it_says() -> None:
+def test_hotelling_test_has_its_stated_level() -> None:
     rng = np.random.default_rng(3)
     rejected = np.mean([(hotelling(rng.normal(size=(12, 3))) or 1) < 0.05 for _ in range(2000)])
     assert 0.035 < rejected < 0.065
@@ -157,7 +157,7 @@ def test_hotelling_rejects_as_often_as_it_says() -> None:
     assert hotelling(rng.normal(size=(3, 3))) is None
 
 
-def test_quantiles_only_where_ten_values_lie_beyond() -> None:
+def test_quantiles_need_ten_values_beyond_them() -> None:
     assert allowed(0.99, 1000)
     assert not allowed(0.99, 999)
     assert not allowed(0.5, 10)
@@ -192,7 +192,7 @@ def test_a_period_is_found_among_jitter_and_stray_outliers(every: int) -> None:
     assert found.every == every
 
 
-def test_neither_chance_nor_bursts_are_periods() -> None:
+def test_random_values_and_bursts_have_no_period() -> None:
     rng = np.random.default_rng(7)
     alarms = 0
     for _ in range(200):
@@ -229,7 +229,7 @@ def test_two_modes_are_found(share: float) -> None:
     assert modes == pytest.approx([20_000, 25_000], abs=300)
 
 
-def test_a_share_of_trials_that_differ_is_known_by_trials_not_by_frames() -> None:
+def test_uncertainty_of_a_share_comes_from_trials_not_frames() -> None:
     """Twelve trials with shares of 68 to 92 %: Student's interval over them, not binomial over frames."""
     shares = np.linspace(0.68, 0.92, 12)
     within = np.concatenate([np.arange(1000) < round(1000 * share) for share in shares])
@@ -240,7 +240,7 @@ def test_a_share_of_trials_that_differ_is_known_by_trials_not_by_frames() -> Non
 
 
 @pytest.mark.parametrize("n", [1, 7, 40, 150, 260])
-def test_tests_of_ranks_and_means_are_scipys_also_with_ties_and_zeros(n: int) -> None:
+def test_rank_and_mean_tests_equal_scipy_also_with_ties_and_zeros(n: int) -> None:
     rng = np.random.default_rng(SEED)
     for values in (rng.normal(0.1, 1, n), np.round(rng.normal(0.1, 1, n) * 2)):
         method = {"method": "exact"} if n <= signed_rank.EXACT_UP_TO else {"method": "approx", "correction": True}
@@ -254,7 +254,7 @@ def test_tests_of_ranks_and_means_are_scipys_also_with_ties_and_zeros(n: int) ->
 
 
 @pytest.mark.parametrize("runs", [100, pytest.param(250, marks=pytest.mark.proof)])
-def test_intervals_of_chosen_figures_cover_as_often_as_those_of_all(runs: int) -> None:
+def test_intervals_of_selected_figures_keep_their_coverage(runs: int) -> None:
     """Of 20 figures the significant ones alone: the mean share that misses the truth, 0 of a run that chooses none."""
     rng, missed = np.random.default_rng(SEED), np.zeros(2)
     for _ in range(runs):

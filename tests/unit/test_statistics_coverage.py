@@ -107,7 +107,7 @@ def student_reach(pairs: Any) -> Any:
 @pytest.mark.parametrize(
     "name", mostly_proof(NOISES, "independent Gaussian", "heavy tails, Student 2", "drift, modes and tails at once")
 )
-def test_the_pair_interval_covers_under(name: str, proven: Callable[..., None]) -> None:
+def test_pair_interval_has_its_coverage_under_noise(name: str, proven: Callable[..., None]) -> None:
     pairs = pair_differences(NOISES[name], ROUNDS, np.random.default_rng(SEED))
     found = hodges_lehmann_rows(pairs)
     coverage = float(np.mean((found[:, 1] <= TRUTH) & (found[:, 2] >= TRUTH)))
@@ -118,7 +118,7 @@ def test_the_pair_interval_covers_under(name: str, proven: Callable[..., None]) 
     assert 0.93 <= coverage <= 0.97
 
 
-def test_an_interval_of_many_runs_at_once_is_that_of_each() -> None:
+def test_vectorised_intervals_equal_individual_ones() -> None:
     pairs = pair_differences(NOISES["independent Gaussian"], ROUNDS, np.random.default_rng(SEED))[:5]
     for row, three in zip(pairs, hodges_lehmann_rows(pairs), strict=True):
         one = hodges_lehmann(row)
@@ -129,7 +129,9 @@ WOLVES = ["independent Gaussian", "heavy tails, Student 2", "random walk", "run-
 
 
 @pytest.mark.parametrize("name", mostly_proof(WOLVES, "random walk"))
-def test_the_a_a_control_cries_wolf_no_more_than_once_in_a_thousand(name: str, proven: Callable[..., None]) -> None:
+def test_false_alarm_rate_of_the_a_a_control_is_at_most_one_in_a_thousand(
+    name: str, proven: Callable[..., None]
+) -> None:
     """Three cells of twelve rounds pooled, at 99.9 %; the truth of a direct link against itself is zero."""
     rng = np.random.default_rng(SEED)
     alarms = 0
@@ -164,7 +166,7 @@ def test_the_interval_is_narrower_than_students_under_heavy_tails(name: str) -> 
 
 
 @pytest.mark.proof
-def test_a_device_of_infinite_variance_is_where_the_mean_is_lost(proven: Callable[..., None]) -> None:
+def test_mean_interval_undercovers_for_a_device_with_infinite_variance(proven: Callable[..., None]) -> None:
     """Pareto tails of shape 2 in the device: pairs are skewed, and more of them make it worse. Known, and said."""
     noise = Noise(host=queue, device=lambda rng, n: 500 * rng.pareto(2, n) - 500)
     found = hodges_lehmann_rows(pair_differences(noise, 38, np.random.default_rng(SEED)))
@@ -179,7 +181,7 @@ def test_a_device_of_infinite_variance_is_where_the_mean_is_lost(proven: Callabl
 @pytest.mark.parametrize(
     "shape", mostly_proof(["Gaussian", "Student 2", "slopes that differ between rounds"], "Student 2")
 )
-def test_slope_and_intercept_cover(shape: str, proven: Callable[..., None]) -> None:
+def test_intervals_of_slope_and_intercept_have_their_coverage(shape: str, proven: Callable[..., None]) -> None:
     rng = np.random.default_rng(SEED)
     sizes = np.array([64.0, 274, 530, 1042, 1518])
     slope, intercept, hits = 0.4, 1300.0, np.zeros(2)
@@ -199,7 +201,7 @@ def test_slope_and_intercept_cover(shape: str, proven: Callable[..., None]) -> N
 
 @pytest.mark.parametrize("block_sd", mostly_proof([0.0, 150.0], 150.0))
 @pytest.mark.parametrize("statistic", mostly_proof(["p50", "p90", "p99", "mean", "sd"], "p90", "mean"))
-def test_figures_of_a_path_cover_though_blocks_share_their_luck(
+def test_path_figures_cover_with_correlated_blocks(
     statistic: str, block_sd: float, proven: Callable[..., None]
 ) -> None:
     rng = np.random.default_rng(SEED)
@@ -228,7 +230,7 @@ def test_figures_of_a_path_cover_though_blocks_share_their_luck(
 
 
 @pytest.mark.parametrize("truth", [0.001, 0.01, 0.2])
-def test_clopper_pearson_never_covers_less_than_it_says(truth: float) -> None:
+def test_coverage_of_clopper_pearson_is_never_below_its_level(truth: float) -> None:
     trials = 1000
     chances = np.arange(trials + 1)
     covers = np.array([not clopper_pearson(int(k), trials).excludes(truth) for k in chances])

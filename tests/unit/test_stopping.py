@@ -19,7 +19,7 @@ def looks(*halves: float, target: float = 1.0, first: int = LEAST) -> list[Look]
     return [Look(first + number, half, target) for number, half in enumerate(halves)]
 
 
-def test_a_run_ends_at_a_narrow_interval_after_two_more_sessions_than_the_first_one() -> None:
+def test_run_ends_two_sessions_after_the_first_narrow_interval() -> None:
     assert not is_enough([])
     assert not is_enough(looks(0.9))
     assert not is_enough(looks(0.9, 0.9))
@@ -30,7 +30,7 @@ def test_a_run_ends_at_a_narrow_interval_after_two_more_sessions_than_the_first_
     assert first_narrow(looks(1.1, 0.9, 1.1)) == LEAST + 1
 
 
-def test_looks_before_the_eighth_session_do_not_count() -> None:
+def test_interim_analyses_before_the_eighth_session_are_ignored() -> None:
     early = looks(*[0.1] * (LEAST - 2), first=2)
     assert not is_enough(early)
     assert not is_enough([*early, *looks(0.1)])
@@ -38,7 +38,7 @@ def test_looks_before_the_eighth_session_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(("half", "target"), [(1.0, 0.5), (1.0, 0.2), (3.0, 1.0), (1.0, 0.9)])
-def test_the_forecast_is_the_number_at_which_the_width_is_reached(half: float, target: float) -> None:
+def test_forecast_is_the_number_of_sessions_that_reaches_the_width(half: float, target: float) -> None:
     needed = sessions_needed([Look(10, half, target)])
     assert needed is not None
     scatter = half * 10**0.5 / student_quantile(9, 0.95)
@@ -47,7 +47,7 @@ def test_the_forecast_is_the_number_at_which_the_width_is_reached(half: float, t
     assert reached == 11 or student_quantile(reached - 2, 0.95) * scatter / (reached - 1) ** 0.5 > target
 
 
-def test_the_forecast_follows_the_root_of_the_number() -> None:
+def test_forecast_follows_the_square_root_of_the_number_of_sessions() -> None:
     """Of a mean from 40 sessions a tenth of the width takes a hundred times as many, but for Student's quantile."""
     needed = sessions_needed([Look(40, 1.0, 0.1)])
     assert needed is not None
@@ -67,7 +67,7 @@ def head(half: float, unit: str = "ns", sessions: int | None = 9) -> Row:
     return Row("bridge", "device_latency", "mean", value, unit, sessions=sessions)
 
 
-def test_a_share_and_a_time_are_judged_on_the_headline() -> None:
+def test_relative_and_absolute_widths_are_evaluated_on_the_headline() -> None:
     before = [Look(7, 1.0, 2.0), Look(8, 12_000.0, 15_000.0)]
     share, time = width("5%"), NS_AT_MOST
     assert share is not None
@@ -91,7 +91,7 @@ def test_a_width_is_read_with_any_sign(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["", "±", "5", "±0%", "0us", "-5%", "5 kg", "±±5%", "nan%"])
-def test_what_is_no_width_is_none(said: str) -> None:
+def test_invalid_widths_are_refused(said: str) -> None:
     assert width(said) is None
 
 
@@ -132,7 +132,7 @@ def ended(halves: list[float], targets: list[float]) -> int:
     return len(halves) - 1
 
 
-def test_intervals_of_runs_that_ended_by_them_hold_the_mean() -> None:
+def test_intervals_after_sequential_stopping_cover_the_mean() -> None:
     """A short run of the proof below: 400 runs of a coverage of 93 % have fewer than 90 % once in a hundred times."""
     assert held(2.1, 400, share=False, seed=20) >= 0.90
     assert held(2.1, 400, share=False, seed=20, skewed=True) >= 0.88
@@ -141,7 +141,7 @@ def test_intervals_of_runs_that_ended_by_them_hold_the_mean() -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("ratio", [0.8, 1.2, 1.6, 1.9, 2.1, 2.4, 3.0, 4.0])
-def test_coverage_of_an_interval_that_ended_its_run_is_at_least_93_percent(ratio: float, share: bool) -> None:
+def test_coverage_after_sequential_stopping_is_at_least_93_percent(ratio: float, share: bool) -> None:
     """Of 10,000 runs each; the standard error is a quarter of a percentage point.
 
     It does not separate the rule from one without further sessions, whose coverage is 92.8 to 93.1 % at a ratio of 2.1.

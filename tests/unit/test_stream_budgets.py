@@ -54,7 +54,7 @@ def two_clocks(ahead_ns: int) -> Told:
     return {"alter": apart, "lines": lines, "shared": False}
 
 
-def test_two_clocks_add_their_spread_and_an_asymmetry_that_nothing_measures(tmp_path: Path) -> None:
+def test_two_clocks_add_scatter_and_an_unmeasured_asymmetry(tmp_path: Path) -> None:
     (one,) = budgets_of(StreamRun(tmp_path / "run", "one-way", [cell()], **two_clocks(250_000_000)).write())
     parts = parts_of(one)
     assert parts["offset of the clocks"]["contribution"] == pytest.approx(160 / 1.959964, rel=1e-5)
@@ -79,7 +79,7 @@ def row_of(estimate: float, half: float, n: int, unit: str = "ns", **more: Any) 
 
 @pytest.mark.parametrize("runs", [2000, pytest.param(20000, marks=pytest.mark.proof)])
 @pytest.mark.parametrize(("trials", "bound", "error95"), [(8, 120.0, 80.0), (16, 60.0, 40.0), (6, 90.0, 30.0)])
-def test_a_delay_by_two_clocks_holds_the_truth(trials: int, bound: float, error95: float, runs: int) -> None:
+def test_budget_of_a_delay_by_two_clocks_covers_the_truth(trials: int, bound: float, error95: float, runs: int) -> None:
     """Scatter of trials, an offset that is normal, and an asymmetry anywhere within what the bound leaves."""
     rng = np.random.default_rng(trials)
     delays = rng.normal(0, 100, (runs, trials))
@@ -109,7 +109,7 @@ def test_the_error_of_an_emulated_delay_counts_trials_of_both_paths(tmp_path: Pa
 
 @pytest.mark.parametrize("runs", [4000, pytest.param(40000, marks=pytest.mark.proof)])
 @pytest.mark.parametrize(("trials", "floor"), [(4, 30.0), (8, 100.0), (8, 10.0)])
-def test_the_difference_of_two_paths_holds_the_truth(trials: int, floor: float, runs: int) -> None:
+def test_budget_of_the_difference_of_two_paths_covers_the_truth(trials: int, floor: float, runs: int) -> None:
     """Trials that scatter by 100 ns over the emulator and by `floor` over the direct link."""
     rng = np.random.default_rng(int(floor))
     own, direct = rng.normal(0, 100, (runs, trials)), rng.normal(0, floor, (runs, trials))
@@ -135,7 +135,7 @@ def some_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load_run(StreamRun(tmp_path_factory.mktemp("some") / "run", "throughput", [cell()], rounds=3).write())
 
 
-def test_the_bracket_of_a_search_is_a_component_and_the_risk_of_its_decision_is_none(some_run: Any) -> None:
+def test_search_bracket_is_a_component_and_decision_risk_is_not(some_run: Any) -> None:
     stated = search_budget(some_run, [], row_of(300_000.0, 500.0, 7, "1/s"), RATE)
     found = {one.name: one for one in stated.entries}
     bracket, offered = found["bracket of the search"].component, found["offered rate"].component
@@ -150,7 +150,7 @@ def test_the_bracket_of_a_search_is_a_component_and_the_risk_of_its_decision_is_
 
 @pytest.mark.parametrize("runs", [2000, pytest.param(20000, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("width", [200.0, 400.0])
-def test_the_rate_of_a_search_holds_what_can_be_sustained(some_run: Any, width: float, runs: int) -> None:
+def test_budget_of_a_search_covers_the_sustainable_rate(some_run: Any, width: float, runs: int) -> None:
     """Repetitions that scatter by 1,000/s about a lower bound, above which the truth lies anywhere in the bracket."""
     rng = np.random.default_rng(int(width))
     lowers, above = rng.normal(300_000, 1000, (runs, 7)), rng.uniform(0, width, runs)
@@ -166,7 +166,7 @@ def test_the_rate_of_a_search_holds_what_can_be_sustained(some_run: Any, width: 
     assert COVERS[0] <= held / runs <= COVERS[1]
 
 
-def test_a_rate_that_the_tester_limits_says_that_the_device_may_do_more(some_run: Any) -> None:
+def test_budget_of_a_tester_limited_rate_lists_the_limit_as_unknown(some_run: Any) -> None:
     row = row_of(1e6, 1e3, 8, "1/s")
     row.statistic = "at_least"
     found = {one.name: one for one in received_budget(some_run, [], row).entries}

@@ -65,7 +65,7 @@ def holds(row: Row, truth: float) -> bool:
     return bool(row["ci_low"] <= truth <= row["ci_high"])
 
 
-def test_delays_are_told_from_both_departures_and_what_the_device_adds(tmp_path: Path) -> None:
+def test_delays_from_both_departures_and_device_latency_are_reported(tmp_path: Path) -> None:
     rows = run(tmp_path, "one-way", [cell(), cell(frame_bytes=1518, payload_bytes=1500)], rounds=12)
     assert found(tmp_path) == {}
     assert verdict(tmp_path)["sentence"].startswith("The Linux bridge adds 1.5")
@@ -87,7 +87,7 @@ def slower_in_cell_1(trial: Trial, rng: np.random.Generator) -> None:
     trial.delay = trial.delay + (1500 if trial.device == "bridge" and trial.cell == 1 else 0)
 
 
-def test_cells_that_disagree_are_told_as_a_range(tmp_path: Path) -> None:
+def test_cells_that_disagree_are_reported_as_a_range(tmp_path: Path) -> None:
     """1.5 and 3.0 us: their average, 2.25, is true of neither."""
     run(tmp_path, "one-way", [cell(), cell(frame_bytes=1518, payload_bytes=1500)], alter=slower_in_cell_1, rounds=12)
     said = verdict(tmp_path)["sentence"]
@@ -96,7 +96,7 @@ def test_cells_that_disagree_are_told_as_a_range(tmp_path: Path) -> None:
     assert "1518 B" in said
 
 
-def test_the_headline_is_over_the_wire_at_the_first_cell_and_the_direct_link_is_beside_it(tmp_path: Path) -> None:
+def test_headline_is_relative_to_the_wire_with_the_direct_link_beside(tmp_path: Path) -> None:
     """The direct link is shorter than the device's path, the wire is not: of 1.5 us the links have 1.2."""
     cells = [cell(), cell(frame_bytes=1518)]
     rows = run(tmp_path, "one-way", cells, added={"wire": 1200.0, "bridge": 1500.0}, rounds=12)
@@ -119,7 +119,7 @@ def test_the_headline_is_over_the_wire_at_the_first_cell_and_the_direct_link_is_
     }  # fmt: skip
 
 
-def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) -> None:
+def test_path_with_more_links_than_the_wire_states_both_numbers(tmp_path: Path) -> None:
     run(tmp_path, "one-way", [cell()], added={"wire": 1200.0, "bridge*3": 2500.0}, rounds=12)
     said = verdict(tmp_path)["sentence"]
     assert "as many" not in said
@@ -132,7 +132,7 @@ def test_a_path_with_more_links_than_the_wire_says_both_numbers(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("added", "told"), [({"bridge": 1500.0}, True), ({"bridge": 0.0}, False), ({"wire": 0.0, "bridge": 1500.0}, False)]
 )
-def test_further_links_are_named_where_they_may_count(tmp_path: Path, added: dict[str, float], told: bool) -> None:
+def test_additional_links_are_named_if_relevant(tmp_path: Path, added: dict[str, float], told: bool) -> None:
     run(tmp_path, "one-way", [cell()], added=added, rounds=12)
     assert ("no wire was measured" in verdict(tmp_path)["sentence"]) == told
 
@@ -161,7 +161,7 @@ def test_attempts_that_were_repeated_are_marked(tmp_path: Path) -> None:
     assert first["block"] not in set(sample(tmp_path, "trials")["block"])
 
 
-def test_a_histogram_has_no_comb(tmp_path: Path) -> None:
+def test_histogram_bins_follow_the_timestamp_resolution(tmp_path: Path) -> None:
     """Whole nanoseconds, evenly spread: bins that hold four and five of them in turn would differ by a fifth."""
     even = {"delay": lambda rng, factors, n: rng.integers(5_000, 5_531, n), "run_sd_ns": 0, "rounds": 24}
     run(tmp_path, "one-way", [cell()], **even)
@@ -171,7 +171,7 @@ def test_a_histogram_has_no_comb(tmp_path: Path) -> None:
     assert whole.std() / whole.mean() < 0.12
 
 
-def test_a_lost_packet_is_infinitely_late(tmp_path: Path) -> None:
+def test_lost_packet_has_infinite_delay(tmp_path: Path) -> None:
     rows = run(tmp_path, "one-way", [cell()], lose=lambda rng, factors, n: rng.random(n) < 0.02, rounds=10)
     assert pick(rows, "one_way_delay", "p99")["estimate"] is None
     assert pick(rows, "one_way_delay", "p90")["estimate"] > MEDIAN_NS + 1500
@@ -192,7 +192,7 @@ def queue(service_ns: float) -> Callable[[np.random.Generator, Row, int], Any]:
     return delays
 
 
-def test_the_least_inter_departure_time_is_where_the_queue_is_stable(tmp_path: Path) -> None:
+def test_minimum_inter_departure_time_is_where_the_queue_is_stable(tmp_path: Path) -> None:
     intervals = (200_000, 100_000, 60_000, 45_000, 30_000)
     cells = [cell(interval_ns=interval, frame_bytes=621) for interval in intervals]
     rate = 'rate = "100Mbit/s"'
@@ -225,7 +225,7 @@ def by_exchanges(error95_ns: float) -> Callable[[Trial], list[Row]]:
     return lines
 
 
-def test_two_clocks_are_brought_together_and_their_error_is_in_the_interval(tmp_path: Path) -> None:
+def test_two_clocks_are_aligned_and_their_error_is_in_the_interval(tmp_path: Path) -> None:
     def apart(trial: Trial, rng: np.random.Generator) -> None:
         del rng
         trial.delay = trial.delay + 250_000_000
@@ -243,9 +243,7 @@ def test_two_clocks_are_brought_together_and_their_error_is_in_the_interval(tmp_
 
 
 @pytest.mark.parametrize("error95_ns", [80.0, 400.0])
-def test_an_error_of_the_clocks_hides_neither_a_wrong_control_nor_cells_that_differ(
-    error95_ns: float, tmp_path: Path
-) -> None:
+def test_clock_error_hides_neither_a_wrong_control_nor_differing_cells(error95_ns: float, tmp_path: Path) -> None:
     """It is the same on both sides of these comparisons; cells differ by less than twice the larger error."""
 
     def apart(trial: Trial, rng: np.random.Generator) -> None:
@@ -270,7 +268,7 @@ def arriving(interval_ns: Callable[[Row], float]) -> Callable[[Trial, np.random.
     return alter
 
 
-def test_throughput_and_its_line_over_size_are_the_truth(tmp_path: Path) -> None:
+def test_throughput_and_its_fit_over_size_equal_the_truth(tmp_path: Path) -> None:
     cells = [cell(frame_bytes=size, payload_bytes=size - 18, **FLOOD) for size in (64, 512, 1024, 1518)]
     alter = arriving(lambda factors: 2000 + 1.5 * factors["frame_bytes"])
     qualified = [
@@ -294,7 +292,7 @@ def test_throughput_and_its_line_over_size_are_the_truth(tmp_path: Path) -> None
     assert rates.filter(cell=0)["tester_limited"].to_list() == [True]
 
 
-def test_loss_to_an_unknown_address_is_set_against_a_known_one(tmp_path: Path) -> None:
+def test_loss_to_unknown_addresses_is_compared_with_known_ones(tmp_path: Path) -> None:
     rows = run(tmp_path, "loss", [cell(), cell(to="unknown")], rounds=10,
                lose=lambda rng, factors, n: rng.random(n) < (0.1 if factors["to"] == "unknown" else 0.0))  # fmt: skip
     assert pick(rows, "loss_ratio", "ratio", cell=0)["estimate"] == 0
@@ -304,7 +302,7 @@ def test_loss_to_an_unknown_address_is_set_against_a_known_one(tmp_path: Path) -
     assert holds(shift, 0.1)
 
 
-def test_fan_in_is_shown_by_delay_spread_fairness_and_total(tmp_path: Path) -> None:
+def test_fan_in_reports_delay_spread_fairness_and_total(tmp_path: Path) -> None:
     def delays(rng: np.random.Generator, factors: Row, n: int) -> Any:
         spread = 250 * factors["senders"] ** 0.5 if factors["schedule"] != "flood" else 25_000 / factors["senders"]
         return 5000 + rng.gamma(4, spread, n)
@@ -328,7 +326,7 @@ def test_fan_in_is_shown_by_delay_spread_fairness_and_total(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("power", "outcome"), [(0.0, "inconclusive"), (-0.5, "rejected"), (0.5, "supported")])
-def test_the_delay_spread_is_said_to_grow_only_where_it_does(tmp_path: Path, power: float, outcome: str) -> None:
+def test_growth_of_the_delay_spread_is_reported_only_if_significant(tmp_path: Path, power: float, outcome: str) -> None:
     """A spread that is the same for any number of senders neither supports growth nor, by its interval, excludes it."""
     cells = [cell(senders=senders, interval_ns=100_000) for senders in (1, 2, 8)]
     run(tmp_path, "fan-in", cells, rounds=8, a_a=False,
@@ -348,7 +346,7 @@ def test_a_sender_that_gets_less_makes_it_unfair(tmp_path: Path) -> None:
     assert pick(rows, "fairness", "jain")["estimate"] == pytest.approx(9 / 10, rel=0.001)
 
 
-def test_multicast_answers_have_peaks_and_groups_a_shift(tmp_path: Path) -> None:
+def test_multicast_replies_have_modes_and_groups_a_shift(tmp_path: Path) -> None:
     cells = [cell(to=to, receivers=n, kind="answers") for to in ("unicast", "multicast") for n in (0, 2)]
     rows = run(
         tmp_path,
@@ -371,7 +369,7 @@ def test_multicast_answers_have_peaks_and_groups_a_shift(tmp_path: Path) -> None
     assert {row["port"] for row in rows if row["quantity"] == "one_way_delay"} == {0, 1, 2}
 
 
-def test_the_processors_part_of_a_load_is_taken_off(tmp_path: Path) -> None:
+def test_cpu_effect_of_a_load_is_subtracted_using_the_bypass(tmp_path: Path) -> None:
     loads = [(0.0, None), (0.5, "through"), (0.5, "beside"), (0.9, "through"), (0.9, "beside")]
     cells = [cell(load=load, load_via=via) for load, via in loads]
 
@@ -486,7 +484,7 @@ def test_frames_that_the_interface_did_not_count_are_not_conserved(tmp_path: Pat
     assert verdict(tmp_path)["verdict"] == "invalid"
 
 
-def test_a_load_that_was_not_sent_and_frames_refused_are_told(tmp_path: Path) -> None:
+def test_unsent_load_and_refused_frames_are_reported(tmp_path: Path) -> None:
     folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()]).write())
     path = folder.records / "streams-a-000.arrow"
     rewrite(path, lambda frame: frame.with_columns(asked=pl.col("sent") + 50, refused=pl.lit(50, dtype=pl.Int64)))
@@ -494,7 +492,7 @@ def test_a_load_that_was_not_sent_and_frames_refused_are_told(tmp_path: Path) ->
     assert found(tmp_path).keys() == {"load_missed", "sender_refused"}
 
 
-def test_a_stepped_clock_is_told(tmp_path: Path) -> None:
+def test_clock_step_is_reported(tmp_path: Path) -> None:
     folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()]).write())
     step = pl.when(pl.col("block") > 20).then(5_000_000).otherwise(0)
     rewrite(
@@ -519,7 +517,7 @@ def rewrite(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         stream.write_table(changed)
 
 
-def test_a_trial_that_was_repeated_is_not_judged(tmp_path: Path) -> None:
+def test_repeated_trial_is_not_analysed(tmp_path: Path) -> None:
     folder = RunFolder(StreamRun(tmp_path / "run", "one-way", [cell()], rounds=8).write())
     events = [json.loads(line) for line in folder.log.read_text().splitlines()]
     trials = [event for event in events if event["event"] == "stream-trial"]
@@ -530,7 +528,7 @@ def test_a_trial_that_was_repeated_is_not_judged(tmp_path: Path) -> None:
     assert set(kept) == {event["block"] for event in trials[1:]}
 
 
-def test_histograms_stand_in_for_packets_that_were_not_kept(tmp_path: Path) -> None:
+def test_histograms_replace_packets_that_were_not_kept(tmp_path: Path) -> None:
     whole = StreamRun(
         tmp_path / "run", "one-way", [cell()], rounds=8, lose=lambda rng, factors, n: rng.random(n) < 0.02
     )
@@ -573,16 +571,16 @@ def figure(statistic: str, estimate: float, low: float | None, high: float | Non
         ([figure("p99", float("inf"), 8, float("inf"))], False),
     ],
 )
-def test_a_figure_that_cannot_be_is_told(rows: list[Figure], wrong: bool) -> None:
+def test_impossible_figure_is_a_finding(rows: list[Figure], wrong: bool) -> None:
     assert ([one.name for one in sound(rows)] == ["impossible"]) == wrong
 
 
-def test_the_ticks_of_a_clock_are_no_modes() -> None:
+def test_clock_ticks_are_not_modes() -> None:
     rng = np.random.default_rng(3)
     assert len(modes_apart(np.round(rng.normal(250, 25, 20_000) / 10) * 10 + (rng.random(20_000) < 0.01))) == 1
 
 
-def test_a_minimum_of_the_sender_is_not_the_devices(tmp_path: Path) -> None:
+def test_minimum_of_the_sender_is_not_attributed_to_the_device(tmp_path: Path) -> None:
     def alter(trial: Trial, rng: np.random.Generator) -> None:
         del rng
         trial.offered = 0.7 if trial.factors["interval_ns"] < 50_000 else 1.0
@@ -616,7 +614,7 @@ def test_a_load_missed_at_a_stable_rate_is_doubtful(tmp_path: Path) -> None:
     assert {place["cell"] for place in stretched["note"]["places"]} == {2}
 
 
-def test_a_queue_that_grows_in_the_sender_is_seen_from_the_intended_departure(tmp_path: Path) -> None:
+def test_queue_growing_in_the_sender_is_visible_from_intended_departures(tmp_path: Path) -> None:
     def alter(trial: Trial, rng: np.random.Generator) -> None:
         del rng
         if trial.factors["interval_ns"] == 20_000:
@@ -629,7 +627,7 @@ def test_a_queue_that_grows_in_the_sender_is_seen_from_the_intended_departure(tm
     assert np.abs(sample(tmp_path, "growth").filter(cell=1)["path_growth"].to_numpy()).max() < 0.05
 
 
-def test_a_flood_that_the_tester_limits_is_a_note(tmp_path: Path) -> None:
+def test_tester_limited_maximum_rate_is_a_note(tmp_path: Path) -> None:
     clean = {"event": "qualified", "send_engine": "packet", "frame_bytes": 64, "clean_pps": 10_000.0}
     rows = run(tmp_path, "throughput", [cell(**FLOOD)], log=[clean])
     assert pick(rows, "throughput_pps", "at_least")["estimate"] > 9_000
@@ -657,11 +655,11 @@ def test_packets_of_repeated_trials_are_not_even_read(tmp_path: Path) -> None:
     [(1.0, "100 %"), (0.95, "95 %"), (0.999, "99.9 %"), (0.005, "0.5 %"), (0.696, "70 %"), (0.0312, "3.1 %"),
      (0.0, "0 %"), (0.00002, "0.002 %"), (-0.31, "\N{MINUS SIGN}31 %")],
 )  # fmt: skip
-def test_shares_are_spelled_short(share: float, said: str) -> None:
+def test_percentages_are_formatted_short(share: float, said: str) -> None:
     assert percent(share) == said
 
 
-def test_cells_are_named_for_people() -> None:
+def test_cell_labels_are_readable() -> None:
     common: Row = {"probe": "packet", "engine": "packet", "frame_bytes": 64}
     assert Factors(**common, schedule="poisson", interval_ns=3000).describe() == "packet, 64 B, poisson 3 µs"
     assert Factors(**common, schedule="closed-loop", interval_ns=0).describe() == "packet, 64 B, closed loop"
@@ -670,13 +668,13 @@ def test_cells_are_named_for_people() -> None:
     assert "load 90 % beside" in Factors(**common, schedule="flood", load=0.9, load_via="beside").describe()
 
 
-def test_requests_that_nobody_answered_are_told(tmp_path: Path) -> None:
+def test_unanswered_requests_are_reported(tmp_path: Path) -> None:
     run(tmp_path, "multicast", [cell(kind="answers", to="multicast", receivers=1)], rounds=6)
     assert found(tmp_path)["incomplete"]["value"] == 1
     assert verdict(tmp_path)["verdict"] == "doubtful"
 
 
-def test_a_rate_that_our_own_receiver_could_not_follow_is_a_limit(tmp_path: Path) -> None:
+def test_rate_limited_by_our_receiver_is_a_lower_limit(tmp_path: Path) -> None:
     rows = run(tmp_path, "throughput", [cell(**FLOOD)], alter=counted("local_drops", 100))
     assert pick(rows, "throughput_pps", "at_least")["unit"] == "1/s"
     assert found(tmp_path)["local_drops"]["severity"] == "doubtful"

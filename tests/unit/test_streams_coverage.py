@@ -49,7 +49,9 @@ def delays(rng: np.random.Generator) -> Any:
         pytest.param(0.99, 0.005, 0.905, marks=pytest.mark.proof),
     ],
 )
-def test_quantiles_with_losses_hold_the_truth(p: float, loss: float, least: float, proven: Callable[..., None]) -> None:
+def test_intervals_of_quantiles_with_losses_have_their_coverage(
+    p: float, loss: float, least: float, proven: Callable[..., None]
+) -> None:
     numbers = np.repeat(np.arange(TRIALS), PACKETS)
 
     def judge(rng: np.random.Generator) -> Interval:
@@ -62,7 +64,7 @@ def test_quantiles_with_losses_hold_the_truth(p: float, loss: float, least: floa
     assert least <= held <= 0.97
 
 
-def test_a_quantile_among_the_lost_is_infinite() -> None:
+def test_quantile_within_the_lost_packets_is_infinite() -> None:
     rng = np.random.default_rng(SEED)
     values = np.where(rng.random(8000) < 0.02, np.inf, 1.0)
     found = quantile_by_rounds(values, np.repeat(np.arange(20), 400), 0.99)
@@ -70,7 +72,7 @@ def test_a_quantile_among_the_lost_is_infinite() -> None:
     assert found.high == float("inf")
 
 
-def test_bins_give_what_their_packets_give() -> None:
+def test_binned_delays_give_the_same_result_as_packets() -> None:
     rng = np.random.default_rng(SEED)
     values, numbers = rng.integers(0, 50, 8000).astype(float), np.repeat(np.arange(20), 400)
     keys, counts = np.unique(np.stack([numbers, values]), axis=1, return_counts=True)
@@ -95,14 +97,14 @@ def uneven(rng: np.random.Generator) -> Any:
 
 
 @pytest.mark.parametrize("losses", [alone, bursts, uneven])
-def test_loss_ratios_hold_the_truth_in_bursts_too(losses: Callable[[np.random.Generator], Any]) -> None:
+def test_intervals_of_loss_ratios_cover_also_for_bursts(losses: Callable[[np.random.Generator], Any]) -> None:
     held = share(lambda rng: korn_graubard(losses(rng), np.full(TRIALS, float(PACKETS))), 0.05)
     assert 0.93 <= held <= 0.985  # an exact interval of counts is never too narrow
 
 
 @pytest.mark.parametrize("clusters", [3, 6, 10, 20, 50])
 @pytest.mark.parametrize("correlation", [0.0, 0.01, 0.1, 0.5, 0.95])
-def test_shares_hold_the_truth_however_clustered(clusters: int, correlation: float) -> None:
+def test_intervals_of_shares_cover_for_any_clustering(clusters: int, correlation: float) -> None:
     """Beta-binomial clusters, from independent frames to trials that lose nearly all or nothing."""
     rng, runs = np.random.default_rng(SEED + clusters), 2000
     held = {}
@@ -117,7 +119,7 @@ def test_shares_hold_the_truth_however_clustered(clusters: int, correlation: flo
     assert min(held.values()) >= 0.92
 
 
-def test_a_share_of_none_is_bound_by_trial_and_few_trials_have_no_interval() -> None:
+def test_zero_share_has_an_upper_limit_by_trials_and_few_trials_no_interval() -> None:
     none, size = np.zeros(10), np.full(10, 1e6)
     bound = korn_graubard(none, size)
     assert bound.low == 0.0
@@ -131,18 +133,18 @@ def test_a_share_of_none_is_bound_by_trial_and_few_trials_have_no_interval() -> 
     assert single.estimate < single.high < 1 - 0.05**0.1, "a loss in one trial of ten says little of its size"
 
 
-def test_widths_hold_the_truth() -> None:
+def test_intervals_of_delay_spreads_have_their_coverage() -> None:
     held = share(lambda rng: over_trials(rng.normal(0, 500, (TRIALS, PACKETS)).std(axis=1, ddof=1)), 500.0)
     assert 0.93 <= held <= 0.975
 
 
 @pytest.mark.parametrize("trials", [4, 6, 16])
-def test_rates_hold_the_truth_with_few_trials(trials: int) -> None:
+def test_intervals_of_rates_cover_with_few_trials(trials: int) -> None:
     held = share(lambda rng: over_trials(rng.normal(400_000, 3000, trials)), 400_000)
     assert 0.93 <= held <= 0.975
 
 
-def test_fairness_is_one_where_all_get_the_same_and_a_part_where_one_gets_all() -> None:
+def test_fairness_is_one_for_equal_shares_and_1_over_n_for_one_taking_all() -> None:
     assert jain(np.array([3.0, 3.0, 3.0])) == pytest.approx(1)
     assert jain(np.array([5.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
     assert jain(np.zeros(3)) == 1

@@ -80,19 +80,19 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("what", MAKERS)
-def test_intervals_hold_the_truth_where_beds_differ(what: str) -> None:
+def test_intervals_cover_the_truth_with_differing_beds(what: str) -> None:
     make, truth = MAKERS[what]
     assert 0.92 <= held(make, truth, 300) <= 0.99
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("what", MAKERS)
-def test_intervals_hold_the_truth_over_many_runs(what: str) -> None:
+def test_intervals_have_their_coverage_over_many_runs(what: str) -> None:
     make, truth = MAKERS[what]
     assert 0.93 <= held(make, truth, 3000) <= 0.985
 
 
-def test_without_the_beds_the_same_intervals_would_promise_too_much() -> None:
+def test_intervals_that_ignore_beds_undercover() -> None:
     """A bed's effect three times the scatter of trials widens the interval more than twice, as it must."""
     rng = np.random.default_rng(SEED)
     wide, narrow = [], []
@@ -105,7 +105,7 @@ def test_without_the_beds_the_same_intervals_would_promise_too_much() -> None:
     assert widths[0] > 2 * widths[1]
 
 
-def test_one_session_is_what_it_was() -> None:
+def test_one_session_gives_the_previous_result() -> None:
     rng = np.random.default_rng(SEED)
     values = beds(rng)
     assert over_trials(values, session=np.zeros_like(SESSION)) == over_trials(values)
@@ -116,21 +116,21 @@ def test_one_session_is_what_it_was() -> None:
     assert alone.figure() is None
 
 
-def test_beds_that_differ_are_no_modes() -> None:
+def test_differing_beds_are_not_modes() -> None:
     of = values_of(np.random.default_rng(1), SESSION)
     centred = of.within_sessions()
     assert np.median(centred) == pytest.approx(np.median(of.values), abs=30)
     assert centred.std() < 0.9 * of.values.std()
 
 
-def test_a_round_that_was_begun_on_one_bed_and_ended_on_another_has_no_difference() -> None:
+def test_round_split_over_two_beds_has_no_difference() -> None:
     rounds, session = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 0, 0, 1, 1, 1])
     first = Series("bridge", 0, rounds, session, np.array([3.0, 5.0, 9.0, 9.0, 7.0, 7.0]))
     second = Series("direct", 0, rounds, session, np.array([1.0, 1.0, 0.0, 0.0, 2.0, 4.0]))
     assert differences(first, second) == {At(0, 0): 3.0, At(1, 2): 4.0}
 
 
-def test_distances_of_pairs_of_trials_hold_the_truth_over_beds() -> None:
+def test_intervals_of_pair_distances_cover_over_beds() -> None:
     """Two repetitions of one law: the mean distance over pairs is a U-statistic, judged by a jackknife."""
     rng = np.random.default_rng(SEED)
 

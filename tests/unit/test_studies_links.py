@@ -27,7 +27,7 @@ def told_of(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", studies.names())
-def test_a_study_lays_the_links_that_the_table_says(name: str) -> None:
+def test_study_creates_the_links_listed_in_the_table(name: str) -> None:
     direct, device, how = told_of(name)
     for quick in (False, True):
         plan = load_plan(name, quick=quick)
@@ -38,5 +38,5 @@ def test_a_study_lays_the_links_that_the_table_says(name: str) -> None:
     assert how
 
 
-def test_the_table_names_no_study_that_is_not_there() -> None:
+def test_table_names_only_existing_studies() -> None:
     assert set(NAMES) <= set(studies.names())

@@ -21,7 +21,7 @@ def test_the_table_has_every_study() -> None:
 
 
 @pytest.mark.parametrize("name", studies.names())
-def test_a_study_lays_what_the_table_says(name: str) -> None:
+def test_study_creates_the_wire_listed_in_the_table(name: str) -> None:
     wire, control, why = TABLE[name]
     for quick, has_control in zip((False, True), HAS_CONTROL[control], strict=True):
         plan = load_plan(name, quick=quick)
@@ -32,7 +32,7 @@ def test_a_study_lays_what_the_table_says(name: str) -> None:
     assert why or wire == control == "yes", "a study without one of them says why"
 
 
-def test_a_reason_that_points_back_points_at_one() -> None:
+def test_reasons_that_refer_to_another_study_name_an_existing_one() -> None:
     reasons = [row[2] for row in TABLE.values()]
     assert reasons[0] != "as before"
     assert all(re.match(r"as `(.+?)`", one) is None or re.match(r"as `(.+?)`", one)[1] in TABLE for one in reasons)  # type: ignore[index]

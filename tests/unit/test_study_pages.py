@@ -18,7 +18,7 @@ TEXTS = tomllib.loads(study_pages.TEXTS.read_text())
 
 
 @pytest.mark.parametrize("name", studies.names())
-def test_a_study_has_its_page_as_the_plan_and_the_method_have_it(name: str) -> None:
+def test_study_page_agrees_with_plan_and_method(name: str) -> None:
     path = study_pages.PAGES / f"{name}.md"
     assert path.exists(), f"no page of {name}: `make docs`"
     text = path.read_text()
@@ -40,7 +40,7 @@ def test_the_list_has_every_study_and_no_page_is_left_over() -> None:
     assert pages == set(listed)
 
 
-def test_texts_name_what_there_is() -> None:
+def test_texts_refer_to_existing_studies_methods_and_hypotheses() -> None:
     plans = [tomllib.loads(studies.text(name)) for name in studies.names()]
     asked = {one for plan in plans for one in plan["study"].get("hypotheses", [])}
     for method in {plan["study"].get("method", "pairs") for plan in plans}:

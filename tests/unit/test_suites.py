@@ -99,7 +99,9 @@ def test_the_zero_loss_rate_is_at_most_the_capacity_and_within_the_resolution_of
 
 
 @pytest.mark.parametrize("algorithm", ["", "_binary"])
-def test_the_partial_loss_rate_lies_as_much_above(searched: tuple[Path, Any], algorithm: str) -> None:
+def test_partial_drop_rate_exceeds_the_zero_loss_rate_by_the_allowed_loss(
+    searched: tuple[Path, Any], algorithm: str
+) -> None:
     """Half a per cent may be lost: the load may be higher by that, and what comes through is the capacity again."""
     rows = rows_of(searched[0])
     rate = rows[f"pdr{algorithm}", "rate"]["estimate"]
@@ -123,7 +125,7 @@ def test_the_tolerance_of_the_offered_rate_is_what_was_seen_at_the_bound(tmp_pat
     assert pdr["unseen_loss"] is None
 
 
-def test_a_rate_at_which_one_trial_of_three_loses_is_no_zero_loss_rate(tmp_path: Path) -> None:
+def test_rate_with_loss_in_one_of_three_trials_is_not_a_zero_loss_rate(tmp_path: Path) -> None:
     """Nor one of short trials, nor one that nobody tried between the bounds."""
     suite = Suite("rfc2544", goals=(0.0, 0.005), sum_seconds=3.0)
     head, device = suite.head("throughput", 64, 0), Device(CAPACITY)
@@ -142,7 +144,7 @@ def test_a_rate_at_which_one_trial_of_three_loses_is_no_zero_loss_rate(tmp_path:
     assert "225" not in verdict.sentence
 
 
-def test_a_device_that_loses_at_every_rate_has_a_rate_below_the_least_that_was_tried(tmp_path: Path) -> None:
+def test_device_that_loses_at_every_rate_has_only_an_upper_limit(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,))
     for repetition in range(3):
         head = suite.head("throughput", 64, repetition)
@@ -157,7 +159,7 @@ def test_a_device_that_loses_at_every_rate_has_a_rate_below_the_least_that_was_t
     assert sample(path, "suite_rates").select("pps", "below").row(0) == (None, True)
 
 
-def test_a_repetition_that_lost_at_every_rate_is_not_left_out_of_the_mean(tmp_path: Path) -> None:
+def test_repetition_with_loss_at_every_rate_counts_in_the_mean(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     for repetition, lost in enumerate((0, 0, 10)):
         head = suite.head("throughput", 64, repetition)
@@ -168,7 +170,7 @@ def test_a_repetition_that_lost_at_every_rate_is_not_left_out_of_the_mean(tmp_pa
     assert rows_of(path)["ndr", "rate"]["estimate"] == pytest.approx(200_000)
 
 
-def test_a_search_whose_time_was_up_before_any_load_passed_says_nothing_of_a_rate(tmp_path: Path) -> None:
+def test_search_out_of_time_before_any_success_reports_no_rate(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     head = suite.head("throughput", 64, 0)
     suite.step(head, Device(1e9), 400_000.0, 1.0, lost=100)
@@ -178,7 +180,7 @@ def test_a_search_whose_time_was_up_before_any_load_passed_says_nothing_of_a_rat
     assert verdict.verdict != "trusted"
 
 
-def test_a_zero_loss_rate_of_few_frames_says_what_it_cannot_exclude(tmp_path: Path) -> None:
+def test_zero_loss_rate_of_few_frames_states_its_upper_loss_limit(tmp_path: Path) -> None:
     def found(rate: float) -> set[str]:
         suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
         head = suite.head("throughput", 64, 0)
@@ -191,7 +193,7 @@ def test_a_zero_loss_rate_of_few_frames_says_what_it_cannot_exclude(tmp_path: Pa
     assert "too_few_frames" not in found(4_000.0)
 
 
-def test_repetitions_on_several_beds_are_judged_over_beds(tmp_path: Path) -> None:
+def test_repetitions_on_several_beds_have_an_interval_over_beds(tmp_path: Path) -> None:
     """The interval is Student's over beds; where a bed has two repetitions, what it is within one is reported too."""
     rates = {0: (280_000.0, 282_000.0), 1: (300_000.0, 301_000.0), 2: (290_000.0, 293_000.0)}
 
@@ -221,7 +223,7 @@ def test_repetitions_on_several_beds_are_judged_over_beds(tmp_path: Path) -> Non
             assert rows["ndr", "within_bed"]["ci_high"] < rate["ci_high"] < rows["ndr", "next_run"]["ci_high"]
 
 
-def test_a_rate_that_beds_scatter_far_is_told_with_no_end_below_zero(tmp_path: Path) -> None:
+def test_interval_of_a_rate_with_large_scatter_is_not_negative(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     for part, rate in enumerate((100_000.0, 900_000.0, 200_000.0)):
         suite.session(part)
@@ -233,7 +235,7 @@ def test_a_rate_that_beds_scatter_far_is_told_with_no_end_below_zero(tmp_path: P
     assert "400 000 frames/s (95 % CI 0 to " in verdict.sentence.replace("\u202f", " ").replace("\u00a0", " ")
 
 
-def test_a_short_trial_that_lost_bounds_the_load_that_was_asked_and_one_that_did_not_holds_what_it_made(
+def test_trial_with_missed_load_bounds_offered_rate_if_lossy_else_achieved_rate(
     tmp_path: Path,
 ) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
@@ -251,7 +253,7 @@ def test_a_short_trial_that_lost_bounds_the_load_that_was_asked_and_one_that_did
     assert "search_disagrees" not in names(verdict)
 
 
-def test_an_interrupted_search_that_was_begun_again_is_judged_by_its_second_bed_alone(tmp_path: Path) -> None:
+def test_restarted_search_is_analysed_on_its_second_bed_only(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     suite.session(0)
     head = suite.head("throughput", 64, 0)
@@ -264,7 +266,7 @@ def test_an_interrupted_search_that_was_begun_again_is_judged_by_its_second_bed_
     assert rows_of(path)["ndr", "rate"]["estimate"] == 200_000
 
 
-def test_the_searchers_own_conclusions_are_confirmed(searched: tuple[Path, Any]) -> None:
+def test_analysis_confirms_the_bounds_reported_by_the_search(searched: tuple[Path, Any]) -> None:
     path, verdict = searched
     assert "search_disagrees" not in names(verdict)
     assert "tester_limited" not in names(verdict)
@@ -278,7 +280,7 @@ def test_the_searchers_own_conclusions_are_confirmed(searched: tuple[Path, Any])
     assert (steps.filter(pl.col("verdict") == "alive")["load"] == 500).all()
 
 
-def test_a_loss_that_a_second_trial_does_not_repeat_is_set_aside_and_told(tmp_path: Path) -> None:
+def test_loss_not_confirmed_by_a_second_trial_is_ignored_and_reported(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=2.0)
     head = suite.head("throughput", 64, 0, "binary")
     for rate, lost in ((4e5, 50), (4e5, 50), (3e5, 0), (3e5, 9), (3e5, 0)):
@@ -289,7 +291,7 @@ def test_a_loss_that_a_second_trial_does_not_repeat_is_set_aside_and_told(tmp_pa
     assert rows_of(path)["ndr_binary", "rate"]["estimate"] == 3e5
 
 
-def test_a_conclusion_that_the_trials_do_not_bear_out_is_a_finding(tmp_path: Path) -> None:
+def test_search_bound_not_supported_by_its_trials_is_a_finding(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,))
     suite.mlr(Device(CAPACITY), 64, 0, MOST)
     suite.log[-1]["lower_pps"] *= 1.1
@@ -297,7 +299,7 @@ def test_a_conclusion_that_the_trials_do_not_bear_out_is_a_finding(tmp_path: Pat
     assert "search_disagrees" in names(verdict)
 
 
-def test_a_result_near_the_testers_own_limit_is_no_result(tmp_path: Path) -> None:
+def test_result_near_the_limit_of_the_tester_is_rejected(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), clean_pps=CAPACITY * 1.05)
     suite.qualified(64)
     suite.mlr(Device(CAPACITY), 64, 0, suite.clean_pps)
@@ -339,7 +341,7 @@ def test_a_suite_without_any_figure_is_invalid(tmp_path: Path) -> None:
     assert any(WHY in one["sentence"] for one in verdict.findings)
 
 
-def test_what_was_found_at_one_size_is_told_beside_what_was_not_at_another(tmp_path: Path) -> None:
+def test_sizes_with_and_without_a_result_are_both_reported(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,))
     suite.mlr(Device(CAPACITY), 512, 0, MOST)
     head = suite.head("throughput", 64, 0)
@@ -350,7 +352,7 @@ def test_what_was_found_at_one_size_is_told_beside_what_was_not_at_another(tmp_p
     assert verdict.verdict == "doubtful"
 
 
-def test_a_device_that_the_tester_cannot_exhaust_has_a_lower_limit_only(tmp_path: Path) -> None:
+def test_device_faster_than_the_tester_has_only_a_lower_limit(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,))
     suite.mlr(Device(1e9), 64, 0, 500_000.0)
     analyse(path := suite.write(tmp_path / "run"))
@@ -371,9 +373,7 @@ def test_rates_that_rise_with_the_frame_are_a_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("partial", "is_found"), [(0.9, True), (0.9999995, False), (1.0, False), (1.1, False)])
-def test_a_rate_that_allows_a_loss_and_is_lower_than_without_one_is_a_finding(
-    partial: float, *, is_found: bool
-) -> None:
+def test_partial_drop_rate_below_the_zero_loss_rate_is_a_finding(partial: float, *, is_found: bool) -> None:
     def rates(name: str, goal: float, pps: float) -> Sought:
         return Sought(name, "b", 0, goal, "mlr", [Bounds(pps, pps + 1, None)] * 3, 9e9)
 
@@ -406,7 +406,7 @@ def test_rates_of_many_sizes_that_do_not_rise_are_seldom_a_finding(runs: int, pr
     assert rise >= 0.9
 
 
-def test_a_trial_whose_load_was_missed_and_our_local_drops_do_not_count(tmp_path: Path) -> None:
+def test_trials_with_missed_load_and_local_drops_are_excluded(tmp_path: Path) -> None:
     suite = Suite("rfc2544", goals=(0.0,), sum_seconds=1.0)
     head, device = suite.head("throughput", 64, 0), Device(CAPACITY)
     suite.step(head, device, 200_000.0, 1.0, local_drops=50)
@@ -422,7 +422,7 @@ def test_a_trial_whose_load_was_missed_and_our_local_drops_do_not_count(tmp_path
     assert sample(path, "search_steps")["verdict"].to_list() == ["used", "missed", "used"]
 
 
-def test_latency_in_both_definitions_and_rfc8219s(tmp_path: Path) -> None:
+def test_latency_is_reported_in_both_definitions_and_that_of_rfc_8219(tmp_path: Path) -> None:
     suite = Suite("rfc8219")
     suite.qualified(64)
     rng = np.random.default_rng(8)
@@ -442,7 +442,7 @@ def test_latency_in_both_definitions_and_rfc8219s(tmp_path: Path) -> None:
     assert rows["latency_typical", "median"]["n"] == 8
 
 
-def test_the_variation_of_other_trials_than_those_of_latency_has_a_name_of_its_own(tmp_path: Path) -> None:
+def test_delay_variation_of_other_trials_has_its_own_name(tmp_path: Path) -> None:
     suite = Suite("rfc8219")
     for repetition in range(3):
         suite.timed("latency", 64, repetition, np.linspace(10_000, 20_000, 12_000))
@@ -458,7 +458,7 @@ def test_the_variation_of_other_trials_than_those_of_latency_has_a_name_of_its_o
     assert {"pdv_median_us", "pdv_test_median_us"} <= set(keys), "the report shows both"
 
 
-def test_on_links_with_a_rate_the_frames_time_on_them_is_taken_off(tmp_path: Path) -> None:
+def test_serialisation_time_on_rated_links_is_subtracted(tmp_path: Path) -> None:
     suite = Suite("rfc2544")
     for repetition in range(3):
         suite.timed("latency", 64, repetition, np.full(12_000, 20_000.0))
@@ -470,7 +470,7 @@ def test_on_links_with_a_rate_the_frames_time_on_them_is_taken_off(tmp_path: Pat
     assert rows["latency_store_and_forward", "mean"]["estimate"] == pytest.approx(20_000 - 2 * 5_120)
 
 
-def test_lost_frames_are_infinitely_late(tmp_path: Path) -> None:
+def test_lost_frames_have_infinite_delay(tmp_path: Path) -> None:
     suite = Suite("rfc8219")
     suite.timed("latency", 64, 0, np.full(12_000, 9_000.0), lost=60)
     verdict = analyse(path := suite.write(tmp_path / "run"))
@@ -482,13 +482,13 @@ def test_lost_frames_are_infinitely_late(tmp_path: Path) -> None:
     assert [one["value"] for one in verdict.findings if one["name"] == "rate_not_sustained"] == [60 / 12_000]
 
 
-def test_a_short_trial_is_said_to_be_short(tmp_path: Path) -> None:
+def test_short_trial_is_reported(tmp_path: Path) -> None:
     suite = Suite("rfc8219")
     suite.timed("latency", 64, 0, np.full(400, 9_000.0))
     assert "too_few_frames" in names(analyse(suite.write(tmp_path / "run")))
 
 
-def test_the_loss_curve_falls_where_the_device_can_follow(tmp_path: Path) -> None:
+def test_loss_decreases_where_the_device_keeps_up(tmp_path: Path) -> None:
     suite = Suite("rfc2544")
     for repetition in range(6):
         head = suite.head("frame-loss", 64, repetition)
@@ -502,7 +502,7 @@ def test_the_loss_curve_falls_where_the_device_can_follow(tmp_path: Path) -> Non
     assert curve["trials"].to_list() == [6] * 4
 
 
-def test_the_buffer_is_found_with_rfc9004s_correction(tmp_path: Path) -> None:
+def test_buffer_size_is_found_with_the_correction_of_rfc_9004(tmp_path: Path) -> None:
     """A buffer of 1000 frames, filled at 1 Mpps and emptied at 300 kpps, takes bursts of 1000 / 0.7 frames."""
     suite, buffer, pace = Suite("rfc2544", goals=(0.0,)), 1_000, 1e6
     longest = buffer / (1 - CAPACITY / pace)
@@ -534,7 +534,7 @@ def test_the_buffer_is_found_with_rfc9004s_correction(tmp_path: Path) -> None:
     assert effects["offered_pps"] == 0, "these trials are made exactly as asked"
 
 
-def test_what_a_switch_learns_is_read_from_its_lessons(tmp_path: Path) -> None:
+def test_address_capacity_is_found_from_mac_learning_trials(tmp_path: Path) -> None:
     suite = Suite("rfc2889", goals=(0.0,))
     suite.mlr(Device(CAPACITY), 64, 0, MOST, "broadcast-forwarding")
     lessons = [
@@ -572,7 +572,7 @@ def test_loads_are_classified_as_the_draft_says() -> None:
     assert quantile_loss(trials(1, 0), goal) == 1.0
 
 
-def test_a_loss_between_clean_loads_bounds_them_all() -> None:
+def test_loss_between_lossless_loads_bounds_them() -> None:
     """Conservative, as the draft: the lower bound lies below the lowest load that failed."""
     goal = Goal(0.0, 1.0, 1.0, 0.0)
     found = relevant_bounds([Trial(1.0, 1, 0), Trial(2.0, 1, 0.1), Trial(3.0, 1, 0)], goal)
@@ -587,7 +587,7 @@ def test_a_loss_counts_when_a_second_trial_repeats_it() -> None:
 
 
 @pytest.mark.parametrize(("beds", "each"), [(6, 1), (3, 2), (1, 6), (6, 2)])
-def test_intervals_over_repetitions_hold_the_mean(beds: int, each: int) -> None:
+def test_intervals_over_repetitions_cover_the_mean(beds: int, each: int) -> None:
     """A thousand made-up runs: beds differ as much as repetitions on one do; of one bed these alone are in question."""
     rng = np.random.default_rng(SEED + beds * each)
     inside, runs, sessions = 0, 1000, np.repeat(np.arange(beds), each)
@@ -610,12 +610,12 @@ def test_medians_are_of_all_trials_and_their_intervals_of_beds() -> None:
     assert (of_one_bed.estimate, of_one_bed.low, of_one_bed.high) == (4.0, 1.0, 7.0)
     six = median_over(np.arange(12.0), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5])
     assert (six.estimate, six.low, six.high, six.n) == (5.5, 0.5, 10.5, 12)
-    assert median_over(np.arange(10.0), [0, 1] * 5).low is None, "two beds tell nothing of a third"
+    assert median_over(np.arange(10.0), [0, 1] * 5).low is None, "two beds give no estimate for a third"
     lost = median_over(np.array([1.0, 2.0, 3.0, np.inf, np.inf, np.inf, np.inf]), [0] * 7)
     assert lost.estimate == np.inf
 
 
-def test_a_search_that_was_cut_short_says_what_two_long_trials_say() -> None:
+def test_shortened_search_reports_bounds_of_two_long_trials() -> None:
     goal, lenient = Goal(0.0, 1.0), Goal(0.005, 1.0)
     short = [Trial(250.0, 0.1, 0.0)]
     trials = [Trial(100.0, 1.0, 0.0), Trial(300.0, 1.0, 0.004), Trial(200.0, 1.0, 0.0), Trial(400.0, 1.0, 0.2)]
@@ -628,7 +628,7 @@ def test_a_search_that_was_cut_short_says_what_two_long_trials_say() -> None:
     assert loose_bounds([*twice, Trial(150.0, 1.0, 0.5)], lenient).lower == 100.0
 
 
-def test_latencies_say_who_stamped_them(tmp_path: Path) -> None:
+def test_latencies_name_their_timestamp_source(tmp_path: Path) -> None:
     suite = Suite("rfc8219")
     suite.timed("latency", 64, 0, np.full(12_000, 9_000.0))
     analyse(path := suite.write(tmp_path / "run"))
@@ -636,7 +636,7 @@ def test_latencies_say_who_stamped_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1500us", 0.0015), ("1500µs", 0.0015), ("2min", 120), ("0.5 s", 0.5)])
-def test_durations_of_a_search_are_read_as_any_other(text: str, seconds: float) -> None:
+def test_search_durations_are_parsed_like_others(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 

@@ -120,7 +120,7 @@ def holds(row: Row, truth: float) -> bool:
     return value.low is not None and value.high is not None and value.low <= truth <= value.high
 
 
-def test_the_delay_between_taps_is_what_it_was_made_of(tmp_path: Path) -> None:
+def test_delay_between_taps_equals_the_simulated_one(tmp_path: Path) -> None:
     run = load(made_up(tmp_path / "run"))
     found = study(run)
     for device, truth in BETWEEN_NS.items():
@@ -152,7 +152,7 @@ def test_the_delay_between_taps_is_what_it_was_made_of(tmp_path: Path) -> None:
     assert next(one.state for one in more.entries if one.name == "offset of the taps") == "cancels"
 
 
-def test_a_mode_that_takes_no_longer_is_not_said_to(tmp_path: Path) -> None:
+def test_mode_without_added_delay_is_not_reported_as_slower(tmp_path: Path) -> None:
     run = load(made_up(tmp_path / "run"))
     found = study(run)
     nothing = Interval(10.0, -90.0, 110.0, 0.95, 24)
@@ -162,7 +162,7 @@ def test_a_mode_that_takes_no_longer_is_not_said_to(tmp_path: Path) -> None:
     assert "0.01 µs (95 % CI −0.09 to 0.11" in said
 
 
-def test_what_subtraction_tells_beyond_the_ports_is_a_finding(tmp_path: Path) -> None:
+def test_disagreement_of_subtraction_and_taps_is_a_finding(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run")))
     for row in rows_of(found, "bridge", "subtraction_less_taps", reference="wire"):
         assert abs(row.value.estimate) < 120
@@ -175,9 +175,7 @@ def test_what_subtraction_tells_beyond_the_ports_is_a_finding(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("error95_ns", "told"), [(20.0, 1), (400.0, 0)])
-def test_of_two_clocks_the_subtraction_has_the_errors_and_the_taps_have_none(
-    error95_ns: float, told: int, tmp_path: Path
-) -> None:
+def test_with_two_clocks_only_the_subtraction_has_clock_errors(error95_ns: float, told: int, tmp_path: Path) -> None:
     """300 ns more by subtraction are a finding only where the clocks are surely not what makes them."""
     found = study(load(made_up(tmp_path / "run", error95_ns=error95_ns)))
     subtracted = rows_of(found, "bridge:qos", "subtraction_less_taps", reference="wire")
@@ -193,18 +191,18 @@ def test_of_two_clocks_the_subtraction_has_the_errors_and_the_taps_have_none(
     assert sum(one.name == "taps_disagree" for one in found.findings) == told
 
 
-def test_exchanges_between_clocks_are_no_frames_of_the_stream(tmp_path: Path) -> None:
+def test_clock_exchanges_are_not_counted_as_stream_frames(tmp_path: Path) -> None:
     """Taps see both; the mean of a trial that is compared with repeated ones is of the stream's alone."""
     run = load(made_up(tmp_path / "run"))
     event = next(one for one in run.log if one["event"] == "taps")
     (pair,) = event["matched"]["pairs"]
     pair["directions"][0]["delay"] = {"n": COUNT + 1, "mean_ns": 5e6}
-    assert stream_mean(run, event) == 5e6, "of one clock there are no exchanges"
+    assert stream_mean(run, event) == 5e6, "no clock exchanges between two ends with one clock"
     run.trial_events[event["block"]]["clock"] = [{"shared": False}]
     assert stream_mean(run, event) == pytest.approx(BETWEEN_NS[event["device"]], abs=100)
 
 
-def test_losses_between_the_taps_are_infinite_delays_and_doubts_are_told(tmp_path: Path) -> None:
+def test_losses_between_taps_are_infinite_delays_and_doubts_are_reported(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", lost=20, dropped=2, ambiguous=5)))
     for row in rows_of(found, "bridge", "delay_between_taps", "p99"):
         assert row.value.estimate == float("inf"), "5 % never came"
@@ -215,14 +213,14 @@ def test_losses_between_the_taps_are_infinite_delays_and_doubts_are_told(tmp_pat
     assert told["ambiguous_matches"].severity == "note"
 
 
-def test_a_run_without_any_crossing_says_so(tmp_path: Path) -> None:
+def test_run_without_matched_packets_is_reported(tmp_path: Path) -> None:
     folder = StreamRun(tmp_path / "run", "taps", [cell()], AT_ENDS_NS, count=COUNT).write()
     found = study(load(folder))
     assert found.headline is None
     assert "No packet was seen by both taps" in found.sentence
 
 
-def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -> None:
+def test_inter_frame_times_are_reported_by_both_timestamp_sources(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run")))
     for row in rows_of(found, "bridge", "tap_interval"):
         assert holds(row, STEPS_NS.mean())
@@ -247,14 +245,14 @@ def test_times_between_frames_are_told_by_both_kinds_of_stamps(tmp_path: Path) -
     assert upper == pytest.approx(np.full(len(upper), STEPS_NS.max()), rel=0.02)
 
 
-def test_frames_are_paired_in_trials_alone_of_which_none_is_missing(tmp_path: Path) -> None:
+def test_frames_are_paired_only_in_complete_trials(tmp_path: Path) -> None:
     """The taps lack the last frame: by its order alone no frame before would be wrong, but one in the middle would."""
     found = study(load(made_up(tmp_path / "run", lost=1)))
     assert rows_of(found, "bridge", "tap_interval")
     assert not rows_of(found, "bridge", "tap_interval_error")
 
 
-def test_pairs_of_another_frame_are_not_made_where_tap_and_receiver_lack_one_each() -> None:
+def test_frames_are_not_mispaired_if_tap_and_receiver_each_miss_one() -> None:
     whole = {"block": [1] * 4, "port": [0] * 4, "cell": [0] * 4}
     tap = pl.DataFrame({**whole, "number": [0, 2, 3, 4], "at_ns": [0, 200, 300, 400]})
     left = pl.DataFrame({**whole, "number": [0, 1, 2, 4], "at_ns": [0, 100, 200, 400]})
@@ -264,7 +262,7 @@ def test_pairs_of_another_frame_are_not_made_where_tap_and_receiver_lack_one_eac
     assert both["error_ns"].to_list() == [0.0] * 3
 
 
-def test_the_papers_table_of_timestamps_stands_beside_ours(tmp_path: Path) -> None:
+def test_published_timestamp_table_is_shown_beside_ours(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run")
     analyse(folder)
     table = PUBLISHED["bridge2003_timestamping"](Run.read(folder), "bridge2003_timestamping")
@@ -279,7 +277,7 @@ def test_the_papers_table_of_timestamps_stands_beside_ours(tmp_path: Path) -> No
         assert error["our_mean_us"] == pytest.approx(10, abs=1)
 
 
-def test_what_the_paper_says_of_delays_stands_beside_ours(tmp_path: Path) -> None:
+def test_published_delays_are_shown_beside_ours(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run", payload=64)
     analyse(folder)
     table = PUBLISHED["linuxbridge2003_statements"](Run.read(folder), "linuxbridge2003_statements")
@@ -291,7 +289,7 @@ def test_what_the_paper_says_of_delays_stands_beside_ours(tmp_path: Path) -> Non
     assert table.rows[3][-1].values[0] is None, "the run has no such size"
 
 
-def test_the_density_holds_every_packet(tmp_path: Path) -> None:
+def test_delay_density_contains_every_packet(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run"))).samples["tap_density"]
     sums = found.group_by("device", "cell").agg(pl.col("share").sum())
     assert sums["share"].to_list() == [pytest.approx(1.0)] * 6
@@ -302,13 +300,13 @@ def test_the_density_holds_every_packet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "said"), [("kernel", "kernel"), ("hardware", "hardware at the entry, kernel at the")]
 )
-def test_figures_say_who_stamped_at_either_port(entry: str, said: str, tmp_path: Path) -> None:
+def test_figures_name_the_timestamp_source_at_each_port(entry: str, said: str, tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", entry=entry)))
     assert found.headline is not None
     assert found.headline.source.startswith(said)
 
 
-def test_shares_lost_reordered_and_duplicated_between_the_taps_are_told(tmp_path: Path) -> None:
+def test_loss_reordering_and_duplication_between_taps_are_reported(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", lost=20, reordered=4)))
     for quantity, share in (("lost", 20 / 400), ("reordered", 4 / 380), ("duplicated", 1 / 380)):
         rows = rows_of(found, "bridge", f"{quantity}_between_taps", "ratio")
@@ -318,7 +316,7 @@ def test_shares_lost_reordered_and_duplicated_between_the_taps_are_told(tmp_path
     assert (trials["left"] + trials["lost"] == 400).all()
 
 
-def test_packets_in_flight_are_counted_and_delays_told_by_them(tmp_path: Path) -> None:
+def test_packets_in_flight_are_counted_and_delays_reported_by_them(tmp_path: Path) -> None:
     """Frames enter every 95 or 125 us: held for 301.3 us, each meets two others, and after three short steps three."""
     held = 300_000
     found = study(load(made_up(tmp_path / "run", held_ns=held)))
@@ -331,7 +329,7 @@ def test_packets_in_flight_are_counted_and_delays_told_by_them(tmp_path: Path) -
     assert sample["packets"].sum() == pytest.approx(16 * COUNT, rel=0.02)
 
 
-def test_without_a_redirect_the_taps_own_error_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_redirect_the_error_of_the_taps_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for times in (BETWEEN_NS, AT_ENDS_NS):
         monkeypatch.delitem(times, "wire")
     run = load(made_up(tmp_path / "run"))
@@ -341,7 +339,7 @@ def test_without_a_redirect_the_taps_own_error_is_not_known(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("size", [64, 512])
-def test_the_time_on_a_link_is_subtracted_where_the_plan_names_its_rate(size: int, tmp_path: Path) -> None:
+def test_serialisation_time_is_subtracted_if_the_plan_states_the_link_rate(size: int, tmp_path: Path) -> None:
     """On a link of 100 Mbit/s a frame takes 80 ns a byte, its preamble of 8 bytes too: 5.76 us at 64 B."""
     on_link = {64: 72 * 80, 512: 520 * 80}
     found = study(load(made_up(tmp_path / "run", sizes=on_link, subtracted="100Mbit/s")))
@@ -360,7 +358,7 @@ def at(row: Row) -> int | None:
     return row.factors.frame_bytes
 
 
-def test_delays_between_the_taps_are_told_over_time_and_against_size(tmp_path: Path) -> None:
+def test_delays_between_taps_are_reported_over_time_and_size(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run", sizes={64: 0, 512: 2_000, 1518: 7_000})
     times = study(load(folder)).samples["tap_timeline"]
     assert set(times["device"]) == set(BETWEEN_NS)
@@ -383,7 +381,7 @@ def test_delays_between_the_taps_are_told_over_time_and_against_size(tmp_path: P
         assert row["low"] <= (BETWEEN_NS["bridge"] + more) / 1e3 <= row["high"], row
 
 
-def test_of_one_size_there_is_nothing_against_size(tmp_path: Path) -> None:
+def test_one_size_gives_no_dependence_on_size(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run")
     analyse(folder)
     assert taps_show.over_size(Run.read(folder)) is None

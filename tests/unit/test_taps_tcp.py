@@ -112,7 +112,7 @@ def figures(found: Study, quantity: str, statistic: str) -> dict[str, float]:
     }
 
 
-def test_messages_that_all_left_alone_have_a_pacing_error_on_the_wire(tmp_path: Path) -> None:
+def test_messages_sent_in_single_segments_have_a_pacing_error_on_the_wire(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", Wire())))
     assert figures(found, "segments_per_message", "mean") == {"wire": 1.0, "bridge": 1.0}
     assert figures(found, "one_segment_messages", "ratio") == {"wire": 1.0, "bridge": 1.0}
@@ -128,7 +128,7 @@ def test_messages_that_all_left_alone_have_a_pacing_error_on_the_wire(tmp_path: 
     assert not figures(found, "late", "ratio"), "a receiver of bytes does not know when a message was sent"
 
 
-def test_segments_of_several_messages_are_counted_told_and_kept_out_of_the_delays(tmp_path: Path) -> None:
+def test_segments_with_several_messages_are_reported_and_excluded_from_delays(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", Wire(pairs=10))))
     assert figures(found, "segments_per_message", "mean")["bridge"] == pytest.approx(390 / 400)
     assert figures(found, "one_segment_messages", "ratio")["bridge"] == pytest.approx(380 / 400)
@@ -141,7 +141,7 @@ def test_segments_of_several_messages_are_counted_told_and_kept_out_of_the_delay
     assert max(figures(found, "delay_between_taps", "max").values()) < 2_000
 
 
-def test_a_few_retransmissions_are_a_note_and_told_in_bytes(tmp_path: Path) -> None:
+def test_few_retransmissions_are_a_note_in_bytes(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", Wire(again=1))))
     (told,) = [one for one in found.findings if one.name == "segments_differ"]
     assert told.value == pytest.approx(1 / 400)
@@ -150,13 +150,13 @@ def test_a_few_retransmissions_are_a_note_and_told_in_bytes(tmp_path: Path) -> N
     assert figures(found, "segments_per_message", "mean")["wire"] == pytest.approx(401 / 400)
 
 
-def test_messages_in_longer_segments_were_not_alone_although_others_were_sent_again() -> None:
+def test_retransmissions_do_not_hide_messages_merged_into_longer_segments() -> None:
     """98 left alone, two together, and two of the 98 once more."""
     lengths = pl.Series([128] + [64] * 100)
     assert classes(lengths, 64, 100) == (101, 98, 1, 0, 128)
 
 
-def test_what_the_device_lost_was_a_segment_before_it(tmp_path: Path) -> None:
+def test_loss_in_the_device_is_a_segment_seen_before_it(tmp_path: Path) -> None:
     found = study(load(made_up(tmp_path / "run", Wire(lost=5))))
     assert figures(found, "segments_per_message", "mean") == {"wire": 1.0, "bridge": 1.0}
     assert not [one for one in found.findings if one.name == "segments_differ"]

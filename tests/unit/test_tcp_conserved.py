@@ -46,7 +46,7 @@ def cut(path: Path, table: str, keep: pl.Expr) -> None:
     write_table(path, table, pl.read_ipc_stream(path).filter(keep))
 
 
-def test_known_drops_are_the_only_loss(tmp_path: Path) -> None:
+def test_known_drops_explain_all_loss(tmp_path: Path) -> None:
     MadePath(lost=LOST).write(tmp_path)
     way = found_in(tmp_path)
     assert (way.segments, way.arrived, way.dropped, way.departed, way.received) == (610, 610, 10, 600, 600)
@@ -72,16 +72,14 @@ def test_known_drops_are_the_only_loss(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_segment_that_is_missing_has_its_place(
-    record: str, table: str, keep: pl.Expr, said: str, tmp_path: Path
-) -> None:
+def test_missing_segment_is_located(record: str, table: str, keep: pl.Expr, said: str, tmp_path: Path) -> None:
     MadePath(lost=LOST).write(tmp_path)
     cut(tmp_path / record, table, keep)
     [sentence] = named(found_in(tmp_path))
     assert said in sentence
 
 
-def test_what_no_sample_of_the_sender_tells_of_is_a_stranger(tmp_path: Path) -> None:
+def test_segment_without_a_sample_of_the_sender_is_unexpected(tmp_path: Path) -> None:
     """At the emulator, and at the receiver."""
     MadePath().write(tmp_path)
     is_sent = (pl.col("flow") == 1) & (pl.col("point") == "out")
@@ -91,21 +89,21 @@ def test_what_no_sample_of_the_sender_tells_of_is_a_stranger(tmp_path: Path) -> 
     assert "of which the sender's TCP has no record" in named(way)[0]
 
 
-def test_copies_of_the_emulator_are_no_strangers(tmp_path: Path) -> None:
+def test_duplicates_of_the_emulator_are_not_unexpected(tmp_path: Path) -> None:
     MadePath(copied=range(300, 305)).write(tmp_path)
     way = found_in(tmp_path)
     assert (way.segments, way.departed, way.received, way.strangers) == (600, 600, 600, 0)
     assert named(way) == []
 
 
-def test_what_the_receiver_drops_for_its_checksum_the_emulator_has_lost(tmp_path: Path) -> None:
+def test_segment_with_a_bad_checksum_counts_as_lost_in_the_emulator(tmp_path: Path) -> None:
     MadePath(lost=dict.fromkeys(range(100, 105), "corrupted")).write(tmp_path)
     way = found_in(tmp_path)
     assert (way.segments, way.dropped, way.departed, way.received, way.behind) == (605, 5, 600, 600, 0)
     assert named(way) == []
 
 
-def test_where_a_log_lacks_records_nothing_is_judged(tmp_path: Path) -> None:
+def test_incomplete_log_gives_no_result(tmp_path: Path) -> None:
     MadePath().write(tmp_path)
     cut(tmp_path / "e/packets-emulate-000.arrow", "packets", pl.col("number") > 3)
     assert len(named(found_in(tmp_path))) == 1
@@ -114,7 +112,7 @@ def test_where_a_log_lacks_records_nothing_is_judged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("made", [MadePath(lost=LOST), MadePath(lost=LOST, family=6),
                                   MadePath(lost=LOST, per_packet=4, joined=3)], ids=["4", "6", "gso-gro"])  # fmt: skip
-def test_without_an_emulators_log_taps_tell_what_the_device_lost(made: MadePath, tmp_path: Path) -> None:
+def test_without_an_emulator_log_taps_locate_the_loss(made: MadePath, tmp_path: Path) -> None:
     tapped(made, tmp_path)
     way = found_in(tmp_path, "c")
     assert way.seen is not None
@@ -151,7 +149,7 @@ OF_RECEIVER = (pl.col("flow") == 2) & (pl.col("ip_id") == 65_050)
     ],
     ids=["before", "near tap", "far tap", "emulator", "behind", "stray"],
 )  # fmt: skip
-def test_one_packet_that_is_withheld_has_its_place(
+def test_one_withheld_packet_is_located(
     how: dict[str, Any], cuts: tuple[str, pl.Expr] | None, more: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
     """The only one of 600, by what taps and TCP have; where it was lost it is acknowledged by nobody."""
@@ -173,7 +171,7 @@ def unacknowledged(path: Path, made: MadePath, segment: int) -> None:
     write_table(path, "tcp_samples", frame.with_columns(capped.alias("ack")))
 
 
-def test_a_tap_that_lost_packets_itself_judges_nothing(tmp_path: Path) -> None:
+def test_tap_with_drops_gives_no_result(tmp_path: Path) -> None:
     tapped(MadePath(), tmp_path, far_blind={50})
     way = found_in(tmp_path, "c")
     assert len(named(way)) == 1

@@ -36,7 +36,7 @@ def flow(shares: list[float], hole: tuple[int, int] = (0, 0), late_ns: int = 0) 
 
 
 @pytest.mark.parametrize("hole", [(0, 0), (6, 14), (12, 19), (3, 13)], ids=["none", "before", "behind", "long"])
-def test_a_hole_that_is_filled_moves_no_goodput_to_another_time(hole: tuple[int, int]) -> None:
+def test_filling_a_sequence_gap_does_not_shift_goodput_in_time(hole: tuple[int, int]) -> None:
     readings = flow([1.0] * 20, hole)
     found = changes(readings.filter(SPAN.holds("read_after_ns")))
     assert found is not None
@@ -45,6 +45,6 @@ def test_a_hole_that_is_filled_moves_no_goodput_to_another_time(hole: tuple[int,
 
 
 @pytest.mark.parametrize("late_ns", [10_000_000, 50_000_000, 90_000_000])
-def test_flows_whose_shares_change_use_what_the_link_carries(late_ns: int) -> None:
+def test_utilisation_is_correct_for_flows_with_changing_shares(late_ns: int) -> None:
     readings = pl.concat([flow(SHRINKING), flow(GROWING, late_ns=late_ns)])
     assert used_of(readings, SPAN, LINK) == pytest.approx(1, rel=0.005)

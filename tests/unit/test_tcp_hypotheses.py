@@ -196,7 +196,7 @@ def by_rtt(*powers: float, congestion: str = "reno", mix: str = "20ms+100ms", lo
         (by_rtt(1.5, link={"rate_bps": None}), "inconclusive", "not tested"),
     ],
 )
-def test_what_holds_of_tcp_is_supported_and_what_does_not_is_rejected(made: Made, expected: str, said: str) -> None:
+def test_true_hypotheses_about_tcp_are_supported_and_false_ones_rejected(made: Made, expected: str, said: str) -> None:
     found = made.outcome()
     assert (found.outcome, said in found.sentence) == (expected, True), found
 
@@ -213,7 +213,7 @@ def test_bbrs_shares_of_two_devices_are_not_mixed(order: int) -> None:
     assert made.outcome().outcome == "rejected"
 
 
-def test_flows_of_different_round_trips_are_no_part_of_what_is_known_of_one_round_trip() -> None:
+def test_hypotheses_for_one_rtt_exclude_flows_of_other_rtts() -> None:
     """A cell in which a flow uses half of the rate, or BBR gains, rejects nothing where round trips differ."""
     made = Made("full-at-one-product")
     made.cell("reno", PRODUCT, 0, mix="20ms+100ms", utilisation=0.5)
@@ -225,7 +225,7 @@ def test_flows_of_different_round_trips_are_no_part_of_what_is_known_of_one_roun
     assert pipe_of([told(PRODUCT) | {"delay": {"constant": 1, "of_ports": [{"first": 1}]}}]) is None
 
 
-def test_another_name_is_no_hypothesis() -> None:
+def test_unknown_hypothesis_is_not_tested() -> None:
     assert Made("vegas-region").outcome().sentence == "not tested: no such hypothesis is known"
 
 

@@ -58,7 +58,7 @@ def test_a_slope_is_recovered(share: float) -> None:
 
 
 @pytest.mark.parametrize(("fraction", "lawful"), [(reno.HALF, True), (cubic.BETA, True), ((6, 10), False)])
-def test_a_factor_is_known_to_the_segment(fraction: tuple[int, int], lawful: bool) -> None:
+def test_back_off_factor_is_known_to_one_segment(fraction: tuple[int, int], lawful: bool) -> None:
     factor = fraction[0] / fraction[1]
     offs = backoff.back_offs(reno_trace(back_offs=40, factor=factor, share=1.0, seed=2))
     assert len(offs) == 40
@@ -98,5 +98,5 @@ def test_a_curve_is_recovered(constant: float) -> None:
     assert found.high / found.low < 1.3
 
 
-def test_few_stretches_tell_no_curve() -> None:
+def test_too_few_intervals_give_no_cubic_fit() -> None:
     assert cubic.fitted(made_up_curves(0.4, 3, seed=4)) is None

@@ -287,7 +287,7 @@ def judged(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_run_was_made_of_is_within_the_intervals(tmp_path: Path, seed: int) -> None:
+def test_intervals_contain_the_simulated_values(tmp_path: Path, seed: int) -> None:
     truth = Truth()
     verdict, findings, rows = judged(made_up(tmp_path / "run", truth, seed=seed))
     assert (verdict["verdict"], set(findings)) == ("trusted", set())
@@ -347,7 +347,7 @@ def says_what_tcp_said(truth: Truth, rows: dict[tuple[str, ...], dict[str, Any]]
             assert row["ci_high"] - row["ci_low"] < 0.25 * expected[key]
 
 
-def test_a_kernel_without_a_counter_has_no_such_figure(tmp_path: Path) -> None:
+def test_missing_kernel_counter_gives_no_figure(tmp_path: Path) -> None:
     """Never 0: the kernel of before has no counter of timeouts, and none of the clocks."""
     folder = made_up(tmp_path / "run", Truth(), sessions=3, sets=FEW)
     for path in folder.records.glob("tcp_readings-*.arrow"):
@@ -368,7 +368,7 @@ def test_a_kernel_without_a_counter_has_no_such_figure(tmp_path: Path) -> None:
         (1.0, "a round trip over the Linux bridge takes 3"),
     ],
 )
-def test_a_round_trip_is_longer_only_where_the_interval_says_so(low: float, said: str) -> None:
+def test_longer_rtt_is_reported_only_if_significant(low: float, said: str) -> None:
     value = Interval(3 * MS, low * MS, (6 - low) * MS, 0.95, 8)
     own = LoadSetting(4, "up", "cubic")
     row = Row("bridge", "latency_under_load", "mean", value, "ns", setting=own, sessions=8)
@@ -464,11 +464,11 @@ def _hues(chart: dict[str, Any]) -> tuple[list[str], list[str]]:
         (["delay 1ms"], None),
     ],
 )  # fmt: skip
-def test_pipes_are_named_by_what_they_differ_by(pipes: list[str], names: list[str] | None) -> None:
+def test_pipes_are_labelled_by_their_differences(pipes: list[str], names: list[str] | None) -> None:
     assert short_names(pipes) == dict(zip(pipes, names or pipes, strict=True))
 
 
-def test_flows_of_both_directions_at_once_are_told_apart(tmp_path: Path) -> None:
+def test_flows_of_both_directions_are_reported_separately(tmp_path: Path) -> None:
     sets = [*FEW, "load.direction=both", "load.rounds=9"]
     verdict, findings, rows = judged(made_up(tmp_path / "run", Truth(), sessions=3, sets=sets))
     assert not findings
@@ -491,7 +491,7 @@ WRONG: dict[str, tuple[Truth, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_found(name: str, tmp_path: Path) -> None:
+def test_each_injected_problem_is_a_finding(name: str, tmp_path: Path) -> None:
     truth, said = WRONG[name]
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {name}
@@ -506,7 +506,7 @@ def test_a_path_is_not_to_be_filled_where_random_loss_limits_the_flow(tmp_path: 
     assert "path_not_filled" not in findings
 
 
-def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_path: Path) -> None:
+def test_paused_host_is_reported_and_no_impossible_rate(tmp_path: Path) -> None:
     truth = Truth(goodput_bps=(52e6,), longest_ms=400.0)
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert "impossible" not in findings
@@ -514,20 +514,20 @@ def test_hosts_that_paused_are_late_and_no_link_carried_more_than_its_rate(tmp_p
 
 
 @pytest.mark.parametrize(("unsent", "said"), [(0.03, None), (0.1, "23 % of the planned probes did not leave")])
-def test_probes_that_end_before_the_flows_are_said(unsent: float, said: str | None, tmp_path: Path) -> None:
+def test_probes_that_end_before_the_flows_are_reported(unsent: float, said: str | None, tmp_path: Path) -> None:
     _, findings, _ = judged(made_up(tmp_path / "run", Truth(unsent=unsent), sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert said is None or said in findings["tester_limited"]["sentence"]
     assert bool(findings) == bool(said)
 
 
-def test_a_long_queue_is_no_pause(tmp_path: Path) -> None:
+def test_long_queue_is_not_reported_as_a_pause(tmp_path: Path) -> None:
     """A round trip of half a second more, all the while: no link carries more than its rate for that."""
     truth = Truth(goodput_bps=(49.7e6,), bloat_ms=(500.0, 500.0))
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert "a trial used 104 %" in findings["impossible"]["sentence"]
 
 
-def test_a_percentile_of_some_trials_alone_is_none_beside_the_median_of_all(tmp_path: Path) -> None:
+def test_percentile_available_in_only_some_trials_is_omitted(tmp_path: Path) -> None:
     """The median of all held a trial of few, late answers, and lay above the 90th percentile of the others."""
     truth = Truth(few_answers=True)
     _, findings, rows = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
@@ -537,7 +537,7 @@ def test_a_percentile_of_some_trials_alone_is_none_beside_the_median_of_all(tmp_
     assert len([1 for said, _ in told if said == "p90"]) == 1, "of the direction whose trials all have it"
 
 
-def test_an_emulator_that_stood_still_and_then_sent_what_it_held_is_late_and_not_impossible(tmp_path: Path) -> None:
+def test_stalled_emulator_is_reported_as_late_not_as_impossible_rate(tmp_path: Path) -> None:
     truth = Truth(goodput_bps=(52e6,), stood_ns=400.0 * MS)
     _, findings, _ = judged(made_up(tmp_path / "run", truth, sessions=3, sets=[*FEW, "load.rounds=12"]))
     assert set(findings) == {"tester_limited"}
@@ -550,7 +550,7 @@ def test_two_beds_give_a_figure_without_an_interval(tmp_path: Path) -> None:
     assert rows["latency_under_load", "mean", "down and up"]["ci_low"] is None
 
 
-def test_without_a_known_rate_nothing_is_said_of_its_use(tmp_path: Path) -> None:
+def test_utilisation_needs_a_known_rate(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run", Truth(), sessions=3, sets=FEW)
     kept = [line for line in folder.log.read_text().splitlines() if '"emulator-set"' not in line]
     folder.log.write_text("\n".join(kept))
@@ -562,7 +562,7 @@ def test_without_a_known_rate_nothing_is_said_of_its_use(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("ms", "grade"), [(0, "A+"), (4.9, "A+"), (5, "A"), (30, "B"), (60, "C"), (200, "D"), (400, "F"), (9000, "F")]
 )
-def test_the_grade_is_dslreports(ms: float, grade: str) -> None:
+def test_grade_equals_that_of_dslreports(ms: float, grade: str) -> None:
     assert grade_of(ms * MS) == grade
 
 
@@ -572,7 +572,7 @@ def test_an_interval_over_a_threshold_has_both_grades() -> None:
     assert grade_said(replace(value, high=59.0 * MS)) == "B"
 
 
-def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
+def test_round_trips_per_minute_exclude_the_slowest_5_percent() -> None:
     assert responsiveness(np.full(100, 20.0 * MS)) == pytest.approx(3000)
     assert responsiveness(np.r_[np.full(95, 20.0 * MS), np.full(5, 3e9)]) == pytest.approx(3000)
 
@@ -581,7 +581,7 @@ def test_round_trips_per_minute_leave_the_slowest_twentieth_out() -> None:
     "study", ["bufferbloat", "rrul", "coexistence", "aqm", "rtt-fairness", "tcp-hypotheses", "cubic-region"]
 )
 @pytest.mark.parametrize("quick", [True, False])
-def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+def test_effective_plan_parses_to_the_same_plan(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
@@ -591,7 +591,7 @@ def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Pat
     assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 60e9
 
 
-def test_behind_the_first_round_each_cell_has_trials_with_the_log(tmp_path: Path) -> None:
+def test_trials_with_the_log_follow_the_first_round_of_each_cell(tmp_path: Path) -> None:
     """Of the others nothing changes, neither their seeds nor their order: they are those of a run without the log."""
     plan = load_plan("bufferbloat", sets=["load.logged=2", "load.rounds=3"])
     trials = plan.expand()
@@ -607,7 +607,7 @@ def test_behind_the_first_round_each_cell_has_trials_with_the_log(tmp_path: Path
     assert load_plan("rrul", sets=["stream.pipe=rate 50Mbit/s delay 10ms"]).load.pipe == ("rate 50Mbit/s delay 10ms",)
 
 
-def test_trials_with_the_log_are_in_no_figure(tmp_path: Path) -> None:
+def test_trials_with_the_log_are_excluded_from_figures(tmp_path: Path) -> None:
     """Their round trips grow five times as much; a figure with them would be half as large again."""
     folder = made_up(tmp_path / "run", Truth(), sets=["load.logged=2"])
     verdict, findings, rows = judged(folder)
@@ -652,7 +652,7 @@ def test_algorithms_that_share_a_path_have_shares_and_a_time_of_convergence(
     assert keys(Run.read(tmp_path / "run"))[0].what == "Share of reno, joining cubic"
 
 
-def test_working_round_trips_begin_after_the_joining_in_figures_as_in_tables(tmp_path: Path) -> None:
+def test_working_rtts_start_after_the_last_flow_joined_in_figures_and_tables(tmp_path: Path) -> None:
     """Until the joining's start-up is over, the queue is five times as long: no distribution may have that in it."""
     truth = Truth(fair_after_s=3.0, early=5.0)
     _, _, rows = judged(made_up(tmp_path / "run", truth, sessions=3, sets=MIX))
@@ -667,7 +667,7 @@ def test_working_round_trips_begin_after_the_joining_in_figures_as_in_tables(tmp
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_flow_without_readings_takes_the_shares_with_it(left: int, tmp_path: Path) -> None:
+def test_flow_without_readings_gives_no_shares(left: int, tmp_path: Path) -> None:
     """The file of the application that joined is missing, or was cut after one reading of each trial."""
     folder = made_up(tmp_path / "run", Truth(fair_after_s=3.0), sessions=3, sets=MIX)
     for path in folder.records.glob("tcp_readings-*.arrow"):
@@ -681,7 +681,7 @@ def test_a_flow_without_readings_takes_the_shares_with_it(left: int, tmp_path: P
 
 
 @pytest.mark.parametrize("words", ["cubic+", "+reno", "a+b+c+d+e"])
-def test_a_mix_that_is_none_is_refused(words: str) -> None:
+def test_invalid_mix_of_algorithms_is_refused(words: str) -> None:
     with pytest.raises(RequestError, match=r"load.congestion"):
         load_plan("bufferbloat", sets=[f"load.congestion={words}"])
 
@@ -708,7 +708,7 @@ def test_only_emulators_have_pipes() -> None:
         (["bed.backend=sim"], "needs a kernel's TCP"),
     ],
 )
-def test_what_makes_no_sense_is_refused(sets: list[str], said: str) -> None:
+def test_invalid_plans_are_refused(sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan("bufferbloat", sets=sets)
 
@@ -740,7 +740,7 @@ def test_a_trial_is_whole_with_the_readings_of_every_end(tmp_path: Path) -> None
     assert whole_trials(folder, plan) == set()
 
 
-def test_a_run_that_was_begun_before_there_were_logged_trials_has_none_when_it_is_resumed() -> None:
+def test_resumed_run_of_an_earlier_version_has_no_logged_trials() -> None:
     plan = load_plan("bufferbloat", sets=["load.logged=0", "load.rounds=3"])
     text = effective_toml(plan)
     old = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("logged ="))

@@ -137,7 +137,7 @@ def found_in(folder: RunFolder) -> tuple[dict[tuple[str, str], dict[str, Any]], 
     return rows, json.loads(folder.verdict.read_text())
 
 
-def test_the_background_comes_out_by_name_and_is_not_counted_with_the_flows(tmp_path: Path) -> None:
+def test_background_traffic_is_reported_separately_from_the_flows(tmp_path: Path) -> None:
     """Each figure within 2 % of its truth: one that is 10 % wrong fails."""
     of = Beside()
     rows, verdict = found_in(run_of(tmp_path / "run", of))
@@ -171,7 +171,7 @@ def test_the_background_comes_out_by_name_and_is_not_counted_with_the_flows(tmp_
 
 
 @pytest.mark.parametrize("wrong", [Beside(packets=726), Beside(flow_bps=(5.5e6, 2.2e6)), Beside(size=55_000)])
-def test_a_background_of_a_tenth_more_is_seen(tmp_path: Path, wrong: Beside) -> None:
+def test_background_rate_10_percent_higher_is_detected(tmp_path: Path, wrong: Beside) -> None:
     plain, _ = found_in(run_of(tmp_path / "run"))
     more, _ = found_in(run_of(tmp_path / "more", wrong))
     keys = [key for key in plain if key[0] == "background_goodput"]
@@ -180,7 +180,7 @@ def test_a_background_of_a_tenth_more_is_seen(tmp_path: Path, wrong: Beside) -> 
     assert more["goodput", "up"]["estimate"] == plain["goodput", "up"]["estimate"]
 
 
-def test_packets_that_take_a_tenth_longer_are_seen_and_two_clocks_say_no_delay(tmp_path: Path) -> None:
+def test_background_delay_10_percent_longer_is_detected_with_one_clock_only(tmp_path: Path) -> None:
     key = ("background_delay", "up udp 8Mbit/s p50")
     longer, _ = found_in(run_of(tmp_path / "longer", Beside(delay_ms=16.5)))
     assert longer[key]["estimate"] == pytest.approx(16.5 * MS, rel=1e-3)
@@ -189,7 +189,7 @@ def test_packets_that_take_a_tenth_longer_are_seen_and_two_clocks_say_no_delay(t
     assert ("background_goodput", "up udp 8Mbit/s") in apart
 
 
-def test_the_path_is_filled_by_flows_and_background_together(tmp_path: Path) -> None:
+def test_utilisation_counts_flows_and_background(tmp_path: Path) -> None:
     """47 of 66 Mbit/s are no full path; with 15 beside them they are. And no link carries more than its rate."""
     _, filled = found_in(run_of(tmp_path / "filled", Beside(truth=Truth(rate_bps=66e6))))
     assert "path_not_filled" not in json.dumps(filled["findings"])
@@ -208,13 +208,13 @@ def test_the_path_is_filled_by_flows_and_background_together(tmp_path: Path) -> 
         (Beside(ends_early_s=1.5), "tester_limited", "the background was 25 % less than what was asked for"),
     ],
 )
-def test_a_background_that_was_another_is_said(tmp_path: Path, of: Beside, name: str, said: str) -> None:
+def test_wrong_background_rate_is_reported(tmp_path: Path, of: Beside, name: str, said: str) -> None:
     _, verdict = found_in(run_of(tmp_path / "run", of))
     found = {one["name"]: one["sentence"] for one in verdict["findings"]}
     assert said in found[name]
 
 
-def test_the_report_has_a_table_of_it(tmp_path: Path) -> None:
+def test_report_has_a_table_of_the_background(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "run")
     analyse(folder.path)
     write_report(folder.path)
@@ -269,11 +269,11 @@ def test_the_report_has_a_table_of_it(tmp_path: Path) -> None:
         (7, None),
     ],
 )
-def test_what_a_background_is_written_like(words: Any, kept: str | None) -> None:
+def test_background_syntax_is_parsed(words: Any, kept: str | None) -> None:
     assert read(words) == kept
 
 
-def test_amounts_of_a_background() -> None:
+def test_background_amounts_are_computed() -> None:
     udp, tcp, web, stream = sources_of("udp 12.112Mbit/s + tcp 4 + web 10 x 100kB every 300ms + stream 200pps EF") or ()
     assert (stream.rate_pps(1500), stream.amount(2 * S, 1500), stream.dscp) == (200.0, 400, 46)
     assert (stream.payload_bytes(1500), stream.frame_bytes(1500), udp.frame_bytes(1500)) == (46, 88, 1514)
@@ -303,7 +303,7 @@ def test_scenarios_are_cells_of_the_study_of_queues() -> None:
         ("aqm", ["flows=2"], "a scenario has its own"),
     ],
 )
-def test_what_is_no_background_is_refused(study: str, sets: list[str], said: str) -> None:
+def test_invalid_background_is_refused(study: str, sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan(study, sets=sets)
 
@@ -317,7 +317,7 @@ def test_a_trial_whose_background_is_not_recorded_is_measured_again() -> None:
     assert is_recorded({}, Counter(), set())
 
 
-def test_a_dry_run_names_what_tells_its_cells() -> None:
+def test_dry_run_shows_what_distinguishes_its_cells() -> None:
     """Three lines of 4 flows of Reno over one queue were alike."""
     said = sojourn("run", "aqm", "--dry-run").stdout
     assert "mild 8.2" in said

@@ -112,7 +112,7 @@ def test_each_kind_of_probe_has_its_own_rows(tmp_path: Path) -> None:
     assert len(plan.load.beside) == 2
 
 
-def test_the_report_tells_the_probes_apart(tmp_path: Path) -> None:
+def test_report_distinguishes_the_probes(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path / "run")
     analyse(folder.path)
     write_report(folder.path)
@@ -129,7 +129,7 @@ def test_the_report_tells_the_probes_apart(tmp_path: Path) -> None:
     assert [key.what for key in keys(run)] == ["Latency under load", "Goodput down", "Goodput up"]
 
 
-def test_a_run_compared_with_itself_differs_nowhere(tmp_path: Path) -> None:
+def test_run_compared_with_itself_shows_no_difference(tmp_path: Path) -> None:
     """Series of one kind with several DSCPs are different figures."""
     folder, _ = run_of(tmp_path / "run")
     analyse(folder.path)
@@ -137,7 +137,7 @@ def test_a_run_compared_with_itself_differs_nowhere(tmp_path: Path) -> None:
     assert len({key_of(row) for row in rows}) == len(rows)
 
 
-def test_a_further_series_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_additional_probe_series_is_reported(tmp_path: Path) -> None:
     folder, _ = run_of(tmp_path / "run")
     for kind in ("probes", "blocks"):
         (folder.records / f"{kind}-beside2-001.arrow").unlink()
@@ -172,7 +172,7 @@ def test_a_trial_without_a_further_series_is_measured_again(tmp_path: Path) -> N
     assert {trial.batch * 3 // 9 for trial in plan.expand() if trial.block in whole} == {0, 2}
 
 
-def test_names_of_code_points() -> None:
+def test_dscp_names_are_parsed() -> None:
     names = ("BE", "LE", "CS1", "AF11", "AF42", "CS5", "EF", "63")
     assert [code_of(name) for name in names] == [0, 1, 8, 10, 36, 40, 46, 63]
     assert [name_of(code) for code in (0, 1, 8, 10, 36, 40, 46, 63)] == list(names)
@@ -196,11 +196,11 @@ def test_rrul_is_marked_as_flent_does() -> None:
         ("load.beside=raw/ping-pong EF", "load.beside"),
     ],
 )
-def test_what_is_no_probe_and_no_code_point_is_refused(sets: str, said: str) -> None:
+def test_invalid_probes_and_dscps_are_refused(sets: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan("bufferbloat", sets=[sets])
 
 
-def test_further_probes_over_udp_need_room_for_their_header() -> None:
+def test_additional_udp_probes_need_room_for_their_header() -> None:
     with pytest.raises(RequestError, match="32 bytes of user data, as the other probes have: udp/ping-pong has 40 to"):
         load_plan("bufferbloat", sets=["probe.icmp_bytes=40", "load.beside=udp/ping-pong EF"])

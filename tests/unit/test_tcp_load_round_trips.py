@@ -119,7 +119,7 @@ def found_in(folder: RunFolder) -> tuple[dict[tuple[str, str], dict[str, Any]], 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_shares_goodputs_and_powers_are_within_their_intervals(tmp_path: Path, seed: int) -> None:
+def test_intervals_of_shares_goodputs_and_exponents_contain_the_truth(tmp_path: Path, seed: int) -> None:
     """Widths are such that a share or a power that is 10 % wrong lies outside."""
     of = Mixed(seed=seed)
     rows, verdict = found_in(run_of(tmp_path / "run", of))
@@ -157,13 +157,13 @@ def test_shares_goodputs_and_powers_are_within_their_intervals(tmp_path: Path, s
     assert f"over 6 beds) of the goodput, which goes as R^\u2212{power:.2f} with the round" in verdict["sentence"]
 
 
-def test_a_power_that_is_another_is_seen(tmp_path: Path) -> None:
+def test_different_rtt_exponent_is_detected(tmp_path: Path) -> None:
     rows, _ = found_in(run_of(tmp_path / "run", Mixed(power=1.43)))
     row = rows["rtt_exponent", "up planned"]
     assert not row["ci_low"] <= 1.3 <= row["ci_high"]
 
 
-def test_the_slope_of_several_groups_is_a_fit() -> None:
+def test_exponent_of_several_groups_is_a_fit() -> None:
     times = [10.0, 50.0, 250.0]
     assert power_of(times, [time**-1.5 for time in times]) == pytest.approx(1.5)
     assert power_of(times, [8.0, 8.0, 8.0]) == pytest.approx(0.0)
@@ -172,7 +172,7 @@ def test_the_slope_of_several_groups_is_a_fit() -> None:
     assert power_of([1.0, math.nan], [1.0, 2.0]) is None
 
 
-def test_the_slower_get_what_they_get_and_no_power_where_one_gets_nothing(tmp_path: Path) -> None:
+def test_no_exponent_is_reported_if_one_group_is_starved(tmp_path: Path) -> None:
     """A power of the other trials alone would be too small."""
     rows, verdict = found_in(run_of(tmp_path / "run", Mixed(starved=True)))
     assert not [key for key in rows if key[0] == "rtt_exponent"]
@@ -182,7 +182,7 @@ def test_the_slower_get_what_they_get_and_no_power_where_one_gets_nothing(tmp_pa
     assert (outcome["outcome"], "not tested" in outcome["sentence"]) == ("inconclusive", True)
 
 
-def test_equal_round_trips_are_told_apart_and_have_no_power(tmp_path: Path) -> None:
+def test_groups_with_equal_rtts_are_separate_and_have_no_exponent(tmp_path: Path) -> None:
     rows, verdict = found_in(run_of(tmp_path / "run", Mixed(mix="100ms+100ms")))
     shares = {key[1]: row["estimate"] for key, row in rows.items() if key[0] == "share_by_rtt"}
     assert shares == {"up 100ms no. 1": pytest.approx(0.5), "up 100ms no. 2": pytest.approx(0.5)}
@@ -199,9 +199,7 @@ def test_equal_round_trips_are_told_apart_and_have_no_power(tmp_path: Path) -> N
         ((1.03, 1.05), ""),
     ],
 )
-def test_a_round_trip_that_is_not_the_planned_one_is_found(
-    tmp_path: Path, apart: tuple[float, float], said: str
-) -> None:
+def test_unplanned_rtt_is_a_finding(tmp_path: Path, apart: tuple[float, float], said: str) -> None:
     _, verdict = found_in(run_of(tmp_path / "run", Mixed(apart=apart)))
     found = {one["name"]: one for one in verdict["findings"]}
     assert set(found) == ({"round_trip_differs"} if said else set())
@@ -222,7 +220,7 @@ def test_the_hypothesis_is_about_round_trips_under_load(tmp_path: Path) -> None:
     assert f"goes as R^\u2212{found['estimate']:.2f}" in found["sentence"]
 
 
-def test_the_report_has_a_table_a_figure_and_cards_of_them(tmp_path: Path) -> None:
+def test_report_has_table_figure_and_cards_of_rtt_groups(tmp_path: Path) -> None:
     pipes = "load.pipe=rate 50Mbit/s delay 10ms queue 200,rate 50Mbit/s delay 10ms queue 200 codel"
     folder = run_of(tmp_path / "run", sets=(pipes,))
     _, verdict = found_in(folder)
@@ -254,7 +252,7 @@ def test_the_report_has_a_table_a_figure_and_cards_of_them(tmp_path: Path) -> No
     assert "Round trips" not in [column.title for column in plain["flows"].columns]
 
 
-def test_algorithms_that_share_a_path_have_groups_of_their_own() -> None:
+def test_each_algorithm_on_a_path_has_its_own_groups() -> None:
     flows = [{"direction": "up", "turn": turn, "group": number % 2, "local": f"{turn}:{number}"}
              for turn in (0, 1) for number in range(4)]  # fmt: skip
     found = groups_of({"flows": flows, "factors": {"round_trips": "20ms+80ms"}}, "up")
@@ -266,7 +264,7 @@ def test_algorithms_that_share_a_path_have_groups_of_their_own() -> None:
     assert not groups_of({"flows": plain, "factors": {}}, "up")
 
 
-def test_the_study_has_the_control_and_a_dry_run_names_the_round_trips() -> None:
+def test_study_has_a_control_and_dry_run_names_the_rtts() -> None:
     plan = load_plan("rtt-fairness")
     factors = [one.factors for one in plan.expand()]
     assert {of.round_trips for of in factors} == {"100ms+100ms", "20ms+100ms", "100ms+300ms"}

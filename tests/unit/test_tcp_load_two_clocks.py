@@ -100,7 +100,7 @@ def same(one: Rows, two: Rows, rel: float, absolute: Mapping[str, float], names:
             assert two[key][name] == near, (key, name)
 
 
-def test_a_recorded_run_with_known_clocks_has_the_same_figures(rrul: RunFolder) -> None:
+def test_known_clock_offsets_do_not_change_the_figures(rrul: RunFolder) -> None:
     (one, found), (two, found_of_two) = both(rrul, Apart())
     assert len(two) > 40
     same(one, two, 1e-7, {"ns": 1.0})
@@ -124,7 +124,7 @@ def test_a_background_over_udp_has_its_delay_and_the_clocks_error(beside: RunFol
     assert found_of_two == found
 
 
-def test_figures_differ_by_no_more_than_the_clocks_are_wrong(rrul: RunFolder) -> None:
+def test_figures_differ_by_at_most_the_clock_error(rrul: RunFolder) -> None:
     wrong_ns = 50_000.0
     (one, _), (two, _) = both(rrul, Apart(wrong_ns=wrong_ns, bound_ns=60_000.0))
     lasts_ns = 1.5e9
@@ -132,19 +132,19 @@ def test_figures_differ_by_no_more_than_the_clocks_are_wrong(rrul: RunFolder) ->
     same(one, two, 4 * wrong_ns / lasts_ns, {"ns": 4 * wrong_ns, "1": 1e-3, "1/min": 5.0}, ("estimate", "n"))
 
 
-def test_clocks_that_are_not_known_well_enough_are_said_and_give_other_figures(rrul: RunFolder) -> None:
+def test_poorly_known_clocks_are_reported_and_change_figures(rrul: RunFolder) -> None:
     (one, _), (two, found) = both(rrul, Apart(ahead_ns=1_000_000_000, wrong_ns=400_000_000.0, bound_ns=500_000_000.0))
     assert "clock_imprecise" in found
     with pytest.raises(AssertionError):
         same(one, two, 0.01, {"ns": 1e5})
 
 
-def test_a_clock_that_was_set_between_two_trials_is_said(rrul: RunFolder) -> None:
+def test_clock_set_between_two_trials_is_reported(rrul: RunFolder) -> None:
     _, (_, found) = both(rrul, Apart(wrong_ns=400_000_000.0))
     assert {"clock_stepped", "clock_imprecise"} <= found
 
 
-def test_a_session_without_an_answered_exchange_is_in_no_figure_and_is_said(rrul: RunFolder) -> None:
+def test_session_without_clock_exchanges_is_excluded_and_reported(rrul: RunFolder) -> None:
     (one, found), (two, found_of_two) = both(rrul, Apart(parts=lambda part: part != 1))
     increase = {key: row for key, row in one.items() if row["quantity"] == "rtt_increase"}
     assert {(row["n"], two[key]["n"]) for key, row in increase.items()} == {(7, 5)}
@@ -157,7 +157,7 @@ def test_a_session_without_an_answered_exchange_is_in_no_figure_and_is_said(rrul
     )
 
 
-def test_what_the_instrument_says_of_the_clocks_is_told(rrul: RunFolder) -> None:
+def test_clock_findings_of_the_instrument_are_reported(rrul: RunFolder) -> None:
     slewed = {"finding": "clock_slewed", "sentence": "the rate changed"}
     asymmetric = {"finding": "clock_asymmetric", "sentence": "ways differ"}
     _, (_, found) = both(rrul, Apart(told=({"shared": False, "findings": [slewed, asymmetric]},)))
@@ -165,7 +165,7 @@ def test_what_the_instrument_says_of_the_clocks_is_told(rrul: RunFolder) -> None
     assert "clock_asymmetric" not in found, "no figure of this run is a one-way delay"
 
 
-def test_the_report_says_whose_clock_times_are_of(rrul: RunFolder) -> None:
+def test_report_names_the_clock_of_its_times(rrul: RunFolder) -> None:
     other = RunFolder(rrul.path.with_name("two"))
     shutil.copytree(rrul.path, other.path)
     part_clocks(other, Apart(bound_ns=40_000.0))
@@ -225,7 +225,7 @@ def test_a_session_that_ended_behind_its_first_clock_trial_has_figures(rrul: Run
     assert "clock_one_sided" in found, "a step behind the last line would be in no error"
 
 
-def test_the_maximum_error_is_that_of_the_middle_between_two_clock_trials() -> None:
+def test_maximum_error_is_taken_midway_between_two_clock_trials() -> None:
     """B's clock may run off by 700 ppm: of a trial of 41 s between two lines each side of the middle grows by half."""
     second, bound_ns, slew = 1_000_000_000, 100_000.0, 700e-6
     names = ("begin", "end", "reference", "offset", "skew", "bound", "error95", "skew_bound", "skew95", "exchanges")
@@ -240,7 +240,7 @@ def test_the_maximum_error_is_that_of_the_middle_between_two_clock_trials() -> N
     assert FarClock({0: lines}).errors(0, -2.0 * second, 4.0 * second).one_sided
 
 
-def test_a_trial_that_was_measured_again_where_no_clock_trial_was_answered_is_in_no_figure(rrul: RunFolder) -> None:
+def test_repeated_trial_without_clock_exchanges_is_excluded(rrul: RunFolder) -> None:
     """Its first, lost time had lines: what B wrote then is not taken for what was measured again."""
     other = RunFolder(rrul.path.with_name("two"))
     shutil.copytree(rrul.path, other.path)

@@ -56,7 +56,7 @@ def samples(count: int, extra: list[dict[str, Any]] | None = None) -> pl.DataFra
     return pl.DataFrame([*rows, *(own | one for one in extra or [])], infer_schema_length=None)
 
 
-def test_every_law_holds_where_the_state_stands_still() -> None:
+def test_samples_agree_with_tcp_info_in_a_constant_state() -> None:
     found = oracle.pairs(readings(5), samples(5))
     told = oracle.agreements(found, 4000.0)
     assert found.height == 5
@@ -65,7 +65,7 @@ def test_every_law_holds_where_the_state_stands_still() -> None:
     assert all(one.agree == one.pairs == one.quiet == one.quiet_agree == 5 for one in told)
 
 
-def test_what_comes_between_makes_a_moment_unquiet_and_is_no_fault() -> None:
+def test_event_between_readings_makes_a_moment_unquiet_not_wrong() -> None:
     moved = {"point": "in", "time_ns": 40 * MS + 20_000, "snd_cwnd": 6}
     out = {"point": "out", "time_ns": 40 * MS + 49_000, "snd_cwnd": 6}
     told = oracle.agreements(oracle.pairs(readings(3), samples(3, [moved, out])), 4000.0)
@@ -81,7 +81,7 @@ def test_a_wrong_field_is_found_at_a_quiet_moment() -> None:
     assert told["snd_cwnd"].quiet_agree == 4
 
 
-def test_a_window_that_restarts_after_an_idle_time_is_no_fault_of_the_log() -> None:
+def test_cwnd_restart_after_idle_is_not_an_error_of_the_log() -> None:
     """The kernel halves it as the application writes (RFC 5681, 4.1): after the reading, and before the packet.
 
     Here the RTO is 40 ms and the last of four sends is 25 ms later than it would be: a busy machine held it back.
@@ -100,7 +100,7 @@ def test_a_window_that_restarts_after_an_idle_time_is_no_fault_of_the_log() -> N
     assert (window.pairs, window.agree, window.quiet, window.quiet_agree) == (4, 3, 3, 3)
 
 
-def test_a_send_that_let_nothing_out_has_no_pair() -> None:
+def test_send_call_without_a_packet_has_no_pair() -> None:
     late = readings(2).with_columns(pl.col("sent_ns") - 90_000)
     assert oracle.pairs(late, samples(2)).is_empty()
 
@@ -122,7 +122,7 @@ def packets(count: int, *, lag: int = 700) -> tuple[pl.DataFrame, pl.DataFrame]:
     return frame.drop("direction", "captured_ns"), frame.drop("point", "time_ns", "cpu")
 
 
-def test_the_same_packets_match_also_where_headers_repeat() -> None:
+def test_packets_match_also_with_repeated_headers() -> None:
     out, into = witness.compare(*packets(100))
     assert (out.logged, out.captured, out.matched, out.swapped, out.too_early) == (100, 100, 100, 0, 0)
     assert set(out.apart_ns.tolist()) == {700}
@@ -137,7 +137,7 @@ def test_missing_swapped_and_early_packets_are_counted() -> None:
     moved = witness.compare(logged.with_columns(later.alias("time_ns")), captured)[0]
     assert moved.swapped == 1
     elsewhere = logged.with_columns(cpu=(pl.col("seq") == 42).cast(pl.Int64), time_ns=later)
-    assert witness.compare(elsewhere, captured)[0].swapped == 0, "what another CPU deals with may be overtaken"
+    assert witness.compare(elsewhere, captured)[0].swapped == 0, "packets processed by another CPU may be reordered"
     assert witness.compare(*packets(50, lag=-5000))[0].too_early == 50
 
 
@@ -156,7 +156,7 @@ def test_a_captured_packet_is_read_by_its_headers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("skipped", "verdict"), [(0, "fail"), (1, "inconclusive")])
-def test_order_beside_skipped_packets_cannot_be_told(skipped: int, verdict: str) -> None:
+def test_order_next_to_skipped_packets_is_unknown(skipped: int, verdict: str) -> None:
     done = Done(0, "messages", 0, "reno", "delay 2ms", "emulate", 0, "on", (), None, 0)
     found, compared = Found(), witness.Compared("out", 10, 10, 10, 2, np.zeros(10, dtype=np.int64))
     _of_direction(found, done, [compared], (skipped, 0))

@@ -60,12 +60,12 @@ def trial(rng: np.random.Generator, drift: float, shift: float) -> Seen:
     )
 
 
-def test_a_collapse_is_a_fall_to_two_segments_however_long_the_window_stays_there() -> None:
+def test_cwnd_fall_to_two_segments_counts_as_one_collapse() -> None:
     windows = np.array([1, 2, 4, 30, 30, 1, 1, 2, 4, 8, 12, 3, 2, 9, 10], dtype=float)
     assert collapses(windows) == 2, "a connection that begins with a small window has not collapsed"
 
 
-def test_collapses_that_only_one_setting_has_are_found_and_told_relative_to_what_is_usual() -> None:
+def test_collapses_in_only_one_setting_are_reported_relative_to_the_usual_number() -> None:
     done, seen = cell(3, 0.0, 24)
     rng = np.random.default_rng(4)
     for one in done:
@@ -81,7 +81,7 @@ def test_collapses_that_only_one_setting_has_are_found_and_told_relative_to_what
     assert not control.differs
 
 
-def test_no_change_is_below_minus_all_whatever_the_beds_have() -> None:
+def test_relative_change_is_never_below_minus_100_percent() -> None:
     """Collapses on one bed of two rounds, of four beds of 3, 2, 2 and 2: with the log there are none."""
     done, seen = cell(3, 0.0, 9)
     beds = [0, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -133,13 +133,13 @@ def test_a_difference_is_found_and_the_control_stays_clean(seed: int) -> None:
     assert min(permutation.holm(control)) > 0.01
 
 
-def test_the_smallest_effect_is_one_that_is_mostly_found() -> None:
+def test_minimum_detectable_effect_is_found_with_the_stated_power() -> None:
     least = float(np.median([compare(*cell(seed, 0.0, 10))[0].least["median"] for seed in range(8)]))
     found = sum(compare(*cell(100 + seed, least, 10))[0].p < 0.05 for seed in range(30))
     assert 18 <= found <= 30, f"{found} of 30 at {least:.3f}"
 
 
-def test_distributions_of_other_width_are_told_from_each_other_and_equal_ones_are_not() -> None:
+def test_distributions_of_different_width_differ_significantly_and_equal_ones_do_not() -> None:
     rng = np.random.default_rng(1)
     plain = [rng.normal(0, 1, 200) for _ in range(10)]
     wide = [rng.normal(0, 2, 200) for _ in range(10)]
@@ -150,7 +150,7 @@ def test_distributions_of_other_width_are_told_from_each_other_and_equal_ones_ar
     assert permutation.least_p(10) == 2 / 2**10
 
 
-def test_holm_keeps_the_order_and_the_number_of_questions_in_mind() -> None:
+def test_holm_correction_depends_on_order_and_number_of_tests() -> None:
     assert permutation.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert permutation.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
@@ -203,7 +203,7 @@ def made_up_run(path: Path, shift: float, gaps: int = 0) -> None:
 
 
 @pytest.mark.parametrize(("shift", "said"), [(0.0, "no change is detected"), (0.4, "TCP behaves differently")])
-def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, said: str) -> None:
+def test_run_has_a_verdict_sentence_and_a_report(tmp_path: Path, shift: float, said: str) -> None:
     made_up_run(tmp_path / "run", shift)
     verdict = analyse(tmp_path / "run")
     assert said in verdict.sentence, verdict.sentence
@@ -214,7 +214,7 @@ def test_a_run_is_judged_in_a_sentence_and_shown(tmp_path: Path, shift: float, s
 
 
 @pytest.mark.parametrize("gaps", [0, 1, 2])
-def test_a_trial_whose_log_has_a_gap_is_in_no_figure_and_is_told(tmp_path: Path, gaps: int) -> None:
+def test_trial_whose_log_has_a_gap_is_excluded_and_reported(tmp_path: Path, gaps: int) -> None:
     made_up_run(tmp_path / "run", 0.0, gaps)
     verdict = analyse(tmp_path / "run")
     run = load_run(tmp_path / "run")
@@ -224,7 +224,7 @@ def test_a_trial_whose_log_has_a_gap_is_in_no_figure_and_is_told(tmp_path: Path,
     assert all(GAP["why"] in one["sentence"] for one in found)
 
 
-def test_among_many_questions_only_a_larger_effect_is_seen() -> None:
+def test_many_tests_detect_only_larger_effects() -> None:
     differences = np.random.default_rng(3).normal(0, 1, 24)
     alone, among = smallest(differences), smallest(differences, 20)
     assert among == pytest.approx(alone * (3.420 + 0.858) / (2.069 + 0.858), rel=0.02)
@@ -232,7 +232,7 @@ def test_among_many_questions_only_a_larger_effect_is_seen() -> None:
     assert least[1] > least[0]
 
 
-def test_a_run_without_a_difference_seldom_says_that_there_is_one_and_never_with_zero_in_its_interval() -> None:
+def test_false_differences_are_rare_and_never_have_an_interval_with_zero() -> None:
     seeds, said = 100, 0
     for seed in range(seeds):
         compared = compare(*cell(1000 + seed, 0.0))
@@ -245,7 +245,7 @@ def test_a_run_without_a_difference_seldom_says_that_there_is_one_and_never_with
 
 
 @pytest.mark.parametrize("shift", [0.5, -0.4])
-def test_a_difference_that_is_there_is_said_with_an_interval_without_zero(shift: float) -> None:
+def test_true_difference_is_reported_with_an_interval_without_zero(shift: float) -> None:
     for seed in range(10):
         compared = compare(*cell(seed, shift))
         adjust(compared)
@@ -256,7 +256,7 @@ def test_a_difference_that_is_there_is_said_with_an_interval_without_zero(shift:
         assert (change.value.estimate > 0) == (shift > 0)
 
 
-def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_change() -> None:
+def test_different_distribution_without_changed_figures_is_not_a_change() -> None:
     """Twice the spread about the same median: the 95th percentiles are held alike, so that no figure changes."""
     done, seen = cell(4, 0.0)
     rng = np.random.default_rng(12)
@@ -282,7 +282,7 @@ def test_a_distribution_that_differs_without_a_change_of_a_figure_is_not_a_chang
     assert "no change of a figure is significant, though the distribution of the" in said, said
 
 
-def test_a_change_that_differs_between_beds_is_judged_over_beds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_that_differs_between_beds_has_an_interval_over_beds(monkeypatch: pytest.MonkeyPatch) -> None:
     """On each bed the log changes windows by another amount, 0 on average: rounds alone would report it."""
     monkeypatch.setattr(permutation, "DRAWN", 200)  # chances are not looked at here, and take most of the time
     rng = np.random.default_rng(SESSIONS_SEED)

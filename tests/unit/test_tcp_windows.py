@@ -161,7 +161,7 @@ def judged(folder: RunFolder) -> tuple[dict[str, Any], dict[tuple[Any, ...], dic
     }
 
 
-def test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them(tmp_path: Path) -> None:
+def test_formulas_of_rfc_6349_are_confirmed_on_a_conforming_path(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run", Truth())
     verdict, rows = judged(folder)
     assert verdict["findings"] == []
@@ -194,7 +194,7 @@ def test_the_formulas_of_rfc_6349_come_out_of_a_path_that_obeys_them(tmp_path: P
     assert {one.name for one in all_figures(run)} == {"windows"}
 
 
-def test_round_trips_through_dummynet_stand_beside_ours(tmp_path: Path) -> None:
+def test_published_rtts_through_dummynet_are_shown_beside_ours(tmp_path: Path) -> None:
     """Theirs of a delay of 10 ms was 19.61 ms, so the same window gets more over it: 20 / 19.61."""
     pipe = "windows.pipe=rate 50Mbit/s delay 10ms queue 200"
     folder = made_up(tmp_path / "run", Truth(), "dummynet-tcp", [*SETS, pipe])
@@ -222,7 +222,7 @@ def test_no_interval_has_a_rate_below_zero_or_a_share_above_one(tmp_path: Path) 
     assert rows["efficiency", 1, 1]["ci_high"] == 1
 
 
-def test_a_queue_that_holds_a_whole_train_is_no_finding(tmp_path: Path) -> None:
+def test_queue_larger_than_a_whole_train_is_no_finding(tmp_path: Path) -> None:
     verdict, rows = judged(made_up(tmp_path / "run", Truth(passed=1.0)))
     assert verdict["findings"] == []
     assert rows["bottleneck_rate", None, None]["estimate"] == pytest.approx(RATE_BPS, rel=1e-3)
@@ -231,19 +231,19 @@ def test_a_queue_that_holds_a_whole_train_is_no_finding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("truth", "name"), [(Truth(passed=1.0, filled=False), "path_not_filled"), (Truth(missing=2), "incomplete")]
 )
-def test_what_is_wrong_is_found(truth: Truth, name: str, tmp_path: Path) -> None:
+def test_each_injected_problem_is_a_finding(truth: Truth, name: str, tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", truth))
     assert name in {one["name"] for one in verdict["findings"]}
 
 
-def test_the_prober_s_own_summary_gives_the_product() -> None:
+def test_bdp_is_computed_from_the_summary_of_the_prober() -> None:
     rtt, train, *_ = load_plan("tcp-methodology").expand()
     assert baseline_of(rtt.factors, {"rtt": {"mean_ns": RTT_NS}}) == RTT_NS
     told = {"first_arrival_ns": 10**15, "last_arrival_ns": 10**15 + 242_240_000, "received": 1001}
     assert baseline_of(train.factors, told) == pytest.approx(RATE_BPS)
 
 
-def test_windows_are_pairs_of_segments_that_a_receiver_acknowledges_at_once() -> None:
+def test_windows_are_even_numbers_of_segments() -> None:
     for one in (one.factors for one in load_plan("tcp-methodology").expand() if one.purpose == "measure"):
         each = window_bytes(one, PRODUCT, MSS)
         assert each % (2 * MSS) == 0
@@ -261,7 +261,7 @@ def with_both_ends(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("how", ["not recorded", "lost"])
-def test_a_round_that_is_not_whole_is_measured_again_with_its_baseline(how: str, tmp_path: Path) -> None:
+def test_incomplete_round_is_repeated_with_its_baseline(how: str, tmp_path: Path) -> None:
     """The bed that goes on with it has no baseline yet, and one of its own."""
     folder = made_up(tmp_path / "run", Truth())
     plan = load_plan("tcp-methodology", sets=list(SETS))
@@ -283,7 +283,7 @@ def lost_event(trial: Trial[Windowed]) -> dict[str, Any]:
     return {"event": "lost", "part": 0, "why": "a cable was pulled", "trials": [own]}
 
 
-def test_a_lost_trial_is_in_no_figure(tmp_path: Path) -> None:
+def test_lost_trial_is_excluded_from_figures(tmp_path: Path) -> None:
     folder = made_up(tmp_path / "run", Truth())
     trials = load_plan("tcp-methodology", sets=list(SETS)).expand()
     gone = next(one for one in trials if one.round == 1 and one.factors.window == 1 and one.factors.connections == 1)
@@ -297,7 +297,7 @@ def test_a_lost_trial_is_in_no_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("study", ["tcp-methodology", "dummynet-tcp"])
-def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Path) -> None:
+def test_effective_plan_parses_to_the_same_plan(study: str, quick: bool, tmp_path: Path) -> None:
     plan = load_plan(study, quick=quick)
     path = tmp_path / "plan.toml"
     path.write_text(effective_toml(plan))
@@ -311,6 +311,6 @@ def test_the_effective_plan_says_the_same(study: str, quick: bool, tmp_path: Pat
     [("windows.window=0", "windows.window"), ("windows.train=5ms", "windows.train"),
      ("probe.interval=10ms,20ms", "one value"), ("bed.backend=sim", "needs a kernel's TCP")],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(asked: str, said: str) -> None:
+def test_invalid_plans_are_refused(asked: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         load_plan("tcp-methodology", sets=[asked])

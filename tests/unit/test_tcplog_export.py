@@ -73,7 +73,7 @@ def siftr(path: Path) -> tuple[dict[str, str], list[dict[str, str]], dict[str, s
     return head, packets, foot
 
 
-def test_siftr_says_what_was_logged(made: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_siftr_export_equals_the_log(made: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = made
     output, told = exported(path, "siftr", tmp_path)
     head, packets, foot = siftr(output)
@@ -105,7 +105,7 @@ def test_siftr_says_what_was_logged(made: tuple[Path, Truth], tmp_path: Path) ->
     assert len(foot["flow_list"].split(",")) == len(TWO) + 1
 
 
-def test_siftr_has_hashes_of_flows_where_they_are_asked_for(made: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_siftr_export_has_flow_hashes_on_request(made: tuple[Path, Truth], tmp_path: Path) -> None:
     """By the ends of a line and SHA-256 alone, as the reference says."""
     path, _ = made
     plain = siftr(exported(path, "siftr", tmp_path)[0])[1]
@@ -125,7 +125,7 @@ def test_siftr_has_hashes_of_flows_where_they_are_asked_for(made: tuple[Path, Tr
 
 
 @pytest.mark.parametrize("to", ["siftr-1.2", "csv"])
-def test_hashes_of_flows_are_siftrs(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
+def test_flow_hashes_equal_those_of_siftr(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
     with pytest.raises(RequestError, match="--genhashes needs --to siftr"):
         exported(made[0], to, tmp_path, flow_hashes=True)
 
@@ -171,7 +171,7 @@ def test_siftr_of_one_flow_counts_that_flow(made: tuple[Path, Truth], tmp_path: 
     assert foot["flow_list"] == "fd00:0:0:0:0:0:0:1;40001-fd00:0:0:0:0:0:0:2;5201,"
 
 
-def test_flows_that_were_not_wanted_are_in_no_list(tmp_path: Path) -> None:
+def test_filtered_flows_are_not_listed(tmp_path: Path) -> None:
     truth = Log(TWO).make()
     flows, account = truth.tables["tcp_flows"], truth.tables["tcp_account"]
     truth.tables["tcp_flows"] = flows.with_columns((pl.col("flow") == 1).alias("wanted"))
@@ -184,14 +184,14 @@ def test_flows_that_were_not_wanted_are_in_no_list(tmp_path: Path) -> None:
     assert [one.split(";")[1].split("-")[0] for one in foot["flow_list"].split(",")[:-1]] == ["40000", "40001"]
 
 
-def test_decimation_is_no_skip(tmp_path: Path) -> None:
+def test_sampled_out_packets_are_not_counted_as_skipped(tmp_path: Path) -> None:
     truth = Log((MadeFlow(),), ppl=7).write(tmp_path / "t")
     _, packets, foot = siftr(exported(tmp_path / "t", "siftr", tmp_path)[0])
     assert int(foot["total_tcp_pkts"]) == truth.packets("in", "seen") + truth.packets("out", "seen")
     assert len(packets) == truth.samples.filter(pl.col("state").is_in([1, 4])).height
 
 
-def test_a_field_that_the_kernel_lacks_is_told(tmp_path: Path) -> None:
+def test_field_missing_in_the_kernel_is_reported(tmp_path: Path) -> None:
     Log((MadeFlow(rounds=5),), absent=["rto_us", "segs_in"]).write(tmp_path / "t")
     output, told = exported(tmp_path / "t", "siftr", tmp_path)
     assert {one["rto"] for one in siftr(output)[1]} == {"0"}
@@ -223,7 +223,7 @@ def whole_table(path: Path, to: str) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl", "parquet"])
-def test_a_table_names_ends_and_states(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
+def test_exported_table_names_endpoints_and_states(made: tuple[Path, Truth], tmp_path: Path, to: str) -> None:
     path, truth = made
     read = whole_table(exported(path, to, tmp_path)[0], to)
     flows = truth.tables["tcp_flows"]
@@ -237,7 +237,7 @@ def test_a_table_names_ends_and_states(made: tuple[Path, Truth], tmp_path: Path,
 
 @pytest.mark.parametrize("to", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("points", ["pre", "both"])
-def test_a_table_comes_back_as_it_was(tmp_path: Path, to: str, points: str) -> None:
+def test_exported_table_round_trips(tmp_path: Path, to: str, points: str) -> None:
     truth = Log(TWO, points=points, absent=["received_ce", "limited_by"]).write(tmp_path / "t")
     output, told = exported(tmp_path / "t", to, tmp_path)
     read = table(output, to)
@@ -253,7 +253,7 @@ ODD = st.one_of(st.none(), st.sampled_from([0, 1, -1, 2**31 - 1, 2**31, 2**32 - 
 
 @given(values=st.lists(ODD, min_size=1, max_size=20), srtt=st.floats(0, 1e12, allow_nan=False) | st.none())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_odd_values_survive(
+def test_extreme_values_round_trip(
     values: list[int | None], srtt: float | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("odd")
@@ -280,7 +280,7 @@ def test_odd_values_survive(
 # --- choosing, and what cannot be done --------------------------------------------------------------------------------
 
 
-def test_a_span_of_time_is_chosen(made: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_time_span_can_be_selected(made: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = made
     chosen = Chosen(since_ns=200_000_000, until_ns=300_000_000)
     read = table(exported(path, "csv", tmp_path, chosen=chosen)[0], "csv")
@@ -290,7 +290,7 @@ def test_a_span_of_time_is_chosen(made: tuple[Path, Truth], tmp_path: Path) -> N
     assert len(packets) == int(foot["total_tcp_pkts"]) - int(foot["total_skipped_tcp_pkts"])
 
 
-def test_a_log_of_many_batches_is_put_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_many_batches_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sojourn.export.log.CHUNK_ROWS", 1000)
     monkeypatch.setattr("tests.unit.made_up_tcp.BATCH_ROWS", 500)
     truth = Log(TWO).write(tmp_path / "t")
@@ -332,7 +332,7 @@ def test_a_span_of_time_past_the_end_is_refused(made: tuple[Path, Truth], tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_log_of_handshakes_alone_has_no_line_of_siftr(made: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_log_with_only_handshakes_gives_no_siftr_line(made: tuple[Path, Truth], tmp_path: Path) -> None:
     path, truth = made
     first = truth.samples.filter(pl.col("state").is_in([2, 3]))["time_ns"].min()
     assert isinstance(first, int)
@@ -385,7 +385,7 @@ def test_wrong_requests_are_one_sentence_and_write_nothing(made: tuple[Path, Tru
     assert not (tmp_path / "o").exists()
 
 
-def test_a_damaged_header_is_told(tmp_path: Path) -> None:
+def test_damaged_header_is_reported(tmp_path: Path) -> None:
     Log((MadeFlow(rounds=3),)).write(tmp_path / "t")
     (tmp_path / "t" / "header.json").write_text('{"tcplog": 1')
     with pytest.raises(RequestError, match="damaged"):
@@ -412,7 +412,7 @@ def test_a_header_and_a_footer_that_would_take_much_memory_are_refused(
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.999])
-def test_what_lay_before_a_cut_is_converted_and_told(
+def test_log_is_converted_up_to_a_truncation_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: float
 ) -> None:
     monkeypatch.setattr("tests.unit.made_up_tcp.BATCH_ROWS", 500)
@@ -426,7 +426,7 @@ def test_what_lay_before_a_cut_is_converted_and_told(
     assert any("before the cut" in sentence for sentence in told.sentences)
 
 
-def test_samples_that_contradict_themselves_end_in_a_sentence_and_not_the_process(tmp_path: Path) -> None:
+def test_contradictory_samples_are_one_sentence_not_a_crash(tmp_path: Path) -> None:
     Log((MadeFlow(rounds=2),)).write(tmp_path / "t")
     file = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
     whole = file.read_bytes()
@@ -442,7 +442,7 @@ def test_samples_that_contradict_themselves_end_in_a_sentence_and_not_the_proces
     assert refused > 5
 
 
-def test_a_log_that_was_killed_is_converted_without_its_footer(tmp_path: Path) -> None:
+def test_log_of_a_killed_run_is_converted_without_a_footer(tmp_path: Path) -> None:
     truth = Log((MadeFlow(),), ended=False).write(tmp_path / "t")
     _, packets, foot = siftr(exported(tmp_path / "t", "siftr", tmp_path)[0])
     last = truth.flows[0].packet_ns[-1] // 1000 - TAI_MINUS_UTC_S * 10**6
@@ -451,7 +451,7 @@ def test_a_log_that_was_killed_is_converted_without_its_footer(tmp_path: Path) -
     assert at == last
 
 
-def test_force_writes_anew_and_a_failure_leaves_the_old(made: tuple[Path, Truth], tmp_path: Path) -> None:
+def test_force_overwrites_and_a_failure_keeps_the_old_file(made: tuple[Path, Truth], tmp_path: Path) -> None:
     path, _ = made
     output = tmp_path / "out.csv"
     output.write_text("old")
@@ -473,7 +473,7 @@ def test_parquet_keeps_header_flows_and_units(made: tuple[Path, Truth], tmp_path
     assert output.stat().st_size < 20 * truth.samples.height
 
 
-def test_a_run_folder_has_many_logs_of_which_one_is_named(tmp_path: Path) -> None:
+def test_run_folder_with_many_logs_requires_naming_one(tmp_path: Path) -> None:
     one = Log((MadeFlow(rounds=5),), block=3).make()
     other = Log((MadeFlow(rounds=6),), block=3).make()
     one.write_records(tmp_path / "run" / "records", "a")
@@ -496,7 +496,7 @@ def sojourn(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return ended.value.code
 
 
-def test_the_command_converts_and_says_where(
+def test_export_command_converts_and_prints_the_path(
     made: tuple[Path, Truth], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, truth = made
@@ -522,7 +522,7 @@ def test_the_command_converts_and_says_where(
     assert capsys.readouterr().err.count("sojourn: ") == 2
 
 
-def test_a_cut_log_ends_with_status_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_log_ends_with_status_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Log((MadeFlow(),)).write(tmp_path / "t")
     file = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
     file.write_bytes(file.read_bytes()[:-8])

@@ -47,7 +47,7 @@ def made(path: Path, fields: Sequence[str]) -> None:
 
 
 @pytest.mark.parametrize("to", ["siftr", "siftr-1.2"])
-def test_the_fields_of_siftr_make_the_lines_of_a_whole_log(slim: Path, tmp_path: Path, to: str) -> None:
+def test_siftr_fields_alone_give_the_same_siftr_lines(slim: Path, tmp_path: Path, to: str) -> None:
     Log((MadeFlow(rounds=20),)).write(tmp_path / "whole")
     for name in ("whole", "t"):
         convert(Request(tmp_path / name, to, tmp_path / f"{name}.log"))
@@ -55,7 +55,7 @@ def test_the_fields_of_siftr_make_the_lines_of_a_whole_log(slim: Path, tmp_path:
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl", "parquet"])
-def test_a_table_has_null_for_what_was_not_asked(slim: Path, to: str) -> None:
+def test_unselected_fields_are_null_in_tables(slim: Path, to: str) -> None:
     told = convert(Request(slim, to))
     path = slim / f"tcplog.{to}"
     read = pl.read_csv(path) if to == "csv" else pl.read_ndjson(path) if to == "jsonl" else pl.read_parquet(path)
@@ -65,7 +65,7 @@ def test_a_table_has_null_for_what_was_not_asked(slim: Path, to: str) -> None:
         assert (values.null_count() == read.height) == (name not in SIFTR), name
 
 
-def test_a_trace_of_qlog_leaves_out_what_was_not_asked(slim: Path, tmp_path: Path) -> None:
+def test_qlog_trace_omits_unselected_fields(slim: Path, tmp_path: Path) -> None:
     convert(Request(slim, "qlog"))
     trace = json.loads((slim / "tcplog.qlog").read_text())["traces"][0]
     metrics = {name for one in trace["events"] if one["name"] == "recovery:metrics_updated" for name in one["data"]}
@@ -78,7 +78,7 @@ def test_a_trace_of_qlog_leaves_out_what_was_not_asked(slim: Path, tmp_path: Pat
     assert not states & {"slow_start", "congestion_avoidance"}, "nobody knows without the window"
 
 
-def test_a_line_of_siftr_is_not_made_of_zeros(tmp_path: Path) -> None:
+def test_missing_siftr_fields_are_an_error_not_zeros(tmp_path: Path) -> None:
     made(tmp_path / "t", [name for name in SIFTR if name != "rto_us"])
     with pytest.raises(RequestError, match="has no rto_us, which a line of SIFTR needs"):
         convert(Request(tmp_path / "t", "siftr"))
@@ -93,7 +93,7 @@ def test_a_line_of_siftr_is_not_made_of_zeros(tmp_path: Path) -> None:
         (("timeline", "LOG", "--to", "csv", "-o", "-"), "a timeline", "rtt_last_us"),
     ],
 )
-def test_what_needs_a_field_names_it(slim: Path, words: tuple[str, ...], what: str, field: str) -> None:
+def test_error_names_the_missing_field(slim: Path, words: tuple[str, ...], what: str, field: str) -> None:
     done = sojourn(*(str(slim) if word == "LOG" else word for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"which {what} needs: it was logged with --fields siftr; --fields siftr," in done.stderr
@@ -101,7 +101,7 @@ def test_what_needs_a_field_names_it(slim: Path, words: tuple[str, ...], what: s
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_what_a_summary_needs_is_enough_for_it(tmp_path: Path) -> None:
+def test_fields_required_by_a_summary_are_sufficient(tmp_path: Path) -> None:
     needed = {*SAMPLED, *COUNTERS.values()} & set(STATE)
     made(tmp_path / "t", sorted(needed))
     Log((MadeFlow(rounds=20),)).write(tmp_path / "whole")
@@ -109,7 +109,7 @@ def test_what_a_summary_needs_is_enough_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["csv", "html", "perfetto"])
-def test_what_a_timeline_needs_is_enough_for_it(tmp_path: Path, to: str) -> None:
+def test_fields_required_by_a_timeline_are_sufficient(tmp_path: Path, to: str) -> None:
     outputs = []
     for fields in (OF_STATE, ()):
         folder = tmp_path / ("some" if fields else "all") / "t"
@@ -120,7 +120,7 @@ def test_what_a_timeline_needs_is_enough_for_it(tmp_path: Path, to: str) -> None
     assert outputs[0] == outputs[1]
 
 
-def test_why_says_of_a_log_with_its_fields_what_it_says_of_a_whole_one(tmp_path: Path) -> None:
+def test_why_gives_the_same_answer_with_its_required_fields_only(tmp_path: Path) -> None:
     answers = []
     for fields in (OF_STATE, ()):
         folder = tmp_path / ("some" if fields else "all") / "t"
@@ -131,13 +131,13 @@ def test_why_says_of_a_log_with_its_fields_what_it_says_of_a_whole_one(tmp_path:
     assert answers[0] == answers[1]
 
 
-def test_a_picture_says_what_it_cannot_show(slim: Path) -> None:
+def test_plot_states_what_it_cannot_show(slim: Path) -> None:
     draw(slim, slim / "plot.html")
     assert "Logged with --fields siftr: " in (slim / "plot.html").read_text()
     assert "total_retrans" in (slim / "plot.html").read_text()
 
 
-def test_a_whole_log_says_nothing_of_fields(tmp_path: Path) -> None:
+def test_full_log_prints_no_note_about_fields(tmp_path: Path) -> None:
     Log((MadeFlow(rounds=5),)).write(tmp_path / "t")
     draw(tmp_path / "t", tmp_path / "plot.html")
     assert "--fields" not in (tmp_path / "plot.html").read_text()

@@ -135,7 +135,7 @@ def stamp(row: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("form", ["pcap", "pcapng"])
 @pytest.mark.parametrize("link", LINKS)
-def test_each_packet_has_its_own_samples_comment(tmp_path: Path, form: str, link: str) -> None:
+def test_each_packet_has_the_comment_of_its_own_sample(tmp_path: Path, form: str, link: str) -> None:
     truth = Log(FLOWS).write(tmp_path / "t")
     rows = rows_of(truth)
     packets = [(stamp(row), packet(row, link)) for row in rows]
@@ -151,7 +151,7 @@ def test_each_packet_has_its_own_samples_comment(tmp_path: Path, form: str, link
         assert texts[1:] == (["old"] if form == "pcapng" else [])
 
 
-def test_what_only_one_side_saw_is_told(tmp_path: Path) -> None:
+def test_packets_seen_on_one_side_only_are_reported(tmp_path: Path) -> None:
     truth = Log((MadeFlow(rounds=10),), ppl=2).write(tmp_path / "t")
     whole = Log((MadeFlow(rounds=10),)).make()
     rows = rows_of(whole)[: whole.samples.height // 2]
@@ -171,7 +171,7 @@ def test_what_only_one_side_saw_is_told(tmp_path: Path) -> None:
     assert [bool(texts) for _, texts in found] == [row["packet"] % 2 == 0 for row in rows] + [False, False]
 
 
-def test_on_a_loopback_both_ends_have_their_say(tmp_path: Path) -> None:
+def test_loopback_packet_has_comments_of_both_ends(tmp_path: Path) -> None:
     truth = Log((MadeFlow(rounds=5),)).make()
     flows = truth.tables["tcp_flows"]
     swapped = {"local_address": "remote_address", "local_port": "remote_port"}
@@ -191,7 +191,7 @@ def test_on_a_loopback_both_ends_have_their_say(tmp_path: Path) -> None:
         assert [line.split(",")[0] for line in text.splitlines()] == ["tcplog out", "tcplog in"]
 
 
-def test_of_packets_alike_the_nearest_in_time_is_found(tmp_path: Path) -> None:
+def test_identical_packets_match_the_nearest_in_time(tmp_path: Path) -> None:
     truth = Log((MadeFlow(rounds=30, family=6),)).write(tmp_path / "t")
     again = [row for row in rows_of(truth) if row["payload_bytes"]]
     by_seq = {row["seq"]: row for row in again}
@@ -203,7 +203,7 @@ def test_of_packets_alike_the_nearest_in_time_is_found(tmp_path: Path) -> None:
         assert texts[0].startswith(f"tcplog out, flow 1 packet {row['packet']}: ")
 
 
-def test_as_many_packets_alike_as_samples_are_taken_in_turn(tmp_path: Path) -> None:
+def test_equally_many_identical_packets_and_samples_match_in_order(tmp_path: Path) -> None:
     truth = Log((MadeFlow(rounds=8, family=6),)).make()
     # The same acknowledgement five times, close together, and captured late: the nearest sample would be another's.
     again = truth.samples.filter(pl.col("point") == "in")[5]
@@ -232,7 +232,7 @@ def test_a_sample_belongs_to_one_packet_only(tmp_path: Path) -> None:
     assert told.sentences[0].endswith("have a comment, 148 are not in the log")
 
 
-def test_a_packet_of_another_identification_is_another_packet(tmp_path: Path) -> None:
+def test_packet_with_another_ip_identification_does_not_match(tmp_path: Path) -> None:
     """A retransmission's sample also stood at the original, which was not logged."""
     truth = Log((MadeFlow(rounds=8),)).make()
     truth.tables["tcp_samples"] = truth.samples.filter(pl.col("payload_bytes") > 0)[5]
@@ -340,7 +340,7 @@ def test_foreign_files_are_refused_or_read(
         pass
 
 
-def test_a_packets_block_without_room_for_a_packet_is_damage(tmp_path: Path) -> None:
+def test_too_short_packet_block_is_damage(tmp_path: Path) -> None:
     section = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
     interface = struct.pack("<IIHHII", 1, 20, 1, 0, 0, 20)
     (tmp_path / "short").write_bytes(section + interface + struct.pack("<III", 6, 12, 12))
@@ -348,7 +348,7 @@ def test_a_packets_block_without_room_for_a_packet_is_damage(tmp_path: Path) -> 
         list(read_capture(tmp_path / "short"))
 
 
-def test_a_packet_of_no_possible_time_has_no_comment(tmp_path: Path) -> None:
+def test_packet_with_an_impossible_time_has_no_comment(tmp_path: Path) -> None:
     truth = Log((MadeFlow(rounds=5),)).write(tmp_path / "t")
     row = rows_of(truth)[0]
     octets = packet(row, "ethernet")

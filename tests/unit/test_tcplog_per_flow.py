@@ -30,7 +30,7 @@ def listed(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("to", ["csv", "jsonl", "siftr", "parquet", "qlog"])
-def test_the_files_of_all_flows_are_what_the_log_has(to: str, log: Path, tmp_path: Path) -> None:
+def test_files_of_all_flows_together_equal_the_log(to: str, log: Path, tmp_path: Path) -> None:
     done = sojourn("tcplog", "convert", str(log), "--to", to, "--per-flow", str(tmp_path / "each"))
     assert done.returncode == 0, done.stderr
     rows = listed(tmp_path / "each")
@@ -52,7 +52,7 @@ def test_the_files_of_all_flows_are_what_the_log_has(to: str, log: Path, tmp_pat
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []
 
 
-def test_a_span_leaves_out_flows_that_have_nothing_in_it(log: Path, tmp_path: Path) -> None:
+def test_time_span_excludes_flows_without_samples_in_it(log: Path, tmp_path: Path) -> None:
     words = ("tcplog", "convert", str(log), "--to", "siftr", "--flow", "2", "--per-flow", str(tmp_path / "each"))
     assert sojourn(*words).returncode == 0
     assert [row["flow"] for row in listed(tmp_path / "each")] == ["2"]
@@ -63,7 +63,7 @@ def test_a_span_leaves_out_flows_that_have_nothing_in_it(log: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("to", ["csv", "siftr", "parquet", "qlog"])
-def test_a_log_that_is_cut_is_said_to_be(to: str, log: Path, tmp_path: Path) -> None:
+def test_truncated_log_is_reported(to: str, log: Path, tmp_path: Path) -> None:
     for path in (log / "records").glob("tcp_samples-*.arrow"):
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) - 8])
@@ -81,7 +81,7 @@ def test_samples_of_a_flow_that_the_log_does_not_list_are_damage(log: Path, tmp_
     assert not (tmp_path / "each").exists()
 
 
-def test_files_are_their_owners_alone(log: Path, tmp_path: Path) -> None:
+def test_files_are_private(log: Path, tmp_path: Path) -> None:
     assert sojourn("tcplog", "convert", str(log), "--to", "csv", "--per-flow", str(tmp_path / "each")).returncode == 0
     assert (tmp_path / "each").stat().st_mode & 0o777 == 0o700
     assert {one.stat().st_mode & 0o777 for one in (tmp_path / "each").iterdir()} == {0o600}

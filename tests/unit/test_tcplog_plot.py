@@ -48,7 +48,7 @@ def series(traces: Traces, name: str) -> pl.DataFrame:
     return steps.rows.filter(pl.col("series") == name)
 
 
-def test_the_window_that_is_drawn_is_the_one_that_was(tmp_path: Path) -> None:
+def test_drawn_window_equals_the_logged_one(tmp_path: Path) -> None:
     log, truth = made(tmp_path / "t")
     _, traces, _ = traced(log)
     drawn = series(traces, "congestion window")["v"].to_list()
@@ -58,7 +58,7 @@ def test_the_window_that_is_drawn_is_the_one_that_was(tmp_path: Path) -> None:
     assert max(series(traces, "last sample")["v"]) == pytest.approx(slowest / 1e3, rel=1e-4)
 
 
-def test_what_was_sent_again_is_marked_once_each(tmp_path: Path) -> None:
+def test_each_retransmission_is_marked_once(tmp_path: Path) -> None:
     log, truth = made(tmp_path / "t", points="both")
     _, traces, _ = traced(log)
     marked = traces.marks.filter(pl.col("what") == "retransmitted")["n"].sum()
@@ -72,7 +72,7 @@ def test_an_infinite_threshold_is_not_drawn(tmp_path: Path) -> None:
     assert series(traced(log)[1], "slow-start threshold")["v"].max() < 1e6  # type: ignore[operator]
 
 
-def test_what_the_kernel_lacks_is_no_line(tmp_path: Path) -> None:
+def test_field_missing_in_the_kernel_is_not_drawn(tmp_path: Path) -> None:
     log, _ = made(tmp_path / "t", absent=["delivery_rate_bps", "pacing_rate_bps", "snd_ssthresh", "ca_state"])
     _, traces, _ = traced(log)
     assert [steps.title for steps in traces.steps] == ["Windows", "Round trip"]
@@ -80,13 +80,13 @@ def test_what_the_kernel_lacks_is_no_line(tmp_path: Path) -> None:
     assert traces.spans.is_empty()
 
 
-def test_an_end_that_receives_shows_its_window(tmp_path: Path) -> None:
+def test_receiving_end_shows_its_window(tmp_path: Path) -> None:
     log, _ = made(tmp_path / "t", [MadeFlow(role="receiver")])
     _, traces, _ = traced(log)
     assert traces.steps[-1].series == ("waiting to be read", "window offered")
 
 
-def test_gaps_are_grey_and_told(tmp_path: Path) -> None:
+def test_gaps_are_grey_and_stated(tmp_path: Path) -> None:
     log, truth = made(tmp_path / "t", gap_every=400)
     flow, traces, span = traced(log)
     gaps = truth.tables["tcp_gaps"]
@@ -99,7 +99,7 @@ def test_gaps_are_grey_and_told(tmp_path: Path) -> None:
     assert (traces.spans["low"] >= span[0]).all()
 
 
-def test_decimation_is_told(tmp_path: Path) -> None:
+def test_sampling_is_stated(tmp_path: Path) -> None:
     log, _ = made(tmp_path / "t", ppl=7)
     flow, traces, _ = traced(log)
     told = " ".join(account_of(flow, log, log.gaps_of(flow), traces)).replace("\u2009", "").replace("\u202f", "")
@@ -107,7 +107,7 @@ def test_decimation_is_told(tmp_path: Path) -> None:
     assert f"Of {seen} packets: {logged} logged, {decimated} decimated (1 in 7 packets logged), 0 skipped." in told
 
 
-def test_the_title_says_who_it_is(tmp_path: Path) -> None:
+def test_title_names_the_flow(tmp_path: Path) -> None:
     log, _ = made(tmp_path / "t", [MadeFlow(algorithm="cubic", family=6)])
     [flow] = log.flows
     assert title_of(flow) == "[fd00::1]:40000 ↔ [fd00::2]:5201"
@@ -116,7 +116,7 @@ def test_the_title_says_who_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["html", "svg", "png"])
-def test_each_form_is_a_file(form: str, tmp_path: Path) -> None:
+def test_each_format_writes_a_file(form: str, tmp_path: Path) -> None:
     made(tmp_path / "t", [MadeFlow(rounds=20), MadeFlow(rounds=20, family=6)], gap_every=300)
     target = tmp_path / f"picture.{form}"
     assert draw(tmp_path / "t", target) == 2
@@ -147,7 +147,7 @@ def test_the_flows_with_the_most_packets_are_drawn(tmp_path: Path) -> None:
         log.chosen([9])
 
 
-def test_what_is_no_log_is_one_sentence(tmp_path: Path) -> None:
+def test_input_that_is_not_a_log_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="there is no such log"):
         draw(tmp_path / "none", tmp_path / "x.svg")
     with pytest.raises(RequestError, match="no log of tcplog"):
@@ -195,7 +195,7 @@ def test_thinning_keeps_the_extremes_of_every_column_of_pixels(values: list[int 
     assert held(kept).equals(held(rows))
 
 
-def test_a_hole_begins_where_it_does() -> None:
+def test_gap_starts_at_its_true_time() -> None:
     rows = frame([5, 6, 7, 8, 9])
     holed = with_holes(rows, pl.col("t").is_in([0.0, 1.0, 4.0]))
     assert holed.rows() == [(0.0, 5.0), (1.0, 6.0), (2.0, 6.0), (2.0, None), (3.0, None), (4.0, 9.0)]
@@ -210,7 +210,7 @@ def test_spans_hold_until_the_next_sample_and_are_joined_below_a_pixel() -> None
     assert counted(events, (0.0, 10.0), 100).rows() == [(0.01, 3), (5.0, 3)]
 
 
-def test_a_picture_of_many_samples_stays_small(tmp_path: Path) -> None:
+def test_plot_of_many_samples_is_small(tmp_path: Path) -> None:
     log, truth = made(tmp_path / "t", [MadeFlow(rounds=2500, segments=1)])
     assert truth.samples.height > 100_000
     flow, traces, _ = traced(log)
@@ -219,7 +219,7 @@ def test_a_picture_of_many_samples_stays_small(tmp_path: Path) -> None:
     assert "thinned" in account_of(flow, log, log.gaps_of(flow), traces)[-1]
 
 
-def test_the_command_names_the_file_that_it_made(
+def test_plot_command_prints_the_created_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(tmp_path / "t", [MadeFlow(rounds=10)])
@@ -231,7 +231,7 @@ def test_the_command_names_the_file_that_it_made(
 
 
 @pytest.mark.parametrize("name", ["plot.html", "t.svg", "t.png"])
-def test_a_picture_that_is_there_is_not_drawn_over_unasked(
+def test_existing_plot_is_not_overwritten_without_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     made(tmp_path / "t", [MadeFlow(rounds=10)])
@@ -269,9 +269,7 @@ def sojourn_plot(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
         (tuple(range(1, 13)), "has no flow that was logged; 12 more were kept out by filters"),
     ],
 )
-def test_a_flow_that_is_not_there_is_refused_with_those_that_are(
-    tmp_path: Path, kept_out: tuple[int, ...], said: str
-) -> None:
+def test_missing_flow_is_refused_with_the_existing_ones(tmp_path: Path, kept_out: tuple[int, ...], said: str) -> None:
     """Numbers have holes where a flow that the filters let through has no sample and is numbered behind one without."""
     truth = made_up_tcp.Log(tuple(MadeFlow(rounds=2) for _ in range(12))).write(tmp_path / "t")
     out = pl.col("flow").is_in(kept_out)

@@ -64,7 +64,7 @@ def test_the_file_has_what_the_schema_requires(made: tuple[Path, Truth, dict[str
     assert [trace["vantage_point"]["type"] for trace in read["traces"]] == ["client", "client", "server"]
 
 
-def test_packets_are_as_logged(made: tuple[Path, Truth, dict[str, Any]]) -> None:
+def test_qlog_packets_equal_the_log(made: tuple[Path, Truth, dict[str, Any]]) -> None:
     _, truth, read = made
     for number, trace in enumerate(read["traces"], start=1):
         for point, name in (("out", "transport:packet_sent"), ("in", "transport:packet_received")):
@@ -87,7 +87,7 @@ def test_metrics_are_in_bytes_and_milliseconds(made: tuple[Path, Truth, dict[str
     assert all(one["data"] for one in named(read["traces"][0], "recovery:metrics_updated"))
 
 
-def test_every_loss_is_told_and_names_the_packet_that_was_lost(made: tuple[Path, Truth, dict[str, Any]]) -> None:
+def test_every_loss_is_an_event_that_names_the_lost_packet(made: tuple[Path, Truth, dict[str, Any]]) -> None:
     _, truth, read = made
     for flow, trace in zip(truth.flows[:2], read["traces"], strict=False):
         lost = named(trace, "recovery:packet_lost")
@@ -102,7 +102,7 @@ def test_every_loss_is_told_and_names_the_packet_that_was_lost(made: tuple[Path,
         assert states[0] == "slow_start"
 
 
-def test_what_was_sent_is_acknowledged_once_and_later(made: tuple[Path, Truth, dict[str, Any]]) -> None:
+def test_sent_packets_are_acknowledged_once_and_later(made: tuple[Path, Truth, dict[str, Any]]) -> None:
     _, _, read = made
     for trace in read["traces"]:
         sent = {one["data"]["header"]["packet_number"]: one["time"] for one in named(trace, "transport:packet_sent")}
@@ -117,7 +117,7 @@ def test_what_was_sent_is_acknowledged_once_and_later(made: tuple[Path, Truth, d
         assert len(seen) > 0.8 * len(sent)
 
 
-def test_what_was_lost_is_not_acknowledged_what_was_sent_instead_is() -> None:
+def test_lost_packets_are_not_acknowledged_but_their_retransmissions_are() -> None:
     """Packets 1 and 2 are sent again as one, and that again; of packet 3, a large one, the first half alone."""
     sent = ((0, 100), (100, 100), (200, 100), (300, 200), (100, 200), (100, 200), (300, 100))
     rows = [("out", seq, 7, size) for seq, size in sent]
@@ -134,7 +134,7 @@ def test_what_was_lost_is_not_acknowledged_what_was_sent_instead_is() -> None:
     assert ranges == [[[0, 0]], [[3, 3], [5, 6]]]
 
 
-def test_a_sequence_holds_one_flow(made: tuple[Path, Truth, dict[str, Any]], tmp_path: Path) -> None:
+def test_qlog_sequence_contains_one_flow(made: tuple[Path, Truth, dict[str, Any]], tmp_path: Path) -> None:
     path, _, read = made
     with pytest.raises(RequestError, match="--flow"):
         convert(Request(path, "qlog", tmp_path / "t.sqlog"))
@@ -147,7 +147,7 @@ def test_a_sequence_holds_one_flow(made: tuple[Path, Truth, dict[str, Any]], tmp
     assert events == read["traces"][1]["events"]
 
 
-def test_what_a_kernel_lacks_is_left_out(tmp_path: Path) -> None:
+def test_fields_missing_in_the_kernel_are_omitted(tmp_path: Path) -> None:
     lacking = ["pacing_rate_bps", "rttvar_us", "ca_state", "snd_ssthresh"]
     Log((MadeFlow(rounds=20),), absent=lacking).write(tmp_path / "t")
     convert(Request(tmp_path / "t", "qlog"))

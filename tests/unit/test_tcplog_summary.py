@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> tuple[Path, Truth]:
     return tmp_path / "t", Log(flows).write(tmp_path / "t")
 
 
-def test_a_flows_numbers_are_those_of_its_samples(made: tuple[Path, Truth]) -> None:
+def test_flow_figures_equal_those_of_its_samples(made: tuple[Path, Truth]) -> None:
     path, truth = made
     rows = summarised(TcpLog.open(path))
     assert rows["flow"].to_list() == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_syn_and_fin_are_no_user_data(made: tuple[Path, Truth], first_state: int
 
 
 @pytest.mark.parametrize("state", [8, 5], ids=["CLOSE_WAIT", "FIN_WAIT2"])
-def test_a_fin_is_no_user_data_where_data_was_received(made: tuple[Path, Truth], state: int) -> None:
+def test_received_fin_is_not_user_data(made: tuple[Path, Truth], state: int) -> None:
     """The kernel counts it as a byte when it has come: the state says so, or the FIN's sequence number."""
     path, truth = made
     mine = truth.samples.filter(flow=3).sort("time_ns", maintain_order=True)
@@ -114,7 +114,7 @@ def waiting(unsent: int, window: int) -> dict[str, pl.Expr]:
     ("unsent", "window", "limit"),
     [(0, 1 << 30, "application"), (100_000, 0, "receiver"), (100_000, 1 << 30, "path_or_pacing")],
 )
-def test_where_the_kernel_says_only_busy_the_windows_and_what_waits_say_more(
+def test_kernel_state_busy_is_refined_by_windows_and_unsent_data(
     made: tuple[Path, Truth], unsent: int, window: int, limit: str
 ) -> None:
     path, truth = made
@@ -134,7 +134,7 @@ def test_where_the_kernel_says_only_busy_the_windows_and_what_waits_say_more(
     assert times[limit] * 1e9 == pytest.approx(busy["time_ns"][-1] - busy["time_ns"][0])
 
 
-def test_a_sender_that_pauses_is_limited_by_its_application_whatever_the_window_was(made: tuple[Path, Truth]) -> None:
+def test_pausing_sender_is_application_limited_for_any_window(made: tuple[Path, Truth]) -> None:
     """The kernel's flag of a full window stays set until more is sent; all was acknowledged, in recovery too."""
     path, truth = made
     told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True)
@@ -155,7 +155,7 @@ def test_a_sender_that_pauses_is_limited_by_its_application_whatever_the_window_
 
 
 @pytest.mark.parametrize(("cwnd", "limit"), [(12, "cwnd"), (13, "path_or_pacing")])
-def test_the_packet_of_a_sample_fills_the_window_as_well(made: tuple[Path, Truth], cwnd: int, limit: str) -> None:
+def test_packet_being_sent_counts_as_in_flight(made: tuple[Path, Truth], cwnd: int, limit: str) -> None:
     """Ten segments are in flight, two are about to be: nothing more may be sent until an acknowledgement comes."""
     path, truth = made
     told = truth.samples.filter(flow=1, point="out").filter(pl.col("payload_bytes") > 0).sort("time_ns").slice(50, 2)
@@ -177,7 +177,7 @@ def test_the_packet_of_a_sample_fills_the_window_as_well(made: tuple[Path, Truth
     assert [name for name in LIMITS if row[f"limited_by_{name}_s"]] == [limit]
 
 
-def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[Path, Truth]) -> None:
+def test_one_line_per_flow_of_80_columns_sorted_by_bytes(made: tuple[Path, Truth]) -> None:
     log = TcpLog.open(made[0])
     rows = summarised(log)
     lines = tabulated(rows, log).splitlines()
@@ -188,7 +188,7 @@ def test_a_line_a_flow_has_eighty_columns_and_the_most_bytes_first(made: tuple[P
 
 
 @pytest.mark.parametrize("rows", [64, 999])
-def test_a_log_in_small_pieces_says_the_same(
+def test_chunked_reading_gives_the_same_summary(
     made: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     path, truth = made
@@ -200,7 +200,7 @@ def test_a_log_in_small_pieces_says_the_same(
 
 
 @pytest.mark.parametrize("rows", [64, 10_000])
-def test_counters_of_32_bits_wrap_and_go_on(
+def test_counters_of_32_bits_wrap_correctly(
     made: tuple[Path, Truth], monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """At 10 Gbit/s the kernel's count of segments begins anew every 83 minutes."""
@@ -217,7 +217,7 @@ def test_counters_of_32_bits_wrap_and_go_on(
     assert max(found.values()) > 2**32
 
 
-def test_retransmissions_are_told_by_kind_where_the_log_has_all(made: tuple[Path, Truth]) -> None:
+def test_retransmissions_are_reported_by_kind_for_complete_logs(made: tuple[Path, Truth]) -> None:
     """Data sent again in Recovery, in Loss, and with a probe begun; a missing packet makes all unknown."""
     path, truth = made
     flow = truth.samples.filter(pl.col("flow") == 1, pl.col("point") == "out", pl.col("payload_bytes") > 0)
@@ -239,7 +239,7 @@ def test_retransmissions_are_told_by_kind_where_the_log_has_all(made: tuple[Path
         assert [row[f"retransmitted_{kind}_segments"] for kind in KINDS] == kinds
 
 
-def test_gaps_are_those_within_a_flows_time(made: tuple[Path, Truth]) -> None:
+def test_only_gaps_within_the_lifetime_of_a_flow_count(made: tuple[Path, Truth]) -> None:
     """Over before the first sample, begun behind the last, on either edge, inside, open at one end, at both."""
     path, truth = made
     times = truth.samples.filter(flow=1)["time_ns"]
@@ -269,7 +269,7 @@ def test_gaps_are_those_within_a_flows_time(made: tuple[Path, Truth]) -> None:
     assert row["gap_records"] == sum(lack for lack, one in zip(lacks, within, strict=True) if one)
 
 
-def test_round_trips_have_the_quantiles_that_were_put_in(made: tuple[Path, Truth]) -> None:
+def test_rtt_quantiles_equal_the_simulated_ones(made: tuple[Path, Truth]) -> None:
     path, truth = made
     rtt = 5_000 + 37 * pl.int_range(pl.len(), dtype=pl.Int64)
     mine = truth.samples.filter(flow=1).with_columns(pl.lit("in").alias("point"), rtt.alias("rtt_last_us"))
@@ -282,7 +282,7 @@ def test_round_trips_have_the_quantiles_that_were_put_in(made: tuple[Path, Truth
     assert row["rtt_p95_us"] == pytest.approx(5_000 + last * 0.95, rel=0.002)
 
 
-def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
+def test_time_is_divided_among_the_limits(made: tuple[Path, Truth]) -> None:
     path, truth = made
     told = truth.samples.filter(flow=1).sort("time_ns", maintain_order=True).with_row_index("at")
     third = told.height // 3
@@ -308,7 +308,7 @@ def test_time_is_shared_out_among_what_limits(made: tuple[Path, Truth]) -> None:
         assert row[f"limited_by_{name}_s"] * 1e9 == pytest.approx(expected.get(name, 0))
 
 
-def test_a_person_reads_what_was_logged_and_what_was_not(made: tuple[Path, Truth]) -> None:
+def test_summary_states_what_was_logged_and_what_was_not(made: tuple[Path, Truth]) -> None:
     path, truth = made
     truth.tables["tcp_samples"] = truth.samples.filter(pl.col("flow") != 2).with_columns(
         pl.when(pl.col("rtt_min_us").is_not_null()).then(pl.lit(3000, pl.Int64)).alias("rtt_min_us")
@@ -323,7 +323,7 @@ def test_a_person_reads_what_was_logged_and_what_was_not(made: tuple[Path, Truth
     assert "1 more flow seen, of which nothing was logged" in text
 
 
-def test_an_empty_log_is_said(made: tuple[Path, Truth]) -> None:
+def test_empty_log_is_reported(made: tuple[Path, Truth]) -> None:
     path, truth = made
     truth.tables["tcp_samples"] = truth.samples.clear()
     truth.write_records(path / "records")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_flows_of_two_logs_are_paired_by_ends_and_else_by_order(tmp_path: Path) -> None:
+def test_flows_of_two_logs_are_paired_by_endpoints_or_order(tmp_path: Path) -> None:
     """The first flow of each has the same ends; of the others the ports differ; one has no counterpart."""
     for name, rounds, port in (("a", 20, 41000), ("b", 40, 42000)):
         more = [MadeFlow(rounds=10, local_port=port + at) for at in range(2 if name == "a" else 3)]
@@ -49,7 +49,7 @@ def test_a_summary_is_written_as_parquet(tmp_path: Path, monkeypatch: pytest.Mon
     assert sojourn(monkeypatch, tmp_path / "t", "-o", into, "--force") == 0
 
 
-def test_two_logs_are_an_object_a_pair(
+def test_two_logs_give_one_json_object_per_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in "ab":
@@ -60,7 +60,7 @@ def test_two_logs_are_an_object_a_pair(
 
 
 @pytest.mark.parametrize("left", [0, 100, 200_000])
-def test_a_cut_log_is_said_in_a_sentence(
+def test_truncated_log_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], left: int
 ) -> None:
     Log().write(tmp_path / "t")

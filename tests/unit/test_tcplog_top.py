@@ -85,7 +85,7 @@ def test_a_wide_terminal_shows_everything() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132])
 @pytest.mark.parametrize("address", ["10.0.0.1", "2001:db8:ffff:ffff:ffff:ffff:ffff:1"])
-def test_a_narrow_one_shows_what_matters_most(width: int, address: str) -> None:
+def test_narrow_terminal_shows_the_most_important_columns(width: int, address: str) -> None:
     lines = drawn(told({"local_address": address}, {}), width=width)
     assert max(map(len, lines)) <= width
     heads = lines[1].split()
@@ -95,7 +95,7 @@ def test_a_narrow_one_shows_what_matters_most(width: int, address: str) -> None:
     assert len(lines[2:4]) == 2
 
 
-def test_columns_of_which_nothing_is_known_of_any_flow_are_left_out() -> None:
+def test_columns_unknown_for_all_flows_are_omitted() -> None:
     """Without a log flows have no numbers; sockets older than the watching have no command."""
     unknown: dict[str, Any] = {"flow": 0, "command": None}
     assert drawn(told(unknown, unknown))[1].split()[:3] == ["local", "remote", "state"]
@@ -104,7 +104,7 @@ def test_columns_of_which_nothing_is_known_of_any_flow_are_left_out() -> None:
     assert sorted(row.split()[0] for row in both[2:4]) == ["2", "–"]
 
 
-def test_units_are_told_of_the_columns_that_are_there() -> None:
+def test_units_are_shown_for_the_visible_columns() -> None:
     narrow = " ".join(drawn(told({}), width=60)[3:])
     assert "cwnd" in narrow
     assert "flight" not in narrow
@@ -115,7 +115,7 @@ def test_an_empty_machine_has_an_empty_table() -> None:
     assert drawn(told())[0] == "0 flows"
 
 
-def test_flows_are_sorted_by_any_column_and_unknown_ones_come_last() -> None:
+def test_flows_can_be_sorted_by_any_column_with_unknown_last() -> None:
     line = told({"srtt_us": 5.0}, {"srtt_us": 50_000.0}, {"sample": None}, {"srtt_us": 700.0})
     assert [row.split()[0] for row in drawn(line, sort="srtt")[2:6]] == ["2", "4", "1", "3"]
     assert [row.split()[0] for row in drawn(line, sort="local")[2:6]] == ["1", "2", "3", "4"]
@@ -127,7 +127,7 @@ def test_flows_are_sorted_by_any_column_and_unknown_ones_come_last() -> None:
         View("ouut")
 
 
-def test_what_the_filters_do_not_want_is_not_shown() -> None:
+def test_filtered_flows_are_not_shown() -> None:
     assert drawn(told({"wanted": False}, {}))[0] == "1 flow"
 
 
@@ -141,7 +141,7 @@ def test_an_ended_flow_is_closed_and_a_new_one_has_no_numbers_yet() -> None:
     [(None, "–"), (-1, "–"), (0, "0"), (999, "999"), (9999, "9999"), (10_000, "10.0k"), (999_949, "1000k"),
      (1e6, "1.00M"), (93.4e6, "93.4M"), (9.996e9, "10.0G"), (123e9, "123G"), (2e12, "2.00T")],
 )  # fmt: skip
-def test_counts_are_short(value: float | None, said: str) -> None:
+def test_counts_are_abbreviated(value: float | None, said: str) -> None:
     assert flows.short(value) == said
 
 
@@ -150,7 +150,7 @@ def test_counts_are_short(value: float | None, said: str) -> None:
     [(None, "–"), (0, "–"), (2**32 - 1, "–"), (0.5, "0.50µs"), (999, "999µs"), (1000, "1.00ms"), (20_125, "20.1ms"),
      (999_999, "1.00s"), (3e6, "3.00s")],
 )  # fmt: skip
-def test_times_are_short(us: float | None, said: str) -> None:
+def test_times_are_abbreviated(us: float | None, said: str) -> None:
     assert flows.duration(us) == said
 
 
@@ -198,7 +198,7 @@ def test_once_prints_one_table_and_ends(fake: Path) -> None:
                      "--count", "1"]  # fmt: skip
 
 
-def test_what_the_instrument_refuses_is_refused(fake: Path) -> None:
+def test_refusal_of_the_instrument_is_returned(fake: Path) -> None:
     done = top(fake, "--once", "--port", "none")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "sojourn: none is no port\n")
 
@@ -235,7 +235,7 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(fake: Path) -> None:
         os.kill(pid, 0)
 
 
-def test_what_a_process_calls_itself_steers_no_terminal() -> None:
+def test_control_characters_in_process_names_are_not_printed() -> None:
     line = told({"command": "\x1b[2Jx\x07\u009b"})
     text = "\n".join(drawn(line))
     assert "?[2Jx??" in text

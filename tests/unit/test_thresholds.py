@@ -256,18 +256,18 @@ def rust_numbers(file: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("module", modules())
-def test_every_number_of_a_module_is_on_the_page_or_decides_nothing(module: str) -> None:
+def test_every_decision_threshold_in_python_is_on_the_page(module: str) -> None:
     decide = {name: value for name, value in numbers_of(module).items() if (module, plain(name)) not in EXCLUDED}
     assert decide == pytest.approx({name: value for (of, name), value in ROWS.items() if of == module}, rel=1e-9)
 
 
 @pytest.mark.parametrize("file", RUST_FILES)
-def test_every_number_of_a_rust_file_is_on_the_page_or_decides_nothing(file: str) -> None:
+def test_every_decision_threshold_in_rust_is_on_the_page(file: str) -> None:
     decide = {name: value for name, value in rust_numbers(file).items() if (file, plain(name)) not in EXCLUDED}
     assert decide == {name: value for (of, name), value in RUST_ROWS.items() if of == file}
 
 
-def test_what_is_excluded_is_there_once() -> None:
+def test_excluded_constants_exist_and_are_listed_once() -> None:
     there = {(module, plain(name)) for module in modules() for name in numbers_of(module)}
     there |= {(file, plain(name)) for file in RUST_FILES for name in rust_numbers(file)}
     several = [*listed(NO_DECISIONS), *listed(RUST_NO_DECISIONS)]
@@ -275,20 +275,20 @@ def test_what_is_excluded_is_there_once() -> None:
     assert len(several) == len(set(several))
 
 
-def test_a_number_is_found_wherever_it_stands() -> None:
+def test_constants_are_found_in_any_syntax() -> None:
     assert numbers_of("analysis.comparison")["USUAL_MARGIN[time_ns]"] == 50
     assert numbers_of("methods.tcp_load.analyse")["GRADES[1][0]"] == 30e6
     assert rust_numbers("crates/clock/src/fit.rs")["LENGTHS[5]"] == 1e9
     assert rust_numbers("crates/instrument/src/stream/findings.rs")["STRETCHED_LEAST"] == 200
 
 
-def test_every_row_is_read() -> None:
+def test_every_row_of_the_page_is_parsed() -> None:
     assert len(ROWS) + len(RUST_ROWS) == len([line for line in PAGE.splitlines() if line.startswith("| `")])
     assert {module for module, _ in ROWS} <= set(modules())
     assert {file for file, _ in RUST_ROWS} <= set(RUST_FILES)
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE))))
-def test_the_tests_that_derive_a_number_are_there(named: str) -> None:
+def test_tests_named_as_source_of_a_number_exist(named: str) -> None:
     path, _, test = named.partition("::")
     assert f"def {test}(" in (ROOT / path).read_text()

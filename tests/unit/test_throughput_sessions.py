@@ -41,7 +41,7 @@ def test_the_sentence_has_the_interval_of_the_mean_over_beds(rows: tuple[list[di
     assert fixed(next_run["ci_high"], 0) not in sentence
 
 
-def test_the_line_over_sizes_is_over_beds(rows: tuple[list[dict[str, Any]], str]) -> None:
+def test_fit_over_sizes_has_an_interval_over_beds(rows: tuple[list[dict[str, Any]], str]) -> None:
     slope = the(rows[0], "inter_frame_slope", "fit")
     assert slope["n"] == 3
     assert slope["ci_low"] <= 0 <= slope["ci_high"] or abs(slope["estimate"]) < 1  # 400,000 a second at every size

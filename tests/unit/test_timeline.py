@@ -38,7 +38,7 @@ def timeline(path: Path, to: str, *words: str, emulator: bool = True) -> Any:
     return done
 
 
-def test_a_trace_obeys_the_published_format_and_has_the_times_that_were_made(made: MadePath, tmp_path: Path) -> None:
+def test_trace_follows_the_published_format_with_the_simulated_times(made: MadePath, tmp_path: Path) -> None:
     done = timeline(tmp_path, "perfetto")
     events, other = checked(tmp_path / "t" / "timeline.json")
     begin = int(other["otherData"]["begin_tai_ns"])
@@ -64,7 +64,7 @@ def test_a_trace_obeys_the_published_format_and_has_the_times_that_were_made(mad
     assert marks["lost: full"] == marks["lost: before"] == marks["lost: managed"] == 1
 
 
-def test_the_tracks_of_a_trace_are_hosts_flows_and_queues(made: MadePath, tmp_path: Path) -> None:
+def test_trace_tracks_are_hosts_flows_and_queues(made: MadePath, tmp_path: Path) -> None:
     del made
     timeline(tmp_path, "perfetto")
     events, _ = checked(tmp_path / "t" / "timeline.json")
@@ -78,7 +78,7 @@ def test_the_tracks_of_a_trace_are_hosts_flows_and_queues(made: MadePath, tmp_pa
     assert windows["args"] == {"congestion window": 10 * MSS, "in flight": 0, "receiver's window": 1_000_000}
 
 
-def test_tables_have_a_row_a_segment_and_the_account(made: MadePath, tmp_path: Path) -> None:
+def test_tables_have_one_row_per_segment_and_the_accounting(made: MadePath, tmp_path: Path) -> None:
     timeline(tmp_path, "parquet")
     timeline(tmp_path, "csv")
     table = pq.read_table(tmp_path / "t" / "timeline.parquet")
@@ -97,7 +97,7 @@ def test_tables_have_a_row_a_segment_and_the_account(made: MadePath, tmp_path: P
     assert [line["received_ns"] for line in lines] == [str(one or "") for one in rows["received_ns"].to_list()]
 
 
-def test_a_departure_that_is_stamped_after_the_reception_ends_with_it(tmp_path: Path) -> None:
+def test_departure_timestamp_later_than_the_reception_is_clamped(tmp_path: Path) -> None:
     MadePath(segments=50, stamped_late_ns=3 * SOON_NS).write(tmp_path)
     timeline(tmp_path, "perfetto")
     events, _ = checked(tmp_path / "t" / "timeline.json")
@@ -115,14 +115,14 @@ def test_without_an_emulator_the_way_is_one_stage(made: MadePath, tmp_path: Path
     assert f"an emulator lost 0; {len(LOST)} are not explained" in done.stderr
 
 
-def test_what_was_written_is_told_as_json(made: MadePath, tmp_path: Path) -> None:
+def test_written_files_are_listed_as_json(made: MadePath, tmp_path: Path) -> None:
     words = ("timeline", str(tmp_path / "t"), "--to", "csv", "--json")
     assert printed("timeline", sojourn(*words).stdout)["records"] == SENT
     refused = sojourn(*words, "-o", "-")
     assert (refused.returncode, refused.stdout) == (2, ""), "a table and JSON do not mix"
 
 
-def test_a_span_of_time_has_what_was_sent_in_it(made: MadePath, tmp_path: Path) -> None:
+def test_time_span_contains_the_segments_sent_in_it(made: MadePath, tmp_path: Path) -> None:
     """Joined as a whole: what was sent at the end of it has its acknowledgement, and the account is of all."""
     done = timeline(tmp_path, "perfetto", "--since", "100ms", "--until", "200ms")
     events, other = checked(tmp_path / "t" / "timeline.json")
@@ -136,7 +136,7 @@ def test_a_span_of_time_has_what_was_sent_in_it(made: MadePath, tmp_path: Path) 
     assert "has no packet with data of this flow in that time" in none.stderr
 
 
-def test_a_study_that_only_reads_tcp_info_is_said(tmp_path: Path) -> None:
+def test_study_with_tcp_info_only_is_reported(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "tcp_readings-a-000.arrow").touch()
     for words in (("timeline", str(tmp_path), "--to", "csv"), ("why", str(tmp_path), "--at", "1s")):
@@ -165,7 +165,7 @@ def test_a_wrong_request_is_one_sentence(made: MadePath, words: tuple[str, ...],
     assert not list((tmp_path / "t").glob("timeline.*"))
 
 
-def test_a_file_that_is_there_stays_as_it_is(made: MadePath, tmp_path: Path) -> None:
+def test_existing_file_is_not_overwritten(made: MadePath, tmp_path: Path) -> None:
     del made
     there = tmp_path / "t" / "timeline.csv"
     there.write_text("mine")

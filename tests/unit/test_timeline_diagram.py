@@ -53,7 +53,7 @@ def page_of(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, st.booleans()), max_size=60))
-def test_what_was_packed_is_unpacked(rows: list[tuple[int | None, int | None, bool]]) -> None:
+def test_packed_columns_round_trip(rows: list[tuple[int | None, int | None, bool]]) -> None:
     schema = {"a": pl.Int64, "b": pl.Int64, "c": pl.Int64}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     assert unpack(pack(table)).cast(schema).equals(table)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_steady_columns_are_small() -> None:
     assert len(pack(times).text) < 2_000
 
 
-def test_a_number_that_a_page_cannot_hold_is_refused() -> None:
+def test_number_too_large_for_the_page_is_refused() -> None:
     with pytest.raises(ValueError, match="no number that a page can hold"):
         pack(pl.DataFrame({"a": [0, LARGEST * 2, None]}))
 
@@ -100,7 +100,7 @@ def test_a_page_has_the_joined_table(tmp_path: Path, family: int) -> None:
     assert acks["at"][-1] == 200 * 1448
 
 
-def test_names_from_records_cannot_become_part_of_the_page(tmp_path: Path) -> None:
+def test_names_from_records_are_escaped_in_the_page(tmp_path: Path) -> None:
     _, words = made(tmp_path)
     evil = "</script><img src=x onerror=alert(1)>"
     log = tmp_path / "t<b>"
@@ -115,7 +115,7 @@ def test_names_from_records_cannot_become_part_of_the_page(tmp_path: Path) -> No
     assert (tmp_path / "x.html").stat().st_mode & 0o777 == 0o600
 
 
-def test_losses_that_no_emulator_tells_of_are_marked_so(tmp_path: Path) -> None:
+def test_losses_without_an_emulator_record_are_marked(tmp_path: Path) -> None:
     made(tmp_path)
     done = sojourn("timeline", str(tmp_path / "t"), "--to", "html", "--records", str(tmp_path / "c"))
     assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_losses_that_no_emulator_tells_of_are_marked_so(tmp_path: Path) -> None:
     assert (marks // 8 == LOST_WHERE.index("elsewhere")).sum() == len(LOST)
 
 
-def test_a_capture_has_the_line_of_each_packet_as_its_comment(tmp_path: Path) -> None:
+def test_each_captured_packet_has_its_timeline_line_as_comment(tmp_path: Path) -> None:
     segments, words = made(tmp_path)
     done = sojourn("timeline", str(tmp_path / "t"), "--to", "pcapng", *words)
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_capture_of_other_flows_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("per_packet", [1, 4])
-def test_qlog_has_where_each_packet_was(tmp_path: Path, per_packet: int) -> None:
+def test_qlog_states_the_position_of_each_packet(tmp_path: Path, per_packet: int) -> None:
     segments, words = made(tmp_path, per_packet=per_packet)
     done = sojourn("timeline", str(tmp_path / "t"), "--to", "qlog", *words)
     assert done.returncode == 0, done.stderr
@@ -182,7 +182,7 @@ def test_qlog_has_where_each_packet_was(tmp_path: Path, per_packet: int) -> None
     assert sum(event["data"].get("cause") is not None for event in named["path:emulator_arrived"]) == len(LOST)
 
 
-def test_sack_blocks_are_read_from_options_and_foreign_bytes_end_the_reading() -> None:
+def test_sack_blocks_are_parsed_and_malformed_options_end_parsing() -> None:
     stamps = bytes([1, 1, 8, 10, *range(8)])
     edges = struct.pack(">IIII", 5, 9, 2**32 - 1, 3)
     assert blocks_of(stamps + bytes([1, 1, 5, 18]) + edges) == [(5, 9), (2**32 - 1, 3)]
@@ -192,11 +192,11 @@ def test_sack_blocks_are_read_from_options_and_foreign_bytes_end_the_reading() -
 
 
 @given(st.binary(max_size=40))
-def test_no_options_end_in_an_error(options: bytes) -> None:
+def test_arbitrary_tcp_options_never_fail(options: bytes) -> None:
     assert all(0 <= low < 2**32 and 0 <= high < 2**32 for low, high in blocks_of(options))
 
 
-def test_sack_blocks_of_a_tap_are_in_the_page_from_the_first_segment_on(tmp_path: Path) -> None:
+def test_page_contains_sack_blocks_of_a_tap_from_the_first_segment(tmp_path: Path) -> None:
     made(tmp_path)
     near = tmp_path / "c" / "near.pcap"
     octets = near.read_bytes()

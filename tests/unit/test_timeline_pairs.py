@@ -27,7 +27,7 @@ def packets(offsets: np.ndarray, at_ns: np.ndarray, holds: int, ids: np.ndarray,
 
 
 @pytest.mark.parametrize("base", [0, WRAP - 1_000_000])
-def test_of_packets_of_ten_whose_middle_was_retransmitted_every_segment_is_found(base: int) -> None:
+def test_segments_of_partially_retransmitted_super_packets_are_all_found(base: int) -> None:
     first = np.arange(3000)
     each = np.arange(30_000)
     new = segments(each * MSS, (each // 10) * GAP_NS, each, base)
@@ -48,7 +48,7 @@ def test_of_packets_of_ten_whose_middle_was_retransmitted_every_segment_is_found
     assert (rows[30_000:] == 3000 + np.arange(3000) // 3).all()
 
 
-def test_a_flow_that_wraps_is_found_whole() -> None:
+def test_flow_with_wrapping_sequence_numbers_is_found_completely() -> None:
     each = np.arange(200_000) * 22  # 6.4 GB
     first = each[::10]
     sent_ns = np.arange(200_000) // 10 * GAP_NS

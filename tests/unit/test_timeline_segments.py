@@ -39,7 +39,7 @@ def opened(made: MadePath, path: Path, flow: int = 1, **how: bool) -> Flow:
     ],
     ids=["plain", "wraps", "ipv6", "vlan", "gso", "gso-gro-ipv6", "gro-wraps"],
 )
-def test_every_segment_is_joined_to_its_own_sights(made: MadePath, tmp_path: Path) -> None:
+def test_every_segment_is_joined_to_its_own_observations(made: MadePath, tmp_path: Path) -> None:
     segments, account = joined(opened(made, tmp_path))
     sent = made.segments + len(LOST)
     assert (account.segments, account.at_emulator, account.emulator_unjoined) == (sent, sent, 0)
@@ -60,7 +60,7 @@ def test_every_segment_is_joined_to_its_own_sights(made: MadePath, tmp_path: Pat
         assert row["acked_ns"] > at
 
 
-def test_what_has_no_partner_is_counted_and_not_joined_to_another(tmp_path: Path) -> None:
+def test_unmatched_records_are_counted_and_not_joined(tmp_path: Path) -> None:
     made = MadePath(segments=200)
     flow = opened(made, tmp_path)
     odd = flow.packets.filter(pl.col("number") % 10 != 3)
@@ -77,7 +77,7 @@ def test_what_has_no_partner_is_counted_and_not_joined_to_another(tmp_path: Path
     assert (account.not_at_emulator, account.emulator_unjoined) == (1, 1)
 
 
-def test_data_that_complete_a_handshake_have_no_sample_and_are_not_lost(tmp_path: Path) -> None:
+def test_data_completing_a_handshake_without_a_sample_are_not_lost(tmp_path: Path) -> None:
     """The first segment overtook the last packet of the handshake: the receiver acknowledges it, and logs nothing."""
     flow = opened(MadePath(lost=LOST), tmp_path)
     assert flow.receiver is not None
@@ -104,7 +104,7 @@ def sent_segments(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
     return sights(*rows).rename({"at_ns": "sent_ns", "row": "place"})
 
 
-def test_of_a_copy_and_a_joined_packet_the_first_is_the_segments_own() -> None:
+def test_first_of_duplicate_and_merged_packet_belongs_to_the_segment() -> None:
     sent = sent_segments((0, 1000, 100, 7), (1, 1100, 100, 8), (2, 1200, 50, 9))
     seen = sights((10, 1000, 250, 7), (20, 1100, 100, 8))
     assert sorted(joined_sights(sent, seen).rows()) == [(0, 0), (1, 0), (2, 0)]
@@ -112,7 +112,7 @@ def test_of_a_copy_and_a_joined_packet_the_first_is_the_segments_own() -> None:
     assert sorted(joined_sights(sent, later).rows()) == [(0, 0), (1, 1), (2, 0)]
 
 
-def test_a_retransmission_is_not_in_the_packet_that_has_the_first_transmission() -> None:
+def test_retransmission_is_not_joined_to_the_packet_of_the_original() -> None:
     """By the IP identification; without one, by when it was sent."""
     for ids in ((7, 8, 50), (0, 0, 0)):
         sent = sent_segments((0, 1000, 100, ids[0]), (1, 1100, 100, ids[1]), (15, 1100, 100, ids[2]))
@@ -127,7 +127,7 @@ def test_a_retransmission_is_not_in_the_packet_that_has_the_first_transmission()
     ]
 
 
-def test_without_other_records_nothing_is_claimed_of_them(tmp_path: Path) -> None:
+def test_missing_records_give_no_claims(tmp_path: Path) -> None:
     flow = opened(MadePath(lost=LOST), tmp_path, receiver=False, emulator=False)
     _, account = joined(flow)
     assert flow.receiver is None
@@ -137,7 +137,7 @@ def test_without_other_records_nothing_is_claimed_of_them(tmp_path: Path) -> Non
     assert "the receiver has no log here" in account.sentences()[0]
 
 
-def test_the_number_of_either_end_names_the_flow(tmp_path: Path) -> None:
+def test_flow_number_of_either_end_selects_the_flow(tmp_path: Path) -> None:
     made = MadePath(segments=50)
     made.write(tmp_path)
     flow = open_flow(tmp_path / "t", 2, Chosen(), [])

@@ -69,7 +69,7 @@ def test_every_segment_has_its_call_and_its_taps_both_ways(made: MadePath, tmp_p
     assert account.acks_at_taps == acks > 0
 
 
-def test_where_instruments_differ_the_place_is_named(tmp_path: Path) -> None:
+def test_disagreement_of_instruments_is_located(tmp_path: Path) -> None:
     _, account = written(MadePath(segments=200, lost=LOST), tmp_path, blind={7, 9}, stray=3)
     near, far = account.taps
     assert (near.missed, near.segments, far.unjoined, far.packets) == (2, 201, 3, 203)
@@ -80,16 +80,14 @@ def test_where_instruments_differ_the_place_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_loss_that_no_emulator_tells_of_lies_between_two_taps(tmp_path: Path) -> None:
+def test_loss_without_an_emulator_log_is_located_between_two_taps(tmp_path: Path) -> None:
     _, account = written(MadePath(segments=200, lost=LOST), tmp_path, "c", "w")
     [told] = account.differences()
     assert told.startswith("difference: 3 segments were seen at tap near last, and no emulator lost them")
     assert "between it and tap far" in told
 
 
-def test_a_capture_in_whole_microseconds_is_joined_as_one_in_nanoseconds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_microsecond_captures_are_joined_like_nanosecond_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(made_up_path, "TAP_NS", 400)  # behind the building by less than the capture can tell
     made = MadePath(segments=200)
     (fine, of_fine), (coarse, of_coarse) = (
@@ -100,7 +98,7 @@ def test_a_capture_in_whole_microseconds_is_joined_as_one_in_nanoseconds(
     assert all(0 <= one < 1_000 for one in late)
 
 
-def test_a_trace_has_segments_that_nobody_saw_behind_the_emulator(tmp_path: Path) -> None:
+def test_trace_contains_segments_not_seen_after_the_emulator(tmp_path: Path) -> None:
     row = dict.fromkeys(("write_ns", "tap_after_ns", "received_ns", "acked_ns", *STAGES), None)
     assert stages_of(row | {"sent_ns": 5, "arrival_ns": 7, "departure_ns": 9})[-1][1:] == (7, 9)
 
@@ -177,7 +175,7 @@ def segments_acked(segments: pl.DataFrame, lost: dict[str, Any]) -> int:
     return segments.filter(pl.col("ack_tap_before_ns") < lost["tap_before_ns"])["ack_tap_before_ns"].n_unique()
 
 
-def test_a_capture_says_how_many_packets_it_lacks() -> None:
+def test_capture_reports_its_number_of_missing_packets() -> None:
     options = struct.pack("<HHQHHQHH", 5, 8, 3, 7, 8, 4, 0, 0)
     body = struct.pack("<III", 0, 0, 0) + options
     octets = struct.pack("<II", 5, len(body) + 12) + body + struct.pack("<I", len(body) + 12)

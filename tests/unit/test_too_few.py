@@ -91,7 +91,7 @@ def test_two_beds_are_too_few_and_three_are_not(method: str, beds: int, tmp_path
 
 
 @pytest.mark.parametrize("beds", [2, 3])
-def test_of_probes_too(synthetic: Callable[..., Any], beds: int) -> None:
+def test_two_beds_of_probes_are_too_few_and_three_are_not(synthetic: Callable[..., Any], beds: int) -> None:
     def per_bed(block: dict[str, Any], probes: dict[str, Any], rng: np.random.Generator) -> None:
         del rng
         if block["device"] == "bridge":
@@ -119,7 +119,7 @@ def row(quantity: str, statistic: str, n: int, sessions: int | None, low: float 
         (row("device_latency", "mean", 4, 4), 4, "4 pairs on 4 beds give no interval of 95 %"),
     ],
 )
-def test_what_is_said_of_one_figure(figure: Row, sessions: int, said: str | None) -> None:
+def test_finding_too_few_sessions_is_stated_per_figure(figure: Row, sessions: int, said: str | None) -> None:
     found = too_few([figure], sessions)
     assert len(found) == (said is not None)
     assert all(one.sentence.startswith(said or "") for one in found)

@@ -93,20 +93,20 @@ def same(words: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("text", "words"), WHOLE)
-def test_what_has_an_equivalent_is_that_exactly(text: str, words: str | None) -> None:
+def test_supported_netem_options_translate_exactly(text: str, words: str | None) -> None:
     found = translated(text)
     assert not found.without
     assert {one["words"] for one in found.pipes} == same(words or text.split("root ")[1])
 
 
 @pytest.mark.parametrize(("text", "words", "left_out", "why"), IN_PART)
-def test_what_has_none_is_told_with_its_reason(text: str, words: str, left_out: str, why: str) -> None:
+def test_unsupported_netem_options_are_listed_with_a_reason(text: str, words: str, left_out: str, why: str) -> None:
     found = translated(text)
     assert {one["words"] for one in found.pipes} == same(words)
     assert [left_out in one["words"] and why in one["why"] for one in found.without] == [True]
 
 
-def test_a_second_rate_is_left_out() -> None:
+def test_second_rate_is_omitted() -> None:
     found = translated(f"{ADD} handle 1: netem rate 2mbit\n{BELOW} tbf rate 1mbit burst 1600 limit 3000")
     assert {one["words"] for one in found.pipes} == same("rate 2Mbit/s queue 1000")
     assert [one["words"] for one in found.without] == ["limit, in part", "tbf rate 1mbit burst 1600 limit 3000"]
@@ -160,12 +160,12 @@ def test_a_script_of_ipfw_keeps_its_rules() -> None:
         ("ipfw pipe 1 config delay 5\nipfw add pipe 2 ip from any to any", "the script"),
     ],
 )
-def test_what_cannot_be_translated_is_refused(text: str, said: str) -> None:
+def test_untranslatable_commands_are_refused(text: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         translated(text)
 
 
-def test_the_command_is_ours_with_from_alone() -> None:
+def test_option_from_selects_the_python_command() -> None:
     assert is_by_hand(["emulate", "explain", "--forward", "delay 5ms"])
     assert not is_by_hand(["emulate", "explain", "--from=netem delay 5ms"])
     done = sojourn("emulate", "explain", "--from", f"{ADD} netem delay 40ms loss 1% ecn")
@@ -176,7 +176,7 @@ def test_the_command_is_ours_with_from_alone() -> None:
     assert told["without"] == []
 
 
-def test_every_command_of_the_page_has_the_options_that_it_says() -> None:
+def test_translated_commands_of_the_page_have_the_stated_options() -> None:
     """The commands in its tables; those in its blocks are run by tests/net/test_pages.py."""
     page = (Path(__file__).parents[2] / "docs/guide/migration.md").read_text(encoding="utf-8")
     known = {" ".join(words): {o for one in command.options for o in one.options} for words, command in tree().all()}
@@ -200,7 +200,7 @@ def test_every_command_of_the_page_has_the_options_that_it_says() -> None:
         (f"{ADD} pfifo limit; " * 40, "nothing waits"),
     ],
 )
-def test_what_cannot_be_translated_is_refused_in_one_short_sentence(text: str, said: str) -> None:
+def test_untranslatable_commands_are_refused_in_one_short_sentence(text: str, said: str) -> None:
     with pytest.raises(RequestError) as refused:
         translated(text)
     assert said in str(refused.value).replace("without a rate ", "")
@@ -208,6 +208,6 @@ def test_what_cannot_be_translated_is_refused_in_one_short_sentence(text: str, s
     assert len(str(refused.value)) < 500
 
 
-def test_a_queue_without_its_length_is_left_out() -> None:
+def test_queue_without_a_length_is_omitted() -> None:
     found = translated(f"{ADD} handle 1: tbf rate 1mbit burst 1600\n{BELOW} pfifo limit")
     assert [one["words"] for one in found.without] == ["pfifo limit"]

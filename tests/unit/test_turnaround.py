@@ -23,7 +23,7 @@ def rows(turnaround_ns: float) -> list[Row]:
     ("turnaround_ns", "bed_ns", "said"),
     [(2700.0, 40.0, True), (-2700.0, 40.0, True), (600.0, 40.0, False), (2700.0, 1500.0, False)],
 )
-def test_a_program_that_answers_later_on_one_path_is_told_from_the_device(
+def test_different_responder_turnaround_is_not_attributed_to_the_device(
     turnaround_ns: float, bed_ns: float, said: bool
 ) -> None:
     found = list(turnaround_findings(rows(turnaround_ns), bed_ns))
@@ -34,5 +34,5 @@ def test_a_program_that_answers_later_on_one_path_is_told_from_the_device(
         assert "the mean of request and reply alone is 7.0 µs" in one.sentence
 
 
-def test_where_directions_are_not_known_nothing_is_said() -> None:
+def test_unknown_directions_give_no_finding() -> None:
     assert list(turnaround_findings([one for one in rows(2700.0) if one.quantity != "latency_turnaround"], 0.0)) == []

@@ -24,7 +24,7 @@ def systemd_analyze(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["systemd-analyze", *words], capture_output=True, text=True, check=False)
 
 
-def test_there_is_a_unit_for_each_service_and_the_wheel_has_them() -> None:
+def test_each_service_has_a_systemd_unit_and_the_wheel_contains_it() -> None:
     assert [unit.name for unit in UNITS] == [
         "sojourn-emulator@.service",
         "sojourn-responder.service",
@@ -35,13 +35,13 @@ def test_there_is_a_unit_for_each_service_and_the_wheel_has_them() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_hardly_exposed(unit: Path) -> None:
+def test_systemd_unit_has_a_low_exposure_level(unit: Path) -> None:
     said = systemd_analyze("security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSED}", str(unit))
     assert said.returncode == 0, [*said.stdout.splitlines()[-1:], said.stderr]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_that_grows_ends_itself_and_not_the_machine(unit: Path) -> None:
+def test_systemd_unit_has_a_memory_limit(unit: Path) -> None:
     lines = unit.read_text().splitlines()
     limits = {name: value for name, _, value in (line.partition("=") for line in lines)}
     assert limits["MemoryMax"] in {"256M", "1G"}
@@ -50,7 +50,7 @@ def test_a_unit_that_grows_ends_itself_and_not_the_machine(unit: Path) -> None:
     assert lines[lines.index(f"MemoryMax={limits['MemoryMax']}") - 1].startswith("# "), "why so much"
 
 
-def test_a_unit_without_protection_would_be_found(tmp_path: Path) -> None:
+def test_unprotected_unit_fails_the_exposure_check(tmp_path: Path) -> None:
     bare = tmp_path / "bare.service"
     bare.write_text("[Service]\nExecStart=/bin/true\n")
     said = systemd_analyze("security", "--no-pager", "--offline=true", f"--threshold={MOST_EXPOSED}", str(bare))
@@ -58,7 +58,7 @@ def test_a_unit_without_protection_would_be_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_well_formed(unit: Path, tmp_path: Path) -> None:
+def test_systemd_unit_is_valid(unit: Path, tmp_path: Path) -> None:
     copy = tmp_path / unit.name.replace("@", "@one")
     copy.write_text(unit.read_text().replace("ExecStart=sojourn-instrument", "ExecStart=/bin/true"))
     said = systemd_analyze("verify", "--man=no", str(copy))

@@ -60,7 +60,7 @@ def beds(folder: RunFolder) -> list[int]:
     return sorted(blocks["part"].unique().to_list())
 
 
-def test_a_plan_has_as_many_sessions_as_it_may_have_each_of_its_size() -> None:
+def test_plan_with_sequential_stopping_has_the_maximum_number_of_sessions() -> None:
     plan = plan_until("at_most=10s")
     assert (plan.bed.sessions, plan.bed.most_sessions, plan.pairs.rounds) == (12, 12, 24)
     assert plan.pairs.at_most_ns == 60_000_000_000
@@ -89,7 +89,7 @@ def test_a_plan_that_cannot_end_by_an_interval_is_refused(study: str, sets: list
         load_plan(study, sets=sets)
 
 
-def test_a_narrow_interval_ends_the_run_and_its_plan_asks_for_what_was_measured(
+def test_narrow_interval_ends_the_run_and_its_plan_states_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ending, "look", enough_at(3))
@@ -158,7 +158,9 @@ def test_a_budget_ends_the_run_before_a_session_that_would_not_fit(
     assert "beyond bed.most_sessions = 12, beyond the budget, of which 35 s is left" in screen.getvalue()
 
 
-def test_the_last_session_ends_the_run_where_no_interval_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_ends_at_the_last_session_if_the_interval_stays_wide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ending, "look", enough_at(100))
     plan = plan_until("bed.most_sessions=3")
     folder = create_folder(plan, tmp_path / "run")
@@ -168,7 +170,7 @@ def test_the_last_session_ends_the_run_where_no_interval_does(tmp_path: Path, mo
     assert load_plan(folder.plan).pairs.rounds == 6
 
 
-def test_a_run_that_was_interrupted_goes_on_by_the_same_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_resumes_with_the_same_stopping_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_until()
     folder = create_folder(plan, tmp_path / "run")
     monkeypatch.setattr(ending, "look", enough_at(4))
@@ -184,9 +186,7 @@ def test_a_run_that_was_interrupted_goes_on_by_the_same_rule(tmp_path: Path, mon
     assert set(read_table(folder.records, "blocks").frame["block"]) == {one.block for one in again.expand()}
 
 
-def test_a_run_that_ended_as_it_was_killed_measures_no_further_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_killed_at_its_end_measures_no_further_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last look has ended it; the plan was not written yet."""
     plan = plan_until()
     folder = create_folder(plan, tmp_path / "run")
@@ -207,7 +207,7 @@ def test_a_run_that_ended_as_it_was_killed_measures_no_further_session(
     assert read_log(folder.log)[-1]["event"] == "finished"
 
 
-def test_a_lost_block_shortens_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_block_does_not_shorten_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is owed, and of an early round; the run had three sessions of two rounds."""
     plan = plan_until()
     folder, trials = create_folder(plan, tmp_path / "run"), list(plan.expand())
@@ -239,9 +239,7 @@ def test_the_dry_run_says_what_ends_the_run() -> None:
     assert "leave out --until" in refused.stderr
 
 
-def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doubts_during_a_run_are_notified_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the plan asks for no interval; the first alone: then nobody looks, which takes seconds each time."""
     finding = {"name": "unsteady", "severity": "doubtful", "where": "bridge", "sentence": "it changed"}
     looked: list[object] = []
@@ -260,7 +258,7 @@ def test_doubts_of_a_run_that_goes_on_are_told_to_who_asks_for_them(
     assert len(looked) == 1
 
 
-def test_a_look_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_interim_analysis_reports_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_folder(plan_until(), tmp_path / "run")
 
     def failed(*_: object, **__: object) -> subprocess.CompletedProcess[bytes]:

@@ -39,7 +39,7 @@ def quick(*sets: str, **how: Any) -> Plan:
 
 
 @pytest.mark.parametrize("factors", [(*DRAWN, "rps")[:k] for k in range(8)])
-def test_each_factor_is_held_in_half_of_the_rows_and_any_two_in_a_quarter(factors: tuple[str, ...]) -> None:
+def test_design_is_orthogonal(factors: tuple[str, ...]) -> None:
     rows = design(factors)
     assert rows[0] == ()
     assert len(rows) == 2 ** min(3, len(factors))
@@ -50,13 +50,13 @@ def test_each_factor_is_held_in_half_of_the_rows_and_any_two_in_a_quarter(factor
     assert factorial(np.array([[one not in row for one in factors] for row in rows], dtype=np.bool_)) is not None
 
 
-def test_every_bed_of_the_plan_holds_what_the_design_says() -> None:
+def test_every_bed_holds_the_factors_of_the_design() -> None:
     held = Counter(held_by_bed(quick()))
     assert held == {row: 8 if not row else 4 for row in design(FACTORS)}
     assert held_by_bed(quick()) != sorted(held_by_bed(quick()))
 
 
-def test_paths_are_visited_in_one_order_on_a_bed_and_on_beds_that_hold_it() -> None:
+def test_path_order_is_constant_on_a_bed_and_across_beds_that_hold_it() -> None:
     plan = quick('factors=["layout", "cores", "order"]')
     each = plan.pairs.rounds // plan.bed.sessions
     orders: dict[int, set[tuple[str, ...]]] = {}
@@ -87,12 +87,12 @@ def test_paths_are_visited_in_one_order_on_a_bed_and_on_beds_that_hold_it() -> N
         (['bed.hold=["layout"]'], "bed.hold"),
     ],
 )
-def test_what_the_design_cannot_have_is_refused(sets: list[str], said: str) -> None:
+def test_impossible_designs_are_refused(sets: list[str], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         quick(*sets)
 
 
-def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
+def test_simulated_run_attributes_its_variance_to_the_cores(tmp_path: Path) -> None:
     plan = quick('factors=["cores", "layout"]', "sessions=20", "rounds=80", backend="sim")
     folder = create_folder(plan, tmp_path / "run")
     conduct(plan, folder, Screen(io.StringIO()))
@@ -120,7 +120,7 @@ def test_a_simulated_run_says_that_the_cores_carry_it(tmp_path: Path) -> None:
     assert set(found["statistic"]) == {"cores", "rest"}
 
 
-def test_what_is_switched_is_on_in_half_the_beds_that_do_not_hold_it_and_off_in_the_others() -> None:
+def test_switched_factor_is_on_in_half_of_the_beds_that_do_not_hold_it() -> None:
     plan = quick()
     held = held_by_bed(plan)
     first: dict[int, Any] = {}
@@ -140,7 +140,7 @@ def test_what_is_switched_is_on_in_half_the_beds_that_do_not_hold_it_and_off_in_
 
 
 @pytest.mark.parametrize("study", ["bridge-latency", "one-way"])
-def test_other_studies_switch_nothing(study: str) -> None:
+def test_other_studies_switch_no_factor(study: str) -> None:
     plan = load_plan(study, backend="sim")
     assert plan.ask.switch(plan, next(iter(plan.expand()))) == {}
 
@@ -174,7 +174,7 @@ def switched(backend: Any, switches: dict[str, bool], **spec: Any) -> dict[str, 
 
 
 @pytest.mark.parametrize(("on", "mask"), [(True, "00000002,00000003"), (False, "00000000")])
-def test_every_port_is_steered_as_drawn(on: bool, mask: str) -> None:
+def test_packet_steering_of_every_port_is_as_drawn(on: bool, mask: str) -> None:
     here = Here()
     assert switched(here, {"idle": on, "rps": on}) == {}
     assert here.polling is on
@@ -183,7 +183,7 @@ def test_every_port_is_steered_as_drawn(on: bool, mask: str) -> None:
     assert {"a-direct", "b-direct", "d-bridge-1l"} <= steered
 
 
-def test_what_cannot_be_switched_is_left_out_with_the_reason() -> None:
+def test_factor_that_cannot_be_switched_is_omitted_with_the_reason() -> None:
     here = Here(may_steer=False, asleep="this machine has no idle driver")
     assert switched(here, {"idle": False, "rps": True}) == {
         "idle": "this machine has no idle driver", "rps": NO_STEERING,
@@ -197,7 +197,7 @@ def test_what_cannot_be_switched_is_left_out_with_the_reason() -> None:
     ("driver", "device", "why"),
     [(None, "request", "this machine has no idle driver"), ("haltpoll", "no/request", "idle states cannot be asked")],
 )
-def test_processors_that_cannot_poll_say_why(
+def test_processors_that_cannot_poll_when_idle_report_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str | None, device: str, why: str
 ) -> None:
     monkeypatch.setattr(machine, "idle_driver", lambda: driver)
@@ -205,7 +205,7 @@ def test_processors_that_cannot_poll_say_why(
     assert (LocalMachine().keep_awake(polling=True) or "").startswith(why)
 
 
-def test_polling_is_asked_for_as_long_as_the_bed_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_polling_is_requested_while_the_bed_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "idle_driver", lambda: "haltpoll")
     monkeypatch.setattr(machine, "DMA_LATENCY", request := tmp_path / "request")
     here = LocalMachine()

@@ -69,7 +69,7 @@ def plan_of(verification: Verification) -> tuple[Plan, list[str]]:
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name", PIPES)
-def test_the_plan_is_one_like_any_other_and_keeps_its_time(name: str, quick: bool, tmp_path: Path) -> None:
+def test_verify_plan_is_an_ordinary_plan_within_its_time(name: str, quick: bool, tmp_path: Path) -> None:
     plan, reasons = plan_of(asked(PIPES[name], quick=quick))
     (tmp_path / "plan.toml").write_text(effective_toml(plan))
     assert load_plan(tmp_path / "plan.toml").stream == plan.stream
@@ -81,7 +81,7 @@ def test_the_plan_is_one_like_any_other_and_keeps_its_time(name: str, quick: boo
 
 
 @pytest.mark.parametrize("name", ["delay", "jitter", "loss"])
-def test_what_is_needed_is_sent_where_there_is_time_for_it(name: str) -> None:
+def test_required_packets_are_sent_if_time_allows(name: str) -> None:
     verification = asked(PIPES[name])
     plan, _ = plan_of(verification)
     wanted = needs(verification.config, quick=False, pps=1000)[0].packets
@@ -89,14 +89,14 @@ def test_what_is_needed_is_sent_where_there_is_time_for_it(name: str) -> None:
     assert wanted <= sent <= 1.2 * wanted + 10_000
 
 
-def test_what_there_is_no_time_for_is_said() -> None:
+def test_checks_without_enough_time_are_reported() -> None:
     _, reasons = plan_of(asked(PIPES["correlated"], quick=True))
     assert any("do not fit into 30 s" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.35, 0.95])
 @pytest.mark.parametrize("quick", [False, True])
-def test_an_exact_interval_of_so_many_packets_has_the_stated_precision(share: float, quick: bool) -> None:
+def test_planned_number_of_packets_gives_the_stated_precision(share: float, quick: bool) -> None:
     packets = share_need("a loss", share, 1.0, quick=quick).packets
     seed = 7
     lost = int(stats.binom(packets, share).rvs(random_state=seed))
@@ -106,7 +106,7 @@ def test_an_exact_interval_of_so_many_packets_has_the_stated_precision(share: fl
     assert half <= slack * share * (0.1 if quick else 0.05), f"seed {seed}"
 
 
-def test_bursts_need_as_many_more_as_they_hold() -> None:
+def test_burst_losses_need_proportionally_more_packets() -> None:
     assert share_need("a loss", 0.05, 5.0, quick=True).packets == pytest.approx(
         9 * share_need("a loss", 0.05, 1.0, quick=True).packets, rel=1e-3
     )
@@ -116,7 +116,7 @@ def test_bursts_need_as_many_more_as_they_hold() -> None:
 
 
 @pytest.mark.parametrize("of", [(0.02, 0.3, 0.4, 0.1, 0.005), (0.1, 0.5, 0.0, 0.0, 0.0), (0.05, 0.25, 0.2, 0.6, 0.02)])
-def test_the_share_of_four_states_is_that_of_a_long_walk(of: tuple[float, ...]) -> None:
+def test_loss_ratio_of_the_four_state_model_equals_simulation(of: tuple[float, ...]) -> None:
     p13, p31, p23, p32, p14 = of
     seed = 11
     chance, state, lost, packets = random.Random(seed), 1, 0, 400_000
@@ -135,7 +135,7 @@ def test_the_share_of_four_states_is_that_of_a_long_walk(of: tuple[float, ...]) 
     assert lost / packets == pytest.approx(share, rel=0.05), f"seed {seed}"
 
 
-def test_a_distribution_is_known_to_its_band_and_correlation_costs() -> None:
+def test_planned_distribution_band_accounts_for_correlation() -> None:
     (need,) = distribution_needs(PIPES["jitter"], 1000)
     assert math.sqrt(math.log(2 * 25 / 0.01) / (2 * need.packets)) <= 0.02
     (correlated,) = distribution_needs(PIPES["correlated"], 1000)
@@ -143,7 +143,7 @@ def test_a_distribution_is_known_to_its_band_and_correlation_costs() -> None:
     assert distribution_needs(PIPES["delay"], 1000) == []
 
 
-def test_a_link_is_met_calm_and_busy() -> None:
+def test_rated_link_is_tested_below_and_above_its_rate() -> None:
     plan, _ = plan_of(asked(PIPES["rate"]))
     full = 10_000_000 / (8 * (1518 - 4 + 24))
     pps = [rate.pps(1518) or 0.0 for rate in plan.stream.rates]
@@ -152,7 +152,7 @@ def test_a_link_is_met_calm_and_busy() -> None:
     assert min(busy) >= 0.99e9
 
 
-def test_a_file_stands_in_the_place_of_words_and_rules_choose_the_frames() -> None:
+def test_configuration_file_replaces_the_string_and_its_rules_select_the_frames() -> None:
     config = {"pipes": [{"name": "x"}], "rules": [{"on": {"protocol": 17}, "action": {"pipe": {"pipe": "x"}}}]}
     plan, _ = plan_of(asked({}, file="/tmp/x.toml", config=config))
     assert plan.stream.pipe == ("",)
@@ -160,7 +160,7 @@ def test_a_file_stands_in_the_place_of_words_and_rules_choose_the_frames() -> No
     assert plan.stream.engine == ("udp",)
 
 
-def test_only_verify_is_not_the_instruments() -> None:
+def test_emulate_verify_is_a_python_command_and_others_of_the_instrument() -> None:
     assert is_by_hand(["emulate", "a", "b", "--delay", "1ms"])
     assert is_by_hand(["emulate", "--help"])
     assert not is_by_hand(["emulate", "verify", "--help"])
@@ -222,18 +222,18 @@ def test_a_wrong_request_is_one_sentence(verify: Any, words: list[str], said: st
         ({"delay": {"constant": 3 * 3600 * 10**9}}, "waits 60 s at most"),
     ],
 )
-def test_what_no_trial_could_tell_is_refused_in_a_sentence(pipe: dict[str, Any], said: str) -> None:
+def test_untestable_configuration_is_refused_in_one_sentence(pipe: dict[str, Any], said: str) -> None:
     config = {"pipes": [{"name": "forward", **pipe}]}
     with pytest.raises(RequestError, match=said):
         verify_plan(Verification(config, "", None, seed=1, quick=True, limits={}))
 
 
-def test_a_link_that_no_sender_keeps_busy_is_not_asked_to_be() -> None:
+def test_link_too_fast_for_the_sender_is_not_tested_at_saturation() -> None:
     config = {"pipes": [{"name": "forward", "link": {"rate_bps": 100_000_000_000}}]}
     text, reasons = verify_plan(Verification(config, "rate 100Gbit/s", None, seed=1, quick=True, limits={}))
     assert any("the rate itself is not judged" in reason for reason in reasons)
     assert text.count("pps") == 1
 
 
-def test_a_value_that_begins_with_a_minus_is_no_option() -> None:
+def test_value_with_a_leading_minus_is_not_an_option() -> None:
     assert what_is_asked([], {"delay": "-5ms"})[1] == ["--delay=-5ms"]

@@ -81,7 +81,7 @@ def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None
         file.write(whole[:40])
         file.flush()
         assert follower.poll()
-        assert len(follower.done) == 4, "a line that is being written is no line"
+        assert len(follower.done) == 4, "an incomplete line is not read"
         assert follower.left_s() == pytest.approx(6.0)
         file.write(whole[40:])
     assert follower.poll()
@@ -102,10 +102,10 @@ def test_a_log_is_followed_line_by_line_as_it_is_written(tmp_path: Path) -> None
     log.unlink()
     log.write_text(line(0, "started", blocks=3) + line(1, "failed", message="the disk is full") + line(2, "started"))
     follower.poll()
-    assert (follower.state, len(follower.done)) == (BUILDING, 0), "a log that was made anew is read anew"
+    assert (follower.state, len(follower.done)) == (BUILDING, 0), "a recreated log is read from its start"
 
 
-def test_a_log_that_is_made_anew_longer_in_the_same_file_or_empty_is_another_log(tmp_path: Path) -> None:
+def test_replaced_or_truncated_log_is_read_from_its_start(tmp_path: Path) -> None:
     log, again = tmp_path / "log.jsonl", tmp_path / "again"
     follower = Follower(log)
     log.write_text(line(0, "started", study="old", blocks=3) + block(1, 2, "wire", 1.0))
@@ -123,11 +123,11 @@ def test_a_log_that_is_made_anew_longer_in_the_same_file_or_empty_is_another_log
     assert (follower.study, follower.state, follower.done) == ("later", BUILDING, set())
     log.write_bytes(b"")
     assert follower.behind
-    assert follower.poll(), "that the old log is gone is news"
+    assert follower.poll(), "removal of the old log is reported"
     assert (follower.study, follower.state, follower.behind) == ("", WAITING, False)
 
 
-def test_a_run_that_is_made_anew_under_its_name_is_listed_anew(tmp_path: Path) -> None:
+def test_run_recreated_under_its_name_is_listed_anew(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "same")
     folder.records.mkdir(parents=True)
     folder.plan.write_text("")
@@ -139,7 +139,7 @@ def test_a_run_that_is_made_anew_under_its_name_is_listed_anew(tmp_path: Path) -
     assert [(one["study"], one["state"], one["done"]) for one in runs.told()] == [("new", BUILDING, 0)]
 
 
-def test_streams_say_what_was_lost_how_fast_and_how_late_and_only_those_that_count(tmp_path: Path) -> None:
+def test_stream_lines_show_loss_rate_and_delay_of_counted_trials(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     apart = [{"shared": False, "lines": []}]
     log.write_text(
@@ -169,7 +169,7 @@ KEYS = ["sent", "received", "lost", "rtt", "p50_ns", "clock", "trial", "device",
     | st.dictionaries(st.sampled_from(KEYS), inner),
     max_leaves=8,
 ), st.sampled_from(["started", "block", "stream-trial", "search-result", "failed", "bed"]))  # fmt: skip
-def test_whatever_a_line_says_the_next_one_is_read(value: Any, event: str) -> None:
+def test_malformed_line_does_not_stop_reading(value: Any, event: str) -> None:
     fields = value if isinstance(value, dict) else dict.fromkeys(["block", "trial", "sent", "device", "blocks"], value)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
@@ -200,7 +200,7 @@ def asked(path: str, host: str | None = f"127.0.0.1:{PORT}", method: str = "GET"
     return said[0]["status"], known, said[1]["body"].decode()
 
 
-def test_who_knows_the_token_and_asks_by_a_name_of_this_host_is_answered() -> None:
+def test_request_with_token_and_local_host_name_is_answered() -> None:
     status, headers, text = asked(f"/{TOKEN}/run/events")
     assert (status, text) == (200, "inside /run/events")
     assert headers["cache-control"] == "no-store"
@@ -223,15 +223,13 @@ def test_who_knows_the_token_and_asks_by_a_name_of_this_host_is_answered() -> No
         (f"/{TOKEN}/", f"127.0.0.1:{PORT}", "POST", 405),
     ],
 )  # fmt: skip
-def test_nobody_else_is_answered(path: str, host: str | None, method: str, status: int) -> None:
+def test_other_requests_are_refused(path: str, host: str | None, method: str, status: int) -> None:
     found, _, text = asked(path, host, method)
     assert found == status
     assert "inside" not in text
 
 
-def test_the_port_is_that_of_the_last_time_and_this_users_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_port_is_reused_and_specific_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pwd.getpwuid", lambda _: type("Home", (), {"pw_dir": str(tmp_path)}))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     assert remembered(tmp_path) == 0
@@ -242,10 +240,10 @@ def test_the_port_is_that_of_the_last_time_and_this_users_alone(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text()) == {"port": 4712}, "no token is written down"
     file.chmod(0o622)
-    assert remembered(tmp_path) == 0, "who else may write it could choose the port"
+    assert remembered(tmp_path) == 0, "another user who may write it could choose the port"
 
 
-def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_not() -> None:
+def test_port_in_use_is_refused_if_requested_and_skipped_otherwise() -> None:
     with listen(0, 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MachineError, match=rf"port {port} of 127.0.0.1 cannot be had: it is taken"):
@@ -256,7 +254,7 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_passed_over_if_
         assert again.getsockname() == ("127.0.0.1", port)
 
 
-def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is not there: expected a run folder, or a folder that holds some"):
         serve(tmp_path / "nothing", 0, looks=False, say=print)
 
@@ -272,7 +270,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_look_says_what_the_report_says_and_at_a_run_that_goes_on_what_is_there(run: Path, tmp_path: Path) -> None:
+def test_interim_page_agrees_with_the_report_and_shows_unfinished_runs(run: Path, tmp_path: Path) -> None:
     told = looked(run)
     verdict = json.loads((run / "analysis/verdict.json").read_text())
     assert (told["final"], told["verdict"], told["sentence"]) == (True, verdict["verdict"], verdict["sentence"])
@@ -315,7 +313,7 @@ def cut_short(run: Path, into: Path) -> Path:
     return into
 
 
-def test_a_folder_of_runs_lists_each_and_follows_no_link(run: Path, tmp_path: Path) -> None:
+def test_folder_of_runs_lists_each_and_follows_no_symbolic_link(run: Path, tmp_path: Path) -> None:
     (tmp_path / "away").symlink_to(run)
     (tmp_path / "empty").mkdir()
     assert Runs(tmp_path).told() == []
@@ -325,7 +323,7 @@ def test_a_folder_of_runs_lists_each_and_follows_no_link(run: Path, tmp_path: Pa
     assert told["verdict"] == json.loads(RunFolder(run).verdict.read_text())["verdict"]
 
 
-def test_of_a_log_that_grows_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_lines_of_a_growing_log_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(MOST_FOLLOWED + 1):
         folder = RunFolder(tmp_path / f"r{number:02}")
         folder.records.mkdir(parents=True)
@@ -351,10 +349,10 @@ def test_of_a_log_that_grows_only_what_is_new_is_read(tmp_path: Path, monkeypatc
     with RunFolder(tmp_path / "r01").log.open("a") as log:
         log.write(line(3, "finished"))
     assert next(one for one in runs.told() if one["name"] == "r01")["state"] == FINISHED
-    assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "one that is over is followed no more"
+    assert (len(taken), len(runs._followed)) == (2, MOST_FOLLOWED - 1), "an ended run is not followed any longer"
 
 
-def test_a_list_is_there_before_all_logs_are_read_and_lacks_none_afterwards(
+def test_list_is_shown_before_all_logs_are_read_and_is_complete_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look at the clock takes a second, and a read eight lines' worth: logs come one after the other."""
@@ -404,7 +402,7 @@ def first_event(address: str) -> dict[str, Any]:
         return told
 
 
-def test_a_folder_in_which_no_run_has_begun_says_so_and_shows_it_when_it_has(tmp_path: Path) -> None:
+def test_folder_without_runs_is_reported_and_shows_a_run_once_started(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     with served(folder.path, tmp_path / "state", "--no-looks") as (address, _):
@@ -418,7 +416,7 @@ def test_a_folder_in_which_no_run_has_begun_says_so_and_shows_it_when_it_has(tmp
         assert first_event(address)["state"] == BUILDING
 
 
-def test_a_server_reads_of_etc_what_a_program_needs_to_start(run: Path, tmp_path: Path) -> None:
+def test_server_can_read_only_necessary_files_in_etc(run: Path, tmp_path: Path) -> None:
     """Under sudo it could read all of it: a private key of the machine, the passwords."""
     secret, here = Path("/etc/sojourn-test-secret"), tmp_path / "here"
     here.mkdir()
@@ -469,7 +467,7 @@ def opened(address: str, **headers: str) -> int:
         return refusal.code
 
 
-def test_a_server_has_given_up_its_rights_and_ends_well(run: Path, tmp_path: Path) -> None:
+def test_server_gives_up_its_capabilities_and_ends_orderly(run: Path, tmp_path: Path) -> None:
     with served(run.parent, tmp_path, "--no-looks") as (address, process):
         lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
         status = {name: words.split() for name, _, words in (one.partition(":") for one in lines)}
@@ -492,15 +490,13 @@ def test_a_server_has_given_up_its_rights_and_ends_well(run: Path, tmp_path: Pat
             assert time.monotonic() - began < 15, "an open page does not keep it"
 
 
-def test_a_server_that_is_started_again_has_its_port_and_a_token_that_nobody_has_heard(
-    run: Path, tmp_path: Path
-) -> None:
+def test_restarted_server_keeps_its_port_with_a_new_token(run: Path, tmp_path: Path) -> None:
     with served(run.parent, tmp_path, "--no-looks", "--json") as (before, _):
         assert opened(before) == 200
     with served(run.parent, tmp_path, "--no-looks") as (address, _):
         port, token = address.rstrip("/").rpartition("/")[::2]
         assert before.startswith(f"{port}/"), "a tunnel to it stays right"
-        assert opened(before) == 404, "a page that was open has said the old one to whoever had the port meanwhile"
+        assert opened(before) == 404, "an open page may have sent the old token to another user of the port"
         assert opened(address) == 200
         kept = [file.read_text() for file in tmp_path.rglob("*.json")]
         assert len(kept) == 1

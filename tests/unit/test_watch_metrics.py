@@ -42,7 +42,7 @@ def value(families: dict[str, Metric], name: str, **labels: str) -> float:
     return several[0]
 
 
-def test_a_run_that_goes_on_says_that_it_has_not_ended_and_its_percentiles_so_far(run: Path, tmp_path: Path) -> None:
+def test_unfinished_run_has_state_running_and_interim_percentiles(run: Path, tmp_path: Path) -> None:
     half = cut_short(run, tmp_path / "half")
     done = sojourn("export", str(half), "--to", "prometheus")
     assert done.returncode == 0, done.stderr
@@ -72,9 +72,7 @@ def test_a_run_that_goes_on_says_that_it_has_not_ended_and_its_percentiles_so_fa
     assert (value(families, "sojourn_run_ended"), value(families, "sojourn_run_state", state="interrupted")) == (0, 1)
 
 
-def test_figures_of_a_run_that_goes_on_are_told_only_while_nothing_was_measured_since(
-    run: Path, tmp_path: Path
-) -> None:
+def test_figures_of_an_unfinished_run_are_served_only_while_current(run: Path, tmp_path: Path) -> None:
     half = RunFolder(cut_short(run, tmp_path / "half"))
     assert sojourn("report", str(half.path)).returncode in {0, 4}
     families = parsed(exposition(half))
@@ -85,7 +83,7 @@ def test_figures_of_a_run_that_goes_on_are_told_only_while_nothing_was_measured_
     assert "sojourn_rtt_seconds" not in parsed(exposition(half))
 
 
-def test_an_ended_run_says_so_and_has_no_figures_without_interval(run: Path) -> None:
+def test_ended_run_has_state_ended_and_only_figures_with_an_interval(run: Path) -> None:
     families = parsed(exposition(RunFolder(run)))
     assert value(families, "sojourn_run_ended") == 1
     assert not [name for name in families if "so_far" in name]
@@ -141,7 +139,7 @@ def text(answer: Response) -> str:
     return bytes(answer.body).decode()
 
 
-def test_a_run_that_has_ended_and_is_not_analysed_is_served_without_figures_and_not_exported(tmp_path: Path) -> None:
+def test_ended_run_without_analysis_is_served_without_figures(tmp_path: Path) -> None:
     folder = made_up(tmp_path, "run", block(1, 0, "wire", 1.0), line(2, "finished"))
     pages = Pages(tmp_path, looks=False)
     answer = asked(tmp_path, pages, "run")
@@ -159,7 +157,7 @@ def test_a_run_that_has_ended_and_is_not_analysed_is_served_without_figures_and_
     assert (answer.status_code, "cannot be read" in text(answer)) == (503, True), "a damaged one is no missing one"
 
 
-def test_metrics_of_a_folder_take_no_longer_than_its_list_and_lack_no_run_afterwards(
+def test_metrics_of_a_folder_are_as_fast_as_its_list_and_complete_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look at the clock takes a tenth of a second, and a read is of eight lines."""
@@ -176,7 +174,7 @@ def test_metrics_of_a_folder_take_no_longer_than_its_list_and_lack_no_run_afterw
     assert there[-1] == several
 
 
-def test_a_long_log_of_one_run_is_read_a_part_at_each_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_log_is_read_in_parts_per_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock takes a tenth of a second, and a read is of eight lines."""
     monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 2048)
     made_up(tmp_path, "run", *(block(at, at, "wire", 1.0) for at in range(400)), line(500, "finished"))
@@ -190,7 +188,7 @@ def test_a_long_log_of_one_run_is_read_a_part_at_each_question(tmp_path: Path, m
     assert value(families, "sojourn_run_trials", trials="ended") == 400
 
 
-def test_of_more_runs_than_are_followed_the_latest_have_percentiles(tmp_path: Path) -> None:
+def test_latest_runs_have_percentiles_if_there_are_too_many(tmp_path: Path) -> None:
     said = line(1, "block", device="wire", block=0, sent=200, lost=0, rtt_classes=[[1000, 200]])
     for number in range(MOST_FOLLOWED + 3):
         made_up(tmp_path, f"r{number:02}", said, at_s=1_000 + number)
@@ -201,7 +199,7 @@ def test_of_more_runs_than_are_followed_the_latest_have_percentiles(tmp_path: Pa
     assert len(runs._followed) == MOST_FOLLOWED
 
 
-def test_a_name_or_a_log_that_has_no_utf_8_takes_no_other_run_from_the_metrics(tmp_path: Path) -> None:
+def test_invalid_utf_8_in_one_run_does_not_hide_others_from_the_metrics(tmp_path: Path) -> None:
     made_up(tmp_path, "good", block(1, 0, "wire", 1.0))
     made_up(tmp_path, os.fsdecode(b"odd-\xff"), block(1, 0, "wire", 1.0))
     strange = made_up(tmp_path, "strange")

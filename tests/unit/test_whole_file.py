@@ -39,7 +39,7 @@ def make(command: str, tmp_path: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_link_is_written_through_whose_place_can_be_foreseen(tmp_path: Path, command: str) -> None:
+def test_symbolic_link_at_a_predictable_path_is_not_written_through(tmp_path: Path, command: str) -> None:
     theirs, public = tmp_path / "theirs", tmp_path / "public"
     theirs.write_text("theirs")
     public.mkdir()
@@ -59,7 +59,7 @@ def test_no_link_is_written_through_whose_place_can_be_foreseen(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("command", ["tcplog plot", "clock --plot"])
-def test_a_link_in_the_place_of_the_file_is_replaced(tmp_path: Path, command: str) -> None:
+def test_symbolic_link_at_the_place_of_the_file_is_replaced(tmp_path: Path, command: str) -> None:
     theirs, target = tmp_path / "theirs", tmp_path / COMMANDS[command]
     theirs.write_text("theirs")
     target.symlink_to(theirs)
@@ -69,7 +69,7 @@ def test_a_link_in_the_place_of_the_file_is_replaced(tmp_path: Path, command: st
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_conversion_refuses_a_link_also_one_that_leads_nowhere(tmp_path: Path, *, there: bool) -> None:
+def test_conversion_refuses_a_symbolic_link_also_a_dangling_one(tmp_path: Path, *, there: bool) -> None:
     theirs, target = tmp_path / "theirs", tmp_path / "out.csv"
     if there:
         theirs.write_text("theirs")
@@ -79,7 +79,7 @@ def test_a_conversion_refuses_a_link_also_one_that_leads_nowhere(tmp_path: Path,
     assert theirs.exists() == there
 
 
-def test_a_link_that_is_put_there_while_the_file_is_written_is_replaced(tmp_path: Path) -> None:
+def test_symbolic_link_created_during_writing_is_replaced(tmp_path: Path) -> None:
     theirs, target = tmp_path / "theirs", tmp_path / "out"
     theirs.write_text("theirs")
     with whole_file(target) as file:
@@ -88,7 +88,7 @@ def test_a_link_that_is_put_there_while_the_file_is_written_is_replaced(tmp_path
     assert (theirs.read_text(), target.read_text(), target.is_symlink()) == ("theirs", "ours", False)
 
 
-def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_it_is_told(
+def test_content_is_synced_before_the_rename_and_the_rename_before_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "out"
@@ -110,7 +110,7 @@ def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_it_is_to
     assert done == ["file of 4", "rename", "folder"]
 
 
-def test_a_failure_leaves_what_was_there_and_no_draft(tmp_path: Path) -> None:
+def test_failure_keeps_the_old_file_and_leaves_no_draft(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("before")
     with pytest.raises(OSError, match="full"), whole_file(target) as file:  # noqa: PT012 -- what is written before counts
@@ -120,7 +120,7 @@ def test_a_failure_leaves_what_was_there_and_no_draft(tmp_path: Path) -> None:
     assert target.read_text() == "before"
 
 
-def test_the_place_of_what_is_no_file_is_not_taken(tmp_path: Path) -> None:
+def test_special_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RequestError, match="no ordinary file"):
         write_whole(tmp_path / "pipe", "x")
@@ -128,7 +128,7 @@ def test_the_place_of_what_is_no_file_is_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_is_the_callers_of_sudo_where_that_user_could_have_made_it(
+def test_under_sudo_a_file_belongs_to_the_calling_user_if_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_UID", str(DAEMON))

@@ -31,7 +31,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("can_exchange", [True, False])
 @pytest.mark.parametrize("before", ["nothing", "folder", "file", "link"])
-def test_it_takes_the_place_of_all_that_was_there(
+def test_new_folder_replaces_the_old_one_completely(
     tmp_path: Path, before: str, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not can_exchange:
@@ -53,7 +53,7 @@ def test_it_takes_the_place_of_all_that_was_there(
     assert place.stat().st_mode & 0o777 == 0o777 & ~module._umask()
 
 
-def test_after_an_error_what_was_there_stays(tmp_path: Path) -> None:
+def test_old_folder_is_kept_after_an_error(tmp_path: Path) -> None:
     place = made(tmp_path / "report", "old")
 
     def fails() -> None:
@@ -67,7 +67,7 @@ def test_after_an_error_what_was_there_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == {"report"}
 
 
-def test_a_place_that_cannot_be_taken_keeps_what_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreplaceable_target_keeps_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mount point, for instance: that has nothing to do with what the file system can."""
 
     def busy(*_: object) -> bool:
@@ -80,7 +80,7 @@ def test_a_place_that_cannot_be_taken_keeps_what_is_in_it(tmp_path: Path, monkey
     assert (place / "one").read_text() == "old"
 
 
-def test_where_names_cannot_be_exchanged_the_old_folder_comes_back(
+def test_without_rename_exchange_the_old_folder_is_restored_on_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, rename = made(tmp_path / "report", "old"), Path.rename
@@ -98,7 +98,7 @@ def test_where_names_cannot_be_exchanged_the_old_folder_comes_back(
     assert names(tmp_path) == {"report"}
 
 
-def test_drafts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_drafts_of_dead_processes_are_removed(tmp_path: Path) -> None:
     for name in (".report.old", ".report.draft-mine", ".report.bak12345", "report.draft-abcdefgh"):
         made(tmp_path / name, "the user's")
     made(tmp_path / ".report.draft-abcdefgh", "of a killed writer")
@@ -111,7 +111,7 @@ def test_drafts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def test_a_disk_that_could_not_is_not_taken_for_one_that_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_is_not_taken_for_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "records").write_text("x")
     disk = OnDisk()
     disk.add(tmp_path)

@@ -132,7 +132,7 @@ PATHS: dict[str, tuple[MadePath, str, str]] = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_the_cause_that_was_made_is_named(name: str, tmp_path: Path) -> None:
+def test_simulated_cause_is_named(name: str, tmp_path: Path) -> None:
     made, limit, cause = PATHS[name]
     told = answer(made, tmp_path)
     assert (told["limit"], told["cause"]) == (limit, cause), told["sentences"]
@@ -176,7 +176,7 @@ def share_the_link(path: Path, gap_ns: int) -> None:
     ],
     ids=["standing queue", "short queue"],
 )
-def test_a_link_that_many_flows_share_is_not_taken_for_one_of_the_flows_own_rate(
+def test_shared_bottleneck_is_not_taken_for_a_rate_limit_of_the_flow(
     made: MadePath, alone: str, shared: str, tmp_path: Path
 ) -> None:
     assert answer(made, tmp_path)["cause"] == alone
@@ -187,7 +187,7 @@ def test_a_link_that_many_flows_share_is_not_taken_for_one_of_the_flows_own_rate
 @pytest.mark.parametrize(
     ("changed_ns", "cause"), [(400_000_000, "lossy_link"), (1_700_000_000, "inconclusive"), (None, "inconclusive")]
 )
-def test_old_losses_are_a_cause_where_the_threshold_changed_by_them_alone(
+def test_old_losses_are_a_cause_only_if_they_last_changed_ssthresh(
     changed_ns: int | None, cause: str, tmp_path: Path
 ) -> None:
     """Lost from 0.2 to 0.36 s, asked at 1.9 s, far beyond twenty round trips: what changed `ssthresh` last counts."""
@@ -201,7 +201,7 @@ def test_old_losses_are_a_cause_where_the_threshold_changed_by_them_alone(
 
 
 @pytest.mark.parametrize("name", ["lossy link", "queue too short", "policer", "management", "two causes"])
-def test_tcp_alone_does_not_tell_losses_apart(name: str, tmp_path: Path) -> None:
+def test_tcp_log_alone_cannot_distinguish_causes_of_loss(name: str, tmp_path: Path) -> None:
     told = answer(PATHS[name][0], tmp_path, emulator=False)
     assert (told["limit"], told["cause"]) == ("congestion_window", "inconclusive")
     assert "two taps, before and behind the device" in told["sentences"][1]["text"]
@@ -215,7 +215,7 @@ def test_round_trips_alone_show_a_standing_queue(tmp_path: Path) -> None:
     assert "30.0 ms" in told["sentences"][1]["text"] or "29.4 ms" in told["sentences"][1]["text"]
 
 
-def test_round_trips_that_are_a_little_longer_show_none(tmp_path: Path) -> None:
+def test_slightly_longer_rtts_show_no_standing_queue(tmp_path: Path) -> None:
     """A receiver that delays its acknowledgements makes round trips longer, too."""
     made = MadePath(wait=lambda one: 600_000 if one < 120 else 9_000_000)
     assert answer(made, tmp_path, emulator=False)["cause"] == "inconclusive"
@@ -224,7 +224,9 @@ def test_round_trips_that_are_a_little_longer_show_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("windows", "cause"), [((1_000_000, 10_000), "slow_receiver"), ((10_000, 10_000), "inconclusive")]
 )
-def test_without_the_receivers_log_its_window_tells(windows: tuple[int, int], cause: str, tmp_path: Path) -> None:
+def test_without_the_receiver_log_its_window_shows_the_limit(
+    windows: tuple[int, int], cause: str, tmp_path: Path
+) -> None:
     """A window that shrinks is data that nobody reads; one that is small all the time may be a small buffer."""
     MadePath(shows={"limited_by": "receiver"}).write(tmp_path, receiver=False)
     path = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
@@ -240,7 +242,7 @@ def rewrite(path: Path, **columns: pl.Expr) -> None:
     write_table(path, "tcp_samples", frame.with_columns(one.alias(name) for name, one in columns.items()))
 
 
-def test_limits_that_take_turns_are_inconclusive(tmp_path: Path) -> None:
+def test_alternating_limits_are_inconclusive(tmp_path: Path) -> None:
     MadePath().write(tmp_path)
     path = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
     kind = (pl.col("time_ns") // 4_000_000 % 2).replace_strict({0: "receiver", 1: "buffer"}, return_dtype=pl.String)
@@ -260,7 +262,7 @@ def test_a_gap_in_the_log_is_inconclusive(tmp_path: Path) -> None:
         assert ("lacks 7 records" in told["sentences"][0]["text"]) is (limit == "inconclusive")
 
 
-def test_what_became_of_the_packets_in_flight_adds_up(tmp_path: Path) -> None:
+def test_dispositions_of_packets_in_flight_add_up(tmp_path: Path) -> None:
     """With 2 ms between segments and 20.6 ms to an acknowledgement; all behind one that is lost wait for it."""
     made = MadePath(lost={295: "full"})
     told = answer(made, tmp_path, 300 * 2_000_000 + 1_000_000)
@@ -283,7 +285,7 @@ def acked_ns(made: MadePath, segment: int) -> int:
     return first + made.rtt_ns + made.wait(segment)
 
 
-def test_the_rows_that_a_sentence_names_are_those_it_rests_on(tmp_path: Path) -> None:
+def test_rows_cited_by_a_sentence_are_its_evidence(tmp_path: Path) -> None:
     told = answer(PATHS["lossy link"][0], tmp_path)
     [of_losses] = [one for one in told["sentences"] if one["text"].startswith("Losses set")]
     [rows] = of_losses["records"]
@@ -295,7 +297,7 @@ def test_the_rows_that_a_sentence_names_are_those_it_rests_on(tmp_path: Path) ->
     assert f"{before.len()} of them" in rows["rows"]
 
 
-def test_a_person_reads_one_paragraph_with_its_rows_below(tmp_path: Path) -> None:
+def test_answer_is_one_paragraph_followed_by_its_rows(tmp_path: Path) -> None:
     PATHS["lossy link"][0].write(tmp_path)
     done = sojourn("why", str(tmp_path / "t"), "--at", "600ms", "--records", str(tmp_path / "e"))
     assert done.returncode == 0, done.stderr
@@ -328,7 +330,7 @@ def test_a_wrong_request_is_one_sentence(words: tuple[str, ...], sentence: str, 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_log_that_was_cut_is_named(tmp_path: Path) -> None:
+def test_truncated_log_is_named(tmp_path: Path) -> None:
     PATHS["lossy link"][0].write(tmp_path)
     path = tmp_path / "t" / "records" / "tcp_samples-tcplog-000.arrow"
     path.write_bytes(path.read_bytes()[:-8])

@@ -99,7 +99,7 @@ PATHS: dict[str, tuple[MadePath, str]] = {
 
 
 @pytest.mark.parametrize("name", PATHS)
-def test_the_cause_that_was_made_is_named(name: str, tmp_path: Path) -> None:
+def test_simulated_cause_is_named(name: str, tmp_path: Path) -> None:
     made, cause = PATHS[name]
     told = answer(made, tmp_path)
     assert (told["limit"], told["cause"]) == ("congestion_window", cause), told["sentences"]
@@ -116,14 +116,14 @@ def test_what_waits_for_less_than_packets_are_apart_stands_in_no_queue(tmp_path:
     assert answer(several, tmp_path / "several")["cause"] == "standing_queue", "of five packets"
 
 
-def test_what_the_first_tap_did_not_see_was_lost_before_it(tmp_path: Path) -> None:
+def test_packets_not_seen_by_the_first_tap_were_lost_before_it(tmp_path: Path) -> None:
     made = MadePath(SEGMENTS, GAP_NS, lost=dict.fromkeys(range(1100, 1700, 50), "before"))
     unseen = {place for place, (_, one, again) in enumerate(made.sights()) if one in made.lost and not again}
     told = answer(made, tmp_path, blind=unseen)
     assert told["cause"] == "lost_before_taps", told["sentences"]
 
 
-def test_each_segment_has_the_place_where_it_was_lost(tmp_path: Path) -> None:
+def test_each_lost_segment_is_located(tmp_path: Path) -> None:
     made = MadePath(600, lost={40: "before", 41: "full", 120: "corrupted", 300: "managed"})
     unseen = {place for place, (_, one, again) in enumerate(made.sights()) if one == 300 and not again}
     answer(made, tmp_path, blind=unseen)
@@ -134,14 +134,14 @@ def test_each_segment_has_the_place_where_it_was_lost(tmp_path: Path) -> None:
     assert not lost["again"].any()
 
 
-def test_waits_behind_a_device_that_reorders_tell_nothing(tmp_path: Path) -> None:
+def test_delays_behind_a_reordering_device_are_inconclusive(tmp_path: Path) -> None:
     """Each fiftieth packet goes another way, 10 ms shorter: the least delay is not that of the others."""
     made = MadePath(SEGMENTS, GAP_NS, wait=lambda one: 0 if one % 50 == 0 else 10_000_000, lost=by_chance(0.02, 5))
     assert answer(made, tmp_path)["cause"] == "inconclusive"
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_chance_is_never_taken_for_a_full_queue_or_a_policer(seed: int, tmp_path: Path) -> None:
+def test_random_loss_is_never_attributed_to_a_full_queue_or_a_policer(seed: int, tmp_path: Path) -> None:
     draw = random.Random(f"why {seed}")
     wait = draw.choice([saw(draw.choice((4_000_000, 8_000_000, 16_000_000))), lambda _: 0])
     made = MadePath(SEGMENTS, GAP_NS, pauses=draw.choice([{}, PAUSES]), wait=wait,
@@ -149,7 +149,7 @@ def test_chance_is_never_taken_for_a_full_queue_or_a_policer(seed: int, tmp_path
     assert answer(made, tmp_path)["cause"] in {"lossy_link", "inconclusive"}
 
 
-def test_a_tap_that_lost_packets_itself_proves_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tap_with_drops_proves_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, cause = PATHS["chance behind a queue"]
     assert answer(made, tmp_path)["cause"] == cause
     monkeypatch.setattr("sojourn.timeline.taps.dropped_of", lambda _: 3)

@@ -32,7 +32,7 @@ def measured(date: str, *tasks: str, factor: float = 1.2) -> dict[str, Any]:
     return {"machine": told, "rows": [row.as_json() for row in rows], "contests": []}
 
 
-def test_a_run_of_a_part_replaces_its_own_tasks_and_keeps_the_others_with_their_run() -> None:
+def test_partial_bench_run_replaces_only_its_own_tasks() -> None:
     first = write_bench.merged(write_bench.NOTHING_YET, measured("2026-01-01", "probe", "pacing"))
     second = write_bench.merged(first, measured("2026-02-02", "pacing", factor=1.05))
     assert [run["date"] for run in second["runs"]] == ["2026-01-01", "2026-02-02"]
@@ -45,7 +45,7 @@ def test_a_run_of_a_part_replaces_its_own_tasks_and_keeps_the_others_with_their_
     assert [(row["task"], row["run"]) for row in third["rows"]] == [("pacing", 0), ("probe", 1)]
 
 
-def test_the_page_counts_answers_and_lists_what_is_not_met() -> None:
+def test_page_counts_outcomes_and_lists_unmet_targets() -> None:
     facts = write_bench.merged(write_bench.NOTHING_YET, measured("2026-01-01", "slow"))
     facts = write_bench.merged(facts, measured("2026-01-02", "fast", factor=0.9))
     text = write_bench.page(facts)
@@ -57,7 +57,7 @@ def test_the_page_counts_answers_and_lists_what_is_not_met() -> None:
     assert "0.90×" in text
 
 
-def test_a_contests_medians_come_to_the_page_and_a_missing_one_is_said() -> None:
+def test_comparison_medians_are_on_the_page_and_missing_ones_reported() -> None:
     contest = Contest(
         "a flood",
         {"ours": lambda _: {}, "theirs": lambda _: {}},
@@ -78,7 +78,7 @@ def test_a_contests_medians_come_to_the_page_and_a_missing_one_is_said() -> None
     assert "Medians of 6 repetitions, run 1." in text
 
 
-def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stale_page_is_detected_and_rewritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "docs/reference").mkdir(parents=True)
     facts = write_bench.merged(write_bench.NOTHING_YET, measured("2026-01-01", "probe"))
     (tmp_path / write_bench.FACTS).write_text(json.dumps(facts))
@@ -88,7 +88,7 @@ def test_a_stale_page_is_found_and_written(tmp_path: Path, capsys: pytest.Captur
     assert "stale" in capsys.readouterr().out
 
 
-def test_a_row_survives_the_file() -> None:
+def test_bench_row_round_trips_as_json() -> None:
     row = alone(What("t", "p", "n", "s"), [(1.0, 2.0)] * 6, Target("at most", 3))
     assert write_bench.row_of({"run": 0, **json.loads(json.dumps(row.as_json()))}) == row
 
@@ -103,5 +103,5 @@ def test_a_row_survives_the_file() -> None:
         (0.5, "1", "0.5"),
     ],
 )
-def test_quantities_read_as_a_person_writes_them(value: float, unit: str, text: str) -> None:
+def test_quantities_are_formatted_for_people(value: float, unit: str, text: str) -> None:
     assert quantity(value, unit) == text

@@ -55,7 +55,7 @@ def of(build: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_logs_are_counted(build: Path) -> None:
+def test_outcomes_in_suite_logs_are_counted(build: Path) -> None:
     ran(build, "proof-cargo", CARGO, 1)
     ran(build, "proof-examples", PYTEST, 1)
     assert of(build, "proof-cargo") == {
@@ -77,7 +77,7 @@ def test_a_suite_of_another_commit_did_not_run(build: Path) -> None:
     assert of(build, "proof-long") == {"name": "proof-long", "outcome": "not run"}
 
 
-def test_without_a_record_a_log_says_how_it_ended(build: Path) -> None:
+def test_outcome_is_taken_from_the_log_if_not_recorded(build: Path) -> None:
     write(build / "proof-examples.log", PYTEST)
     write(build / "proof-net.log", "3 workers [106 items]\n......")
     write(build / "proof-cargo.log", "error[E0596]: cannot borrow\nerror: could not compile\n")
@@ -88,7 +88,7 @@ def test_without_a_record_a_log_says_how_it_ended(build: Path) -> None:
     assert of(build, "proof-fuzz")["outcome"] == "failed"
 
 
-def test_a_log_from_before_the_proof_began_is_none_of_it(build: Path) -> None:
+def test_log_older_than_the_proof_is_ignored(build: Path) -> None:
     write(build / "pytest.log", PYTEST)
     os.utime(build / "pytest.log", (1e9, 1e9))
     assert of(build, "pytest")["outcome"] == "not run"
@@ -97,7 +97,7 @@ def test_a_log_from_before_the_proof_began_is_none_of_it(build: Path) -> None:
 GALLERY = "# Gallery\n\non shared machines. Of 44 verdicts, 12 are doubtful and 32 are trusted. A verdict is part\n"
 
 
-def test_a_proof_of_whose_beginning_nothing_is_known_is_of_its_folders_commit(tmp_path: Path) -> None:
+def test_proof_without_a_start_record_uses_the_commit_of_its_folder(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
         subprocess.run([*git, *words], check=True)
@@ -114,7 +114,7 @@ def test_a_proof_of_whose_beginning_nothing_is_known_is_of_its_folders_commit(tm
     assert "the proof recorded none" in page(found)
 
 
-def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_contains_fuzzing_verdicts_kernels_and_figures(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(build, "proof-fuzz", FUZZ, 1)
     ran(build, "proof-net", "=== 7 passed in 3.00s ===\n")
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
@@ -149,7 +149,7 @@ def test_searches_verdicts_kernels_and_figures_stand_in_the_page(build: Path, mo
     assert "2 of 8 suites passed, 1 failed, 5 did not run to their end; 16 tests passed" in " ".join(lines.split())
 
 
-def test_what_was_not_recorded_is_told_from_what_did_not_run(build: Path) -> None:
+def test_missing_record_is_distinguished_from_a_suite_that_did_not_run(build: Path) -> None:
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
     text = page(write_proof.collected(build))
     told = {part.split("\n")[0]: part.strip().split("\n")[-1] for part in text.split("\n## ")}
@@ -180,7 +180,7 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
         write(tmp_path / path, whole)
 
 
-def test_a_folder_without_a_proof_leaves_the_facts_alone(build: Path) -> None:
+def test_folder_without_a_proof_does_not_change_the_data(build: Path) -> None:
     assert not write_proof.has_proof(write_proof.collected(build))
     ran(build, "pytest", "=== 9 passed in 3.00s ===\n")
     assert not write_proof.has_proof(write_proof.collected(build))
@@ -188,7 +188,7 @@ def test_a_folder_without_a_proof_leaves_the_facts_alone(build: Path) -> None:
     assert write_proof.has_proof(write_proof.collected(build))
 
 
-def test_what_a_proof_writes_makes_no_other_commit_of_it(tmp_path: Path) -> None:
+def test_files_written_by_a_proof_do_not_change_its_commit(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     write(tmp_path / "README.md", "a")
     write(tmp_path / "other", "a")
@@ -204,7 +204,7 @@ def test_what_a_proof_writes_makes_no_other_commit_of_it(tmp_path: Path) -> None
         assert subprocess.run(["bash", "-c", parts], capture_output=True, text=True, check=True).stdout == said
 
 
-def test_a_figure_is_written_under_a_proof_alone_and_has_the_numbers_of_its_kind(
+def test_figures_are_recorded_only_during_a_proof_with_their_required_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(proof_figures.FOLDER, raising=False)
@@ -219,7 +219,7 @@ def test_a_figure_is_written_under_a_proof_alone_and_has_the_numbers_of_its_kind
     assert json.loads(path.read_text())["numbers"] == {"kills": 2}
 
 
-def test_the_scripts_record_what_each_suite_came_to(tmp_path: Path) -> None:
+def test_scripts_record_the_outcome_of_each_suite(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     for name in ("parts.sh", "paths.sh"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")

@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_frame_is_in_one_count(
+        fn each_frame_is_counted_exactly_once(
             frames_in in 0..1_000_u64, frames_out in 0..1_000_u64, dropped in 0..100_u64, skipped in 0..100_u64,
             unread in 0..100_u64, elsewhere in 0..100_u64, is_ended: bool,
         ) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interface_counted_is_not_known_where_its_counters_went_back() {
+    fn interface_counts_are_unknown_when_its_counters_decrease() {
         let counts = Counts { frames_in: 3, ..Counts::default() };
         let totals = Totals { accepted: 3, ..Totals::default() };
         for after in [counters(4, 9), counters(9, 6)] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_that_saw_more_than_the_kernel_let_in_is_not_conserved() {
+    fn accounting_fails_when_a_tap_saw_more_frames_than_the_kernel_accepted() {
         let counts = Counts { frames_in: 3, ..Counts::default() };
         let totals = Totals { accepted: 2, ..Totals::default() };
         let account = Account::of(&counts, totals, (None, None), Directions::Both, [false, true]);

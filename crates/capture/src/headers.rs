@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_addresses_is_bounded_and_they_stay_the_same() {
+    fn address_cache_is_bounded_and_anonymised_addresses_stay_the_same() {
         let mut own = Anonymiser::new(key()).unwrap();
         let address = IpAddr::from([10, 0, 0, 1]);
         let hidden = own.address(address);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_become_what_the_draft_says() {
+    fn anonymised_addresses_equal_the_examples_of_the_draft() {
         let mut anonymiser = Anonymiser::new(key()).unwrap();
         let examples = [
             ("0.0.0.0", "151.82.155.134"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_and_groups_stay_such_and_checksums_say_nothing() {
+    fn broadcast_and_multicast_addresses_stay_such_and_checksums_are_zeroed() {
         let mut frame = udp4([10, 0, 0, 1], [10, 0, 0, 2], &[], b"secret");
         frame[..6].fill(0xFF);
         let (mut anonymiser, mut to) = (Anonymiser::new(key()).unwrap(), Vec::new());
@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefixes_stay_as_long_as_they_were(first: u32, shared in 0..=32_u32, other: u32) {
+        fn anonymisation_preserves_the_length_of_common_prefixes(first: u32, shared in 0..=32_u32, other: u32) {
             let mask = u32::MAX.checked_shl(32 - shared).unwrap_or(0);
             let second = (first & mask) | (other & !mask);
             let mut anonymiser = Anonymiser::new(key()).unwrap();
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn options_and_payload_leave_no_trace(
+        fn options_and_payload_are_removed(
             options in proptest::collection::vec(any::<u8>(), 8), payload in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let frame = |options: &[u8], payload: &[u8]| udp4([10, 0, 0, 1], [10, 0, 0, 2], options, payload);
@@ -268,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn any_frame_is_survived_and_none_grows(frame in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..4_usize) {
+        fn arbitrary_frames_never_panic_and_no_frame_grows(frame in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..4_usize) {
             let mut frame = frame;
             if frame.len() > 34 {
                 frame[12..14].copy_from_slice(&[[8, 0], [0x86, 0xDD], [0x81, 0], [8, 6]][kind]);

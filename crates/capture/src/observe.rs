@@ -144,7 +144,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_frame_of_a_known_interface_is_counted_once_and_keyed_as_it_is(
+        fn every_frame_is_counted_once_and_has_the_digest_of_its_content(
             frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 14..200), any::<bool>()), 0..200),
             room in 1..300_usize,
             snap in 14..100_usize,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_no_key_is_counted_and_not_guessed() {
+    fn frames_without_a_key_are_counted_and_get_no_digest() {
         let mut observer = Observer::new(Asked { key: Some(Key::Router), snap: usize::MAX, headers_only: false });
         let arp = [&[0xFF; 12][..], &[0x08, 0x06], &[0; 46]].concat();
         assert_eq!(observer.observe(&passed(&arp, 60, Direction::In, 1)).digest, None);

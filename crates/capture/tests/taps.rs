@@ -17,7 +17,7 @@ use suite::{Bench, Room};
 const ETHERTYPE: u16 = 0x88B5;
 
 #[test]
-fn a_simulated_tap_keeps_what_taps_promise() {
+fn simulated_tap_passes_the_suite() {
     let mut next = 0;
     suite::run(Bench {
         open: Box::new(|directions, room| {
@@ -36,8 +36,8 @@ fn ring_bytes(room: Room) -> usize {
 }
 
 #[test]
-fn a_ring_of_the_kernel_keeps_what_taps_promise() {
-    namespace::within("a_ring_of_the_kernel_keeps_what_taps_promise", || {
+fn packet_ring_tap_passes_the_suite() {
+    namespace::within("packet_ring_tap_passes_the_suite", || {
         namespace::link();
         let open_port = |name| PacketPort::open_for(name, ETHERTYPE, PacketOptions::default()).expect("opens");
         let mut near = open_port("near");
@@ -57,8 +57,8 @@ fn a_ring_of_the_kernel_keeps_what_taps_promise() {
 }
 
 #[test]
-fn programs_in_the_kernel_keep_what_taps_promise() {
-    namespace::within("programs_in_the_kernel_keep_what_taps_promise", || {
+fn bpf_tap_passes_the_suite() {
+    namespace::within("bpf_tap_passes_the_suite", || {
         namespace::link();
         // This tap has no filter: prevent all frames but the test's.
         no_neighbours();
@@ -82,8 +82,8 @@ fn programs_in_the_kernel_keep_what_taps_promise() {
 }
 
 #[test]
-fn a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone() {
-    namespace::within("a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone", || {
+fn bpf_tap_refuses_unsupported_options_and_reports_a_deleted_interface() {
+    namespace::within("bpf_tap_refuses_unsupported_options_and_reports_a_deleted_interface", || {
         namespace::link();
         let plain = Opening { filter: vec![], ..opening(Directions::Both, 1 << 20) };
         for asked in [opening(Directions::Both, 1 << 20), Opening { stamps: Wanted::Kernel, ..plain.clone() }] {
@@ -101,8 +101,8 @@ fn a_bpf_tap_refuses_what_it_has_not_and_tells_an_interface_that_is_gone() {
 }
 
 #[test]
-fn a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring() {
-    namespace::within("a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring", || {
+fn frame_that_the_bpf_program_cannot_copy_is_a_drop_but_not_for_a_full_ring() {
+    namespace::within("frame_that_the_bpf_program_cannot_copy_is_a_drop_but_not_for_a_full_ring", || {
         namespace::link();
         no_neighbours();
         namespace::at_far_end(no_neighbours);
@@ -121,8 +121,8 @@ fn a_frame_that_a_program_cannot_copy_is_dropped_and_not_for_a_full_ring() {
 }
 
 #[test]
-fn an_interface_that_is_gone_is_told() {
-    namespace::within("an_interface_that_is_gone_is_told", || {
+fn deleted_interface_is_reported() {
+    namespace::within("deleted_interface_is_reported", || {
         namespace::link();
         let mut tap = RingTap::open("near", &opening(Directions::Both, 1 << 20)).expect("opens");
         tap.attach().expect("attaches");
@@ -136,8 +136,8 @@ fn an_interface_that_is_gone_is_told() {
 }
 
 #[test]
-fn stamps_of_an_interface_that_takes_none_are_refused() {
-    namespace::within("stamps_of_an_interface_that_takes_none_are_refused", || {
+fn hardware_timestamps_are_refused_on_an_interface_without_them() {
+    namespace::within("hardware_timestamps_are_refused_on_an_interface_without_them", || {
         namespace::link();
         let asked = Opening { stamps: Wanted::Hardware, ..opening(Directions::Both, 1 << 20) };
         let error = RingTap::open("near", &asked).expect_err("a veth has no clock");
@@ -172,8 +172,8 @@ fn send(port: &mut PacketPort, frame: &[u8]) {
 }
 
 #[test]
-fn a_tap_that_is_not_attached_shows_nothing() {
-    namespace::within("a_tap_that_is_not_attached_shows_nothing", || {
+fn detached_tap_delivers_no_frames() {
+    namespace::within("detached_tap_delivers_no_frames", || {
         namespace::link();
         let mut tap = RingTap::open("near", &opening(Directions::Both, 1 << 20)).expect("opens");
         send(&mut PacketPort::open_for("near", ETHERTYPE, PacketOptions::default()).expect("opens"), &[0xFF; 60]);

@@ -117,13 +117,13 @@ macro_rules! sound_for_long {
             use super::*;
 
             #[test]
-            fn is_sound() {
+            fn maximum_error_holds() {
                 assert_sound(&judge(stringify!($name), OF_LONG_ONES, |_| $case));
             }
 
             #[test]
-            #[ignore = "proof: more seeds of is_sound"]
-            fn is_sound_for_all_seeds() {
+            #[ignore = "proof: more seeds of maximum_error_holds"]
+            fn maximum_error_holds_for_many_seeds() {
                 assert_sound(&judge(stringify!($name), FOR_COVERAGE, |_| $case));
             }
         })*
@@ -165,7 +165,7 @@ sound! {
 }
 
 #[test]
-fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
+fn very_few_exchanges_have_a_maximum_error_but_no_95_percent_error() {
     for count in [2, 3, 6, 11] {
         let worth = judge("very few", FOR_FINDINGS, |_| Truth { count, ..Truth::default() });
         assert_eq!(worth.broken, 0);
@@ -177,13 +177,13 @@ fn very_few_exchanges_have_a_bound_and_say_that_there_is_no_error() {
 }
 
 #[test]
-fn a_step_is_found_and_the_bound_holds_through_it() {
+fn clock_step_is_detected_and_the_maximum_error_holds_across_it() {
     steps_are_found(OF_EACH_SIZE);
 }
 
 #[test]
-#[ignore = "proof: more seeds of a_step_is_found_and_the_bound_holds_through_it"]
-fn steps_are_found_and_the_bound_holds_through_them() {
+#[ignore = "proof: more seeds of clock_step_is_detected_and_the_maximum_error_holds_across_it"]
+fn clock_steps_are_detected_and_the_maximum_error_holds_across_them() {
     steps_are_found(FOR_FINDINGS);
 }
 
@@ -200,7 +200,7 @@ fn steps_are_found(seeds: u64) {
 }
 
 #[test]
-fn steps_about_as_large_as_a_delay_keep_within_the_bound_found_or_not() {
+fn maximum_error_holds_for_steps_as_large_as_the_delay_detected_or_not() {
     let worth = judge("a step of a delay's size", FOR_FINDINGS, |random| {
         let at_ns = random.random_range(SECOND / 2..19 * SECOND);
         let by_ns = random.random_range(14_000..32_000) * if random.random_bool(0.5) { 1 } else { -1 };
@@ -211,7 +211,7 @@ fn steps_about_as_large_as_a_delay_keep_within_the_bound_found_or_not() {
 }
 
 #[test]
-fn small_steps_keep_within_the_bound_found_or_not() {
+fn maximum_error_holds_for_small_steps_detected_or_not() {
     for by_ns in [500, 2_000, 8_000] {
         let worth = judge(&format!("a step by {by_ns} ns"), OF_EACH_SIZE, |random| {
             let at_ns = random.random_range(3 * SECOND..17 * SECOND);
@@ -223,7 +223,7 @@ fn small_steps_keep_within_the_bound_found_or_not() {
 
 /// Frames may arrive after the last exchange: both errors grow there.
 #[test]
-fn beyond_the_last_exchange_bound_and_error_hold() {
+fn maximum_and_95_percent_error_hold_after_the_last_exchange() {
     let (mut worth, seeds) = (Worth::default(), FOR_COVERAGE);
     for seed in 0..seeds {
         let mut random = StdRng::seed_from_u64(seed);
@@ -314,7 +314,7 @@ fn a_slew_after_the_last_exchange_keeps_within_the_maximum_error() {
 }
 
 #[test]
-fn one_loaded_direction_is_found() {
+fn load_in_one_direction_is_detected() {
     let worth = judge("loaded to the peer", FOR_FINDINGS, |_| Truth {
         forward: gamma(2.0, 2e5),
         count: 3_000,
@@ -332,7 +332,7 @@ fn one_loaded_direction_is_found() {
 }
 
 #[test]
-fn a_path_that_grows_longer_one_way_is_found() {
+fn delay_increase_in_one_direction_is_detected() {
     let worth = judge("longer to the peer", OF_EACH_SIZE, |_| Truth {
         longer: Some(StepAt { at_ns: 30 * SECOND, by_ns: 10_000 }),
         count: 6_000,
@@ -446,12 +446,12 @@ fn the_skew_is_within_its_error_95_times_in_100_and_always_within_its_bound() {
 /// groups, by Student's t alone without a factor of our own.
 #[test]
 #[ignore = "proof: thousands of lines for each number of groups"]
-fn errors_are_students_for_each_number_of_groups() {
+fn intervals_of_offset_and_skew_have_95_percent_coverage_for_each_number_of_groups() {
     calibrated(4_000, 0.02);
 }
 
 #[test]
-fn errors_are_about_students_for_each_number_of_groups() {
+fn intervals_of_offset_and_skew_have_about_95_percent_coverage() {
     calibrated(400, 0.035);
 }
 
@@ -498,7 +498,7 @@ fn exchanges_over_decades_take_no_more_time_than_as_many_in_a_second() {
 
 /// Later exchanges are clamped to the last representable time.
 #[test]
-fn intervals_that_no_time_can_hold_do_not_overflow() {
+fn exchange_intervals_beyond_the_range_of_time_do_not_overflow() {
     let truth = Truth { count: 200, interval_ns: i64::MAX / 10, ..Truth::default() };
     assert_eq!(truth.exchanges().expect("drawn").len(), 200);
 }

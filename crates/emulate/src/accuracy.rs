@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_and_what_was_before_make_the_whole() {
+    fn account_of_two_parts_equals_the_account_of_the_whole() {
         let (mut one, mut other, mut whole) =
             (Account::new(Room::Whole), Account::new(Room::Whole), Account::new(Room::Whole));
         for error in 0..10_000_i64 {
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_have_quantiles_and_nothing_grows() {
+    fn queueing_delays_have_quantiles_in_bounded_memory() {
         let (mut few, mut many) = (Waits::new(Room::Whole), Waits::new(Room::Whole));
         let room = many.sizes.values.distinct_values();
         for span in 0..100_000 {
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_quantiles() {
+    fn summary_of_no_packets_is_empty() {
         assert_eq!(Errors::summary(&[&Errors::new(Room::Whole)]), Accuracy::default());
         assert_eq!(Waits::summary(&[&Waits::new(Room::Whole)]), QueueingDelay::default());
     }

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_found_by_their_place_and_their_name() {
+    fn causes_are_found_by_index_and_by_name() {
         for (place, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!((cause.index(), Cause::named(cause.name())), (place, Some(cause)));
         }

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_stands_behind_the_root_whatever_the_port_is_called() {
+    fn qdisc_handle_follows_the_keyword_root_also_for_a_port_named_root() {
         let config = config("delay 1ms");
         let (doing, undoing) = (commands(&config, "l", "root").unwrap(), undo(&config, "l", "root").unwrap());
         assert_eq!(under("5001:", &doing[0])[..8].join(" "), "tc qdisc replace dev root root handle 5001:");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn forward_leaves_by_the_right_port() {
+    fn forward_direction_is_shaped_at_the_second_port() {
         let config = config("delay 20ms loss 1%");
         assert_eq!(
             to_text(&commands(&config, "eth1", "eth2").unwrap()),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn netem_is_told_what_it_can_do() {
+    fn configurations_that_netem_supports_become_its_options() {
         for (words, netem) in [
             ("delay 15us", "delay 15us"),
             ("delay 20ms 2ms order free", "delay 20000us 2000us"),
@@ -348,7 +348,7 @@ mod tests {
 
     /// The printed commands, parsed by our own parser, give the configuration they were made from.
     #[test]
-    fn what_netem_gets_is_what_was_asked() {
+    fn printed_netem_commands_parse_to_the_same_configuration() {
         for words in [
             "delay 20ms 2ms distribution normal order free loss 1%",
             "loss gemodel 1% 10%",
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_netem_would_do_otherwise_is_refused() {
+    fn configurations_that_netem_would_emulate_differently_are_refused() {
         for (words, part) in [
             ("delay 20ms 2ms", "lets packets overtake where there is jitter; write \"order free\""),
             ("delay 20ms 2ms half-life 5ms order free", "its correlation does nothing"),

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_are_one_while_somebody_has_it() {
+    fn equal_values_are_shared_while_in_use() {
         let pool = Pool::new();
         let share = |word: &str| pool.share(|have: &String| have == word, || word.to_owned());
         let (one, same, other) = (share("a"), share("a"), share("b"));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_window_has_its_least_and_nothing_grows() {
+    fn minimum_of_each_window_is_kept_in_bounded_memory() {
         let mut windows = Windows::new(Room::Whole);
         let room = windows.least.capacity();
         assert_eq!(windows.told(), None);

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_all_sizes_come_back_as_they_went_in() {
+    fn stored_frames_of_all_sizes_are_unchanged() {
         let mut store = Store::new(64 << 20);
         let frames: Vec<Vec<u8>> = (0..2_000).map(|n| vec![n as u8; 60 + n * 31 % 9_000]).collect();
         let slots: Vec<u32> = frames.iter().map(|frame| store.take(frame, packet(frame.len())).unwrap()).collect();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_one_size_leaves_room_for_another_when_it_goes() {
+    fn memory_limit_holds_and_released_memory_serves_frames_of_other_sizes() {
         let limit = 4 << 20;
         let mut store = Store::new(limit);
         for size in [60, 1_514, 9_000, 60, 65_536, 300] {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_as_they_arrived() {
+    fn kept_heads_are_those_at_arrival() {
         let mut store = Store::new(1 << 20);
         let early = store.take(&[1; 200], packet(200)).unwrap();
         store.keep_heads();

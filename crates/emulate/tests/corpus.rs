@@ -17,7 +17,7 @@ use sojourn_emulate::config::{
 const RECORDED: &str = include_str!("corpus/configurations.txt");
 
 #[test]
-fn configurations_are_read_as_they_were_recorded() {
+fn configurations_parse_as_recorded_in_the_corpus() {
     let cases: Vec<&str> = RECORDED.lines().filter_map(|line| kind_of(line).map(|_| line)).collect();
     assert!(cases.len() >= 150, "{} cases", cases.len());
     let mut now: String =

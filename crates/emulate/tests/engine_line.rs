@@ -13,14 +13,14 @@ fn jittered(order: Order) -> Pipe {
 }
 
 #[test]
-fn jitter_that_keeps_order_shifts_no_time() {
+fn jitter_without_reordering_does_not_accumulate_delay() {
     let arrivals: Vec<_> = (0..1_000_000).map(|n| (n * 10_000, 60)).collect();
     let kept = dispositions(&one(jittered(Order::Kept)), arrivals.clone());
     let free = dispositions(&one(jittered(Order::Free)), arrivals);
     let own: Vec<_> = free.iter().map(|disposition| disposition.arrived + disposition.drawn.expect("drawn")).collect();
     assert!(free.iter().zip(&own).all(|(disposition, own)| disposition.intended == Some(*own)));
     let left: Vec<_> = kept.iter().map(|disposition| disposition.intended.expect("sent")).collect();
-    assert!(left.is_sorted(), "nobody overtakes");
+    assert!(left.is_sorted(), "no reordering");
     assert!(!own.is_sorted(), "somebody would have");
     let mut sorted = own;
     sorted.sort_unstable();
@@ -50,7 +50,7 @@ fn chosen_packets_overtake_and_the_others_do_not() {
 }
 
 #[test]
-fn who_overtakes_behind_a_link_is_known_of_in_time() {
+fn departures_of_reordered_packets_behind_a_link_are_announced_in_time() {
     for by in [None, Some(Nanos::millis(6))] {
         let reorder = Some(Reorder { probability: 0.5, gap: 0, by });
         let delay = Delay { constant: Nanos::millis(10), reorder, ..Delay::default() };
@@ -72,7 +72,7 @@ fn who_overtakes_behind_a_link_is_known_of_in_time() {
 }
 
 #[test]
-fn flows_behind_one_link_have_delays_of_their_own_and_share_its_queue() {
+fn flows_behind_one_link_share_its_queue_and_have_delays_per_port() {
     let millis = Nanos::millis;
     // Flow 1 of `udp` has source port 1025.
     let own = PortDelay { first: 1_025, last: 1_025, constant: millis(40) };
@@ -101,7 +101,7 @@ fn flows_behind_one_link_have_delays_of_their_own_and_share_its_queue() {
 }
 
 #[test]
-fn a_shorter_delay_while_it_runs_loses_nothing_and_lets_nobody_overtake() {
+fn shortening_the_delay_at_run_time_neither_loses_nor_reorders_packets() {
     let millis = |n| Pipe { delay: Delay { constant: Nanos::millis(n), ..Delay::default() }, ..Pipe::default() };
     let mut engine = Engine::new(&one(millis(100)), START).expect("holds");
     let mut left = Vec::new();
@@ -126,7 +126,7 @@ fn a_shorter_delay_while_it_runs_loses_nothing_and_lets_nobody_overtake() {
 }
 
 #[test]
-fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
+fn rate_change_applies_to_the_rest_of_the_packet_being_serialised() {
     let rated =
         |rate| Pipe { link: Link { rate_bps: Some(rate), ..Link::default() }, queue: endless(), ..Pipe::default() };
     let mut engine = Engine::new(&one(rated(1_000_000)), START).expect("holds");
@@ -158,7 +158,7 @@ fn a_change_while_the_link_is_busy_holds_for_what_is_on_it() {
 }
 
 #[test]
-fn a_smaller_queue_loses_what_has_no_room_and_no_link_lets_all_out() {
+fn shrinking_the_queue_drops_the_excess_and_removing_the_link_releases_all() {
     let slots = |slots| Pipe {
         link: Link { rate_bps: Some(1_000_000), ..Link::default() },
         queue: Queue { limit: Limit { slots: Some(slots), bytes: None }, ..Queue::default() },
@@ -176,7 +176,7 @@ fn a_smaller_queue_loses_what_has_no_room_and_no_link_lets_all_out() {
 }
 
 #[test]
-fn what_contradicts_itself_changes_nothing() {
+fn contradictory_change_is_refused_and_changes_nothing() {
     let mut engine = Engine::new(&one(jittered(Order::Kept)), START).expect("holds");
     let wrong = Pipe { delay: Delay { constant: Nanos(-1), ..Delay::default() }, ..Pipe::default() };
     assert!(engine.set("p", &wrong, START).is_err());
@@ -185,7 +185,7 @@ fn what_contradicts_itself_changes_nothing() {
 }
 
 #[test]
-fn copies_go_through_all_that_follows_their_stage() {
+fn copies_pass_all_later_stages() {
     let duplicating = || Impairments { duplication: Some(1.0), ..Impairments::default() };
     let pipe = Pipe {
         before: duplicating(),
@@ -213,7 +213,7 @@ fn copies_go_through_all_that_follows_their_stage() {
 }
 
 #[test]
-fn memory_that_is_full_loses_packets_and_nothing_else() {
+fn full_memory_loses_packets_but_breaks_no_accounting() {
     let config = Config {
         memory_bytes: 1 << 20,
         ..one(Pipe { delay: Delay { constant: Nanos::seconds(10), ..Delay::default() }, ..Pipe::default() })
@@ -237,7 +237,7 @@ fn memory_that_is_full_loses_packets_and_nothing_else() {
 }
 
 #[test]
-fn accuracy_is_what_departures_missed_and_a_block_has_its_own() {
+fn accuracy_is_the_pacing_error_of_departures_per_block() {
     let mut engine = Engine::new(&one(Pipe::default()), START).expect("holds");
     let mut send = |count: i64, error: i64| {
         for n in count..2 * count {

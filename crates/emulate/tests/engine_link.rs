@@ -24,7 +24,7 @@ fn recursion(rate: u64, arrivals: &[(i64, usize)], bits: impl Fn(usize) -> u64) 
 }
 
 #[test]
-fn departures_are_the_exact_recursion() {
+fn departures_equal_the_exact_lindley_recursion() {
     let seed = 20_261_121;
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -66,13 +66,13 @@ fn departures_are_the_exact_recursion() {
 const RATES: [u64; 6] = [10_000_000, 100_000_000, 1_000_000_007, 10_000_000_000, 99_999_999_977, 100_000_000_000];
 
 #[test]
-fn a_quarter_of_a_million_packets_are_no_nanosecond_off() {
+fn departures_of_250_000_packets_are_exact_to_the_nanosecond() {
     expect_exact(250_000);
 }
 
 #[test]
 #[ignore = "proof: sixty million packets"]
-fn ten_million_packets_are_no_nanosecond_off() {
+fn departures_of_ten_million_packets_are_exact_to_the_nanosecond() {
     expect_exact(10_000_000);
 }
 
@@ -108,7 +108,7 @@ fn expect_exact(packets: u64) {
 }
 
 #[test]
-fn a_pipe_of_both_directions_is_one_link() {
+fn pipe_for_both_directions_is_one_shared_link() {
     let mut engine = Engine::new(&one(link(8_000_000)), START).expect("holds");
     engine.arrive(Direction::Forward, &[0; 1_000], START);
     engine.arrive(Direction::Backward, &[0; 1_000], START);
@@ -119,7 +119,7 @@ fn a_pipe_of_both_directions_is_one_link() {
 }
 
 #[test]
-fn times_at_the_ends_of_what_there_is_are_survived() {
+fn times_at_the_limits_of_the_representable_range_never_panic() {
     let seed = 7;
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);

@@ -26,7 +26,7 @@ fn points(points: &[(i64, u64)], period: Option<i64>) -> Option<Trace> {
 }
 
 #[test]
-fn a_rate_that_changes_is_integrated_also_while_a_packet_is_on_the_link() {
+fn changing_rate_is_integrated_also_during_serialisation() {
     // 8000 bits: 1 Mbit/s carries 3000 of them in 3 ms, 8 Mbit/s the other 5000 in 0.625 ms.
     let trace = points(&[(0, 1_000_000), (3_000_000, 8_000_000)], None);
     let config = of(Link { trace, ..Link::default() });
@@ -42,7 +42,7 @@ fn a_rate_that_changes_is_integrated_also_while_a_packet_is_on_the_link() {
 }
 
 #[test]
-fn outages_hold_everything_up() {
+fn outages_delay_all_packets() {
     let outages = vec![Outage { at: Nanos::millis(2), lasts: Nanos::millis(5), every: Some(Nanos::millis(100)) }];
     let config = of(Link { rate_bps: Some(1_000_000), outages: outages.clone(), ..Link::default() });
     // 1 ms each: the first leaves at 1 ms, the second at 2 ms; the third waits, as does one that arrives meanwhile.
@@ -57,7 +57,7 @@ fn outages_hold_everything_up() {
 }
 
 #[test]
-fn a_link_that_is_stopped_for_ever_goes_on_when_it_is_told() {
+fn link_with_rate_zero_resumes_when_its_rate_is_changed() {
     let stopped = Link { trace: points(&[(0, 0)], Some(1_000)), ..Link::default() };
     let going = Link { rate_bps: Some(1_000_000), ..Link::default() };
     let pipe = |link: &Link| Pipe { link: link.clone(), ..Pipe::default() };
@@ -70,7 +70,7 @@ fn a_link_that_is_stopped_for_ever_goes_on_when_it_is_told() {
 }
 
 #[test]
-fn opportunities_begin_when_the_packet_that_keeps_its_departure_has_left() {
+fn delivery_opportunities_begin_after_an_already_announced_departure() {
     let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
     let opportunities =
         Trace::Opportunities { at: vec![Nanos::micros(100)], period: Nanos::micros(100), file: String::new() };
@@ -88,7 +88,7 @@ fn opportunities_begin_when_the_packet_that_keeps_its_departure_has_left() {
 }
 
 #[test]
-fn a_link_earns_no_credit_while_a_packet_of_an_earlier_rate_keeps_it() {
+fn token_bucket_does_not_fill_while_a_packet_of_an_earlier_rate_is_serialised() {
     let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
     let opportunities =
         Trace::Opportunities { at: vec![Nanos::seconds(1)], period: Nanos::seconds(1), file: String::new() };
@@ -106,7 +106,7 @@ fn a_link_earns_no_credit_while_a_packet_of_an_earlier_rate_keeps_it() {
 }
 
 #[test]
-fn a_link_earns_credit_again_when_what_was_on_it_has_left_by_an_opportunity() {
+fn token_bucket_fills_again_after_an_opportunity_carried_the_packet_on_the_link() {
     let pipe = |link| Pipe { link, queue: endless(), ..Pipe::default() };
     let opportunities =
         Trace::Opportunities { at: vec![Nanos::millis(1)], period: Nanos::millis(1), file: String::new() };
@@ -127,7 +127,7 @@ fn a_link_earns_credit_again_when_what_was_on_it_has_left_by_an_opportunity() {
 }
 
 #[test]
-fn idle_time_earns_credit_up_to_the_burst() {
+fn token_bucket_fills_up_to_the_burst_while_idle() {
     // 8 Mbit/s: a byte per microsecond. Idle for 1.5 ms at first, and for 10 ms later.
     let config = of(Link { rate_bps: Some(8_000_000), burst_bytes: 2_500, ..Link::default() });
     let arrivals = [
@@ -142,7 +142,7 @@ fn idle_time_earns_credit_up_to_the_burst() {
 }
 
 #[test]
-fn a_profile_takes_time_and_loses_at_its_end() {
+fn profile_adds_delay_and_drops_packets_above_its_loss_level() {
     let samples: Vec<_> = (0..100).map(|n| Nanos(n * 1_000)).collect();
     let profile = Some(Profile { name: "p".to_owned(), loss_level: 0.9, samples });
     let config = of(Link { rate_bps: Some(1_000_000_000), profile, ..Link::default() });
@@ -164,7 +164,7 @@ fn a_profile_takes_time_and_loses_at_its_end() {
 }
 
 #[test]
-fn a_trace_of_delay_and_loss_is_that_of_the_time_at_which_the_link_is_left() {
+fn delay_and_loss_of_a_trace_are_taken_at_the_time_of_leaving_the_link() {
     let point = |at, delay, loss| TracePoint { at: Nanos::millis(at), delay, loss, rate_bps: None };
     let points = vec![point(0, None, None), point(10, Some(Nanos::millis(3)), None), point(20, None, Some(1.0))];
     let trace = Some(Trace::Points { points, period: Some(Nanos::millis(30)), file: String::new() });
@@ -207,7 +207,7 @@ fn mahimahi(times: &[i64], period: i64, arrivals: &[(i64, usize)]) -> Vec<i64> {
 }
 
 #[test]
-fn outages_waste_opportunities() {
+fn delivery_opportunities_during_an_outage_are_lost() {
     let trace =
         Some(Trace::Opportunities { at: vec![Nanos::millis(1)], period: Nanos::millis(1), file: String::new() });
     let outages = vec![Outage { at: Nanos::micros(1_500), lasts: Nanos::millis(2), every: None }];
@@ -217,7 +217,7 @@ fn outages_waste_opportunities() {
 
 proptest! {
     #[test]
-    fn opportunities_are_mahimahis(seed: u64) {
+    fn delivery_opportunities_behave_as_in_mahimahi(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut times: Vec<i64> = (0..random.random_range(1..40)).map(|_| random.random_range(1..30) * 1_000_000).collect();
         times.sort_unstable();
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn traces_carry_what_their_rates_add_up_to(seed: u64) {
+    fn trace_carries_the_integral_of_its_rates(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let steps: Vec<(i64, u64)> = (0..random.random_range(1..20)).map(|n| (n * 700_000, random.random_range(0..4) * 3_333_333)).collect();
         let period = random.random::<bool>().then_some(steps.len() as i64 * 700_000);
@@ -264,7 +264,7 @@ proptest! {
 }
 
 #[test]
-fn marked_frames_leave_with_a_right_checksum() {
+fn marked_frames_have_a_correct_checksum() {
     let codel = Codel { target: Nanos::micros(100), interval: Nanos::millis(1), ecn: true };
     let queue = Queue { aqm: Some(Aqm::Codel(codel)), ..endless() };
     let link = Link { rate_bps: Some(10_000_000), ..Link::default() };
@@ -286,7 +286,7 @@ fn marked_frames_leave_with_a_right_checksum() {
 }
 
 #[test]
-fn each_flow_has_a_link_of_its_own_and_those_too_many_share_one() {
+fn each_flow_has_its_own_link_and_flows_over_the_limit_share_one() {
     let mask = Some(Mask { source_port: 0xFFFF, most: 2, ..Mask::default() });
     let link = Link { rate_bps: Some(8_000_000), ..Link::default() };
     let mut engine = Engine::new(&one(Pipe { mask, link, ..Pipe::default() }), START).expect("holds");
@@ -314,7 +314,7 @@ fn each_flow_has_a_link_of_its_own_and_those_too_many_share_one() {
 }
 
 #[test]
-fn waits_are_those_of_m_d_1() {
+fn waiting_times_are_those_of_an_m_d_1_queue() {
     let seed = 20_261_121;
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);

@@ -30,7 +30,7 @@ fn run(
     calls: Calls,
     random: &mut StdRng,
 ) -> (Vec<Disposition>, Report) {
-    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    let mut engine = Engine::new(config, START).expect("a valid configuration");
     engine.keep_dispositions(true);
     let mut all = Vec::new();
     let mut before = START;
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn when_it_is_called_changes_nothing_and_every_packet_is_counted_once(seed: u64) {
+    fn call_times_do_not_change_results_and_every_packet_is_counted_once(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let config = any::config(&mut random);
         let arrivals = any::arrivals(&mut random, 300);
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_of_a_rough_run_replays_to_the_same_dispositions(seed: u64) {
+    fn log_of_a_run_with_changes_and_small_memory_replays_identically(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut config = any::config(&mut random);
         // Too little memory for some packets, if that is allowed.
@@ -152,7 +152,7 @@ fn rough(
     arrivals: &[(i64, sojourn_emulate::Direction, usize, u16)],
     random: &mut StdRng,
 ) -> (Vec<Disposition>, Vec<Change>) {
-    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    let mut engine = Engine::new(config, START).expect("a valid configuration");
     engine.keep_dispositions(true);
     let (mut logged, mut changes) = (Vec::new(), Vec::new());
     for (nanos, direction, bytes, flow) in arrivals {
@@ -188,7 +188,7 @@ fn change(engine: &mut Engine, now: Time, random: &mut StdRng) -> Option<Change>
 }
 
 #[test]
-fn a_log_that_was_altered_is_found() {
+fn altered_log_is_detected() {
     let mut random = StdRng::seed_from_u64(7);
     let (config, logged) = loop {
         let config = any::config(&mut random);
@@ -215,7 +215,7 @@ fn a_log_that_was_altered_is_found() {
 }
 
 #[test]
-fn what_is_unmatched_is_not_kept() {
+fn unmatched_packets_are_not_stored() {
     let mut engine = Engine::new(&Config::default(), START).expect("holds");
     engine.keep_dispositions(true);
     assert_eq!(engine.arrive(sojourn_emulate::Direction::Backward, &udp(60, 0), START), Arrived::Unmatched);
@@ -232,7 +232,7 @@ fn what_is_unmatched_is_not_kept() {
 /// A regression test: replaying a log with a damaged row that has the last representable time did not end, and a log
 /// with a packet twice stopped the program.
 #[test]
-fn a_log_that_no_emulator_wrote_is_replayed_to_an_end() {
+fn replay_of_a_forged_log_terminates() {
     let mut random = StdRng::seed_from_u64(7);
     let config = any::config(&mut random);
     let (logged, _) = run(&config, &any::arrivals(&mut random, 50), Calls::Each, &mut random);
@@ -240,7 +240,7 @@ fn a_log_that_no_emulator_wrote_is_replayed_to_an_end() {
     let alter = |change: &dyn Fn(&mut Vec<Disposition>)| {
         let mut altered = logged.clone();
         change(&mut altered);
-        let replayed = replay(&config, START, &[], &altered).expect("the configuration holds");
+        let replayed = replay(&config, START, &[], &altered).expect("the configuration is valid");
         assert!(!differences(&altered, &replayed).is_identical());
     };
     alter(&|altered| {

@@ -58,7 +58,7 @@ fn distances_between_flipped_bits_are_geometric_within_a_frame() {
 }
 
 #[test]
-fn rare_errors_are_as_rare_as_asked() {
+fn rare_bit_errors_have_the_requested_rate() {
     // 4,000,000 frames of 12,000 bits at 10^-9: 48 bit errors.
     let mut stage = stage(&corrupting(Corruption::BitErrorRate(1e-9)), 7);
     let mut frame = [0; 1514];
@@ -73,7 +73,7 @@ fn rare_errors_are_as_rare_as_asked() {
 }
 
 #[test]
-fn never_and_always_are_exact_and_addresses_and_tags_stay_whole() {
+fn probabilities_0_and_1_are_exact_and_headers_of_layer_2_stay_intact() {
     let tagged: Vec<u8> = [[0xff; 12].as_slice(), &[0x88, 0xa8, 0, 5, 0x81, 0x00, 0, 6, 0x08, 0x00], &[0; 30]].concat();
     for (frame, header) in [(vec![0; 60], 14), (tagged, 22), (vec![0x81; 64], 14)] {
         let all = damage(Corruption::BitErrorRate(1.0), &frame, 1, 1);
@@ -87,7 +87,7 @@ fn never_and_always_are_exact_and_addresses_and_tags_stay_whole() {
 }
 
 #[test]
-fn a_frame_with_nothing_behind_its_header_stays_as_it_is() {
+fn frame_without_payload_is_not_corrupted() {
     for bytes in [0, 5, 12, 13, 14] {
         assert_eq!(damage(Corruption::OneBit(1.0), &vec![0; bytes], 1, 1), [Vec::new()]);
         assert_eq!(damage(Corruption::BitErrorRate(1.0), &vec![0; bytes], 1, 1), [Vec::new()]);
@@ -95,7 +95,7 @@ fn a_frame_with_nothing_behind_its_header_stays_as_it_is() {
 }
 
 #[test]
-fn one_bit_is_flipped_in_so_many_packets_anywhere() {
+fn one_bit_at_a_uniform_place_is_flipped_in_the_requested_share_of_packets() {
     let frames = 1_000_000;
     let bits = damage(Corruption::OneBit(0.05), &[0; 14 + 46], frames, 8);
     let mut places = [0_u64; 46 * 8];
@@ -108,7 +108,7 @@ fn one_bit_is_flipped_in_so_many_packets_anywhere() {
 }
 
 #[test]
-fn damage_of_a_packet_does_not_depend_on_losses_and_lengths_of_others() {
+fn corruption_of_a_packet_is_independent_of_losses_and_lengths_of_others() {
     let frame = [0; 300];
     let corruption = Corruption::BitErrorRate(0.001);
     let alone = damage(corruption, &frame, 2000, 3);
@@ -127,7 +127,7 @@ fn damage_of_a_packet_does_not_depend_on_losses_and_lengths_of_others() {
 }
 
 #[test]
-fn copies_are_as_many_as_asked_and_independent() {
+fn duplication_has_the_requested_rate_and_is_independent() {
     for (seed, probability) in [(1, 0.001), (2, 0.3), (3, 0.9)] {
         let duplicating = Impairments { duplication: Some(probability), ..Impairments::default() };
         let mut stage = stage(&duplicating, seed);

@@ -46,7 +46,7 @@ fn count(lost: &[bool]) -> u64 {
 }
 
 #[test]
-fn independent_losses_lie_in_their_intervals() {
+fn intervals_of_independent_loss_have_their_coverage() {
     for probability in [0.02, 0.05, 0.07, 0.15, 0.35, 0.5, 0.65, 0.85, 0.95] {
         let loss = [Loss::Independent { probability }];
         assert_covers(&format!("{probability}"), probability, 2000, |seed| count(&lose(&loss, 2000, seed)));
@@ -54,7 +54,7 @@ fn independent_losses_lie_in_their_intervals() {
 }
 
 #[test]
-fn other_ways_to_independent_events_lie_in_their_intervals() {
+fn intervals_cover_other_models_of_independent_events() {
     // With p + r = 1 the next state does not depend on the last one.
     let chain = [Loss::GilbertElliott { p: 0.1, r: 0.9, h: 0.0, k: 1.0 }];
     assert_covers("a chain without memory", 0.1, 1000, |seed| count(&lose(&chain, 1000, seed)));
@@ -93,7 +93,7 @@ fn assert_chain_covers(what: &str, loss: &Loss, share: f64, memory: f64) {
 }
 
 #[test]
-fn losses_in_bursts_lie_in_intervals_that_know_of_bursts() {
+fn intervals_for_correlated_loss_cover_burst_loss() {
     for (share, burst) in [(0.02, 4.0), (0.1, 2.0), (0.3, 10.0)] {
         let r = 1.0 / burst;
         let p = share * r / (1.0 - share);

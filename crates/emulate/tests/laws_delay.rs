@@ -86,7 +86,7 @@ fn irregular(packets: usize, seed: u64) -> Vec<Time> {
 }
 
 #[test]
-fn independent_delays_have_their_distribution_and_no_memory() {
+fn independent_delays_have_their_distribution_and_no_autocorrelation() {
     for (seed, law) in (1..).zip(laws()) {
         let values = draw(&law, None, regular(1_000_000, Nanos::millis(1)), seed);
         let levels: Vec<f64> = values.iter().map(|value| (law.below)(*value)).collect();
@@ -165,13 +165,13 @@ fn judge_correlation(values: &[f64], centre: f64, variance: f64, lag: usize, exp
 }
 
 #[test]
-fn correlation_falls_in_time_as_asked() {
+fn autocorrelation_decays_over_time_as_requested() {
     correlation_of(200_000);
 }
 
 #[test]
-#[ignore = "proof: more packets of correlation_falls_in_time_as_asked"]
-fn correlation_of_many_packets_falls_in_time_as_asked() {
+#[ignore = "proof: more packets of autocorrelation_decays_over_time_as_requested"]
+fn autocorrelation_of_many_packets_decays_over_time_as_requested() {
     correlation_of(1_000_000);
 }
 
@@ -198,7 +198,7 @@ fn correlation_of(packets: i64) {
 }
 
 #[test]
-fn correlation_is_one_of_time_also_where_packets_come_irregularly() {
+fn autocorrelation_depends_on_time_also_with_irregular_arrivals() {
     let times = irregular(2_000_000, 3);
     let values = draw(&laws()[1], Some(HALF_LIFE), times.iter().copied(), 4);
     let pairs = times.windows(2).zip(values.windows(2));
@@ -210,7 +210,7 @@ fn correlation_is_one_of_time_also_where_packets_come_irregularly() {
 }
 
 #[test]
-fn the_theory_of_the_test_is_that_of_closed_forms() {
+fn expected_autocorrelation_of_this_test_equals_closed_forms() {
     for r in [0.1, 0.5, 0.9] {
         let uniform = by_mehler(normal_below, r);
         assert!((uniform - 6.0 / std::f64::consts::PI * (r / 2.0_f64).asin()).abs() < 1e-3, "{r}: {uniform}");
@@ -232,7 +232,7 @@ fn netem(correlation: f64, sigma: u32, packets: usize) -> Vec<f64> {
 }
 
 #[test]
-fn the_correlation_of_netem_does_not_pass() {
+fn correlated_delay_of_netem_fails_the_test() {
     for asked in [0.25, 0.5, 0.9] {
         let values = netem(asked, 2_000_000, 1_000_000);
         let p_value = judge_correlation(&values, 0.0, 1.0 / 3.0, 1, asked);
@@ -244,7 +244,7 @@ fn the_correlation_of_netem_does_not_pass() {
 }
 
 #[test]
-fn packets_of_one_time_or_of_the_past_get_the_same_delay() {
+fn packets_with_equal_or_earlier_times_get_the_same_delay() {
     let mut sampler = sampler(Distribution::Normal { sd: SCALE }, Some(HALF_LIFE), 1);
     let first = sampler.draw(Time(1_000_000), None);
     assert_eq!(sampler.draw(Time(1_000_000), None), first);
@@ -254,7 +254,7 @@ fn packets_of_one_time_or_of_the_past_get_the_same_delay() {
 }
 
 #[test]
-fn draws_below_zero_are_zero_and_counted() {
+fn negative_delays_become_zero_and_are_counted() {
     let delay =
         Delay { constant: SCALE, jitter: Some(Distribution::Normal { sd: Nanos(SCALE.0 / 2) }), ..Delay::default() };
     let mut sampler = Sampler::new(&delay, Origin { seed: 1, pipe: "forward", flow: 0 });
@@ -268,7 +268,7 @@ fn draws_below_zero_are_zero_and_counted() {
 }
 
 #[test]
-fn a_constant_is_constant_and_a_trace_holds_instead_of_it() {
+fn constant_delay_is_constant_and_a_trace_replaces_it() {
     let delay = Delay { constant: Nanos(20_000_001), ..Delay::default() };
     let mut sampler = Sampler::new(&delay, Origin { seed: 1, pipe: "forward", flow: 0 });
     for at in 0..1000 {
@@ -295,7 +295,7 @@ fn small_jitters_are_rounded_without_a_bias() {
 }
 
 #[test]
-fn values_of_a_table_are_all_as_likely() {
+fn values_of_a_table_are_equally_likely() {
     let values: Vec<i16> = (-500..500).map(|value| value * 60).collect();
     let distribution = Distribution::Table { sd: Nanos(8192), values, file: String::new() };
     for (seed, half_life) in [(1, None), (2, Some(HALF_LIFE))] {
@@ -316,7 +316,7 @@ fn reordering(probability: f64, gap: u64, by: Option<Nanos>) -> Delay {
 }
 
 #[test]
-fn chosen_packets_overtake_as_often_as_asked() {
+fn packets_are_reordered_with_the_requested_probability() {
     for (seed, probability, gap) in [(1, 0.25, 0), (2, 0.25, 1), (3, 0.25, 5), (4, 1.0, 4), (5, 0.01, 100)] {
         let delay = reordering(probability, gap, None);
         let mut sampler = Sampler::new(&delay, Origin { seed, pipe: "forward", flow: 0 });
@@ -336,7 +336,7 @@ fn chosen_packets_overtake_as_often_as_asked() {
 }
 
 #[test]
-fn a_chosen_packet_is_spared_as_much_as_asked() {
+fn reordered_packet_has_its_delay_reduced_as_requested() {
     let spared = |by| {
         let mut sampler = Sampler::new(&reordering(1.0, 0, Some(by)), Origin { seed: 1, pipe: "f", flow: 0 });
         sampler.draw(Time(0), None).delay
@@ -347,7 +347,7 @@ fn a_chosen_packet_is_spared_as_much_as_asked() {
 }
 
 #[test]
-fn other_parameters_keep_what_did_not_change() {
+fn parameter_change_keeps_the_state_of_unchanged_parameters() {
     let with = |sd, constant| Delay {
         constant,
         jitter: Some(Distribution::Normal { sd: Nanos(sd) }),
@@ -370,7 +370,7 @@ fn other_parameters_keep_what_did_not_change() {
 }
 
 #[test]
-fn reordering_does_not_change_what_is_drawn() {
+fn reordering_does_not_change_the_drawn_delays() {
     let jitter = Some(Distribution::Exponential { mean: Nanos::millis(1) });
     let origin = Origin { seed: 1, pipe: "forward", flow: 0 };
     let plain = Delay { jitter, ..reordering(0.0, 0, None) };

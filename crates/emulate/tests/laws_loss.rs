@@ -23,7 +23,7 @@ fn judge_independent(lost: &[bool], probability: f64) -> f64 {
 }
 
 #[test]
-fn independent_losses_are_as_many_as_asked_and_independent() {
+fn independent_loss_has_the_requested_rate_and_is_independent() {
     for (seed, probability) in [(1, 0.003), (2, 0.01), (3, 0.1), (4, 0.25), (5, 0.5), (6, 0.85), (7, 0.95)] {
         let lost = lose(&[Loss::Independent { probability }], PACKETS, seed);
         assert_likely(&format!("seed {seed}, {probability}"), judge_independent(&lost, probability));
@@ -31,13 +31,13 @@ fn independent_losses_are_as_many_as_asked_and_independent() {
 }
 
 #[test]
-fn never_and_always_are_never_and_always() {
+fn probabilities_0_and_1_are_exact() {
     assert!(lose(&[Loss::Independent { probability: 0.0 }], PACKETS, 1).iter().all(|lost| !lost));
     assert!(lose(&[Loss::Independent { probability: 1.0 }], PACKETS, 1).iter().all(|lost| *lost));
 }
 
 #[test]
-fn several_losses_together_lose_what_each_would() {
+fn several_loss_models_lose_the_union_of_their_losses() {
     let losses = [Loss::Independent { probability: 0.1 }, Loss::Independent { probability: 0.2 }];
     let together = lose(&losses, PACKETS, 1);
     assert_likely("both", judge_independent(&together, 1.0 - 0.9 * 0.8));
@@ -68,7 +68,7 @@ impl Crandom {
 }
 
 #[test]
-fn the_arithmetic_of_netem_does_not_pass() {
+fn correlated_loss_of_netem_fails_the_test() {
     let threshold = (0.1 * 4_294_967_295.0) as u32;
     let lost = |correlation| {
         let mut crandom = Crandom::new(correlation, 1);
@@ -85,7 +85,7 @@ fn the_arithmetic_of_netem_does_not_pass() {
 }
 
 #[test]
-fn another_impairment_does_not_change_what_is_drawn() {
+fn other_impairments_do_not_change_the_drawn_losses() {
     let gilbert = Loss::GilbertElliott { p: 0.02, r: 0.2, h: 0.1, k: 0.99 };
     let alone = lose(std::slice::from_ref(&gilbert), 100_000, 9);
     let mut all = models::impairments(&[gilbert, Loss::Every { every: 50, first: 3 }]);
@@ -103,7 +103,7 @@ fn another_impairment_does_not_change_what_is_drawn() {
 }
 
 #[test]
-fn the_loss_of_a_trace_holds_instead_and_models_go_on_behind_it() {
+fn loss_of_a_trace_replaces_the_models_while_their_state_advances() {
     let gilbert = [Loss::GilbertElliott { p: 0.01, r: 0.1, h: 0.0, k: 1.0 }];
     let alone = lose(&gilbert, 400_000, 5);
     let mut stage = stage(&models::impairments(&gilbert), 5);

@@ -103,7 +103,7 @@ const FOURS: [[f64; 5]; 4] =
     [[0.01, 0.2, 0.5, 0.1, 0.005], [0.002, 0.05, 0.9, 0.3, 0.0], [0.0, 0.5, 0.5, 0.5, 0.03], [0.1, 0.0, 0.3, 0.2, 0.1]];
 
 #[test]
-fn gilbert_elliott_keeps_its_law() {
+fn gilbert_elliott_losses_have_their_distribution() {
     for (seed, parameters) in (1..).zip(GILBERTS) {
         let what = format!("seed {seed}, p r h k {parameters:?}");
         assert_law(&what, gilbert(parameters), &gilbert_chain(parameters), seed);
@@ -111,7 +111,7 @@ fn gilbert_elliott_keeps_its_law() {
 }
 
 #[test]
-fn moves_between_good_and_bad_are_as_likely_as_asked() {
+fn transitions_between_good_and_bad_have_the_requested_probabilities() {
     // With h = 0 and k = 1 a loss means the bad state, so transitions can be counted.
     for (seed, [p, r]) in (1..).zip([[0.01, 0.25], [0.1, 0.02], [0.5, 0.5], [0.95, 0.9]]) {
         let lost = lose(&[gilbert([p, r, 0.0, 1.0])], PACKETS, seed);
@@ -130,7 +130,7 @@ fn moves_between_good_and_bad_are_as_likely_as_asked() {
 }
 
 #[test]
-fn four_states_keep_their_law() {
+fn four_state_losses_have_their_distribution() {
     for (seed, parameters) in (1..).zip(FOURS) {
         let what = format!("seed {seed}, p13 p31 p23 p32 p14 {parameters:?}");
         assert_law(&what, four(parameters), &four_chain(parameters), seed);
@@ -138,7 +138,7 @@ fn four_states_keep_their_law() {
 }
 
 #[test]
-fn the_stationary_four_states_are_the_published_formula() {
+fn stationary_four_state_distribution_equals_the_published_formula() {
     // Salsano et al. 2012, for p41 = 1.
     for [p13, p31, p23, p32, p14] in FOURS.into_iter().take(2) {
         let norm = p13 * p23 + p13 * p32 + p23 * p31 + p14 * p23 * p31;
@@ -178,7 +178,7 @@ fn chains_start_in_their_stationary_distribution() {
 }
 
 #[test]
-fn chains_that_are_never_left_stay_where_they_are() {
+fn absorbing_states_are_not_left() {
     let all = |loss: Loss, is_lost: bool| assert!(lose(&[loss], 10_000, 3).iter().all(|lost| *lost == is_lost));
     all(gilbert([0.0, 0.0, 0.0, 1.0]), false);
     all(gilbert([0.5, 0.0, 0.0, 1.0]), true);
@@ -205,7 +205,7 @@ fn dwell_chain(good: Nanos, bad: Nanos, step: i64) -> Chain<2> {
 }
 
 #[test]
-fn dwell_times_are_times_whatever_the_packets_do() {
+fn dwell_times_do_not_depend_on_packet_arrivals() {
     let (good, bad) = (Nanos::millis(200), Nanos::millis(20));
     // The same distribution in time at 10 packets per burst, 1 per burst and 1,000 per burst.
     for (seed, step) in [(1, STEP * 2), (2, STEP * 20), (3, STEP / 50)] {
@@ -220,7 +220,7 @@ fn dwell_times_are_times_whatever_the_packets_do() {
 }
 
 #[test]
-fn bursts_seen_finely_last_as_long_as_asked() {
+fn bursts_sampled_finely_have_the_requested_duration() {
     let (good, bad) = (Nanos::millis(10), Nanos::millis(4));
     let times: Vec<Time> = (0..8_000_000).map(|number| Time(number * 10_000)).collect();
     let lost = lose_at(good, bad, &times, 4);
@@ -234,7 +234,7 @@ fn bursts_seen_finely_last_as_long_as_asked() {
 }
 
 #[test]
-fn dwell_holds_between_packets_at_any_times() {
+fn dwell_model_has_its_distribution_at_any_packet_times() {
     let (good, bad) = (Nanos::millis(3), Nanos::millis(1));
     let mut random = Origin { seed: 5, pipe: "times", flow: 0 }.stream("gaps");
     // Gaps from nanoseconds to hours, some of zero and some negative.
@@ -279,7 +279,7 @@ fn dwell_holds_between_packets_at_any_times() {
 }
 
 #[test]
-fn a_chain_goes_on_from_its_state_when_its_probabilities_change() {
+fn chain_keeps_its_state_when_its_probabilities_change() {
     for seed in 0..200 {
         let mut stage = stage(&impairments(&[gilbert([0.5, 0.5, 0.0, 1.0])]), seed);
         let meet = |stage: &mut sojourn_emulate::impair::Stage| stage.meet(&Key::default(), Time(0), None).is_lost;

@@ -11,7 +11,7 @@ fn origin(seed: u64) -> Origin<'static> {
 }
 
 #[test]
-fn first_values_of_streams_are_pinned_for_ever() {
+fn first_values_of_random_streams_are_pinned() {
     let first = |origin: Origin<'_>, purpose: &str| origin.stream(purpose).next_u64();
     let seen = [
         first(origin(1), "before/loss/0"),
@@ -81,7 +81,7 @@ fn first_values_over_seeds_are_uniform_in_every_bit() {
 }
 
 #[test]
-fn streams_of_other_purposes_pipes_and_flows_differ() {
+fn random_streams_differ_by_purpose_pipe_and_flow() {
     let mut firsts = std::collections::HashSet::new();
     for pipe in ["forward", "backward", "a", "b", ""] {
         for flow in 0..1000 {
@@ -94,7 +94,7 @@ fn streams_of_other_purposes_pipes_and_flows_differ() {
 }
 
 #[test]
-fn chances_are_exact_at_both_ends_and_monotone_between() {
+fn probabilities_are_exact_at_0_and_1_and_monotonic_between() {
     let mut random = origin(1).stream("chance");
     for _ in 0..100_000 {
         assert!(!Chance::of(0.0).happens(&mut random) && Chance::of(1.0).happens(&mut random));

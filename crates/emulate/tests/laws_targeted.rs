@@ -43,14 +43,14 @@ fn every_nth_packet_is_lost_from_the_first_on() {
 }
 
 #[test]
-fn a_pattern_is_followed_letter_by_letter_and_again() {
+fn loss_pattern_is_followed_and_repeated() {
     let pattern = |lost: &[bool]| [Loss::Pattern { lost: lost.to_vec(), file: String::new() }];
     assert_eq!(numbers(&lose(&pattern(&[false, true, true, false, false]), 12, 1)), [2, 3, 7, 8, 12]);
     assert!(lose(&pattern(&[]), 10, 1).iter().all(|lost| !lost));
 }
 
 #[test]
-fn a_pattern_in_time_is_followed_millisecond_by_millisecond() {
+fn timed_loss_pattern_is_followed_per_millisecond() {
     let lost = vec![false, true, false];
     let mut stage = stage(&impairments(&[Loss::TimePattern { lost, file: String::new() }]), 1);
     let start = 1_790_000_000_000_000_123;
@@ -108,7 +108,7 @@ fn the_kth_segment_and_its_retransmissions_are_lost_in_each_flow() {
 }
 
 #[test]
-fn flows_are_told_apart_while_they_take_turns() {
+fn interleaved_flows_are_distinguished() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 2, retransmissions: 0 }]), 1);
     for number in 0..4_u32 {
         for port in 0..500 {
@@ -119,7 +119,7 @@ fn flows_are_told_apart_while_they_take_turns() {
 }
 
 #[test]
-fn a_retransmission_cut_otherwise_is_one_if_it_carries_some_of_it() {
+fn resegmented_retransmission_counts_if_it_carries_part_of_the_segment() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 2, retransmissions: 3 }]), 1);
     assert!(!meet(&mut stage, &segment(9, ACK, 0, 100)));
     assert!(meet(&mut stage, &segment(9, ACK, 100, 100)), "the second");
@@ -132,10 +132,10 @@ fn a_retransmission_cut_otherwise_is_one_if_it_carries_some_of_it() {
 }
 
 #[test]
-fn the_same_ports_again_are_another_connection() {
+fn reused_ports_are_a_new_connection() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 1, retransmissions: 0 }]), 1);
     assert_eq!(connection(&mut stage, 1, 1000, &[1, 1, 2]), [true, false, false]);
-    assert!(!meet(&mut stage, &segment(1, SYN, 1000, 0)), "an old SYN that comes late starts nothing");
+    assert!(!meet(&mut stage, &segment(1, SYN, 1000, 0)), "a late SYN starts no connection");
     assert!(!meet(&mut stage, &segment(1, ACK, 1001, 100)));
     assert_eq!(connection(&mut stage, 1, 90_000, &[1, 1, 2]), [true, false, false]);
 }
@@ -144,12 +144,12 @@ fn the_same_ports_again_are_another_connection() {
 fn data_in_a_syn_counts_and_a_keepalive_does_not() {
     let mut stage = stage(&impairments(&[Loss::Segment { index: 2, retransmissions: 5 }]), 1);
     assert!(!meet(&mut stage, &segment(1, SYN, 100, 50)), "the first");
-    assert!(!meet(&mut stage, &segment(1, ACK, 150, 1)), "a byte that was sent before");
+    assert!(!meet(&mut stage, &segment(1, ACK, 150, 1)), "a retransmitted byte");
     assert!(meet(&mut stage, &segment(1, ACK, 151, 10)), "the second");
 }
 
 #[test]
-fn what_did_not_change_goes_on_and_what_did_starts_again() {
+fn unchanged_targeted_losses_keep_their_state_and_changed_ones_restart() {
     let losses = |second| impairments(&[Loss::Every { every: 5, first: 5 }, second]);
     let mut stage = stage(&losses(Loss::Every { every: 100, first: 3 }), 1);
     let mut seen = Vec::new();

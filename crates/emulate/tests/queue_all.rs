@@ -16,7 +16,7 @@ use sojourn_time::{Nanos, Time};
 type Random = Xoshiro256PlusPlus;
 
 #[test]
-fn every_discipline_keeps_account() {
+fn every_queue_discipline_conserves_packets() {
     let mut seen = HashMap::<&str, u64>::new();
     for seed in 0..4000 {
         let mut random = Random::seed_from_u64(seed);

@@ -15,7 +15,7 @@ const RENO: (Kind, Nanos) = (Kind::Reno(Ecn::NotCapable), Nanos::millis(40));
 const FULL: f64 = 1514.0 * 8e9 / RATE as f64;
 
 #[test]
-fn pie_holds_its_target() {
+fn pie_keeps_the_delay_at_its_target() {
     for (target, flows) in [(15, 10), (15, 30), (30, 20), (50, 20)] {
         let aqm = Aqm::Pie(Pie { target: Nanos::millis(target), ..Pie::default() });
         let seen = run(Queue { aqm: Some(aqm), ..Queue::default() }, &vec![RENO; flows]);
@@ -44,7 +44,7 @@ fn pie_marks_instead_of_losing() {
 }
 
 #[test]
-fn codel_holds_the_least_delay_near_its_target() {
+fn codel_keeps_the_minimum_delay_near_its_target() {
     let seen = run(Queue { aqm: Some(Aqm::Codel(Codel::default())), ..Queue::default() }, &[RENO; 5]);
     let delay = mean_wait(&seen) / 1e6;
     println!("CoDel: {delay:.2} ms, {:.4} used", used(&seen));
@@ -52,7 +52,7 @@ fn codel_holds_the_least_delay_near_its_target() {
 }
 
 #[test]
-fn red_holds_its_average_between_its_thresholds() {
+fn red_keeps_the_average_queue_between_its_thresholds() {
     let red = Red { weight: 0.002, min: 20.0, max: 80.0, max_p: 0.05, gentle: true, in_bytes: false, ecn: false };
     let seen = run(Queue { aqm: Some(Aqm::Red(red)), ..Queue::default() }, &[RENO; 20]);
     let slots = mean_wait(&seen) / FULL;
@@ -109,7 +109,7 @@ fn dual_pi2_keeps_low_latency_low() {
 }
 
 #[test]
-fn dual_pi2_couples_by_the_root() {
+fn dual_pi2_couples_the_probabilities_by_the_square_root() {
     // With a step that is never reached, marks come only from the coupling: p_L = k √p_C; slightly less over time, as
     // the mean of a root is less than the root of the mean.
     for (few, many) in [(5, 5), (2, 8), (8, 2)] {

@@ -62,7 +62,7 @@ fn flows_without_classes_share_equally() {
 }
 
 #[test]
-fn other_schedulers_fail_what_wf2q_is_held_to() {
+fn fifo_and_drr_violate_the_bounds_of_wf2q() {
     for scheduler in [Scheduler::Fifo, Scheduler::Drr { quantum: 1514 }] {
         let case = Case::new(1);
         let dispositions = case.run(scheduler.clone(), true);
@@ -90,7 +90,7 @@ fn drr_is_fair_to_a_quantum_and_a_packet() {
 }
 
 #[test]
-fn weights_changed_on_the_way_hold_from_then_on() {
+fn changed_weights_apply_from_the_change_on() {
     let queue = |weights: &[u32], scheduler| Queue { scheduler, classes: classes(weights), ..Queue::default() };
     for scheduler in [Scheduler::Wf2q, Scheduler::Drr { quantum: 500 }] {
         let mut discipline = queue_link::discipline(&queue(&[1, 1], scheduler.clone()), Limit::default(), None);

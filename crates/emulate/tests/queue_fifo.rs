@@ -10,7 +10,7 @@ use sojourn_time::{Nanos, Time};
 use std::collections::VecDeque;
 
 #[test]
-fn a_full_queue_loses_at_the_end_that_was_asked() {
+fn full_queue_drops_at_the_configured_end() {
     for (from, kept) in [(DropFrom::Tail, [0, 1, 2]), (DropFrom::Head, [2, 3, 4])] {
         let queue = Queue { drop: from, ..Queue::default() };
         let mut discipline = queue_link::discipline(&queue, slots(3), None);
@@ -24,7 +24,7 @@ fn a_full_queue_loses_at_the_end_that_was_asked() {
 }
 
 #[test]
-fn bytes_and_slots_both_hold() {
+fn limits_in_bytes_and_in_packets_both_apply() {
     let limit = Limit { slots: Some(3), bytes: Some(1000) };
     let mut discipline = queue_link::discipline(&Queue::default(), limit, None);
     let mut lost = Losses::new();
@@ -36,7 +36,7 @@ fn bytes_and_slots_both_hold() {
 }
 
 #[test]
-fn a_packet_that_never_fits_pushes_nobody_out() {
+fn packet_larger_than_the_queue_evicts_no_other() {
     let queue = Queue { drop: DropFrom::Head, ..Queue::default() };
     let mut discipline = queue_link::discipline(&queue, Limit { slots: None, bytes: Some(1000) }, None);
     let mut lost = Losses::new();
@@ -47,7 +47,7 @@ fn a_packet_that_never_fits_pushes_nobody_out() {
 }
 
 #[test]
-fn a_smaller_limit_loses_only_what_has_no_room() {
+fn lowering_the_limit_drops_only_the_excess() {
     let mut discipline = queue_link::discipline(&Queue::default(), slots(5), None);
     let mut lost = Losses::new();
     for slot in 0..5 {
@@ -79,7 +79,7 @@ fn codel_is_the_pseudo_code_of_its_rfc() {
 }
 
 #[test]
-fn codel_loses_at_intervals_that_shrink_with_the_root_of_the_count() {
+fn codel_drop_interval_shrinks_with_the_square_root_of_the_count() {
     // A standing queue: the n-th drop follows the previous one after interval/√n, to within one packet's time.
     let queue = Queue { aqm: Some(Aqm::Codel(Codel::default())), ..Queue::default() };
     let mut discipline = queue_link::discipline(&queue, Limit::default(), None);

@@ -14,7 +14,7 @@ use sojourn_time::Time;
 const RED: Red = Red { weight: 1.0, min: 20.0, max: 120.0, max_p: 0.1, gentle: true, in_bytes: false, ecn: false };
 
 #[test]
-fn loses_by_its_curve() {
+fn drops_by_the_red_curve() {
     for slots in [19, 20, 30, 45, 70, 95, 110, 119, 121, 140, 200, 239, 240] {
         let gaps = gaps(RED, slots, 1000, 300_000);
         let p = curve(slots);
@@ -48,7 +48,7 @@ fn spreads_its_losses_evenly() {
 }
 
 #[test]
-fn in_bytes_small_packets_are_lost_less() {
+fn byte_mode_drops_small_packets_less_often() {
     let red = Red { in_bytes: true, min: 20_000.0, max: 120_000.0, ..RED };
     for (slots, bytes) in [(70, 1000), (700, 100)] {
         let gaps = gaps(red, slots, bytes, 500_000);
@@ -61,7 +61,7 @@ fn in_bytes_small_packets_are_lost_less() {
 }
 
 #[test]
-fn marks_what_can_be_marked_and_loses_where_all_are_lost() {
+fn marks_ecn_capable_packets_and_drops_above_the_maximum_threshold() {
     for (slots, is_marked) in [(70, true), (240, false)] {
         let mut discipline = filled(Red { ecn: true, ..RED }, slots, 1000);
         let (mut lost, mut marks, mut losses) = (Losses::new(), 0, 0);

@@ -35,7 +35,7 @@ fn loaded(name: &str, text: &str) -> Config {
 }
 
 #[test]
-fn words_are_read() {
+fn configuration_strings_of_the_reference_are_accepted() {
     for line in blocks("words").iter().flat_map(|block| block.lines()) {
         let base = Pipe { name: "forward".to_owned(), ..Pipe::default() };
         let pipe = pipe_from_words(line, &base).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -45,7 +45,7 @@ fn words_are_read() {
 }
 
 #[test]
-fn lines_of_ipfw_are_read() {
+fn ipfw_lines_of_the_reference_are_accepted() {
     for text in blocks("ipfw") {
         let config = config_from_dummynet(&text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(check(&config), Ok(()));
@@ -55,7 +55,7 @@ fn lines_of_ipfw_are_read() {
 }
 
 #[test]
-fn toml_is_read() {
+fn toml_of_the_reference_is_accepted() {
     for text in blocks("toml") {
         let config = loaded("toml", &text);
         assert_eq!((config.pipes.len(), config.rules.len(), config.seed), (2, 2, 7));
@@ -63,7 +63,7 @@ fn toml_is_read() {
 }
 
 #[test]
-fn traces_are_read() {
+fn traces_of_the_reference_are_accepted() {
     for text in blocks("csv") {
         let path = std::env::temp_dir().join(format!("sojourn-reference-{}.csv", std::process::id()));
         std::fs::write(&path, text).unwrap();

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_consistent() {
         Arguments::command().debug_assert();
     }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_is_told_in_a_sentence() {
+    fn wrong_command_line_is_reported_in_one_sentence() {
         let told =
             |line: &str| sentence(&Arguments::try_parse_from(line.split(' ')).expect_err("a wrong command line"));
         assert_eq!(

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_that_was_killed_left_is_in_nobodys_way() {
+    fn file_left_by_a_killed_process_does_not_block_the_next() {
         let folder = std::env::temp_dir().join(format!("sojourn-caller-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(TRIED), "").unwrap();

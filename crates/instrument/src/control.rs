@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_answered_and_the_socket_is_its_owners() {
+    fn each_line_is_answered_and_only_the_owner_may_use_the_socket() {
         let path = path("lines");
         let mut control = Control::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_dead_go_with_the_next_and_no_other_does() {
+    fn next_emulator_removes_sockets_of_dead_emulators_and_no_other_file() {
         let folder = path("folder");
         fs::create_dir(&folder).unwrap();
         let [dead, alive, other, next] =
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_its_place_is_neither_followed_nor_taken_over() {
+    fn symbolic_link_at_the_socket_path_is_neither_followed_nor_replaced() {
         let (path, theirs) = (path("link"), path("theirs"));
         fs::write(&theirs, "theirs").unwrap();
         let mode = fs::metadata(&theirs).unwrap().mode();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_or_never_ends_is_not_waited_for() {
+    fn server_that_does_not_answer_or_never_ends_its_answer_times_out() {
         let path = path("silent");
         let listener = UnixListener::bind(&path).unwrap();
         let mut stream = connect(&path).unwrap();
@@ -431,7 +431,7 @@ mod tests {
     /// Uses the real limit, and therefore more than 1 GiB of memory.
     #[test]
     #[ignore = "proof: an answer of more than 1 GiB"]
-    fn an_answer_beyond_the_longest_is_refused() {
+    fn answer_above_the_maximum_length_is_refused() {
         let path = path("endless");
         let listener = UnixListener::bind(&path).unwrap();
         let mut stream = connect(&path).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_end_is_refused() {
+    fn endless_request_is_refused() {
         let path = path("long");
         let mut control = Control::open(&path).unwrap();
         let told = asked(&mut control, &vec![b'x'; LONGEST_LINE_BYTES + 5_000]);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_much_at_once_gets_one_answer_a_turn_and_none_before_he_has_read_the_last() {
+    fn client_with_many_requests_gets_one_answer_per_turn_after_reading_the_previous_one() {
         let path = path("much");
         let mut control = Control::open(&path).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_may_be_longer_than_the_kernel_takes() {
+    fn socket_path_may_exceed_the_limit_of_the_kernel() {
         let folder = path(&"long".repeat(40));
         fs::create_dir(&folder).unwrap();
         let path = folder.join("control.sock");
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn more_clients_than_there_is_room_for_are_turned_away() {
+    fn clients_above_the_limit_are_refused() {
         let path = path("many");
         let mut control = Control::open(&path).unwrap();
         let streams: Vec<_> = (0..MOST_CLIENTS + 3).map(|_| UnixStream::connect(&path).unwrap()).collect();

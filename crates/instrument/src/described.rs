@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_not_described() {
+    fn hidden_options_are_not_described() {
         let all = commands();
         let names: Vec<_> =
             all["commands"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_wrong_ones_refused_in_a_sentence() {
+    fn values_are_parsed_and_wrong_ones_refused_in_one_sentence() {
         let read = |name, value| coalescing_number(name, value).map_err(|error| error.to_string());
         assert_eq!(read("adaptive-rx", "on"), Ok(Some((11, Number::Byte(1)))));
         assert_eq!(read("rx-usecs", "8"), Ok(Some((2, Number::Word(8)))));
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_to_the_name_of_ethtool() {
+    fn program_called_as_ethtool_runs_the_ethtool_command() {
         let completed = |words: &[&str]| complete(words.iter().map(OsString::from).collect());
         assert_eq!(completed(&["/x/ethtool", "-k", "eth1"]), ["/x/ethtool", "ethtool", "-k", "eth1"]);
         assert_eq!(completed(&["/x/sojourn-instrument", "schema"]), ["/x/sojourn-instrument", "schema"]);
     }
 
     #[test]
-    fn what_is_not_known_is_said_so() {
+    fn unknown_values_are_shown_as_unknown() {
         let said = Answer::default();
         assert_eq!(link(&said), "\tSpeed: Unknown!\n\tDuplex: Unknown! (255)\n");
         assert_eq!(pause(&said), "Autonegotiate:\tn/a\nRX:\tn/a\nTX:\tn/a\n");

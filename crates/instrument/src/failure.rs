@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn cause_is_printed_once() {
         let source = std::io::Error::other("no such thing");
         let path = std::path::PathBuf::from("/proc/nothing");
         let error = anyhow::Error::new(RecordError::File { operation: "create", path, source });
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_is_a_wrong_request_and_a_refusal_the_machines() {
+    fn impossible_path_is_a_wrong_request_and_a_refused_system_call_a_machine_error() {
         let system = |number| io::Error::from_raw_os_error(number);
         let path = Path::new("/proc/nothing");
         let record = |operation, number| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_parts_is_told_of_none() {
+    fn error_of_a_command_without_parts_does_not_mention_parts() {
         let error = exists(RecordError::Exists("/here/taps-a-000.arrow".into()));
         let told = sentence(&error);
         assert_eq!(status(&error), WRONG_REQUEST);

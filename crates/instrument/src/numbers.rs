@@ -63,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_a_loss_has_a_width_whatever_was_sent() {
+    fn loss_interval_has_positive_width_for_any_number_sent() {
         assert_eq!(loss(0, 0, 100), "0 lost (0.00 %, 95 % CI 0.00–3.70 %)");
         assert_eq!(loss(0, 0, 276_930), "0 lost (0.0000 %, 95 % CI 0.0000–0.0014 %)");
         assert_eq!(loss(0, 0, 0), "0 lost (0.00 %)");
     }
 
     #[test]
-    fn the_interval_of_loss_is_wilsons_where_losses_are_single() {
+    fn loss_interval_is_the_wilson_interval_for_isolated_losses() {
         // scipy.stats.binomtest(k, n).proportion_ci(0.95, "wilson")
         let known = [
             (0, 0, 100, 0.0, 0.036_993_498_2),
@@ -87,7 +87,7 @@ mod tests {
 
     /// Simulates a two-state Markov chain with a known loss rate: the coverage of the intervals must match their level.
     #[test]
-    fn the_interval_of_loss_holds_the_truth_also_where_losses_come_in_runs() {
+    fn loss_interval_has_its_coverage_also_for_burst_loss() {
         use rand::{Rng, SeedableRng};
         for (begin, end) in [(0.02, 0.98), (0.05, 0.25), (0.02, 0.1)] {
             let truth = begin / (begin + end);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_people_read_them() {
+    fn numbers_are_formatted_for_people() {
         assert_eq!(["0", "999", "1,000", "12,345,678"], [0, 999, 1_000, 12_345_678].map(grouped)[..]);
         let told = [-40, 1_234, 99_960, -27_000, 1_500_000, 2_000_000_000].map(span);
         assert_eq!(told, ["-40 ns", "1.23 µs", "100 µs", "-27.0 µs", "1.50 ms", "2.00 s"]);

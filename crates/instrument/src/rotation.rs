@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_followed_when_they_are_large_or_old() {
+    fn file_is_rotated_by_size_or_age() {
         let by = |bytes, span| Rotation { bytes, span };
         let (mib, hour) = (Some(1 << 20), Some(Nanos::seconds(3_600)));
         let due =

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_same_however_it_is_written() {
+    fn key_is_the_same_in_every_notation() {
         let tag = |bytes: &[u8], mode| {
             let file = Written::new("same", bytes, mode);
             key_in(&file.0).expect("a key").tag(&[b"message"])
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_is_no_secret() {
+    fn key_file_readable_by_others_is_refused() {
         for mode in [0o640, 0o604, 0o620, 0o610] {
             let told = refusal(&Written::new("open", b"0123456789abcdef", mode));
             assert!(told.contains(&format!("mode {mode:04o}")) && told.contains("chmod 600"), "{told}");

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_do_not_fit_end_nothing_and_files_that_are_broken_end_it() {
+    fn value_out_of_column_range_is_survived_and_a_broken_file_ends_the_service() {
         let unfit = Unfit { column: "answers", value: Some(1 << 40) };
         let unfit = RecordError::Unfit { path: "probes.arrow".into(), unfit };
         assert!(!ends(&anyhow::Error::new(unfit).context("block 3")));

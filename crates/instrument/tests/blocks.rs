@@ -120,7 +120,7 @@ fn each_request_is_answered_and_wrong_ones_do_not_end_it() {
 }
 
 #[test]
-fn a_request_without_end_ends_it_with_a_sentence() {
+fn endless_request_ends_the_service_with_one_sentence() {
     let folder = Folder::new("long");
     let mut child = Command::new(BINARY)
         .args(["probe", "blocks", "--record", folder.argument()])
@@ -150,7 +150,7 @@ fn simulated_time_goes_on_from_block_to_block() {
 }
 
 #[test]
-fn records_have_one_clock() {
+fn simulated_and_real_blocks_cannot_share_one_record() {
     let folder = Folder::new("one-clock");
     let mut blocks = Blocks::start(&folder);
     let mut asked = request(0, &constant());
@@ -164,7 +164,7 @@ fn records_have_one_clock() {
 }
 
 #[test]
-fn a_signal_ends_it_well() {
+fn signal_ends_the_service_with_complete_records() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = Folder::new(&format!("signal-{}", signal.as_raw()));
         let mut blocks = Blocks::start(&folder);
@@ -176,7 +176,7 @@ fn a_signal_ends_it_well() {
 }
 
 #[test]
-fn records_that_are_there_are_not_touched() {
+fn existing_records_are_not_overwritten() {
     let folder = Folder::new("twice");
     let mut blocks = Blocks::start(&folder);
     blocks.ask(&request(0, &constant()).to_string());
@@ -194,7 +194,7 @@ fn records_that_are_there_are_not_touched() {
 }
 
 #[test]
-fn a_single_run_tells_in_json_and_by_its_status() {
+fn single_run_reports_in_json_and_by_exit_status() {
     let folder = Folder::new("single");
     let run = |line: &Value, options: &[&str]| -> Output {
         Command::new(BINARY)

@@ -20,8 +20,8 @@ use namespace::{ip, ip_says, within};
 const SOCKET: &str = "/run/sojourn/emulate-left-right.sock";
 
 #[test]
-fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
-    within("a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown", || {
+fn ping_is_delayed_and_live_changes_are_applied_and_shown() {
+    within("ping_is_delayed_and_live_changes_are_applied_and_shown", || {
         hosts();
         for engine in ["xdp", "packet"] {
             let emulator = Emulator::start(&["left", "right", "--delay", "5ms", "--engine", engine]);
@@ -47,7 +47,7 @@ fn a_ping_is_delayed_pipes_are_changed_live_and_all_of_it_is_shown() {
             assert!(table.contains("since the last change") && table.contains("bit/s since the start"), "{table}");
             let ended = emulator.end();
             assert!(count(&ended["report"]["pipes"][0], "sent") >= 28, "{ended}");
-            assert!(!Path::new(SOCKET).exists(), "the socket goes with it");
+            assert!(!Path::new(SOCKET).exists(), "the socket is removed with it");
         }
     });
 }
@@ -80,8 +80,8 @@ fn an_idle_pipe_and_a_plain_bridge_let_pings_pass_at_once() {
 }
 
 #[test]
-fn a_plain_bridge_shows_itself_every_frame_by_every_engine() {
-    within("a_plain_bridge_shows_itself_every_frame_by_every_engine", || {
+fn bridge_without_options_reads_and_counts_every_frame_with_every_engine() {
+    within("bridge_without_options_reads_and_counts_every_frame_with_every_engine", || {
         hosts();
         for engine in ["auto", "xdp", "packet"] {
             let emulator = Emulator::start(&["left", "right", "--engine", engine]);
@@ -96,8 +96,8 @@ fn a_plain_bridge_shows_itself_every_frame_by_every_engine() {
 }
 
 #[test]
-fn the_self_test_lays_no_cables_where_somebody_else_is() {
-    within("the_self_test_lays_no_cables_where_somebody_else_is", || {
+fn self_test_creates_no_veth_pairs_in_a_namespace_that_is_in_use() {
+    within("self_test_creates_no_veth_pairs_in_a_namespace_that_is_in_use", || {
         hosts();
         let (status, said) = done(&["emulate", "self-test"]);
         assert!(status == 2 && said.contains("in a new network namespace"), "{status} {said}");
@@ -113,8 +113,8 @@ fn came_to(host: &str) -> u64 {
 }
 
 #[test]
-fn the_path_outside_is_measured_at_the_start_and_subtracted() {
-    within("the_path_outside_is_measured_at_the_start_and_subtracted", || {
+fn external_path_delay_is_measured_at_start_and_compensated() {
+    within("external_path_delay_is_measured_at_start_and_compensated", || {
         hosts();
         let folder = folder("compensated");
         let log = folder.join("log").display().to_string();
@@ -149,8 +149,8 @@ fn the_path_outside_is_measured_at_the_start_and_subtracted() {
 }
 
 #[test]
-fn whoever_waits_is_told_that_it_is_ready_wherever_that_goes() {
-    within("whoever_waits_is_told_that_it_is_ready_wherever_that_goes", || {
+fn readiness_is_written_to_the_given_file_descriptor() {
+    within("readiness_is_written_to_the_given_file_descriptor", || {
         hosts();
         let folder = folder("ready");
         fs::create_dir(&folder).expect("makes");
@@ -167,16 +167,16 @@ fn whoever_waits_is_told_that_it_is_ready_wherever_that_goes() {
 }
 
 #[test]
-fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
-    within("who_is_killed_leaves_nothing_behind_that_hinders_the_next", || {
+fn killed_emulator_leaves_nothing_that_blocks_the_next() {
+    within("killed_emulator_leaves_nothing_that_blocks_the_next", || {
         hosts();
         let mut killed = Emulator::start(&["left", "right", "--delay", "1ms"]);
-        assert!(ip_says("-d link show left").contains("xdp"), "its program hangs there");
+        assert!(ip_says("-d link show left").contains("xdp"), "its program is attached");
         killed.process.kill().expect("kills");
         killed.process.wait().expect("ends");
         let patience = HostClock.now() + Nanos::seconds(30);
         while ip_says("-d link show left").contains("xdp") {
-            assert!(HostClock.now() < patience, "its program still hangs there");
+            assert!(HostClock.now() < patience, "its program is still attached");
         }
         let gone = |patience: Time| {
             while Path::new(SOCKET).exists() {
@@ -195,8 +195,8 @@ fn who_is_killed_leaves_nothing_behind_that_hinders_the_next() {
 }
 
 #[test]
-fn it_keeps_no_right_that_it_does_not_need() {
-    within("it_keeps_no_right_that_it_does_not_need", || {
+fn emulator_gives_up_every_capability_that_it_does_not_need() {
+    within("emulator_gives_up_every_capability_that_it_does_not_need", || {
         hosts();
         let emulator = Emulator::start(&["left", "right"]);
         let status = fs::read_to_string(format!("/proc/{}/status", emulator.process.id())).expect("its status");
@@ -208,8 +208,8 @@ fn it_keeps_no_right_that_it_does_not_need() {
 }
 
 #[test]
-fn a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not() {
-    within("a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not", || {
+fn log_replays_identically_and_an_altered_log_does_not() {
+    within("log_replays_identically_and_an_altered_log_does_not", || {
         hosts();
         let folder = folder("replay");
         let log = folder.to_str().expect("a name");
@@ -247,8 +247,8 @@ fn a_log_replays_to_the_same_dispositions_and_one_that_was_changed_does_not() {
 }
 
 #[test]
-fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() {
-    within("the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered", || {
+fn log_of_a_killed_emulator_is_recovered_and_replayed_to_its_end() {
+    within("log_of_a_killed_emulator_is_recovered_and_replayed_to_its_end", || {
         hosts();
         let (folder, whole) = (folder("killed"), folder("recovered"));
         let [log, whole] = [&folder, &whole].map(|path| path.to_str().expect("a name").to_owned());
@@ -280,7 +280,7 @@ fn the_log_of_one_that_was_killed_is_replayed_as_far_as_it_goes_and_recovered() 
 }
 
 #[test]
-fn more_logs_than_are_read_at_once_are_refused_and_a_choice_of_them_is_not() {
+fn too_many_logs_at_once_are_refused_and_a_subset_is_read() {
     let (folder, whole) = (folder("many"), folder("never"));
     fs::create_dir_all(&folder).expect("makes");
     for part in 0..481 {
@@ -305,8 +305,8 @@ fn more_logs_than_are_read_at_once_are_refused_and_a_choice_of_them_is_not() {
 }
 
 #[test]
-fn a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice() {
-    within("a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice", || {
+fn port_of_a_linux_bridge_that_would_forward_its_frames_twice_is_refused() {
+    within("port_of_a_linux_bridge_that_would_forward_its_frames_twice_is_refused", || {
         hosts();
         ip("link add br0 type bridge");
         ip("link set left master br0");
@@ -318,8 +318,8 @@ fn a_port_of_a_bridge_is_refused_where_its_frames_would_go_on_twice() {
 }
 
 #[test]
-fn emulators_of_others_are_not_asked_unless_they_are_named() {
-    within("emulators_of_others_are_not_asked_unless_they_are_named", || {
+fn emulators_of_other_users_are_queried_only_if_named() {
+    within("emulators_of_other_users_are_queried_only_if_named", || {
         hosts();
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
         std::os::unix::fs::chown(SOCKET, Some(65_534), None).expect("it is given away");
@@ -331,7 +331,7 @@ fn emulators_of_others_are_not_asked_unless_they_are_named() {
 }
 
 #[test]
-fn what_was_mistyped_is_met_with_what_was_meant() {
+fn error_suggests_the_correct_spelling() {
     for (arguments, expected) in [
         (&["l", "r", "--dleay", "5ms"][..], "did you mean --delay?"),
         (&["explain", "--rate", "1Mbit/s", "--aqm", "codle"], "did you mean \"codel\"?"),
@@ -393,8 +393,8 @@ fn a_log_with_gaps_is_not_replayed() {
 }
 
 #[test]
-fn who_asks_for_nonsense_is_told_and_nothing_changes() {
-    within("who_asks_for_nonsense_is_told_and_nothing_changes", || {
+fn invalid_control_requests_are_refused_and_change_nothing() {
+    within("invalid_control_requests_are_refused_and_change_nothing", || {
         hosts();
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
         for request in [
@@ -417,8 +417,8 @@ fn who_asks_for_nonsense_is_told_and_nothing_changes() {
 }
 
 #[test]
-fn a_port_that_vanishes_ends_it_with_a_sentence() {
-    within("a_port_that_vanishes_ends_it_with_a_sentence", || {
+fn deleted_port_ends_the_emulator_with_one_sentence() {
+    within("deleted_port_ends_the_emulator_with_one_sentence", || {
         hosts();
         for engine in ["xdp", "packet"] {
             let mut emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
@@ -455,8 +455,8 @@ fn an_interface_that_goes_down_and_up_again_is_bridged_again() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_sentence() {
-    within("what_is_wrong_is_said_in_one_sentence", || {
+fn errors_are_one_sentence() {
+    within("errors_are_one_sentence", || {
         hosts();
         let mine = folder("wrong");
         fs::create_dir_all(&mine).expect("makes");
@@ -515,7 +515,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
 }
 
 #[test]
-fn a_capture_passes_offline_in_the_time_of_its_stamps() {
+fn offline_emulation_uses_the_timestamps_of_the_capture() {
     let folder = folder("offline");
     fs::create_dir_all(&folder).expect("makes");
     let [input, output, again] = ["in.pcap", "out.pcapng", "again.pcapng"].map(|name| folder.join(name));
@@ -565,7 +565,7 @@ fn a_capture_that_is_missing_or_empty_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
+fn symbolic_link_as_output_is_refused_and_its_target_is_unchanged() {
     let folder = folder("links");
     fs::create_dir_all(&folder).expect("makes");
     let [input, theirs, link, hard] = ["in.pcap", "theirs", "link", "hard"].map(|name| folder.join(name));
@@ -615,7 +615,7 @@ fn an_output_that_is_a_link_is_refused_and_what_it_leads_to_stays() {
 }
 
 #[test]
-fn a_cut_frame_takes_as_long_as_it_was() {
+fn truncated_frame_is_serialised_at_its_original_length() {
     let folder = folder("cut");
     fs::create_dir_all(&folder).expect("makes");
     let [input, output] = ["in.pcap", "out.pcapng"].map(|name| folder.join(name));
@@ -769,7 +769,7 @@ impl Emulator {
 }
 
 #[test]
-fn netem_is_told_in_tcs_words() {
+fn equivalent_netem_commands_are_printed_for_tc() {
     let told = said(&["emulate", "kernel", "l", "r", "--delay", "20ms", "--loss", "1%"]);
     let expected = "tc qdisc replace dev r root netem";
     assert!(told.starts_with(expected) && told.contains("# tc qdisc del dev l root"), "{told}");

@@ -24,14 +24,14 @@ use namespace::{ip, run, within_permitted};
 const SOON: Nanos = Nanos::seconds(1);
 
 #[test]
-fn a_program_that_is_detached_is_said_everywhere_and_frames_go_on() {
-    within_permitted("a_program_that_is_detached_is_said_everywhere_and_frames_go_on", || {
+fn detached_program_is_reported_everywhere_and_forwarding_continues() {
+    within_permitted("detached_program_is_reported_everywhere_and_forwarding_continues", || {
         hosts();
         let folder = folder("detached");
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--log", name(&folder)]);
         pings(5);
         let off = Command::new("ip").args(["link", "set", "dev", "left", "xdp", "off"]).output().expect("ip starts");
-        assert!(!off.status.success(), "a program that hangs there by a link is not taken off by its name");
+        assert!(!off.status.success(), "a program attached by a BPF link cannot be removed by name");
         pings(5);
         links::detach(emulator.process.id(), "xdp", index("left"));
         let told = soon("it is said", || {
@@ -49,8 +49,8 @@ fn a_program_that_is_detached_is_said_everywhere_and_frames_go_on() {
 }
 
 #[test]
-fn a_program_that_is_replaced_ends_it_with_status_4() {
-    within_permitted("a_program_that_is_replaced_ends_it_with_status_4", || {
+fn replaced_xdp_program_ends_the_emulator_with_status_4() {
+    within_permitted("replaced_xdp_program_ends_the_emulator_with_status_4", || {
         hosts();
         let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
         links::replace(emulator.process.id(), "xdp", index("right"));
@@ -60,8 +60,8 @@ fn a_program_that_is_replaced_ends_it_with_status_4() {
 }
 
 #[test]
-fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it_with_status_4() {
-    within_permitted("a_program_of_traffic_control_that_is_detached_or_replaced_ends_it_with_status_4", || {
+fn detached_or_replaced_tc_program_ends_the_emulator_with_status_4() {
+    within_permitted("detached_or_replaced_tc_program_ends_the_emulator_with_status_4", || {
         hosts();
         for (does, becomes) in [(links::detach as fn(u32, &str, u64), "detached"), (links::replace, "replaced")] {
             let emulator = Emulator::start(&["left", "right", "--redirect"]);
@@ -75,8 +75,8 @@ fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it_with_status
 }
 
 #[test]
-fn a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4() {
-    within_permitted("a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4", || {
+fn port_lost_with_or_to_a_namespace_ends_the_emulator_with_status_4() {
+    within_permitted("port_lost_with_or_to_a_namespace_ends_the_emulator_with_status_4", || {
         for engine in ["xdp", "packet"] {
             for gone in ["netns delete west", "link set left netns west"] {
                 hosts();
@@ -95,8 +95,8 @@ fn a_namespace_that_is_deleted_or_takes_a_port_ends_it_with_status_4() {
 }
 
 #[test]
-fn an_emulator_that_stands_still_goes_on_with_what_waited() {
-    within_permitted("an_emulator_that_stands_still_goes_on_with_what_waited", || {
+fn stopped_emulator_forwards_the_queued_frames_when_it_continues() {
+    within_permitted("stopped_emulator_forwards_the_queued_frames_when_it_continues", || {
         for engine in ["xdp", "packet"] {
             hosts();
             let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);
@@ -127,8 +127,8 @@ fn an_emulator_that_stands_still_goes_on_with_what_waited() {
 }
 
 #[test]
-fn a_full_disk_ends_the_log_and_not_the_path() {
-    within_permitted("a_full_disk_ends_the_log_and_not_the_path", || {
+fn full_disk_ends_the_log_but_not_forwarding() {
+    within_permitted("full_disk_ends_the_log_but_not_forwarding", || {
         hosts();
         let folder = folder("full");
         fs::create_dir(&folder).expect("makes");
@@ -190,7 +190,7 @@ fn a_log_is_never_larger_than_its_limit() {
 }
 
 #[test]
-fn a_log_that_asks_for_more_memory_than_it_justifies_is_refused_in_a_sentence() {
+fn forged_log_that_needs_too_much_memory_is_refused_in_one_sentence() {
     let folder = folder("crafted");
     let row = |number: u64, frame_bytes: u32| Packet {
         block: 0,
@@ -374,8 +374,8 @@ fn jumbo_frames_and_tags_pass_a_pipe_as_they_are() {
 }
 
 #[test]
-fn a_capture_on_a_port_sees_what_the_guide_says() {
-    within_permitted("a_capture_on_a_port_sees_what_the_guide_says", || {
+fn capture_on_an_emulator_port_sees_the_frames_that_the_guide_states() {
+    within_permitted("capture_on_an_emulator_port_sees_the_frames_that_the_guide_states", || {
         hosts();
         for engine in ["xdp", "packet"] {
             let emulator = Emulator::start(&["left", "right", "--delay", "1ms", "--engine", engine]);

@@ -121,7 +121,7 @@ fn median(sorted: &[i64]) -> i64 {
 }
 
 #[test]
-fn both_directions_are_found_and_each_packet_is_accounted_for() {
+fn both_directions_are_matched_and_each_packet_is_counted_once() {
     let folder = Folder::new("both");
     let truth = simulate(5_000, |at| at, 0.02);
     write(&folder.file("a.pcapng"), truth.before);
@@ -167,7 +167,7 @@ fn both_directions_are_found_and_each_packet_is_accounted_for() {
 }
 
 #[test]
-fn two_clocks_are_told_apart_within_the_maximum_error() {
+fn offset_of_two_clocks_is_estimated_within_the_maximum_error() {
     for (offset, ppm) in [(0, 0.0), (5_000_000_000, 40.0), (-37_000_000_000, -120.0), (80 * US, 3.0)] {
         let folder = Folder::new(&format!("clocks-{offset}"));
         let clock = |at: i64| at + offset + ((at - START) as f64 * ppm * 1e-6) as i64;
@@ -193,7 +193,7 @@ fn two_clocks_are_told_apart_within_the_maximum_error() {
 }
 
 #[test]
-fn of_one_direction_and_two_clocks_the_constant_is_unknown_and_that_is_said() {
+fn one_direction_with_two_clocks_reports_that_the_constant_delay_is_unknown() {
     let folder = Folder::new("one");
     let truth = simulate(2_000, |at| at + 3_000_000_000, 0.0);
     let forward = |frames: Vec<(i64, Vec<u8>)>| frames.into_iter().filter(|(_, frame)| frame[5] == 2).collect();
@@ -212,7 +212,7 @@ fn of_one_direction_and_two_clocks_the_constant_is_unknown_and_that_is_said() {
 }
 
 #[test]
-fn captures_that_share_nothing_at_their_beginnings_are_told() {
+fn captures_without_common_packets_are_reported() {
     let folder = Folder::new("apart");
     let truth = simulate(200, |at| at, 0.0);
     write(&folder.file("a.pcapng"), truth.before[..100].to_vec());
@@ -224,7 +224,7 @@ fn captures_that_share_nothing_at_their_beginnings_are_told() {
 }
 
 #[test]
-fn serialisation_is_subtracted_by_its_name() {
+fn subtract_serialisation_removes_the_delay_per_octet() {
     let folder = Folder::new("serialisation");
     let truth = simulate(2_000, |at| at, 0.0);
     write(&folder.file("a.pcapng"), truth.before);
@@ -240,7 +240,7 @@ fn serialisation_is_subtracted_by_its_name() {
 }
 
 #[test]
-fn serialisation_is_subtracted_before_the_least_is() {
+fn serialisation_is_subtracted_before_the_minimum_delay() {
     let folder = Folder::new("subtracted");
     // A store-and-forward link of 1 Gbit/s only: longer frames take longer, but equally long without serialisation.
     let lengths = [60, 1_514, 590, 60, 1_514];
@@ -314,7 +314,7 @@ fn captures_with_different_snap_lengths_match_in_either_format() {
 }
 
 #[test]
-fn the_share_of_lost_packets_is_of_those_whose_window_was_over() {
+fn loss_ratio_counts_only_packets_whose_window_has_ended() {
     let folder = Folder::new("share");
     let at = |number: u32| START + i64::from(number) * 1_000 * US;
     let all = |numbers: &mut dyn Iterator<Item = u32>, later: i64| {
@@ -381,7 +381,7 @@ fn packets_of_endpoints_that_come_late_are_counted() {
 }
 
 #[test]
-fn times_that_cannot_be_are_counted_and_those_at_the_limit_matched() {
+fn impossible_timestamps_are_counted_and_those_at_the_limit_are_matched() {
     let folder = Folder::new("times");
     let truth = simulate(300, |at| at, 0.0);
     let of = |frames: &[(i64, Vec<u8>)]| {
@@ -406,7 +406,7 @@ fn times_that_cannot_be_are_counted_and_those_at_the_limit_matched() {
 }
 
 #[test]
-fn what_a_refused_match_left_does_not_refuse_the_next() {
+fn refused_match_leaves_no_output_that_blocks_the_next() {
     let folder = Folder::new("again");
     let truth = simulate(100, |at| at, 0.0);
     write(&folder.file("a.pcapng"), truth.before);
@@ -436,7 +436,7 @@ fn what_a_refused_match_left_does_not_refuse_the_next() {
 }
 
 #[test]
-fn records_of_taps_are_matched_as_captures_are() {
+fn tap_records_match_like_captures() {
     let folder = Folder::new("records");
     let about = |tap: &str, key: &str, clock_id| TapAbout {
         tap: tap.to_owned(),
@@ -554,7 +554,7 @@ fn notes(folder: &Folder, mtu: &str) -> Vec<String> {
 }
 
 #[test]
-fn packets_that_were_cut_or_put_together_between_the_taps_are_noted() {
+fn packets_segmented_or_merged_between_the_taps_are_reported() {
     for (name, before, after, fragments) in [
         ("cut", 2_008, 1_480, Some(60)),
         ("put-together", 1_480, 2_008, Some(60)),
@@ -582,7 +582,7 @@ fn packets_that_were_cut_or_put_together_between_the_taps_are_noted() {
 }
 
 #[test]
-fn segments_that_the_kernel_merged_at_one_tap_are_noted() {
+fn segments_merged_by_the_kernel_at_one_tap_are_reported() {
     let single = |number: u32| (0..4).map(|place| segment(number * 5_840 + place * 1_460, 1_460)).collect::<Vec<_>>();
     let merged = |number: u32| vec![segment(number * 5_840, 5_840)];
     type Of<'a> = &'a dyn Fn(u32) -> Vec<Vec<u8>>;
@@ -608,7 +608,7 @@ fn segments_that_the_kernel_merged_at_one_tap_are_noted() {
 }
 
 #[test]
-fn what_cannot_be_matched_is_refused_in_a_sentence() {
+fn unmatchable_input_is_refused_in_one_sentence() {
     let folder = Folder::new("refused");
     let truth = simulate(100, |at| at, 0.0);
     write(&folder.file("a.pcapng"), truth.before);

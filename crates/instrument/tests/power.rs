@@ -127,7 +127,7 @@ fn lost_of_tcplog(acts: &[Act]) -> Vec<String> {
 }
 
 #[test]
-fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
+fn tcp_records_survive_a_power_failure_before_their_spool_is_removed() {
     let folder = folder("tcplog");
     let log = folder.join("log");
     let acts = traced(&folder, &["tcplog", "run", "--simulated", "3", "--duration", "300ms", "--out"], &log);
@@ -151,7 +151,7 @@ fn no_record_of_tcp_is_lost_with_the_power_once_its_spool_may_be_gone() {
 
 /// The first file of a log in parts is renamed before parts are removed: once that is on the disk, the rest is no longer a log.
 #[test]
-fn a_log_in_parts_is_whole_or_none_whenever_the_power_fails() {
+fn power_failure_leaves_a_log_in_parts_complete_or_absent() {
     let folder = folder("parts");
     let words = ["tcplog", "run", "--simulated", "3", "--duration", "500ms", "--rotate-size", "64KiB", "--out"];
     let Some(acts) = traced(&folder, &words, &folder.join("log")) else { return };
@@ -189,8 +189,8 @@ fn part_of(act: &Act) -> Option<&str> {
 }
 
 #[test]
-fn an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk() {
-    within_permitted("an_emulators_log_says_that_it_is_whole_when_it_is_on_the_disk", || {
+fn emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
+    within_permitted("emulator_log_is_declared_complete_only_when_it_is_on_the_disk", || {
         for (host, port) in [("west", "left"), ("east", "right")] {
             ip(&format!("link add name {port} type veth peer name {host}"));
             ip(&format!("link set dev {port} up"));
@@ -255,8 +255,8 @@ fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
 }
 
 #[test]
-fn a_capture_says_that_it_is_whole_when_it_is_on_the_disk() {
-    within_permitted("a_capture_says_that_it_is_whole_when_it_is_on_the_disk", || {
+fn capture_is_declared_complete_only_when_it_is_on_the_disk() {
+    within_permitted("capture_is_declared_complete_only_when_it_is_on_the_disk", || {
         ip("link add name left type veth peer name right");
         ["left", "right"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
         for format in ["records", "pcapng", "both"] {
@@ -373,7 +373,7 @@ fn act(call: &str) -> Option<Act> {
 }
 
 #[test]
-fn a_trace_is_read_as_the_kernel_told_it() {
+fn strace_output_is_parsed_in_kernel_order() {
     let text = "7 openat(AT_FDCWD</d>, \"/d/a\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3</d/a>\n\
                 7 write(3</d/a>, \"\"..., 8) = 8\n\
                 7 fsync(3</d/a> <unfinished ...>\n\

@@ -25,8 +25,8 @@ use namespace::{ip, link, within};
 const FAR: [MacAddress; 2] = [MacAddress([2, 0x77, 0, 0, 1, 2]), MacAddress([2, 0x77, 0, 0, 2, 2])];
 
 #[test]
-fn answers_each_probe_at_the_address_and_interface_it_came_by() {
-    within("answers_each_probe_at_the_address_and_interface_it_came_by", || {
+fn answers_each_probe_from_the_address_and_interface_that_received_it() {
+    within("answers_each_probe_from_the_address_and_interface_that_received_it", || {
         link();
         second_link();
         for wait in ["spin", "sleep"] {
@@ -66,8 +66,8 @@ fn ask(from: &str, to: &str, request: &[u8]) -> Option<usize> {
 }
 
 #[test]
-fn an_answer_is_no_longer_than_its_request_unless_the_peer_is_named() {
-    within("an_answer_is_no_longer_than_its_request_unless_the_peer_is_named", || {
+fn only_a_named_peer_gets_a_reply_longer_than_its_request() {
+    within("only_a_named_peer_gets_a_reply_longer_than_its_request", || {
         link();
         let mut responder = Responder::start(&["--udp", "7707", "--dev", "far", "--until-eof"]);
         let ask = |request: &[u8]| ask("10.77.1.1:0", "10.77.1.2:7707", request);
@@ -86,8 +86,8 @@ fn an_answer_is_no_longer_than_its_request_unless_the_peer_is_named() {
 }
 
 #[test]
-fn what_could_reflect_or_multiply_is_ignored_and_counted() {
-    within("what_could_reflect_or_multiply_is_ignored_and_counted", || {
+fn requests_usable_for_reflection_or_amplification_are_ignored_and_counted() {
+    within("requests_usable_for_reflection_or_amplification_are_ignored_and_counted", || {
         link();
         let mut responder = Responder::start(&["--udp", "7707", "--dev", "far", "--until-eof"]);
         let group = UdpSocket::bind("[::]:0").expect("binds");
@@ -137,8 +137,8 @@ fn only_named_peers_are_answered_and_only_at_named_addresses() {
 }
 
 #[test]
-fn a_peer_has_its_rate() {
-    within("a_peer_has_its_rate", || {
+fn replies_are_rate_limited_per_peer() {
+    within("replies_are_rate_limited_per_peer", || {
         link();
         for option in ["--peer-rate", "--rate"] {
             let mut responder = Responder::start(&["--udp", "7707", "--until-eof", option, "100"]);
@@ -161,8 +161,8 @@ fn a_peer_has_its_rate() {
 }
 
 #[test]
-fn with_a_key_both_ends_believe_each_other_alone() {
-    within("with_a_key_both_ends_believe_each_other_alone", || {
+fn both_ends_accept_only_packets_with_their_shared_key() {
+    within("both_ends_accept_only_packets_with_their_shared_key", || {
         link();
         let file = |name: &str, secret: &str| {
             let path = format!("{}/{name}-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
@@ -238,8 +238,8 @@ fn two_probers_on_one_interface_do_not_take_each_others_replies() {
 }
 
 #[test]
-fn a_signal_ends_it_well() {
-    within("a_signal_ends_it_well", || {
+fn signal_ends_the_responder_with_its_counts() {
+    within("signal_ends_the_responder_with_its_counts", || {
         link();
         for (signal, wait) in [(Signal::TERM, "sleep"), (Signal::INT, "spin")] {
             let mut responder = Responder::start(&["--udp", "0", "--wait", wait]);
@@ -250,8 +250,8 @@ fn a_signal_ends_it_well() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
-    within("what_it_cannot_do_is_said", || {
+fn unsupported_requests_are_errors() {
+    within("unsupported_requests_are_errors", || {
         link();
         for (arguments, status, said) in [
             (vec!["--dev", "nosuch"], 2, "no such interface"),
@@ -309,7 +309,7 @@ impl Responder {
 
     fn end(&mut self) -> Value {
         let mut rest = String::new();
-        self.output.read_to_string(&mut rest).expect("its last words");
+        self.output.read_to_string(&mut rest).expect("its final message");
         assert_eq!(self.process.wait().expect("ends").code(), Some(0));
         serde_json::from_str(&rest).expect("one line of JSON")
     }

@@ -23,8 +23,8 @@ const DAEMON: u32 = 1;
 const NOBODY: u32 = 65_534;
 
 #[test]
-fn each_command_holds_what_the_table_says_and_no_more() {
-    within("each_command_holds_what_the_table_says_and_no_more", || {
+fn each_command_holds_exactly_the_rights_of_the_table() {
+    within("each_command_holds_exactly_the_rights_of_the_table", || {
         link();
         ip("link add name left type veth peer name left-far");
         ip("link add name right type veth peer name right-far");
@@ -203,8 +203,8 @@ fn pipe(path: &Path) -> (PathBuf, fs::File) {
 
 /// As a systemd unit starts it: a user without a home, with ambient capabilities.
 #[test]
-fn a_service_gives_up_what_its_unit_lent_it() {
-    within("a_service_gives_up_what_its_unit_lent_it", || {
+fn systemd_service_gives_up_its_ambient_capabilities() {
+    within("systemd_service_gives_up_its_ambient_capabilities", || {
         if !rustix::process::geteuid().is_root() || !is_mapped() {
             assert!(std::env::var_os("CI").is_none(), "CI must be root");
             eprintln!("skipped: only root can become another user");
@@ -248,8 +248,8 @@ fn a_service_gives_up_what_its_unit_lent_it() {
 
 /// The emulator is no longer root; its socket is removed nevertheless, however it ends, and no other socket is.
 #[test]
-fn an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it() {
-    within("an_emulator_of_roots_is_another_users_and_its_socket_goes_with_it", || {
+fn emulator_started_by_root_runs_as_another_user_and_its_socket_is_removed() {
+    within("emulator_started_by_root_runs_as_another_user_and_its_socket_is_removed", || {
         if !root_has_ports() {
             return;
         }
@@ -337,8 +337,8 @@ fn until(is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_key_may_belong_to_whoever_called_sudo() {
-    within("a_key_may_belong_to_whoever_called_sudo", || {
+fn key_file_may_belong_to_the_user_who_called_sudo() {
+    within("key_file_may_belong_to_the_user_who_called_sudo", || {
         if !rustix::process::geteuid().is_root() || !is_mapped() {
             assert!(std::env::var_os("CI").is_none(), "CI must be root");
             eprintln!("skipped: only root can give files away");
@@ -363,7 +363,7 @@ fn a_key_may_belong_to_whoever_called_sudo() {
 
 /// libbpf creates a file in memory for each map; systemd counts that call as @ipc, which the units deny.
 #[test]
-fn a_unit_that_loads_programs_permits_all_that_loading_takes() {
+fn systemd_units_that_load_bpf_permit_the_system_calls_of_loading() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
     let mut seen = 0;
     for unit in below(&folder).iter().filter(|path| path.is_file()) {
@@ -393,7 +393,7 @@ fn probe_request(port: u16) -> Value {
 const SHOW: &str = "cat /proc/self/status; echo HOME $HOME; echo USER $USER; echo SUDO [$SUDO_UID]; id -G";
 
 #[test]
-fn a_command_has_the_rights_of_its_user_and_none_of_ours() {
+fn companion_command_has_the_rights_of_its_user_and_none_of_the_logger() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI must be root");
         eprintln!("skipped: only root can become another user");
@@ -431,7 +431,7 @@ fn a_command_has_the_rights_of_its_user_and_none_of_ours() {
 }
 
 #[test]
-fn a_command_of_another_user_is_told_to_end() {
+fn companion_command_of_another_user_is_terminated() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI must be root");
         eprintln!("skipped: only root can become another user");
@@ -451,7 +451,7 @@ fn a_command_of_another_user_is_told_to_end() {
 }
 
 #[test]
-fn a_command_that_became_another_user_is_left_and_the_log_ends() {
+fn companion_command_that_changed_its_user_keeps_running_and_the_log_ends() {
     if !rustix::process::geteuid().is_root() || !is_mapped() {
         assert!(std::env::var_os("CI").is_none(), "CI must be root");
         eprintln!("skipped: only root can become another user");
@@ -485,8 +485,8 @@ fn a_command_that_became_another_user_is_left_and_the_log_ends() {
 
 /// As `sudo sojourn run` does from the second time on: only the caller may enter the folder of all runs.
 #[test]
-fn root_logs_below_a_folder_that_is_its_callers_alone() {
-    within("root_logs_below_a_folder_that_is_its_callers_alone", || {
+fn root_can_log_below_a_private_folder_of_the_user_who_called_sudo() {
+    within("root_can_log_below_a_private_folder_of_the_user_who_called_sudo", || {
         if !root_has_ports() {
             return;
         }
@@ -525,8 +525,8 @@ fn root_logs_below_a_folder_that_is_its_callers_alone() {
 
 /// As root does without sudo: the folder lies in the home of another user, which only that user may enter.
 #[test]
-fn root_recovers_its_logs_below_a_home_that_is_closed() {
-    within("root_recovers_its_logs_below_a_home_that_is_closed", || {
+fn root_can_recover_logs_below_a_private_home() {
+    within("root_can_recover_logs_below_a_private_home", || {
         if !root_has_ports() {
             return;
         }
@@ -575,7 +575,7 @@ fn root_recovers_its_logs_below_a_home_that_is_closed() {
 
 /// The owner of the folder may have put a socket there, at which any program answers.
 #[test]
-fn who_recovers_a_log_asks_its_socket_when_nothing_is_left_to_be_gained() {
+fn recovery_connects_to_the_socket_of_a_log_only_after_it_gave_up_its_rights() {
     let folder = Folder::new("socket");
     let killed = folder.0.join("killed");
     fs::create_dir(&killed).expect("makes");
@@ -590,7 +590,7 @@ fn who_recovers_a_log_asks_its_socket_when_nothing_is_left_to_be_gained() {
 }
 
 #[test]
-fn what_holds_addresses_is_its_owners_alone_and_a_callers_log_is_the_callers() {
+fn files_with_addresses_are_private_and_a_log_belongs_to_the_user_who_called_sudo() {
     let is_root = rustix::process::geteuid().is_root();
     for sudo in [false, true].into_iter().take(if is_root { 2 } else { 1 }) {
         let folder = Folder::new(&format!("modes-{sudo}"));

@@ -48,7 +48,7 @@ impl Reflector {
     fn finish(mut self) -> Value {
         drop(self.process.stdin.take());
         let mut rest = String::new();
-        self.output.read_to_string(&mut rest).expect("its last words");
+        self.output.read_to_string(&mut rest).expect("its final message");
         assert_eq!(self.process.wait().expect("ends").code(), Some(0));
         serde_json::from_str(&rest).expect("one line of JSON")
     }
@@ -82,8 +82,8 @@ fn assert_counts(told: &Value, expected: [u64; 4]) {
 }
 
 #[test]
-fn a_session_tells_round_trips_and_both_directions() {
-    within("a_session_tells_round_trips_and_both_directions", || {
+fn session_reports_round_trip_times_and_one_way_delays() {
+    within("session_reports_round_trip_times_and_one_way_delays", || {
         link();
         let key = key_file("stamp-key", SECRET);
         let key = key.to_str().expect("a path");
@@ -146,8 +146,8 @@ fn lossy_relay(to: &'static str) -> std::net::SocketAddr {
 }
 
 #[test]
-fn loss_is_put_to_its_direction() {
-    within("loss_is_put_to_its_direction", || {
+fn loss_is_reported_per_direction() {
+    within("loss_is_reported_per_direction", || {
         link();
         for (stateful, knows) in [(true, true), (false, false)] {
             let reflector = Reflector::start(if stateful { &["--stateful"] } else { &[] });
@@ -231,8 +231,8 @@ fn two_reflectors_do_not_answer_each_other() {
 }
 
 #[test]
-fn a_sender_believes_no_reflector_without_its_key() {
-    within("a_sender_believes_no_reflector_without_its_key", || {
+fn sender_rejects_a_reflector_without_its_key() {
+    within("sender_rejects_a_reflector_without_its_key", || {
         link();
         let (file, other) = (key_file("stamp-mine", SECRET), key_file("stamp-theirs", "another secret of theirs"));
         let [file, other] = [&file, &other].map(|path| path.to_str().expect("a path"));
@@ -281,10 +281,10 @@ fn stamp_suite() -> PathBuf {
 
 #[test]
 #[ignore = "proof: builds stamp-suite of crates.io"]
-fn another_implementation_is_understood_at_either_end() {
+fn another_stamp_implementation_works_at_either_end() {
     // Before entering the namespace, from which no registry is reachable.
     assert!(stamp_suite().exists());
-    within("another_implementation_is_understood_at_either_end", interoperate);
+    within("another_stamp_implementation_works_at_either_end", interoperate);
 }
 
 fn interoperate() {

@@ -11,8 +11,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 const MAC: &str = "02:77:00:00:01:02";
 
 #[test]
-fn what_is_not_there_or_does_not_fit_is_a_wrong_request() {
-    within("what_is_not_there_or_does_not_fit_is_a_wrong_request", || {
+fn missing_objects_and_values_out_of_range_end_with_status_2() {
+    within("missing_objects_and_values_out_of_range_end_with_status_2", || {
         link();
         expect(2, "no such interface", "probe icmp 10.77.1.2 --dev nosuch");
         expect(2, "no such interface", &format!("probe raw --dev nosuch --to {MAC}"));
@@ -25,8 +25,8 @@ fn what_is_not_there_or_does_not_fit_is_a_wrong_request() {
 }
 
 #[test]
-fn what_a_command_would_fix_is_the_machine() {
-    within("what_a_command_would_fix_is_the_machine", || {
+fn problems_of_the_machine_end_with_status_3_and_name_the_fixing_command() {
+    within("problems_of_the_machine_end_with_status_3_and_name_the_fixing_command", || {
         link();
         expect(3, "no route to it; `ip route get`", "probe icmp 192.0.2.1");
         ip("link set dev near down");
@@ -36,8 +36,8 @@ fn what_a_command_would_fix_is_the_machine() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_leaves_nothing_to_trust() {
-    within("a_peer_that_does_not_answer_leaves_nothing_to_trust", || {
+fn silent_peer_ends_with_status_4() {
+    within("silent_peer_ends_with_status_4", || {
         link();
         let short = "-c 3 -i 1ms --timeout 20ms";
         expect(4, "answered none of 3 probes", &format!("probe raw --dev near --to {MAC} {short}"));
@@ -47,8 +47,8 @@ fn a_peer_that_does_not_answer_leaves_nothing_to_trust() {
 }
 
 #[test]
-fn a_right_that_is_missing_is_named_with_what_gives_it() {
-    within("a_right_that_is_missing_is_named_with_what_gives_it", || {
+fn missing_capability_is_named_with_the_command_that_grants_it() {
+    within("missing_capability_is_named_with_the_command_that_grants_it", || {
         link();
         let raw = format!("probe raw --dev near --to {MAC}");
         for (command, right) in [(raw.as_str(), "CAP_NET_RAW"), ("probe icmp 10.77.1.2 --fifo", "CAP_SYS_NICE")] {
@@ -61,8 +61,8 @@ fn a_right_that_is_missing_is_named_with_what_gives_it() {
 }
 
 #[test]
-fn a_right_that_is_there_and_does_not_help_is_not_asked_for() {
-    within("a_right_that_is_there_and_does_not_help_is_not_asked_for", || {
+fn capability_that_is_held_but_insufficient_is_not_requested() {
+    within("capability_that_is_held_but_insufficient_is_not_requested", || {
         link();
         let arguments = ["--user", "--map-root-user", BINARY, "probe", "icmp", "10.77.1.2", "--fifo"];
         let Output { status, stderr, .. } = Command::new("unshare").args(arguments).output().expect("unshare starts");
@@ -73,8 +73,8 @@ fn a_right_that_is_there_and_does_not_help_is_not_asked_for() {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_to_trust() {
-    within("a_full_disk_leaves_nothing_to_trust", || {
+fn full_disk_ends_with_status_4() {
+    within("full_disk_ends_with_status_4", || {
         mount_small_disk();
         let line = r#"{"forward":{"constant_ns":1},"backward":{"constant_ns":1}}"#;
         expect(4, "the disk is full", &format!("probe sim --line {line} -c 5000 --record /run/small/records"));

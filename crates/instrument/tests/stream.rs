@@ -167,7 +167,7 @@ fn a_lossy_path_conserves_every_packet() {
 }
 
 #[test]
-fn clocks_that_differ_are_brought_together() {
+fn offset_and_skew_between_clocks_are_removed() {
     let folder = Folder::new("clocks");
     let mut serve = Serve::start(&folder);
     let mut path = constant();
@@ -184,7 +184,7 @@ fn clocks_that_differ_are_brought_together() {
 }
 
 #[test]
-fn records_that_are_there_are_not_touched() {
+fn existing_records_are_not_overwritten() {
     let folder = Folder::new("twice");
     let mut serve = Serve::start(&folder);
     serve.ask(&simulation(0, constant()));
@@ -202,7 +202,7 @@ fn sim(options: &[&str]) -> Output {
 }
 
 #[test]
-fn a_run_by_hand_tells_in_json_and_by_its_status() {
+fn manual_run_reports_in_json_and_by_exit_status() {
     let path = constant().to_string();
     let good = sim(&["--path", &path, "--schedule", "poisson", "--rate", "10kpps", "--count", "500", "--json"]);
     let told: Value = serde_json::from_slice(&good.stdout).unwrap();
@@ -219,7 +219,7 @@ fn a_run_by_hand_tells_in_json_and_by_its_status() {
 }
 
 #[test]
-fn what_cannot_be_is_a_wrong_request() {
+fn impossible_requests_end_with_status_2() {
     let path = constant().to_string();
     for (options, word) in [
         (vec!["--count", "0"], "0 packets"),
@@ -239,7 +239,7 @@ fn what_cannot_be_is_a_wrong_request() {
 }
 
 #[test]
-fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
+fn packets_sent_to_no_receiver_are_reported() {
     let folder = Folder::new("finish");
     let mut serve = Serve::begin(&mut command(&folder));
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -258,7 +258,7 @@ fn what_was_sent_to_nobody_is_not_lost_without_a_word() {
 }
 
 #[test]
-fn requests_beyond_those_that_may_wait_are_answered_in_their_turn() {
+fn requests_beyond_the_queue_limit_are_answered_in_order() {
     let folder = Folder::new("many");
     let mut serve = Serve::start(&folder);
     let mut input = serve.input.take().unwrap();
@@ -276,7 +276,7 @@ fn requests_beyond_those_that_may_wait_are_answered_in_their_turn() {
 }
 
 #[test]
-fn each_stop_ends_what_is_sent_before_it() {
+fn each_stop_ends_only_streams_requested_before_it() {
     let folder = Folder::new("stops");
     let mut serve = Serve::start(&folder);
     let stop = json!({ "do": "stop" }).to_string();
@@ -301,7 +301,7 @@ fn receiver(port: u16, options: &[&str]) -> (Child, String) {
 }
 
 #[test]
-fn a_receiver_that_is_bound_takes_what_is_sent_to_its_address_alone() {
+fn bound_receiver_accepts_only_packets_to_its_address() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (child, said) = receiver(port, &["--bind", "127.0.0.3"]);
     assert!(said.starts_with("receiving"), "{said}");
@@ -320,7 +320,7 @@ fn a_receiver_that_is_bound_takes_what_is_sent_to_its_address_alone() {
 }
 
 #[test]
-fn a_receiver_is_bound_to_nothing_that_cannot_be() {
+fn receiver_refuses_impossible_bind_addresses() {
     for (options, status, word) in [
         (["--bind", "192.0.2.1"].as_slice(), 3, "192.0.2.1"),
         (&["--bind", "eth0"], 2, "eth0"),

@@ -106,7 +106,7 @@ impl Serve {
 }
 
 #[test]
-fn messages_are_read_before_each_and_all_of_them_arrive() {
+fn tcp_info_is_read_before_each_message_and_all_messages_arrive() {
     let folder = Folder::new("messages");
     let (mut near, mut far) = (Serve::start(&folder, "a"), Serve::start(&folder, "b"));
     let listening = far.ask(&json!({ "do": "listen", "block": 3, "at": "127.0.0.1:0" }));
@@ -141,7 +141,7 @@ fn messages_are_read_before_each_and_all_of_them_arrive() {
 }
 
 #[test]
-fn readings_keep_to_their_times_while_as_much_is_sent_as_goes() {
+fn readings_of_a_bulk_transfer_keep_their_interval() {
     // If other programs use the CPUs, some readings are skipped: the test fails only if that occurs three times.
     let is_kept = |name: &str| {
         let (near, far) = readings_of_a_bulk_transfer(name);
@@ -212,7 +212,7 @@ fn what_is_wrong_is_said_and_the_next_request_is_answered() {
 }
 
 #[test]
-fn a_request_that_makes_no_sense_leaves_nothing_behind() {
+fn invalid_request_leaves_no_files() {
     let folder = Folder::new("nothing");
     let offered = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     let offered = format!("this kernel offers {}", offered.split_whitespace().collect::<Vec<_>>().join(", "));
@@ -230,7 +230,7 @@ fn a_request_that_makes_no_sense_leaves_nothing_behind() {
 }
 
 #[test]
-fn by_hand_it_says_what_came_of_it() {
+fn manual_transfer_reports_its_result() {
     let receive =
         Command::new(BINARY).args(["tcp", "receive", "127.0.0.1:0", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut receive = Ended(receive);

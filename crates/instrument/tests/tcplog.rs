@@ -11,7 +11,7 @@ use sojourn_time::{Clock, HostClock, Nanos};
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
 #[test]
-fn what_makes_no_sense_is_a_wrong_request_and_leaves_nothing_behind() {
+fn invalid_request_ends_with_status_2_and_leaves_no_files() {
     let folder = Folder::new("wrong");
     let out = folder.0.join("t");
     for (words, sentence) in [
@@ -42,7 +42,7 @@ fn what_makes_no_sense_is_a_wrong_request_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_log_that_reaches_its_limit_ends_and_counting_and_the_command_do_not() {
+fn log_ends_at_its_size_limit_while_counting_and_the_command_continue() {
     let folder = Folder::new("limited");
     expect(
         2,
@@ -70,7 +70,7 @@ fn a_log_that_reaches_its_limit_ends_and_counting_and_the_command_do_not() {
 }
 
 #[test]
-fn a_log_has_header_records_footer_and_a_law_that_holds() {
+fn log_has_header_records_footer_and_conserves_packets() {
     let folder = Folder::new("whole");
     let out = folder.0.join("t");
     let run = format!("run --simulated 7 --ppl 3 --sample both --duration 1s --json --out {}", out.display());
@@ -101,7 +101,7 @@ fn a_log_has_header_records_footer_and_a_law_that_holds() {
 }
 
 #[test]
-fn a_running_log_tells_its_account_and_changes_what_it_asks_for() {
+fn running_log_reports_its_accounting_and_accepts_option_changes() {
     let folder = Folder::new("live");
     let out = folder.0.join("t");
     let mut running = Running::start(&out, "--simulated 3 --disabled --duration 60s");
@@ -140,7 +140,7 @@ fn a_running_log_tells_its_account_and_changes_what_it_asks_for() {
 }
 
 #[test]
-fn a_command_keeps_its_output_and_its_status_becomes_ours() {
+fn command_keeps_its_output_and_its_exit_status_is_returned() {
     let folder = Folder::new("command");
     for (script, status, sentence) in [
         ("echo said; exit 7", 7, "the command ended with status 7"),
@@ -177,7 +177,7 @@ fn expect_counted(out: &Path, output: &Output, why: &str) -> Value {
 }
 
 #[test]
-fn a_log_that_is_removed_ends_no_command_and_is_counted_on() {
+fn removed_log_does_not_end_the_command_and_counting_continues() {
     let folder = Folder::new("removed");
     let out = folder.0.join("t");
     let script = waits_for_failure(&out, &format!("rm {}/spool-000.tcplog", out.display()));
@@ -188,7 +188,7 @@ fn a_log_that_is_removed_ends_no_command_and_is_counted_on() {
 }
 
 #[test]
-fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
+fn full_disk_does_not_end_the_command_and_keeps_what_was_written() {
     let folder = Folder::new("no-room");
     let out = folder.0.join("t");
     // A file-size limit in units of 512 bytes simulates a full disk without privileges.
@@ -210,7 +210,7 @@ fn a_disk_that_is_full_ends_no_command_and_what_was_written_stays() {
 }
 
 #[test]
-fn a_command_is_told_to_end_when_we_are() {
+fn command_is_terminated_when_the_logger_is() {
     let folder = Folder::new("told");
     let out = folder.0.join("t");
     let mut running = Running::start(&out, "--simulated 1 -- sleep 600");
@@ -249,7 +249,7 @@ fn a_killed_log_is_recovered() {
 }
 
 #[test]
-fn a_log_that_was_killed_after_its_footer_keeps_it() {
+fn log_killed_after_writing_its_footer_keeps_the_footer() {
     let folder = Folder::new("footed");
     let out = folder.0.join("t");
     let mut running = Running::start(&out, "--simulated 5 --duration 60s");

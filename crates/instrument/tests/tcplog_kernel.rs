@@ -22,8 +22,8 @@ use namespace::{ip, within};
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
 #[test]
-fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
-    within("every_packet_of_a_connection_is_logged_and_the_law_holds", || {
+fn every_packet_of_a_connection_is_logged_and_accounting_is_conserved() {
+    within("every_packet_of_a_connection_is_logged_and_accounting_is_conserved", || {
         let Some(bed) = Bed::make("whole") else { return };
         let logger = bed.run("--ppl 1 --netns /proc/self/ns/net");
         transfer("127.0.0.1:0", 3_000_000);
@@ -42,8 +42,8 @@ fn every_packet_of_a_connection_is_logged_and_the_law_holds() {
 }
 
 #[test]
-fn who_lacks_a_right_is_told_which_and_nothing_is_left_behind() {
-    within("who_lacks_a_right_is_told_which_and_nothing_is_left_behind", || {
+fn missing_capability_is_named_and_nothing_is_left_behind() {
+    within("missing_capability_is_named_and_nothing_is_left_behind", || {
         let out = std::env::temp_dir().join(format!("sojourn-tcplog-rights-{}", std::process::id()));
         let drop = ["--bounding-set=-all", "--inh-caps=-all", BINARY, "tcplog", "run", "--duration", "1s", "--out"];
         let output = Command::new("setpriv").args(drop).arg(&out).output().expect("setpriv starts");
@@ -55,8 +55,8 @@ fn who_lacks_a_right_is_told_which_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn it_keeps_no_right_that_it_does_not_need() {
-    within("it_keeps_no_right_that_it_does_not_need", || {
+fn logger_gives_up_every_capability_that_it_does_not_need() {
+    within("logger_gives_up_every_capability_that_it_does_not_need", || {
         let Some(bed) = Bed::make("least") else { return };
         let logger = bed.run("--ppl 1");
         let needless = || statuses(logger.process.id()).into_iter().find(|status| !holds_no_more(status));
@@ -69,8 +69,8 @@ fn it_keeps_no_right_that_it_does_not_need() {
 }
 
 #[test]
-fn a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted() {
-    within("a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted", || {
+fn log_whose_bpf_programs_were_detached_reports_it_with_status_4() {
+    within("log_whose_bpf_programs_were_detached_reports_it_with_status_4", || {
         let Some(bed) = Bed::make("taken") else { return };
         let number = fs::metadata(&bed.cgroup).expect("is there").ino();
         for (what, expected) in [("detach", "was detached from"), ("replace", "was replaced by another one")] {
@@ -89,8 +89,8 @@ fn a_log_whose_programs_are_taken_away_says_so_and_is_not_trusted() {
 }
 
 #[test]
-fn who_watches_without_a_log_is_told_that_the_programs_were_taken_away() {
-    within("who_watches_without_a_log_is_told_that_the_programs_were_taken_away", || {
+fn watch_without_a_log_reports_that_its_bpf_programs_were_detached() {
+    within("watch_without_a_log_reports_that_its_bpf_programs_were_detached", || {
         let Some(bed) = Bed::make("watched") else { return };
         let number = fs::metadata(&bed.cgroup).expect("is there").ino();
         let mut process = Command::new(BINARY)
@@ -114,8 +114,8 @@ fn who_watches_without_a_log_is_told_that_the_programs_were_taken_away() {
 }
 
 #[test]
-fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
-    within("a_cgroup_that_is_removed_ends_the_log_and_not_a_command", || {
+fn removed_cgroup_ends_the_log_but_not_the_command() {
+    within("removed_cgroup_ends_the_log_but_not_the_command", || {
         let Some(bed) = Bed::make("removed") else { return };
         let inner = bed.cgroup.join("inner");
         let removed = |footer: &Value| {
@@ -141,8 +141,8 @@ fn a_cgroup_that_is_removed_ends_the_log_and_not_a_command() {
 }
 
 #[test]
-fn a_study_goes_on_where_the_programs_of_a_block_were_taken_away() {
-    within("a_study_goes_on_where_the_programs_of_a_block_were_taken_away", || {
+fn study_continues_after_a_block_whose_bpf_programs_were_detached() {
+    within("study_continues_after_a_block_whose_bpf_programs_were_detached", || {
         let Some(bed) = Bed::make("served") else { return };
         let number = fs::metadata(&bed.cgroup).expect("is there").ino();
         let mut process = Command::new(BINARY)

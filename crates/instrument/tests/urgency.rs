@@ -9,7 +9,7 @@ use serde_json::Value;
 const RESPOND: [&str; 6] = ["probe", "respond", "--udp", "0", "--json", "--until-eof"];
 
 #[test]
-fn a_program_that_may_is_as_urgent_as_ordinary_work_can_be() {
+fn permitted_program_runs_at_nice_minus_20() {
     // Only root of the initial user namespace is permitted; `nice` tests that.
     let may = Command::new("nice").args(["-n", "-1", "true"]).output().is_ok_and(|output| output.stderr.is_empty());
     let expected = if may { -20 } else { getpriority_process(None).expect("the test's own") };
@@ -21,7 +21,7 @@ fn a_program_that_may_is_as_urgent_as_ordinary_work_can_be() {
 }
 
 #[test]
-fn a_session_led_from_outside_the_pid_namespace_is_nobody_s_own() {
+fn session_led_from_outside_the_pid_namespace_gets_no_own_autogroup_priority() {
     let namespace = ["--pid", "--fork", "--kill-child"];
     if !Command::new("unshare").args(namespace).arg("true").status().is_ok_and(|status| status.success()) {
         return; // Not permitted here: the root's own CI run lives in such a namespace.

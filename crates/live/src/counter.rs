@@ -210,13 +210,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(key: Vec<u8>, value in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(key: Vec<u8>, value in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(FlowCount::parse(&key, &value), None);
         }
     }
 
     #[test]
-    fn a_flow_is_read_as_the_program_writes_it() {
+    fn flow_is_parsed_in_the_layout_that_the_bpf_program_writes() {
         let mut value = vec![0; FLOW_BYTES];
         for (index, word) in value.chunks_exact_mut(8).take(WORDS).enumerate() {
             word.copy_from_slice(&(index as u64 + 1).to_ne_bytes());

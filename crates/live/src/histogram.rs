@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_follow_on_each_other_and_stay_narrow() {
+    fn bins_are_contiguous_and_narrow() {
         let mut next = 0;
         for index in 0..35 * SUB_STEPS {
             let (low, width) = bounds(index);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_holds_something_is_told() {
+    fn only_nonempty_bins_are_reported() {
         let mut counts = vec![0; 100];
         counts[3] = 2;
         counts[70] = 1;

@@ -58,8 +58,8 @@ fn live_frames_are_all_accounted_for() {
 }
 
 #[test]
-fn live_frames_stop_when_they_are_told_to() {
-    within_permitted("live_frames_stop_when_they_are_told_to", || {
+fn live_frames_stop_on_request() {
+    within_permitted("live_frames_stop_on_request", || {
         link();
         let counter = counter();
         let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
@@ -72,8 +72,8 @@ fn live_frames_stop_when_they_are_told_to() {
 }
 
 #[test]
-fn a_veth_that_takes_no_live_frames_is_said_to_be_so() {
-    within_permitted("a_veth_that_takes_no_live_frames_is_said_to_be_so", || {
+fn veth_without_support_for_live_frames_is_reported() {
+    within_permitted("veth_without_support_for_live_frames_is_reported", || {
         link();
         let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
         let refused = sender.send(10, None, &mut || false).expect_err("the far end has no NAPI").to_string();
@@ -115,8 +115,8 @@ fn live_frames_go_through_a_bridge_whose_port_has_gro() {
 }
 
 #[test]
-fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
-    within_permitted("a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass", || {
+fn counter_reports_duplicates_and_reordering_and_passes_other_frames() {
+    within_permitted("counter_reports_duplicates_and_reordering_and_passes_other_frames", || {
         link();
         let mut counter = counter();
         counter.expect(KEY, 1).expect("takes a key");
@@ -149,8 +149,8 @@ fn a_counter_tells_what_came_twice_or_late_and_lets_the_rest_pass() {
 }
 
 #[test]
-fn as_many_flows_are_answered_as_are_counted() {
-    within_permitted("as_many_flows_are_answered_as_are_counted", || {
+fn flows_are_counted_and_answered_up_to_the_same_limit() {
+    within_permitted("flows_are_counted_and_answered_up_to_the_same_limit", || {
         link();
         let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
         let mut near = PacketPort::open_for("near", STREAM_ETHERTYPE, PacketOptions::default()).expect("opens");
@@ -167,8 +167,8 @@ fn as_many_flows_are_answered_as_are_counted() {
 }
 
 #[test]
-fn frames_of_another_key_or_flow_make_no_flow_and_change_none() {
-    within_permitted("frames_of_another_key_or_flow_make_no_flow_and_change_none", || {
+fn frames_with_another_key_or_flow_change_no_count() {
+    within_permitted("frames_with_another_key_or_flow_change_no_count", || {
         link();
         let counter = counter();
         let options = PacketOptions::default();
@@ -201,22 +201,22 @@ fn frames_of_another_key_or_flow_make_no_flow_and_change_none() {
 }
 
 #[test]
-fn a_counter_goes_with_the_process_that_was_killed() {
-    within_permitted("a_counter_goes_with_the_process_that_was_killed", || {
+fn counter_is_detached_when_its_process_is_killed() {
+    within_permitted("counter_is_detached_when_its_process_is_killed", || {
         if std::env::var_os(HOLDS).is_some() {
             let _counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
             hold();
         }
         link();
-        goes_when_killed("a_counter_goes_with_the_process_that_was_killed", HOLDS, || {
+        goes_when_killed("counter_is_detached_when_its_process_is_killed", HOLDS, || {
             ip_says("-n peer link show dev far").contains("xdp")
         });
     });
 }
 
 #[test]
-fn without_the_right_it_is_said_which_one() {
-    within_permitted("without_the_right_it_is_said_which_one", || {
+fn missing_capability_is_named() {
+    within_permitted("missing_capability_is_named", || {
         link();
         sojourn_rights::keep_only(&[]).expect("gives up rights");
         let denied = LiveCounter::attach("near").expect_err("is denied").to_string();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
+    fn intervals_have_their_stated_coverage() {
         let mut state = 7;
         for quantile in [0.5, 0.9, 0.99] {
             let mut held = 0;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_all_of_few_and_even_of_many() {
+    fn sample_keeps_all_of_few_and_a_uniform_subset_of_many() {
         let mut sample = Sample::new(1_000);
         let delay = |delay| Delay { delay, ..Delay::default() };
         (0..1_000).for_each(|number| sample.push(delay(number)));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_answer_each_other_are_told_apart_by_any_two_clocks() {
+    fn sides_of_communicating_endpoints_are_found_with_any_two_clocks() {
         for offset in [0, 5_000_000_000, -37_000_000_000] {
             for delays in [(10_000, 10_000), (5, 20_000_000), (2_000, 100)] {
                 let (first, second) = conversation(offset, delays);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_tells_without_answers() {
+    fn with_one_clock_sides_are_found_from_one_direction() {
         let (first, second) = conversation(0, (10_000, 10_000));
         let only = |all: &[Seen]| all.iter().copied().filter(|seen| seen.endpoints == (2, 1)).collect::<Vec<_>>();
         let [sides, _] = Sides::of(&only(&first), &only(&second), true);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_alike_say_nothing() {
+    fn identical_packets_give_no_clock_offset() {
         let same = |times: &[i64]| {
             times.iter().map(|time| Seen { time: *time, digest: 1, endpoints: (1, 2) }).collect::<Vec<_>>()
         };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn times_as_far_apart_as_can_be_are_compared() {
+    fn times_at_the_limits_of_the_range_are_compared() {
         let far = (1 << 62) - 1;
         let seen = |time: i64, is_there: bool, count: u64| {
             let endpoints = if is_there { (1, 2) } else { (2, 1) };

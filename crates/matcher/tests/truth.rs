@@ -148,7 +148,7 @@ fn packets_that_differ_are_matched_exactly() {
 }
 
 #[test]
-fn losses_copies_and_strangers_are_counted_exactly() {
+fn losses_duplicates_and_unexpected_packets_are_counted_exactly() {
     let told = run(&Scenario { loss: 0.03, duplication: 0.02, unexpected: 0.01, delay: (5 * US, 900 * US), ..PLAIN });
     assert!(told.lost > 400 && told.copies > 200 && told.foreign > 100);
     // The outcome of the last ones is still open.
@@ -169,7 +169,7 @@ fn reordering_is_that_of_its_definition() {
 
 /// Trains of pure acknowledgements, wrapped identifiers, repeated payloads.
 #[test]
-fn packets_that_are_alike_are_matched_truly_or_called_ambiguous() {
+fn identical_packets_are_matched_correctly_or_reported_as_ambiguous() {
     let mut wrong_but_ambiguous = 0;
     for alike_after in [1, 2, 3, 10, 100, 900] {
         for (seed, loss, duplication) in [(1, 0.0, 0.0), (2, 0.05, 0.0), (3, 0.0, 0.05), (4, 0.05, 0.05)] {
@@ -195,7 +195,7 @@ fn equal_packets_in_order_are_matched_in_order() {
 }
 
 #[test]
-fn a_clock_that_is_behind_or_runs_away_is_no_matter_within_its_limits() {
+fn clock_offset_and_skew_within_the_limits_do_not_change_matching() {
     for (offset, skew_ppm) in [(-3 * MS, 0.0), (4 * MS, 0.0), (-2 * MS, 100.0), (2 * MS, -200.0)] {
         let limits = Limits { ahead: 5 * MS, ..PLAIN.limits };
         let scenario =
@@ -208,7 +208,7 @@ fn a_clock_that_is_behind_or_runs_away_is_no_matter_within_its_limits() {
 }
 
 #[test]
-fn what_takes_longer_than_the_window_is_lost_and_unexpected() {
+fn packet_delayed_beyond_the_window_is_lost_and_unexpected() {
     let limits = Limits { window: 50 * US, ..PLAIN.limits };
     let late = run(&Scenario { delay: (51 * US, 51 * US), limits, ..PLAIN });
     assert_eq!((late.counts.matched, late.counts.unexpected), (0, 20_000));
@@ -217,7 +217,7 @@ fn what_takes_longer_than_the_window_is_lost_and_unexpected() {
 }
 
 #[test]
-fn memory_that_is_too_small_is_said() {
+fn too_little_memory_is_reported() {
     let limits = Limits { memory: 1 << 16, ..PLAIN.limits };
     let told = run(&Scenario { delay: (8 * MS, 8 * MS), limits, ..PLAIN });
     assert!(told.counts.evicted > 10_000, "{:?}", told.counts);
@@ -227,7 +227,7 @@ fn memory_that_is_too_small_is_said() {
 }
 
 #[test]
-fn memory_that_is_too_small_for_two_clocks_is_said() {
+fn too_little_memory_for_two_clocks_is_reported() {
     let limits = Limits { memory: 1 << 16, ahead: 10 * MS, ..PLAIN.limits };
     let told = run(&Scenario { offset: -8 * MS, limits, ..PLAIN });
     assert!(told.counts.judged_early > 10_000 && told.wrong == 0, "{:?}", told.counts);
@@ -235,7 +235,7 @@ fn memory_that_is_too_small_for_two_clocks_is_said() {
 }
 
 #[test]
-fn both_directions_are_apart() {
+fn directions_are_matched_separately() {
     let limits = Limits { window: MS, ahead: 0, memory: 1 << 20 };
     let mut matcher = Matcher::new(limits, 2);
     let mut told = Vec::new();

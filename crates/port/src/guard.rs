@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rate_refuses_is_not_remembered_and_what_is_not_remembered_takes_no_rate() {
+    fn rate_limited_requests_keep_no_state_and_replays_consume_no_rate() {
         let mut guard = Guard::new(Policy { peer_rate: 10, ..Policy::default() }, 1);
         let accepts = || Ok(((), Lengths { request: 100, answer: 100 }));
         let mut remembered = 0;
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_is_told_from_the_others() {
+    fn each_refusal_has_its_own_reason() {
         let good = case("10.0.0.1:40000");
         let policy = Policy { own_ports: vec![7_707], ..Policy::default() };
         let judge = |case: &Case| judged(policy.clone(), case);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_are_named_are_answered_and_amplified() {
+    fn only_allowed_peers_get_replies_and_only_named_ones_longer_replies() {
         let allowed = vec!["10.0.0.0/24".parse().expect("a prefix"), "fd77::/64".parse().expect("a prefix")];
         let amplified = vec!["10.0.0.9".parse().expect("an address")];
         let policy = Policy { allowed, amplified, ..Policy::default() };
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_has_its_rate_and_a_burst_and_others_theirs() {
+    fn each_peer_has_its_own_rate_and_burst() {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 1);
         let mut ask =
             |from: &str, at: i64| guard.admits_bytes(&Case { now: Time(SECOND_NS + at), ..case(from) }, ALIKE);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn all_peers_together_have_a_rate() {
+    fn total_rate_of_all_peers_is_limited() {
         let mut guard = Guard::new(Policy { rate: 10_000, peer_rate: 1_000, ..Policy::default() }, 1);
         let mut taken = 0;
         for nth in 0..1_000_000_i64 {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_forged_senders_does_not_silence_one_that_keeps_its_rate() {
+    fn many_spoofed_senders_do_not_block_a_peer_within_its_rate() {
         let mut guard = Guard::new(Policy { peer_rate: 1_000, ..Policy::default() }, 7);
         let mut lost = 0;
         for nth in 0..200_000_i64 {
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_silences_nobody() {
+    fn clock_set_back_blocks_no_peer() {
         let mut guard = Guard::new(Policy { peer_rate: 10, rate: 10, ..Policy::default() }, 1);
         let mut ask =
             |at: i64| guard.admits_bytes(&Case { now: Time(at * SECOND_NS), ..case("10.0.0.1:40000") }, ALIKE);
@@ -494,7 +494,7 @@ mod tests {
     proptest! {
         /// Each request is in exactly one count, and no answer is longer than its request.
         #[test]
-        fn each_is_in_one_count(
+        fn each_request_is_in_exactly_one_counter(
             cases in prop::collection::vec((any::<[u8; 4]>(), any::<u16>(), any::<bool>(), any::<Option<(u8, u8)>>(), 0..2_i64 * SECOND_NS), 0..200),
             peer_rate in 0..50_u32, rate in 0..100_u32,
         ) {

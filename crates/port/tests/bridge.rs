@@ -79,8 +79,8 @@ impl Twin for Kernel {
 }
 
 #[test]
-fn what_cannot_be_bridged_is_said_in_a_sentence() {
-    within_permitted("what_cannot_be_bridged_is_said_in_a_sentence", || {
+fn unbridgeable_interfaces_are_refused_in_one_sentence() {
+    within_permitted("unbridgeable_interfaces_are_refused_in_one_sentence", || {
         hosts();
         let said = |left: &str, right: &str, means| {
             bridge::open(left, right, &How { means, ..How::default() }).map(drop).expect_err("is refused").to_string()
@@ -131,8 +131,8 @@ fn what_cannot_be_bridged_is_said_in_a_sentence() {
 }
 
 #[test]
-fn several_queues_are_left_to_af_packet() {
-    within_permitted("several_queues_are_left_to_af_packet", || {
+fn interfaces_with_several_queues_use_af_packet() {
+    within_permitted("interfaces_with_several_queues_use_af_packet", || {
         hosts();
         ip("link delete dev left");
         ip(
@@ -150,8 +150,8 @@ fn several_queues_are_left_to_af_packet() {
 }
 
 #[test]
-fn a_bridge_goes_with_the_process_that_was_killed() {
-    within_permitted("a_bridge_goes_with_the_process_that_was_killed", || {
+fn bridge_is_removed_when_its_process_is_killed() {
+    within_permitted("bridge_is_removed_when_its_process_is_killed", || {
         if std::env::var_os(HOLDS).is_some() {
             let _bridge = Bridge::open(Means::Xdp);
             loop {
@@ -160,7 +160,7 @@ fn a_bridge_goes_with_the_process_that_was_killed() {
         }
         cables("west", "east");
         let program = std::env::current_exe().expect("this test's program");
-        let arguments = ["--exact", "a_bridge_goes_with_the_process_that_was_killed", "--nocapture"];
+        let arguments = ["--exact", "bridge_is_removed_when_its_process_is_killed", "--nocapture"];
         let mut holder =
             Command::new(program).args(arguments).env(HOLDS, "1").stdout(Stdio::null()).spawn().expect("starts");
         let hangs = || ["left", "right"].map(|port| ip_says(&format!("link show dev {port}")).contains("xdp"));

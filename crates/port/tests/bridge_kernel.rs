@@ -22,8 +22,8 @@ use cables::{Bridge, ENOUGH, FOUR, MEANS, SIX, cables, hosts, pattern, pause, tc
 use namespace::{at, ip, run, within_permitted};
 
 #[test]
-fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {
-    within_permitted("tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces", || {
+fn tcp_and_udp_pass_with_all_offloads_enabled() {
+    within_permitted("tcp_and_udp_pass_with_all_offloads_enabled", || {
         hosts();
         for (means, engine) in MEANS {
             let mut bridge = Bridge::open(means);
@@ -44,8 +44,8 @@ fn tcp_and_udp_go_through_with_all_that_hosts_leave_to_interfaces() {
 }
 
 #[test]
-fn datagrams_that_were_sent_together_are_split() {
-    within_permitted("datagrams_that_were_sent_together_are_split", || {
+fn datagrams_sent_by_udp_segmentation_offload_are_split() {
+    within_permitted("datagrams_sent_by_udp_segmentation_offload_are_split", || {
         hosts();
         for (means, _) in MEANS {
             let mut bridge = Bridge::open(means);
@@ -92,8 +92,8 @@ fn bridge_behind_west() {
 }
 
 #[test]
-fn tags_that_are_kept_beside_frames_are_bridged() {
-    within_permitted("tags_that_are_kept_beside_frames_are_bridged", || {
+fn vlan_tags_in_metadata_are_bridged() {
+    within_permitted("vlan_tags_in_metadata_are_bridged", || {
         cables("west", "east");
         bridge_behind_west();
         ip("-n east link set dev lo up");
@@ -123,8 +123,8 @@ fn tags_that_are_kept_beside_frames_are_bridged() {
 }
 
 #[test]
-fn jumbo_frames_are_bridged_by_what_carries_them() {
-    within_permitted("jumbo_frames_are_bridged_by_what_carries_them", || {
+fn jumbo_frames_are_bridged_by_an_engine_that_supports_them() {
+    within_permitted("jumbo_frames_are_bridged_by_an_engine_that_supports_them", || {
         hosts();
         let mtu = |bytes: usize| {
             for (port, host) in [("left", "west"), ("right", "east")] {
@@ -209,7 +209,10 @@ fn an_interface_may_go_down_and_come_back() {
                     if !has_room {
                         let start = HostClock.now();
                         wait_for_any([port.descriptor()].into_iter(), Nanos::millis(5)).expect("waits");
-                        assert!(HostClock.now() - start > Nanos::millis(4), "an interface that is down wakes nobody");
+                        assert!(
+                            HostClock.now() - start > Nanos::millis(4),
+                            "an interface that is down causes no wake-up"
+                        );
                     }
                 }
                 ip(up);
@@ -264,8 +267,8 @@ fn redirecting() -> Bridge {
 }
 
 #[test]
-fn what_nobody_wants_to_see_stays_in_the_kernel() {
-    within_permitted("what_nobody_wants_to_see_stays_in_the_kernel", || {
+fn frames_that_no_pipe_needs_stay_in_the_kernel() {
+    within_permitted("frames_that_no_pipe_needs_stay_in_the_kernel", || {
         hosts();
         for host in ["west", "east"] {
             run("ip", &format!("netns exec {host} ethtool -K {host} gro on"));
@@ -305,14 +308,14 @@ fn what_nobody_wants_to_see_stays_in_the_kernel() {
 }
 
 #[test]
-fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_counted() {
-    within_permitted("what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_counted", || {
+fn frames_that_no_pipe_needs_are_forwarded_in_the_kernel_and_counted_at_both_ports() {
+    within_permitted("frames_that_no_pipe_needs_are_forwarded_in_the_kernel_and_counted_at_both_ports", || {
         hosts();
         let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
         let how = How { wanted, ..How::default() };
         let (left, right, said) = bridge::open("left", "right", &how).expect("opens");
         assert_eq!((left.engine(), left.shows_frames(), said.len()), ("within the kernel (TC redirect)", false, 0));
-        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames are to other MAC addresses than theirs");
+        assert!(promiscuity("left") == 1 && promiscuity("right") == 1, "frames have other destination MAC addresses");
         let mut bridge = Bridge::of(left, right, said);
         let features = run("ip", "netns exec west ethtool -k west");
         assert!(features.contains("tcp-segmentation-offload: on"), "super-frames pass as they are: {features}");
@@ -359,23 +362,20 @@ fn what_nobody_wants_to_see_of_either_port_passes_within_the_kernel_and_is_count
 }
 
 #[test]
-fn frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for() {
-    within_permitted(
-        "frames_do_not_pass_within_the_kernel_past_another_program_or_by_a_means_that_was_not_asked_for",
-        || {
-            cables("west", "east");
-            let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
-            let how = |means| How { means, wanted: wanted.clone(), ..How::default() };
-            let opened = bridge::open("left", "right", &how(Means::Packet)).expect("opens");
-            assert!(opened.0.engine().starts_with("AF_PACKET") && opened.0.shows_frames());
-            drop(opened);
-            // Another process's program, which ends with its own port.
-            let other = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
-            let refused = bridge::open("left", "right", &how(Means::Auto)).map(drop).unwrap_err().to_string();
-            assert!(refused.contains("an XDP program hangs on it already"), "{refused}");
-            drop(other);
-        },
-    );
+fn frames_are_not_forwarded_in_the_kernel_past_a_foreign_program_or_with_another_backend() {
+    within_permitted("frames_are_not_forwarded_in_the_kernel_past_a_foreign_program_or_with_another_backend", || {
+        cables("west", "east");
+        let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+        let how = |means| How { means, wanted: wanted.clone(), ..How::default() };
+        let opened = bridge::open("left", "right", &how(Means::Packet)).expect("opens");
+        assert!(opened.0.engine().starts_with("AF_PACKET") && opened.0.shows_frames());
+        drop(opened);
+        // Another process's program, which ends with its own port.
+        let other = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
+        let refused = bridge::open("left", "right", &how(Means::Auto)).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("an XDP program hangs on it already"), "{refused}");
+        drop(other);
+    });
 }
 
 /// Returns how many requests for promiscuous mode an interface has.
@@ -386,8 +386,8 @@ fn promiscuity(device: &str) -> u32 {
 }
 
 #[test]
-fn a_port_that_takes_no_redirected_frames_is_found_out() {
-    within_permitted("a_port_that_takes_no_redirected_frames_is_found_out", || {
+fn port_that_drops_redirected_frames_is_detected() {
+    within_permitted("port_that_drops_redirected_frames_is_detected", || {
         hosts();
         let mut bridge = redirecting();
         let mut west =

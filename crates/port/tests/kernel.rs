@@ -88,8 +88,8 @@ fn two_icmp_ports_to_one_peer_do_not_hear_each_other() {
 }
 
 #[test]
-fn transmit_numbers_survive_a_link_that_goes_down() {
-    within("transmit_numbers_survive_a_link_that_goes_down", || {
+fn tx_timestamp_numbers_stay_correct_after_link_down() {
+    within("tx_timestamp_numbers_stay_correct_after_link_down", || {
         link();
         let port = PacketPort::open("near", true).expect("opens");
         let far = at_far_end(|| PacketListener::open(&[])).expect("listens");
@@ -112,8 +112,8 @@ fn transmit_numbers_survive_a_link_that_goes_down() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_said_in_a_sentence() {
-    within("what_cannot_be_opened_is_said_in_a_sentence", || {
+fn failure_to_open_is_reported_in_one_sentence() {
+    within("failure_to_open_is_reported_in_one_sentence", || {
         link();
         let peer = "10.77.1.2:7707".parse().expect("an address");
         let said = |result: Result<PacketPort, PortError>| result.expect_err("is refused").to_string();
@@ -148,8 +148,8 @@ fn what_cannot_be_opened_is_said_in_a_sentence() {
 }
 
 #[test]
-fn a_carrier_that_is_just_coming_is_waited_for() {
-    within("a_carrier_that_is_just_coming_is_waited_for", || {
+fn opening_waits_for_a_carrier_that_is_coming_up() {
+    within("opening_waits_for_a_carrier_that_is_coming_up", || {
         link();
         ip("-n peer link set dev far down");
         while Interface::named("near").expect("is there").running {}
@@ -163,8 +163,8 @@ fn a_carrier_that_is_just_coming_is_waited_for() {
 }
 
 #[test]
-fn a_peer_where_nobody_listens_is_said_to_be_so() {
-    within("a_peer_where_nobody_listens_is_said_to_be_so", || {
+fn peer_without_a_listener_is_reported() {
+    within("peer_without_a_listener_is_reported", || {
         link();
         let mut port = UdpPort::open("10.77.1.2:9".parse().expect("an address"), None).expect("opens");
         port.transmit(&[0; 40]).expect("the first one leaves");
@@ -174,8 +174,8 @@ fn a_peer_where_nobody_listens_is_said_to_be_so() {
 }
 
 #[test]
-fn frames_that_do_not_fit_our_buffer_are_our_local_drops() {
-    within("frames_that_do_not_fit_our_buffer_are_our_local_drops", || {
+fn frames_that_do_not_fit_the_receive_buffer_are_local_drops() {
+    within("frames_that_do_not_fit_the_receive_buffer_are_local_drops", || {
         link();
         let mut near = PacketPort::open("near", true).expect("opens");
         let mut far = at_far_end(|| PacketListener::open(&["far"])).expect("listens");
@@ -200,8 +200,8 @@ const STREAM: u16 = 0x88B6;
 const UDP: u8 = 17;
 
 #[test]
-fn tagged_frames_come_in_as_they_were_on_the_wire() {
-    within("tagged_frames_come_in_as_they_were_on_the_wire", || {
+fn vlan_tagged_frames_are_received_as_on_the_wire() {
+    within("vlan_tagged_frames_are_received_as_on_the_wire", || {
         link();
         let options = PacketOptions { tagged: true, ..PacketOptions::default() };
         let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
@@ -229,8 +229,8 @@ fn tagged_frames_come_in_as_they_were_on_the_wire() {
 }
 
 #[test]
-fn a_flood_is_kept_or_counted_as_dropped() {
-    within("a_flood_is_kept_or_counted_as_dropped", || {
+fn frames_at_maximum_rate_are_received_or_counted_as_dropped() {
+    within("frames_at_maximum_rate_are_received_or_counted_as_dropped", || {
         link();
         let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, tagged: true, ..Default::default() };
         let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
@@ -269,8 +269,8 @@ fn a_flood_is_kept_or_counted_as_dropped() {
 }
 
 #[test]
-fn what_a_ring_did_not_send_does_not_leave_later() {
-    within("what_a_ring_did_not_send_does_not_leave_later", || {
+fn frames_that_the_ring_failed_to_send_are_not_sent_later() {
+    within("frames_that_the_ring_failed_to_send_are_not_sent_later", || {
         link();
         let options = PacketOptions { qdisc_bypass: true, stamps: Stamps::None, ..Default::default() };
         let mut near = PacketPort::open_for("near", STREAM, options).expect("opens");
@@ -291,8 +291,8 @@ fn what_a_ring_did_not_send_does_not_leave_later() {
 }
 
 #[test]
-fn frames_for_other_stations_do_not_hide_those_behind_them() {
-    within("frames_for_other_stations_do_not_hide_those_behind_them", || {
+fn frames_for_other_hosts_do_not_hide_later_frames() {
+    within("frames_for_other_hosts_do_not_hide_later_frames", || {
         link();
         ip("-n peer link set dev far promisc on");
         let mut near = PacketPort::open_for("near", STREAM, PacketOptions::default()).expect("opens");
@@ -313,8 +313,8 @@ fn frames_for_other_stations_do_not_hide_those_behind_them() {
 }
 
 #[test]
-fn frames_to_a_group_come_in_once_it_is_joined() {
-    within("frames_to_a_group_come_in_once_it_is_joined", || {
+fn multicast_frames_are_received_after_joining_the_group() {
+    within("multicast_frames_are_received_after_joining_the_group", || {
         link();
         let group: MacAddress = "03:77:00:00:00:01".parse().expect("an address");
         let far = at_far_end(|| PacketPort::open_for("far", STREAM, PacketOptions::default())).expect("opens");
@@ -367,8 +367,8 @@ fn a_listening_port_hears_groups_and_answers_each_sender() {
 }
 
 #[test]
-fn what_is_sent_carries_its_code_point() {
-    within("what_is_sent_carries_its_code_point", || {
+fn sent_packets_carry_the_requested_dscp() {
+    within("sent_packets_carry_the_requested_dscp", || {
         link();
         for (peer, ethertype, at) in [("10.77.1.2:9", 0x0800, 15), ("[fd77::2]:9", 0x86DD, 14)] {
             let mut far =
@@ -395,8 +395,8 @@ fn what_is_sent_carries_its_code_point() {
 }
 
 #[test]
-fn an_answer_carries_the_code_point_of_its_request() {
-    within("an_answer_carries_the_code_point_of_its_request", || {
+fn reply_carries_the_dscp_of_its_request() {
+    within("reply_carries_the_dscp_of_its_request", || {
         link();
         for (own, ethertype, at, protocol) in [("10.77.1.2:0", 0x0800, 15, 23), ("[fd77::2]:0", 0x86DD, 14, 20)] {
             let own: SocketAddr = own.parse().expect("an address");
@@ -417,15 +417,15 @@ fn an_answer_carries_the_code_point_of_its_request() {
                 }
                 let traffic_class = if ethertype == 0x0800 { frame[at] } else { frame[at] << 4 | frame[at + 1] >> 4 };
                 assert_eq!(traffic_class, dscp << 2);
-                soon(&mut near, &mut frame).expect("the answer is for the asker");
+                soon(&mut near, &mut frame).expect("the answer goes to the requester");
             }
         }
     });
 }
 
 #[test]
-fn stamps_are_taken_where_they_are_asked_for() {
-    within("stamps_are_taken_where_they_are_asked_for", || {
+fn timestamps_are_taken_where_requested() {
+    within("timestamps_are_taken_where_requested", || {
         link();
         // Without a queueing discipline there is no scheduling timestamp.
         ip("link set dev near txqueuelen 1000");

@@ -86,22 +86,22 @@ fn every_frame_over_xdp_is_kept_or_counted_as_dropped() {
 }
 
 #[test]
-fn programs_go_with_the_process_that_was_killed() {
-    within_permitted("programs_go_with_the_process_that_was_killed", || {
+fn bpf_programs_are_detached_when_their_process_is_killed() {
+    within_permitted("bpf_programs_are_detached_when_their_process_is_killed", || {
         if std::env::var_os(HOLDS).is_some() {
             let _port = XdpPort::open("near", STREAM_ETHERTYPE).expect("opens");
             hold();
         }
         link();
-        goes_when_killed("programs_go_with_the_process_that_was_killed", HOLDS, || {
+        goes_when_killed("bpf_programs_are_detached_when_their_process_is_killed", HOLDS, || {
             ip_says("link show dev near").contains("xdp")
         });
     });
 }
 
 #[test]
-fn without_the_right_it_is_said_which_one() {
-    within_permitted("without_the_right_it_is_said_which_one", || {
+fn missing_capability_is_named() {
+    within_permitted("missing_capability_is_named", || {
         link();
         sojourn_rights::keep_only(&[]).expect("gives up rights");
         let denied = XdpPort::open("near", STREAM_ETHERTYPE).expect_err("is denied").to_string();

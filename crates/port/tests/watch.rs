@@ -43,8 +43,8 @@ fn taken_away(told: Result<String, PortError>) -> String {
 }
 
 #[test]
-fn a_program_that_is_detached_is_attached_again_until_somebody_insists() {
-    within_permitted("a_program_that_is_detached_is_attached_again_until_somebody_insists", || {
+fn detached_program_is_reattached_until_it_is_detached_repeatedly() {
+    within_permitted("detached_program_is_reattached_until_it_is_detached_repeatedly", || {
         hosts();
         let mut bridge = Bridge::open(Means::Xdp);
         let left = index("left");
@@ -59,8 +59,8 @@ fn a_program_that_is_detached_is_attached_again_until_somebody_insists() {
 }
 
 #[test]
-fn a_program_is_attached_again_without_any_right() {
-    within_permitted("a_program_is_attached_again_without_any_right", || {
+fn program_is_reattached_without_capabilities() {
+    within_permitted("program_is_reattached_without_capabilities", || {
         hosts();
         let (left, right, said) = bridge::open("left", "right", &How::default()).expect("opens");
         let number = index("left");
@@ -79,8 +79,8 @@ fn a_program_is_attached_again_without_any_right() {
 }
 
 #[test]
-fn a_program_that_is_replaced_ends_it() {
-    within_permitted("a_program_that_is_replaced_ends_it", || {
+fn replaced_xdp_program_ends_the_bridge() {
+    within_permitted("replaced_xdp_program_ends_the_bridge", || {
         hosts();
         let mut bridge = Bridge::open(Means::Xdp);
         let right = index("right");
@@ -90,8 +90,8 @@ fn a_program_that_is_replaced_ends_it() {
 }
 
 #[test]
-fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it() {
-    within_permitted("a_program_of_traffic_control_that_is_detached_or_replaced_ends_it", || {
+fn detached_or_replaced_tc_program_ends_the_bridge() {
+    within_permitted("detached_or_replaced_tc_program_ends_the_bridge", || {
         hosts();
         let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
         let how = How { wanted, ..How::default() };
@@ -118,8 +118,8 @@ fn a_program_of_traffic_control_that_is_detached_or_replaced_ends_it() {
 }
 
 #[test]
-fn what_changes_at_an_interface_is_said_in_time() {
-    within_permitted("what_changes_at_an_interface_is_said_in_time", || {
+fn interface_changes_are_reported_in_time() {
+    within_permitted("interface_changes_are_reported_in_time", || {
         hosts();
         ip("link add br0 type bridge");
         for (means, _) in MEANS {
@@ -158,8 +158,8 @@ fn what_changes_at_an_interface_is_said_in_time() {
 }
 
 #[test]
-fn another_program_before_a_packet_socket_is_said() {
-    within_permitted("another_program_before_a_packet_socket_is_said", || {
+fn foreign_program_before_a_packet_socket_is_reported() {
+    within_permitted("foreign_program_before_a_packet_socket_is_reported", || {
         hosts();
         let mut bridge = Bridge::open(Means::Packet);
         let other = bridge::open("left", "right", &How { means: Means::Xdp, ..How::default() });
@@ -229,8 +229,8 @@ fn ports_that_this_host_uses_are_refused_unless_they_are_taken_over() {
 }
 
 #[test]
-fn nobody_else_can_take_the_place_of_an_emulator() {
-    within_permitted("nobody_else_can_take_the_place_of_an_emulator", || {
+fn other_users_cannot_claim_the_lock_of_an_emulator() {
+    within_permitted("other_users_cannot_claim_the_lock_of_an_emulator", || {
         cables("west", "east");
         // The claim of an earlier version, in a namespace open to every user.
         let squatted = format!("sojourn-emulate/{}", index("left"));
@@ -257,7 +257,7 @@ fn packet() -> How {
 }
 
 #[test]
-fn emulators_of_two_users_are_kept_apart_at_a_port() {
+fn two_users_cannot_run_emulators_on_one_port() {
     if std::env::var_os(AS_ANOTHER).is_some() {
         let opened = bridge::open("left", "right", &packet());
         println!("told: {}", opened.as_ref().map_or_else(ToString::to_string, |_| "opened".to_owned()));
@@ -265,7 +265,7 @@ fn emulators_of_two_users_are_kept_apart_at_a_port() {
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
-    within_permitted("emulators_of_two_users_are_kept_apart_at_a_port", || {
+    within_permitted("two_users_cannot_run_emulators_on_one_port", || {
         cables("west", "east");
         if Another::can_be().is_err_and(|why| {
             assert!(std::env::var_os("CI").is_none(), "CI must be root: {why}");
@@ -321,7 +321,7 @@ impl Another {
         let started = std::process::Command::new("setpriv")
             .args(Self::words(rights))
             .arg(program)
-            .args(["--exact", "emulators_of_two_users_are_kept_apart_at_a_port", "--nocapture"])
+            .args(["--exact", "two_users_cannot_run_emulators_on_one_port", "--nocapture"])
             .env(AS_ANOTHER, "yes")
             .env("XDG_RUNTIME_DIR", "/nowhere")
             .stdin(std::process::Stdio::piped())

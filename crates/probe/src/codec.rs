@@ -285,7 +285,7 @@ mod tests {
         }
 
         #[test]
-        fn a_straggler_of_another_block_is_unexpected(bytes in 8..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
+        fn late_reply_of_another_block_is_unexpected(bytes in 8..100_usize, block in 0..1000_u32, seq in 0..50_u32) {
             let mut frame = vec![0; codec(Framing::Icmp4, block, bytes).frame_bytes()];
             codec(Framing::Icmp4, block, bytes).write(seq, &mut frame);
             let frame = echoed(Version::V4, frame);
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn the_latest_number_with_these_low_bits(sent in 1..1_000_000_u32, low: u16) {
+        fn sequence_number_is_restored_from_its_low_16_bits(sent in 1..1_000_000_u32, low: u16) {
             let found = latest(sent, low);
             let expected = (0..sent).rev().take(65_536).find(|seq| *seq as u16 == low);
             prop_assert_eq!(found, expected);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_without_the_sessions_key_is_none() {
+    fn reply_without_the_key_of_the_session_is_ignored() {
         let codec = codec(Framing::Udp, 5, 48);
         let mut request = vec![0; codec.frame_bytes()];
         codec.write(7, &mut request);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_gaps_have_their_mean_and_as_great_a_deviation() {
+    fn poisson_gaps_have_a_standard_deviation_equal_to_their_mean() {
         let n = 100_000;
         let gaps = gaps(Schedule::Poisson, 42, n);
         let mean = gaps.iter().sum::<i64>() as f64 / n as f64;

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn departures_by_calls_are_a_mixture_unless_they_were_asked_for() {
+    fn mixed_timestamp_sources_are_a_finding_unless_requested() {
         let probes = [arrived(Source::Kernel), arrived(Source::Kernel)];
         assert_eq!(mixed_timestamps(&probes, false).as_deref(), Some("some are taken by user, some by kernel"));
         assert_eq!(mixed_timestamps(&probes, true), None);
@@ -121,7 +121,7 @@ mod tests {
     const CASES: &str = include_str!("../../../tests/sender_late.json");
 
     #[test]
-    fn late_departures_are_judged_as_a_study_judges_them() {
+    fn late_departures_are_judged_as_in_a_study() {
         let told: serde_json::Value = serde_json::from_str(CASES).unwrap();
         for case in told["cases"].as_array().unwrap() {
             let block = Block { interval: Nanos(case["interval_ns"].as_i64().unwrap()), ..block() };

@@ -298,7 +298,7 @@ mod tests {
         "interval_ns":1000000,"count":44,"warmup":4,"timeout_ns":200000000,"seed":42}"#;
 
     #[test]
-    fn reads_what_is_asked() {
+    fn requests_are_parsed() {
         let request: Request = serde_json::from_str(LINE).unwrap();
         assert_eq!(request.check(), Ok(()));
         assert_eq!((request.kind, request.shape.schedule), (Kind::PingPong, Schedule::ClosedLoop));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be() {
+    fn impossible_requests_are_refused() {
         let refusal = |from: &str, to: &str| {
             let request: Result<Request, _> = serde_json::from_str(&LINE.replace(from, to));
             match request {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_the_nearest() {
+    fn quantiles_use_the_nearest_rank() {
         let summary = Summary::of((1..=1_000).map(Nanos)).unwrap();
         assert_eq!((summary.p50_ns, summary.p90_ns, summary.p99_ns), (500, 900, 990));
         assert_eq!((summary.p99_9_ns, summary.p99_99_ns), (Some(999), None));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_no_summary() {
+    fn empty_sample_has_no_summary() {
         assert_eq!(Summary::of(std::iter::empty()), None);
     }
 

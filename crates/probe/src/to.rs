@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_have_a_port_or_the_default() {
+    fn peer_without_a_port_gets_the_default() {
         assert_eq!("10.0.0.2".parse::<Peer>().map(|peer| peer.port), Ok(7707));
         assert_eq!("[fd00::2]:9".parse::<Peer>().map(|peer| peer.port), Ok(9));
         assert_eq!("fd00::2".parse::<Peer>().map(|peer| peer.port), Ok(7707));

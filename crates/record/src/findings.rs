@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serialized_names_are_the_names() {
+    fn serialised_finding_names_equal_name() {
         for finding in Finding::ALL {
             let serialized = serde_json::to_value(finding).unwrap();
             let name = serialized.as_str().unwrap();

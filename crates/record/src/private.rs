@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_its_owners_alone_and_no_link_is_followed() {
+    fn created_files_are_private_and_symbolic_links_are_not_followed() {
         let folder = env::temp_dir().join(format!("sojourn-private-{}", std::process::id()));
         let inner = folder.join("a/b");
         create_folder(&inner).unwrap();

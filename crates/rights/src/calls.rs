@@ -266,14 +266,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_call_is_both_needed_and_never_made() {
+    fn no_system_call_is_both_needed_and_forbidden() {
         for group in crate::table::ALL.iter().flat_map(|needs| needs.calls) {
             assert!(group.numbers().iter().all(|number| !NEVER.contains(number)), "{group:?}");
         }
     }
 
     #[test]
-    fn each_call_that_is_not_of_x86_alone_is_known_on_aarch64_too() {
+    fn each_portable_system_call_is_known_on_aarch64() {
         // Calls after `cfg(x86_64)` do not exist on other architectures.
         let own = include_str!("calls.rs").split("#[cfg(test)]").next().unwrap_or_default();
         let named = |line: &'static str| line.split("libc::SYS_").skip(1).map(|rest| rest.split([',', ']']).next());
@@ -306,7 +306,7 @@ mod tests {
     const INSIDE: &str = "SOJOURN_TEST_CONFINED";
 
     #[test]
-    fn who_starts_another_program_is_killed() {
+    fn confined_process_that_executes_a_program_is_killed() {
         use std::os::unix::process::{CommandExt, ExitStatusExt};
         use std::process::Command;
         if std::env::var_os(INSIDE).is_some() {
@@ -315,14 +315,14 @@ mod tests {
             eprintln!("it goes on: {error}");
             return;
         }
-        let words = ["--exact", "calls::tests::who_starts_another_program_is_killed", "--nocapture"];
+        let words = ["--exact", "calls::tests::confined_process_that_executes_a_program_is_killed", "--nocapture"];
         let test = std::env::current_exe().expect("this test's program");
         let output = Command::new(test).args(words).env(INSIDE, "1").output().expect("starts");
         assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     #[test]
-    fn a_thread_that_is_confined_goes_on() {
+    fn confined_thread_can_still_work() {
         let read = std::thread::spawn(|| {
             allow_only(&[Calls::Basic]).expect("a filter");
             let status = std::fs::read_to_string("/proc/thread-self/status").expect("its status");

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_below_can_be_written_and_all_can_be_read() {
+    fn only_the_given_folders_are_writable_and_everything_is_readable() {
         let folder = std::env::temp_dir().join(format!("sojourn-landlock-{}", std::process::id()));
         let inside = folder.join("inside");
         fs::create_dir_all(&inside).unwrap();

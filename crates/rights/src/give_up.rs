@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_right_given_up_is_gone() {
+    fn dropped_capability_is_gone() {
         // In a thread of its own: capabilities belong to threads, and other tests need theirs.
         let held = std::thread::spawn(|| {
             let could = Right::NetRaw.is_held();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn no_set_brings_it_back() {
+    fn dropped_capability_is_in_no_set() {
         let could = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETPCAP));
         let status = std::thread::spawn(|| {
             keep_only(&[Right::NetRaw]).expect("giving up is always permitted");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn secure_bits_that_are_locked_already_stay() {
+    fn already_locked_securebits_are_kept() {
         let theirs = CapabilitiesSecureBits::KEEP_CAPS | CapabilitiesSecureBits::KEEP_CAPS_LOCKED;
         let bits = std::thread::spawn(move || {
             let is_set = set_capabilities_secure_bits(theirs).is_ok();

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_becomes_another_user_keeps_no_capability_unless_asked() {
+    fn changing_the_user_drops_capabilities_unless_requested() {
         let Some(nobody) = Identity::unprivileged() else { return };
         let status = |with_rights: bool| {
             let nobody = nobody.clone();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_of_a_file_are_for_a_group_alone() {
+    fn advice_for_file_capabilities_restricts_the_program_to_a_group() {
         let advice = for_a_group(&[Right::NetRaw, Right::IpcLock]);
         assert!(advice.contains("-m 0750") && advice.contains("setcap cap_net_raw,cap_ipc_lock=ep"), "{advice}");
         assert_eq!(advice.lines().count(), 1);

@@ -140,7 +140,7 @@ mod tests {
 
     /// For the modified statistic, Stephens' table has 1.959 at 1 % and 1.321 at 5 %; his formulas agree with it to 1 %.
     #[test]
-    fn the_critical_value_is_that_of_the_table() {
+    fn critical_value_equals_the_published_table() {
         for (level, tabled) in [(0.01, 1.959), (0.05, 1.321), (0.1, 1.062)] {
             let fit = Fit { a2: 0.0, p: 1.0, n: 40 };
             let modified = fit.critical(level) * (1.0 + 0.6 / 40.0);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_test_fails_at_its_level_and_of_twenty_one_may() {
+    fn combined_p_value_allows_one_failure_in_twenty_tests() {
         assert!((chance(1, 1, 0.01) - 0.01).abs() < 1e-12);
         assert!((chance(1, 20, 0.01) - (1.0 - 0.99_f64.powi(20))).abs() < 1e-12);
         assert!(chance(2, 20, 0.01) > 0.01 && chance(3, 20, 0.01) < 0.01);

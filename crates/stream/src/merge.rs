@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_departure_comes_once_and_in_order(rates in prop::collection::vec((1.0..1e6_f64, 0..200_u64), 0..8)) {
+        fn merged_departures_are_complete_and_ordered(rates in prop::collection::vec((1.0..1e6_f64, 0..200_u64), 0..8)) {
             let streams = rates.iter().enumerate().map(|(place, (rate, count))| {
                 let pattern = if place % 2 == 0 { Pattern::Poisson } else { Pattern::Regular };
                 Schedule::new(pattern, *rate, *count, place as u64).departures()

@@ -172,7 +172,7 @@ mod tests {
         }
 
         #[test]
-        fn cells_hold_every_value_in_order(values in prop::collection::vec(any::<i64>(), 0..100)) {
+        fn histogram_cells_are_ordered_and_contain_every_value(values in prop::collection::vec(any::<i64>(), 0..100)) {
             let mut spread = Spread::default();
             values.iter().for_each(|value| spread.record(*value / 4));
             let cells = spread.cells();

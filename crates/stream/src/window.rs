@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arrivals_are_what_a_set_says(
+        fn duplicates_and_reordering_equal_those_of_a_set(
             steps in prop::collection::vec((0..400_u64, any::<bool>()), 1..400), sent in 0..900_u64,
         ) {
             let mut window = Window::default();
@@ -190,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn far_jumps_lose_all_between(jump in 1..10 * SPAN) {
+        fn sequence_jump_counts_all_numbers_between_as_lost(jump in 1..10 * SPAN) {
             let mut window = Window::default();
             window.mark(0);
             window.mark(jump);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_from_before_the_window_is_new_only_where_one_is_missing() {
+    fn packet_before_the_window_is_new_only_if_missing() {
         let mut window = Window::default();
         (0..100).filter(|seq| *seq != 7).for_each(|seq| {
             window.mark(seq);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_under_their_names() {
+    fn tcp_info_fields_are_decoded_under_their_names() {
         // From the type information of Linux 6.18: name, offset, size; each field gets a unique number.
         let known = [
             ("rto_us", 8, 4),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn bit_fields_and_rates_have_their_meaning() {
+    fn bit_fields_and_rates_are_decoded() {
         let mut bytes = [0_u8; 280];
         (bytes[6], bytes[7]) = (0x97, 0b101);
         bytes[104..112].copy_from_slice(&1_000_u64.to_ne_bytes());
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shorter_structure_lacks_the_end_and_no_more(length in 0_usize..=ROOM_BYTES) {
+        fn shorter_tcp_info_lacks_only_its_last_fields(length in 0_usize..=ROOM_BYTES) {
             let values = told(&decode(&vec![0x22; length]));
             let there = values.iter().take_while(|(_, value)| value != "None").count();
             prop_assert!(values[there..].iter().all(|(_, value)| value == "None"));

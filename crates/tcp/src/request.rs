@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn where_to_listen_is_said_in_one_way() {
+    fn listen_address_has_one_syntax_on_the_command_line_and_in_json() {
         let of_json =
             |at: &str| serde_json::from_str::<Receive>(&format!(r#"{{"block":0,"at":"{at}"}}"#)).map(|asked| asked.at);
         for (at, expected) in [
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn our_end_has_the_address_and_the_port_that_were_asked() {
+    fn local_address_and_port_are_those_requested() {
         let own_end = |line: &str, connection| of_line(line).own_end(connection).map(|end| end.to_string());
         assert_eq!(own_end("x 10.0.0.2:9", 0), None);
         assert_eq!(own_end("x 10.0.0.2:9 --connections 2 --from-ports 7,8", 1).as_deref(), Some("0.0.0.0:8"));
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_made_anew_until_the_duration_is_over() {
+    fn connections_are_repeated_until_the_duration_ends() {
         let asked = |every: i64| {
             let text = format!(
                 r#"{{"block":0,"to":"10.0.0.2:9","bytes":7,"duration_ns":1000,"connections":3,"again_every_ns":{every}}}"#
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_requests_are_refused() {
         for (text, named) in [
             (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":1,"bytes":1}"#, "duration"),
             (r#"{"block":0,"to":"10.0.0.2:9","duration_ns":0}"#, "duration_ns"),

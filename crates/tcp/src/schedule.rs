@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_are_kept_where_that_is_asked_one_a_message() {
+    fn send_call_times_are_kept_once_per_message_on_request() {
         let mut schedule = Schedule::new(START, INTERVAL).keeping_calls();
         for (before, asked, left) in [(100, 64, 64), (400, 64, 40), (600, 40, 0)] {
             if asked == 64 && left == 64 {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_not_written_is_counted() {
+    fn messages_due_but_not_written_are_counted() {
         let mut schedule = kept(&[0, 0, 0]);
         schedule.begin();
         schedule.sent(START + Nanos(3_000), 64, 30);
@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_message_is_in_one_count(errors in prop::collection::vec(0_i64..5_000, 1..200)) {
+        fn each_message_is_in_exactly_one_counter(errors in prop::collection::vec(0_i64..5_000, 1..200)) {
             let schedule = kept(&errors);
             let pacing = schedule.pacing(START + Nanos(1_000 * errors.len() as i64));
             prop_assert_eq!((pacing.written, pacing.unwritten), (errors.len() as u64, 0));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_stays_on_its_grid_and_what_was_missed_is_left_out() {
+    fn periodic_deadlines_keep_their_grid_and_missed_ones_are_skipped() {
         let every = Some(Nanos(10));
         assert_eq!(after(Time(100), every, Time(100)), Time(110));
         assert_eq!(after(Time(100), every, Time(137)), Time(140));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_those_of_the_tables() {
+    fn converted_values_have_the_units_of_the_tables() {
         let state = State {
             srtt_us8: 1001,
             mdev_us4: 10,
@@ -306,7 +306,7 @@ mod tests {
 
     /// Changing a field changes exactly the columns that are declared to depend on it.
     #[test]
-    fn a_column_is_made_of_its_own_fields() {
+    fn each_column_depends_only_on_its_declared_fields() {
         let shown = |bytes: &[u8]| {
             let state = converted(&whole(bytes).unwrap());
             tcp::Sample { state, ..tcp::Sample::default() }.to_json()
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_yet_is_none() {
+    fn unset_kernel_values_become_none() {
         let row = converted(&State { rtt_min_us: u32::MAX, pacing_rate: u64::MAX, ..state() });
         assert_eq!((row.srtt_us, row.rttvar_us, row.mdev_us, row.rcv_rtt_us), (None, None, None, None));
         assert_eq!((row.rtt_last_us, row.rtt_min_us, row.delivery_rate_bps), (None, None, None));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_tells_what_was_and_what_will_be() {
+    fn state_change_records_the_old_and_the_new_value() {
         let mut sample: Sample = whole(&vec![0; Sample::BYTES]).unwrap();
         sample.packet = NO_PACKET;
         sample.point = point::STATE;
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_room_in_its_column_is_found_in_the_columns_too() {
+    fn value_out_of_column_range_is_detected_also_in_batches() {
         let sample = Sample { number: u64::MAX, packet: NO_PACKET, ..sample_with(state()) };
         let placed = Placed { sample, place: Place { block: 0, flow: 1, cpu: 0, hz: 250 } };
         let mut rows = Rows::<tcp::Sample>::new(&HashSet::new());
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_simulated_connections_log_has_the_columns_of_its_rows() {
+    fn batches_of_simulated_samples_have_the_same_columns_as_rows() {
         let mut twin = Simulated::new(Setup { seed: 7, ..Setup::default() });
         twin.ask(&Options { enabled: 1, points: (1 << (point::DESTROY + 1)) - 1, ..NOTHING_ASKED }, &[]).unwrap();
         (0..12).for_each(|_| twin.connect(200_000));

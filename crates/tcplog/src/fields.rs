@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_brings_the_fields_that_it_is_made_of() {
+    fn selecting_a_column_selects_its_fields() {
         assert_eq!(read("snd_queued_bytes").columns_of_all().there, ["state", "snd_queued_bytes", "snd_una"]);
         assert_eq!(read("rcv_wnd_bytes").columns_of_all().there, ["rcv_wnd_bytes", "rcv_nxt"]);
         assert!(read("receiver_limited_us").has("limited_by"), "what runs is added to it");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_every_field_however_it_is_said() {
+    fn all_selects_every_field_in_any_notation() {
         let named: Vec<_> = COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect();
         for set in [FieldSet::default(), read("all"), read("snd_cwnd,all"), FieldSet::read(&named).expect("known")] {
             assert_eq!(set.words(), [u64::MAX; 2]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_word_is_told_with_what_is_most_like_it() {
+    fn unknown_field_is_refused_with_the_closest_name() {
         let words = ["siftr".to_owned(), "snd_cwdn".to_owned()];
         let (word, why) = FieldSet::read(&words).expect_err("it is unknown");
         assert_eq!(word, "snd_cwdn");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_is_cleared_and_nothing_else() {
+    fn only_unselected_fields_are_cleared() {
         let mut record = vec![0xff; Sample::BYTES];
         record[0] = kind::SAMPLE;
         let (before, state) = (record.clone(), std::mem::offset_of!(Sample, state));

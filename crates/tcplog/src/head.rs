@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_what_the_decoder_says() {
+    fn record_head_equals_the_decoded_record() {
         let mut bytes = Vec::new();
         let sample = Sample { kind: kind::SAMPLE, slot: 7, number: 8, time_ns: 9, cookie: 10, ..zeros() };
         sample.put(&mut bytes);

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_has_as_many_slots_as_it_holds_and_a_power_of_two() {
+    fn ring_size_is_a_power_of_two_that_fits_the_memory() {
         assert_eq!([0, 1, SLOT_BYTES, 3 * SLOT_BYTES, 4 * SLOT_BYTES].map(slots), [1, 1, 1, 2, 4]);
         assert_eq!(slots(64 << 20), 1 << 17);
     }

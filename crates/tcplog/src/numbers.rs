@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_is_used_again_is_remembered_while_its_last_slot_lives() {
+    fn reused_socket_keeps_its_number_while_its_last_slot_is_in_use() {
         let mut numbers = Numbers::default();
         assert_eq!((numbers.sample(7, 1), numbers.word(7, 1, false)), (1, None));
         // The socket is reused in another slot, which has an entry before the final entry of the former slot.

@@ -13,7 +13,7 @@ proptest! {
 
     /// The result agrees with counting.
     #[test]
-    fn multiples_are_those_that_counting_finds(
+    fn number_of_multiples_agrees_with_counting(
         first in prop_oneof![0_u64..500, (1_u64 << 32) - 200..(1 << 32) + 200, 0..u64::MAX / 2],
         count in 1_u32..70,
         ppl in prop_oneof![0_u32..80, any::<u32>()],
@@ -25,7 +25,7 @@ proptest! {
     /// For any division of segments into packets, each multiple lies in one packet: with one segment each, exactly one
     /// in `ppl` is due; with more, no multiple is missed.
     #[test]
-    fn no_multiple_is_passed_over(counts in prop::collection::vec(1_u32..46, 1..300), ppl in 1_u32..100) {
+    fn each_multiple_lies_in_exactly_one_packet(counts in prop::collection::vec(1_u32..46, 1..300), ppl in 1_u32..100) {
         let mut first = 0_u64;
         for count in &counts {
             let multiples = (first + u64::from(*count)).div_ceil(ppl.into()) - first.div_ceil(ppl.into());
@@ -38,7 +38,7 @@ proptest! {
 
     /// A sample within the interval is early; without an interval or an earlier sample, none is.
     #[test]
-    fn early_is_sooner_than_the_interval(last in 1_u64..1 << 62, after in 0_u64..1 << 40, interval in 1_u64..1 << 40) {
+    fn sample_within_the_minimum_interval_is_early(last in 1_u64..1 << 62, after in 0_u64..1 << 40, interval in 1_u64..1 << 40) {
         prop_assert_eq!(is_early(last + after, last, interval), after < interval);
         prop_assert!(!is_early(last + after, last, 0));
         prop_assert!(!is_early(last + after, 0, interval));
@@ -59,7 +59,7 @@ proptest! {
 
     /// The digest changes if and only if a chosen field changes; it is never 0.
     #[test]
-    fn the_digest_is_of_the_chosen_fields(
+    fn change_digest_covers_only_the_chosen_fields(
         before in watched(),
         field in 0..WATCHED,
         value in any::<u64>(),
@@ -74,7 +74,7 @@ proptest! {
 
     /// Swapping two fields is a change.
     #[test]
-    fn the_digest_tells_fields_apart(before in watched(), one in 0..WATCHED, other in 0..WATCHED) {
+    fn change_digest_distinguishes_fields(before in watched(), one in 0..WATCHED, other in 0..WATCHED) {
         let mut after = before;
         after.fields.swap(one, other);
         let all = (1 << WATCHED) - 1;
@@ -83,7 +83,7 @@ proptest! {
 
     /// Local and remote ports match; without ports, all match.
     #[test]
-    fn ports_are_either_ends(ports in prop::collection::vec(0_u16..30, 0..=16), local in 0_u16..30, remote in 0_u16..30) {
+    fn port_filter_matches_local_and_remote_ports(ports in prop::collection::vec(0_u16..30, 0..=16), local in 0_u16..30, remote in 0_u16..30) {
         let is_one = ports.is_empty() || ports.contains(&local) || ports.contains(&remote);
         prop_assert_eq!(ports_match(&ports, local, remote), is_one);
     }

@@ -173,8 +173,8 @@ fn every_packet_of_real_connections_is_in_one_count() {
 }
 
 #[test]
-fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended() {
-    within("disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended", |place| {
+fn disabled_programs_count_nothing_and_detached_programs_leave_flows_ended() {
+    within("disabled_programs_count_nothing_and_detached_programs_leave_flows_ended", |place| {
         let mut kernel = open(place);
         kernel.ask(&options(1), &[]).expect("asks");
         for mode in [Mode::Disabled, Mode::Empty, Mode::Placebo, Mode::Off] {
@@ -201,8 +201,8 @@ fn disabled_programs_count_nothing_and_programs_that_are_gone_leave_flows_ended(
 }
 
 #[test]
-fn places_that_are_given_back_are_used_again_and_counts_stay() {
-    within("places_that_are_given_back_are_used_again_and_counts_stay", |place| {
+fn released_flow_slots_are_reused_and_counters_kept() {
+    within("released_flow_slots_are_reused_and_counters_kept", |place| {
         let settings = KernelOptions {
             attach: Some(place.path().to_owned()),
             flows: 4,
@@ -232,8 +232,8 @@ fn places_that_are_given_back_are_used_again_and_counts_stay() {
 }
 
 #[test]
-fn a_table_that_is_full_is_said() {
-    within("a_table_that_is_full_is_said", |place| {
+fn full_flow_table_is_reported() {
+    within("full_flow_table_is_reported", |place| {
         let settings = KernelOptions {
             attach: Some(place.path().to_owned()),
             flows: 2,
@@ -249,8 +249,8 @@ fn a_table_that_is_full_is_said() {
 }
 
 #[test]
-fn samples_after_the_fact_come_from_their_programs() {
-    within("samples_after_the_fact_come_from_their_programs", |place| {
+fn samples_of_events_come_from_the_programs_of_these_events() {
+    within("samples_of_events_come_from_the_programs_of_these_events", |place| {
         let mut kernel = open(place);
         let points = 1 << point::RTT | 1 << point::STATE | 1 << point::DESTROY | 1 << point::RESET_IN;
         let asked = Options { points, private_every: 1, ..options(1) };
@@ -278,8 +278,8 @@ fn samples_after_the_fact_come_from_their_programs() {
 }
 
 #[test]
-fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample() {
-    within("every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sample", |place| {
+fn every_column_of_this_kernel_is_present_and_private_state_follows_its_sample() {
+    within("every_column_of_this_kernel_is_present_and_private_state_follows_its_sample", |place| {
         let mut kernel = open(place);
         let columns = kernel.columns().expect("asks");
         assert!(columns.there.len() >= 60 && columns.unasked.is_empty(), "{columns:?}");
@@ -310,8 +310,8 @@ fn every_column_of_this_kernel_is_there_and_the_private_state_comes_with_its_sam
 
 /// Compare the fields of the same packets, read by programs for every field and by programs for some.
 #[test]
-fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0() {
-    within("a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0", |place| {
+fn selected_fields_equal_those_of_a_full_log_and_others_are_0() {
+    within("selected_fields_equal_those_of_a_full_log_and_others_are_0", |place| {
         let every = FieldSet::EVERY.columns_of_all().there;
         // TCP's chronograph advances between two readings.
         let running = ["limited_by", "busy_us", "receiver_limited_us", "buffer_limited_us", "total_retrans"];
@@ -357,8 +357,8 @@ fn a_log_of_some_fields_has_them_as_a_log_of_all_has_them_and_the_others_are_0()
 }
 
 #[test]
-fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
-    within("a_flow_that_changes_its_congestion_control_is_judged_anew", |place| {
+fn filter_is_evaluated_again_when_a_flow_changes_its_congestion_control() {
+    within("filter_is_evaluated_again_when_a_flow_changes_its_congestion_control", |place| {
         let mut ends = traffic::held(Traffic::V4);
         let first = sockopt::tcp_congestion(&ends.0).expect("asks");
         let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").expect("reads");
@@ -394,8 +394,8 @@ fn a_flow_that_changes_its_congestion_control_is_judged_anew() {
 }
 
 #[test]
-fn what_programs_cost_is_measured() {
-    within("what_programs_cost_is_measured", |place| {
+fn run_time_of_the_bpf_programs_is_measured() {
+    within("run_time_of_the_bpf_programs_is_measured", |place| {
         let mut kernel = open(place);
         kernel.measure_cost(true).expect("measures");
         for (mode, name) in [(Mode::On, "packet_out"), (Mode::Empty, "empty_out"), (Mode::Placebo, "placebo_out")] {
@@ -412,7 +412,7 @@ fn what_programs_cost_is_measured() {
 }
 
 #[test]
-fn a_cgroup_that_is_none_is_refused_in_a_sentence() {
+fn path_that_is_not_a_cgroup_is_refused_in_one_sentence() {
     let settings = KernelOptions { attach: Some("/proc".into()), ..KernelOptions::default() };
     let why = Kernel::open(&settings).expect_err("it is none").to_string();
     assert!(why.starts_with("/proc is not a cgroup of version 2"), "{why}");

@@ -134,6 +134,8 @@ fn the_kernel_passes_the_suite() {
 }
 
 #[test]
-fn a_full_table_keeps_the_law() {
-    within("a_full_table_keeps_the_law", |place| suite::a_full_table_keeps_the_law(Loopback::new(place, 7), 7));
+fn full_flow_table_conserves_accounting() {
+    within("full_flow_table_conserves_accounting", |place| {
+        suite::full_flow_table_conserves_accounting(Loopback::new(place, 7), 7)
+    });
 }

@@ -64,20 +64,20 @@ impl Stand for Twin {
 }
 
 #[test]
-fn the_twin_passes_the_suite() {
+fn simulated_logger_passes_the_suite() {
     suite::run(|| Twin::new(Setup { ring_bytes: 1 << 16, ..Setup::default() }));
 }
 
 #[test]
-fn the_twin_passes_the_suite_on_one_cpu_and_on_eight() {
+fn simulated_logger_passes_the_suite_on_one_cpu_and_on_eight() {
     for cpus in [1, 8] {
         suite::run(|| Twin::new(Setup { cpus, ring_bytes: 1 << 16, seed: u64::from(cpus), ..Setup::default() }));
     }
 }
 
 #[test]
-fn a_full_table_keeps_the_law() {
-    suite::a_full_table_keeps_the_law(Twin::new(Setup { slots: 7, ..Setup::default() }), 7);
+fn full_flow_table_conserves_accounting() {
+    suite::full_flow_table_conserves_accounting(Twin::new(Setup { slots: 7, ..Setup::default() }), 7);
 }
 
 /// The true dispositions, in the shape of the accounting.
@@ -142,7 +142,7 @@ proptest! {
     /// accounting equals the true dispositions, the gaps equal the records without room, and every record belongs to a
     /// logged packet.
     #[test]
-    fn the_account_is_the_truth(
+    fn accounting_equals_the_simulated_truth(
         setup in setup(),
         asked in prop::collection::vec(options(), 1..6),
         connections in 1_usize..25,
@@ -178,7 +178,7 @@ proptest! {
     /// With constant options and enough room, exactly the packets selected by sampling are logged in each flow, however
     /// programs interrupt each other: by packet, the multiples; by segment, the packets that contain one.
     #[test]
-    fn decimation_is_the_rule(setup in setup(), ppl in 1_u32..40, by_segment in 0_u32..2, connections in 1_usize..12) {
+    fn sampling_selects_exactly_one_packet_in_n(setup in setup(), ppl in 1_u32..40, by_segment in 0_u32..2, connections in 1_usize..12) {
         let mut source = Simulated::new(Setup { ring_bytes: 1 << 24, slots: 64, ..setup });
         let asked = Options { enabled: 1, ppl, by_segment, ..NOTHING_ASKED };
         source.ask(&asked, &[]).expect("takes it");
@@ -198,7 +198,7 @@ proptest! {
 
     /// No two samples of a flow are closer than the interval, even if programs on several CPUs interrupt each other.
     #[test]
-    fn an_interval_is_kept(setup in setup(), interval in 1_u64..2_000_000, connections in 1_usize..6) {
+    fn minimum_interval_between_samples_holds(setup in setup(), interval in 1_u64..2_000_000, connections in 1_usize..6) {
         let mut source = Simulated::new(Setup { slots: 64, ..setup });
         let asked = Options { enabled: 1, ppl: 1, min_interval_ns: interval, ..NOTHING_ASKED };
         source.ask(&asked, &[]).expect("takes it");
@@ -211,7 +211,7 @@ proptest! {
 
     /// The same seed gives the same packets and dispositions.
     #[test]
-    fn a_seed_says_all(setup in setup()) {
+    fn same_seed_gives_the_same_result(setup in setup()) {
         let truth = || {
             let mut source = Simulated::new(setup);
             source.ask(&Options { enabled: 1, ppl: 3, ..NOTHING_ASKED }, &[]).expect("takes it");

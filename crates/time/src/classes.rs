@@ -29,7 +29,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_class_is_near_its_values_and_all_are_counted(values in prop::collection::vec(any::<i64>(), 0..200)) {
+        fn histogram_class_is_close_to_its_values_and_counts_all(values in prop::collection::vec(any::<i64>(), 0..200)) {
             let told = classes(values.iter().map(|value| (*value, 2)));
             prop_assert_eq!(told.iter().map(|(_, count)| count).sum::<u64>(), 2 * values.len() as u64);
             prop_assert!(told.windows(2).all(|pair| pair[0].0 < pair[1].0));
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn small_values_are_their_own_classes() {
+    fn small_values_have_exact_classes() {
         assert_eq!(classes((-63..=63).map(|value| (value, 1))).len(), 127);
         assert_eq!(classes([(1_000, 1), (1_007, 2), (1_008, 1)]), [(1_000, 3), (1_016, 1)]);
     }

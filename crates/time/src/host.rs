@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_in_which_the_program_was_stopped_is_not_the_one_that_counts() {
+    fn interrupted_clock_reading_is_not_used() {
         let of = |tai, error| Reading { tai: Time(tai), monotonic_raw: Time(0), error: Nanos(error) };
         assert_eq!(of(1, 168_000).closer(of(2, 90)).closer(of(3, 95)), of(2, 90));
         assert!(HostClock.read().error >= Nanos::ZERO);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_stopped_between_two_readings_reads_them_again() {
+    fn clock_readings_are_repeated_after_an_interruption_between_them() {
         let second = 1_000_000_000;
         let realtime = Time(100 * second);
         let read =
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readings_that_are_closest_together_count() {
+    fn closest_pair_of_clock_readings_is_used() {
         let [stopped, narrow, set_back] = [(1_000, 100, 61_000), (1_010, 110, 1_030), (1_020, 120, -9_000)]
             .map(|(before, inner, after)| (Time(before), Time(inner), Time(after)));
         assert_eq!(narrowest([stopped, narrow, set_back]), Nanos(910));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn tai_is_ahead_of_monotonic_by_what_their_readings_differ() {
+    fn tai_offset_from_monotonic_is_the_difference_of_their_readings() {
         let offset = HostClock.monotonic_offset();
         let (monotonic, tai) = (monotonic(), tai());
         assert!(((tai - monotonic) - offset).0.abs() < NANOS_PER_SECOND);

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_slip_is_answered() {
+    fn suggestion_is_made_only_for_a_likely_typing_error() {
         let known = ["delay", "jitter", "ber", "bw"];
         assert_eq!(nearest("dealy", &known), Some("delay"), "two letters that change places are one slip");
         assert_eq!(nearest("jiter", &known), Some("jitter"));

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sleeps_then_looks_then_departs() {
+    fn pacer_sleeps_then_spins_then_sends() {
         let pacer = pacer(Wait::SleepThenSpin, false, Nanos::millis(1));
         let due = Time(1_000_000);
         assert_eq!(pacer.next(Time(0), due), Next::Sleep(Time(900_000)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_spins_never_sleeps_and_one_that_sleeps_never_spins() {
+    fn pacer_mode_spin_never_sleeps_and_mode_sleep_never_spins() {
         assert_eq!(pacer(Wait::Spin, false, Nanos::millis(1)).next(Time(0), Time::NEVER), Next::Look);
         let sleeper = pacer(Wait::Sleep, false, Nanos::millis(1));
         assert_eq!(sleeper.next(Time(0), Time(5)), Next::Sleep(Time(5)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_time_thread_rests_for_what_was_not_free() {
+    fn real_time_thread_rests_for_the_time_it_was_busy() {
         // Its CPU time equals the elapsed time: nothing was idle.
         let clock = SimulatedClock::default();
         let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
@@ -218,12 +218,12 @@ mod tests {
 
     /// By default the kernel leaves real-time threads 950 ms of each second.
     #[test]
-    fn a_rest_is_more_than_the_kernels_throttle_takes() {
+    fn rest_time_exceeds_the_real_time_throttling_of_the_kernel() {
         assert!(REST.0 * 20 > (STRETCH + REST).0);
     }
 
     #[test]
-    fn a_clock_that_goes_back_by_a_second_was_set() {
+    fn backward_jump_of_a_second_is_a_clock_step() {
         let mut watch = Watch::new(Time(0));
         let later = Time(0) + Nanos::seconds(5);
         assert!(!watch.is_set_back(later));

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clones_share_one_time_that_never_goes_back() {
+    fn clones_share_one_monotonic_time() {
         let clock = SimulatedClock::default();
         let other = clock.clone();
         clock.wait_until(Time(5), Nanos::ZERO);

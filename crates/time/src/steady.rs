@@ -121,7 +121,7 @@ mod tests {
     const TAI_SET: Nanos = Nanos::seconds(37);
 
     #[test]
-    fn it_begins_as_tai_and_goes_on_as_monotonic() {
+    fn steady_clock_starts_at_tai_and_continues_as_monotonic() {
         let clock = SteadyClock::begin();
         assert!((clock.now() - HostClock.now()).0.abs() < 1_000_000_000);
         assert!(clock.tai_ahead().0.abs() < 1_000_000_000);
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_time_namespace_says_what_it_adds() {
+    fn offset_of_a_time_namespace_is_read() {
         let text = "monotonic           86400         5\nboottime              7         0\n";
         assert_eq!(monotonic_offset(text), Some(Nanos::seconds(86_400) + Nanos(5)));
         assert_eq!(monotonic_offset("boottime 7 0\n"), None);
     }
 
     #[test]
-    fn a_step_is_found_and_a_program_that_was_stopped_while_it_read_is_not_one() {
+    fn clock_step_is_detected_and_an_interrupted_reading_is_not_one() {
         let mut ahead = Ahead::new(Nanos(100));
         assert_eq!(ahead.look(Time(0), || Nanos(10_100)), None, "reading takes so long");
         let reads = Cell::new(0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_after_a_step_an_arrival_that_waits_longer_than_it_was_is_not_taken_for_one_before_it() {
+    fn frame_queued_longer_than_a_past_step_is_not_assigned_to_the_time_before_it() {
         let (old, step) = (Nanos::seconds(1_000), Nanos::millis(2));
         let mut ahead = Ahead::new(old);
         let found = Time(6_000_000);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_from_before_and_after_a_step_are_told_apart() {
+    fn timestamps_before_and_after_a_step_are_distinguished() {
         for step in [TAI_SET, Nanos(-TAI_SET.0), Nanos::millis(2), Nanos::millis(-2)] {
             let old = Nanos::seconds(1_000);
             let mut ahead = Ahead::new(old);

@@ -23,7 +23,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn answers_with_the_size_that_was_asked(response_bytes in 40..2000_u16, session: u64, seq: u32) {
+        fn reply_has_the_requested_size(response_bytes in 40..2000_u16, session: u64, seq: u32) {
             let asked = ProbeHeader::request(session, seq, response_bytes);
             let mut reply = [0xFF; 2000];
             let length = answer(&asked.to_bytes(), Time(5), Time(6), &mut reply);

@@ -74,7 +74,7 @@ mod tests {
     /// RFC 4231: cases 1, 3, 4, 6 and 7 truncated to 16 bytes, and case 5, truncated in the RFC. The key of case 2 has
     /// only 4 bytes.
     #[test]
-    fn tags_are_those_of_rfc_4231() {
+    fn hmac_tags_equal_those_of_rfc_4231() {
         let cases: [(Vec<u8>, Vec<u8>, &str); 6] = [
             (vec![0x0B; 20], b"Hi There".to_vec(), "b0344c61d8db38535ca8afceaf0bf12b"),
             (vec![0xAA; 20], vec![0xDD; 50], "773ea91e36800e46854db8ebd09181a7"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_secret_is_refused_and_none_is_printed() {
+    fn short_secret_is_refused_and_secrets_are_never_printed() {
         assert_eq!(Key::new(&[7; 15]).expect_err("short"), WeakKey(15));
         let key = Key::new(b"correct horse battery").expect("long enough");
         assert_eq!(format!("{key:?}"), "Key(..)");

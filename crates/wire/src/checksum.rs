@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn many_words_at_once_sum_to_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+        fn wide_summation_gives_the_same_checksum(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
             prop_assert_eq!(internet(&bytes), plain(&bytes));
         }
 

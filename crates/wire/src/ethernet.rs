@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_survive_the_wire(d: [u8; 6], s: [u8; 6], ethertype: u16, rest: Vec<u8>) {
+        fn headers_round_trip(d: [u8; 6], s: [u8; 6], ethertype: u16, rest: Vec<u8>) {
             let header = Header { destination: MacAddress(d), source: MacAddress(s), ethertype };
             let mut frame = header.to_bytes().to_vec();
             frame.extend(&rest);
@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn addresses_survive_text(bytes: [u8; 6]) {
+        fn addresses_round_trip_as_text(bytes: [u8; 6]) {
             let address = MacAddress(bytes);
             prop_assert_eq!(address.to_string().parse(), Ok(address));
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_nearly_an_address() {
+    fn malformed_addresses_are_refused() {
         for text in
             ["", "02:77:00:00:01", "02:77:00:00:01:02:03", "2:77:00:00:01:02", "+2:77:00:00:01:02", "02-77-00-00-01-02"]
         {

@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn echoes_survive_the_wire(six: bool, is_reply: bool, identifier: u16, sequence: u16, payload: Vec<u8>) {
+        fn echo_messages_round_trip(six: bool, is_reply: bool, identifier: u16, sequence: u16, payload: Vec<u8>) {
             let echo = Echo { is_reply, identifier, sequence };
             let mut message = vec![0; HEADER_BYTES];
             message.extend(&payload);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn stacked_tags_are_passed_and_the_outer_one_told() {
+    fn stacked_vlan_tags_are_skipped_and_the_outer_one_reported() {
         let tagged = frame(&[&[0x88, 0xA8, 0x30, 0x0A, 0x81, 0, 0, 20, 8, 0], &ipv4(17, 0, 8)]);
         let layers = Layers::of(&tagged);
         assert_eq!((layers.vlan, layers.ethertype, layers.network), (Some(10), IPV4, 22));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_headers_are_walked() {
+    fn ipv6_extension_headers_are_skipped() {
         let hop_by_hop = [51, 0, 0, 0, 0, 0, 0, 0];
         let authentication = [60, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let destination = [6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -138,7 +138,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_known_checksum_comes_out() {
+    fn completed_checksum_equals_a_known_value() {
         // A DNS query as a capture shows it with the checksum computed by the sender.
         let mut frame = vec![0; 14];
         frame[12] = 8;
@@ -152,7 +152,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn sctp_has_the_crc_of_its_rfc() {
+    fn sctp_gets_the_crc32c_of_its_rfc() {
         // The check value of CRC-32C.
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
         let mut frame = packet(false, protocol::SCTP, b"payload.");
@@ -164,7 +164,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn fragments_and_absent_checksums_stay() {
+    fn fragments_and_absent_checksums_are_unchanged() {
         let mut fragment = packet(false, protocol::UDP, b"abcd");
         leave_unfinished(&mut fragment);
         fragment[20] = 0x20;
@@ -176,7 +176,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn unfinished_checksums_are_finished_and_stay_so(
+        fn partial_checksums_are_completed_and_complete_ones_unchanged(
             six: bool, is_tcp: bool, payload in prop::collection::vec(any::<u8>(), 0..200), padding in 0_usize..20,
         ) {
             let protocol = if is_tcp { protocol::TCP } else { protocol::UDP };

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_those_that_begin_with_it() {
+    fn prefix_contains_the_addresses_that_begin_with_it() {
         for (peers, one, has) in [
             ("10.0.0.0/8", "10.255.0.1", true),
             ("10.0.0.0/8", "11.0.0.1", false),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_is_refused() {
+    fn invalid_peers_are_refused() {
         for text in ["", "10.0.0.0/33", "fd00::/129", "10.0.0.1/8", "10.0.0.0/", "10.0.0.0/x", "host", "all"] {
             assert!(text.parse::<Peers>().is_err(), "{text}");
         }
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_prefix_is_read_as_it_is_written(bits in 0..=128_u32, address: u128, four: bool) {
+        fn prefixes_round_trip_as_text(bits in 0..=128_u32, address: u128, four: bool) {
             let kept = |address: u128, bits: u32| if bits == 0 { 0 } else { address >> (128 - bits) << (128 - bits) };
             let (address, bits) = if four {
                 let bits = bits % 33;

@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_survive_the_wire(header in header(), rest: Vec<u8>) {
+        fn headers_round_trip(header in header(), rest: Vec<u8>) {
             let mut payload = header.to_bytes().to_vec();
             payload.extend(rest);
             prop_assert_eq!(ProbeHeader::read(&payload), Some(header));
@@ -220,7 +220,7 @@ mod tests {
 
         /// Bytes with valid magic, kind and CRC: what is parsed is written back identically, apart from unused bytes.
         #[test]
-        fn anything_that_passes_the_check_is_read(mut bytes: [u8; HEADER_BYTES], is_reply: bool) {
+        fn any_header_with_a_valid_crc_round_trips(mut bytes: [u8; HEADER_BYTES], is_reply: bool) {
             bytes[..4].copy_from_slice(&MAGIC);
             bytes[16] = if is_reply { REPLY } else { REQUEST };
             let check = crc32(&bytes[..CHECKED_BYTES]);
@@ -244,7 +244,7 @@ mod tests {
         }
 
         #[test]
-        fn any_damaged_byte_of_an_authentic_header_is_noticed(
+        fn any_damaged_byte_of_an_authenticated_header_is_detected(
             header in header(), at in 0..AUTHENTICATED_BYTES, by in 1..=255_u8, rest: Vec<u8>,
         ) {
             let (key, other) = (Key::new(&[7; 16]).expect("long enough"), Key::new(&[8; 16]).expect("long enough"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_table_says() {
+    fn field_offsets_are_those_of_the_table() {
         let request = ProbeHeader::request(0x0102_0304_0506_0708, 0x0A0B_0C0D, 0x5678).to_bytes();
         assert_eq!(request[..24], *b"SOJ2\x01\x02\x03\x04\x05\x06\x07\x08\x0A\x0B\x0C\x0D\x01\0\0\0\0\0\x56\x78");
         let header = ProbeHeader::read(&request).expect("a request");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_becomes_segments_in_sequence() {
+    fn super_frame_is_split_into_segments_in_sequence() {
         let payload: Vec<u8> = (0..250).map(|n| n as u8).collect();
         let mut whole = packet(false, protocol::TCP, &payload);
         whole[47] = FIN | PSH | CWR | 0x10;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_super_frame_is_not_split() {
+    fn ordinary_frames_are_not_segmented() {
         let mut frame = packet(false, 1, &[0; 100]);
         assert_eq!(split(&frame, 10, &mut Vec::new(), &mut |_| {}), None);
         frame = packet(false, protocol::UDP, &[0; 100]);
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_arrives_once_and_every_checksum_is_right(
+        fn segmentation_keeps_every_byte_once_and_checksums_valid(
             six: bool, is_tcp: bool, tags in 0_usize..3, most in 1_usize..1500,
             payload in prop::collection::vec(any::<u8>(), 1..3000),
         ) {

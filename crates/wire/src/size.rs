@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_papers_sizes_mean_what_they_say() {
+    fn sizes_of_the_paper_have_the_documented_meaning() {
         assert_eq!(Carrier::Icmp4.payload_bytes(Size::Icmp(64)), Ok(56));
         assert_eq!(Carrier::Icmp4.frame_bytes(56), 102);
         assert_eq!(Carrier::Icmp4.frame_bytes(1472), 1518);
@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frame_and_payload_agree(payload in 46..9000_usize) {
+        fn frame_and_payload_sizes_are_consistent(payload in 46..9000_usize) {
             for carrier in [Carrier::Icmp4, Carrier::Icmp6, Carrier::Udp4, Carrier::Udp6, Carrier::Ethernet] {
                 let frame = carrier.frame_bytes(payload);
                 prop_assert_eq!(carrier.payload_bytes(Size::Frame(frame)), Ok(payload));

@@ -24,7 +24,7 @@ use sojourn_wire::stream::{GREETING_BYTES, is_intact};
 use sojourn_wire::{Layers, ProbeHeader, StreamHeader, segment, stamp};
 
 #[test]
-fn what_is_made_is_understood() {
+fn generated_seeds_are_valid_input() {
     let mut not_understood = Vec::new();
     for target in targets() {
         let made = made(target.name);

@@ -18,13 +18,13 @@ const FEW: u64 = 80;
 const MANY: u64 = 1_000;
 
 #[test]
-fn every_target_takes_whatever_it_is_given() {
+fn every_target_accepts_arbitrary_input() {
     take_mutations(FEW);
 }
 
 #[test]
 #[ignore = "proof: a thousand mutations of each seed"]
-fn every_target_takes_a_thousand_mutations_of_what_it_is_given() {
+fn every_target_accepts_a_thousand_mutations_of_its_seeds() {
     take_mutations(MANY);
 }
 
@@ -42,7 +42,7 @@ fn take_mutations(number: u64) {
 
 /// Each seed of a request or key is valid, so that a search starts behind the first check.
 #[test]
-fn requests_make_sense() {
+fn seeds_of_requests_are_valid() {
     for (name, understood) in [
         ("probe-request", foreign::block_of_probes as fn(&[u8]) -> bool),
         ("stream-request", foreign::streams),
@@ -62,7 +62,7 @@ fn requests_make_sense() {
 
 /// Two MiB of small objects once took 199 MiB; the longest footer that the program writes is accepted.
 #[test]
-fn an_end_of_a_log_that_would_take_far_more_memory_than_it_is_long_is_refused() {
+fn log_footer_that_needs_far_more_memory_than_its_length_is_refused() {
     let objects = vec![r#"{"":0}"#; 300_000].join(",");
     assert!(!foreign::ends_of_log(format!(r#"{{"why":"signal","flow_list":[{objects}]}}"#).as_bytes()));
     let few = vec![r#"{"":0}"#; 1_000].join(",");
@@ -76,7 +76,7 @@ fn an_end_of_a_log_that_would_take_far_more_memory_than_it_is_long_is_refused() 
 
 /// Departures as times since 1970 would be fifty years after the start.
 #[test]
-fn departures_that_are_no_offsets_are_refused() {
+fn departures_as_absolute_times_are_refused() {
     assert!(foreign::departures(b"0\n5\n"));
     for wrong in [&b"1795312800000000000\n"[..], b"5\n4\n", b"-1\n", b"", b"\xff"] {
         assert!(!foreign::departures(wrong), "{}", String::from_utf8_lossy(wrong));
@@ -85,7 +85,7 @@ fn departures_that_are_no_offsets_are_refused() {
 
 /// Each part of a seed with several parts is valid.
 #[test]
-fn seeds_in_parts_make_sense() {
+fn seeds_in_parts_are_valid() {
     for (name, understood) in
         [("engine", is_engine as fn(&[u8]) -> bool), ("emulation-log", is_log), ("match-slice", is_slice)]
     {
@@ -97,7 +97,7 @@ fn seeds_in_parts_make_sense() {
 
 /// Invalid seeds would leave a search before the first check of a format.
 #[test]
-fn seeds_are_whole() {
+fn seeds_are_valid_formats() {
     for seed in (target("spool").unwrap().seeds)() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("spool");

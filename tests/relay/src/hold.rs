@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_nth_frame_is_held_longer() {
+    fn every_nth_frame_is_delayed_longer() {
         let mut hold = Hold::new(10, Some((3, 100)));
         assert_eq!([(); 6].map(|()| hold.next().0), [10, 10, 110, 10, 10, 110]);
     }

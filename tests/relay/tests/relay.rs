@@ -20,8 +20,8 @@ const EVERY: usize = 20;
 const EXTRA_NS: i64 = 1_000_000;
 
 #[test]
-fn frames_are_held_as_the_log_says() {
-    within("frames_are_held_as_the_log_says", || {
+fn frames_are_delayed_as_the_log_states() {
+    within("frames_are_delayed_as_the_log_states", || {
         relayed_link();
         // If other programs use the CPU, the path outside the relay takes longer; three such results are a failure of
         // the relay.

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_one_reader_and_only_what_it_is_can_be_mapped() {
+    fn ring_buffer_has_one_reader_and_only_a_ring_buffer_can_be_mapped() {
         let plain = Opening {
             filter: vec![],
             directions: Directions::Both,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_gets_its_sentence_whatever_it_refuses_first() {
+    fn error_on_an_old_kernel_names_the_first_version_that_works_whatever_failed() {
         let system = |code| PortError::System {
             operation: "use",
             object: "the program `tap_in` in the kernel".to_owned(),

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_the_program_writes_it() {
+    fn record_is_parsed_in_the_layout_that_the_bpf_program_writes() {
         let frame: Vec<u8> = (0..64).collect();
         let scratch = &mut Vec::new();
         let plain = record(2003, [1_000, 60, SENT | SUPER], [0; 3], &frame);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_the_kernel_keeps_is_put_back() {
+    fn vlan_tag_removed_by_the_kernel_is_reinserted() {
         let bytes = record(1, [60, 60, TAGGED], [0x2007, 0, 0], &[0xAB; 64]);
         let scratch = &mut Vec::new();
         let told = read(&bytes, scratch).expect("a record");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_the_kernel_left_is_finished_where_all_of_the_frame_is_there() {
+    fn partial_checksum_is_completed_if_the_frame_is_not_truncated() {
         // Words that sum to 0x0304 + 0x0506; the complement goes into the field after them.
         let frame = [&[0; 34][..], &[3, 4, 5, 6, 0, 0]].concat();
         let scratch = &mut Vec::new();
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let scratch = &mut Vec::new();
             if let Some(told) = read(&bytes, scratch) {
                 prop_assert!(told.frame.len() <= bytes.len() - HEADER_BYTES + TAG_BYTES);

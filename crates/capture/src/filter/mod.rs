@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_becomes_a_program_and_nonsense_a_sentence() {
+    fn filter_expression_is_compiled_and_an_invalid_one_is_an_error() {
         if !load() {
             assert!(std::env::var_os("CI").is_none(), "CI has libpcap");
             eprintln!("skipped: there is no libpcap here");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn all_frames_are_cut_by_a_program_of_one_step_and_whole_ones_by_none() {
+    fn snap_length_without_filter_is_one_instruction_and_whole_frames_need_no_program() {
         assert_eq!(of_all(64).len(), 1);
         assert!(of_all(WHOLE).is_empty());
     }

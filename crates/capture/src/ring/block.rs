@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_read_in_their_order_with_who_stamped_them() {
+    fn frames_are_read_in_order_with_the_source_of_their_timestamp() {
         let frame: Vec<u8> = (0..60).collect();
         let incoming = laid(&frame, 60, libc::TP_STATUS_TS_RAW_HARDWARE, 0, [0; 10], [0; 2]);
         let outgoing = laid(&frame[..20], 60, libc::TP_STATUS_TS_SOFTWARE, libc::PACKET_OUTGOING, [0; 10], [0; 2]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_and_a_sum_are_as_on_the_wire() {
+    fn vlan_tag_and_checksum_are_restored_as_on_the_wire() {
         let mut frame = vec![0; 60];
         frame[20..24].copy_from_slice(&[1, 2, 3, 4]);
         let [start, offset] = [20_u16, 10].map(u16::to_ne_bytes);
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn a_super_frame_is_told_and_its_sum_is_none() {
+    fn super_frame_is_flagged_and_its_checksum_is_not_completed() {
         let frame = vec![7; 100];
         let seen = read(&block(&[laid(&frame, 100, 0, 0, [1, 1, 0, 0, 0, 0, 20, 0, 10, 0], [0; 2])]));
         assert_eq!((seen[0].0.clone(), seen[0].5), (frame, true));
     }
 
     #[test]
-    fn what_makes_no_sense_is_counted() {
+    fn malformed_records_are_counted() {
         let whole = laid(&[0; 60], 60, 0, 0, [0; 10], [0; 2]);
         let mut bad = whole.clone();
         bad[12..16].copy_from_slice(&9_999_u32.to_ne_bytes());
@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_block_is_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), count in 0..4_u32) {
+        fn arbitrary_blocks_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), count in 0..4_u32) {
             if bytes.len() > 20 {
                 bytes[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count.to_ne_bytes());
                 bytes[FIRST_AT..FIRST_AT + 4].copy_from_slice(&(count % 64).to_ne_bytes());

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_seen_from_the_first_line() {
+    fn file_format_is_detected_from_the_first_line() {
         assert!(is_dummynet("# a script\npipe 1 config bw 1M"));
         assert!(is_dummynet("net.inet.ip.fw.one_pass=0"));
         assert!(is_dummynet("seed 5"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_of_a_way_need_no_rule() {
+    fn pipe_with_a_direction_needs_no_rule() {
         let config = of("pipe forward config delay 5\npipe backward config delay 6\n").unwrap();
         assert_eq!(
             config.rules.iter().map(|rule| rule.on.direction).collect::<Vec<_>>(),
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn error_names_the_missing_file() {
         let error = load(Path::new("/nonexistent/c.toml")).unwrap_err().to_string();
         assert!(error.starts_with("configuration: /nonexistent/c.toml cannot be read"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(any in ".{0,120}", text in "((\\[\\[pipe\\]\\]|\\[\\[rule\\]\\]|name|delay|loss|pipe|=| |\"1%\"|\"a\"|5|\\[|\\]|\n){0,6}){0,6}") {
+        fn arbitrary_text_never_panics(any in ".{0,120}", text in "((\\[\\[pipe\\]\\]|\\[\\[rule\\]\\]|name|delay|loss|pipe|=| |\"1%\"|\"a\"|5|\\[|\\]|\n){0,6}){0,6}") {
             let _ = (of(&any), of(&text));
         }
     }

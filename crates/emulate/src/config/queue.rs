@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_sized_from_rate_and_delay() {
+    fn default_queue_size_follows_from_rate_and_delay() {
         let bytes = |bytes| Limit { slots: None, bytes: Some(bytes) };
         assert_eq!(limit_of("rate 100Mbit/s delay 100ms"), bytes(1_250_000));
         assert_eq!(limit_of("rate 1Mbit/s delay 1ms"), bytes(75_700), "50 full frames at least");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_sizes_it_by_its_largest() {
+    fn default_queue_size_follows_from_the_highest_rate_of_a_trace() {
         let point = |rate, delay| TracePoint { rate_bps: rate, delay, ..TracePoint::default() };
         let points = vec![point(None, None), point(Some(80_000_000), None), point(Some(0), Some(Nanos::millis(500)))];
         let trace = Some(Trace::Points { points, period: None, file: String::new() });

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_told_as_ipfw_has_it() {
+    fn rule_is_printed_in_ipfw_syntax() {
         let on = Match {
             direction: Some(Direction::Forward),
             source: Some(Prefix { address: "10.0.0.0".parse().unwrap(), bits: 8 }),

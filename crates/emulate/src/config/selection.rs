@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in ".{0,40}", near in "[0-9a-f.:/,!-]{0,30}") {
+        fn arbitrary_text_never_panics(text in ".{0,40}", near in "[0-9a-f.:/,!-]{0,30}") {
             for text in [text, near] {
                 let _ = (prefix(&text), ports(&text), tcp_flags(&text), dscp(&text), ethertype(&text), length(&text), ip_length(&text), vlan(&text));
                 let _ = protocol(&text, &mut Match::default());

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_exact() {
+    fn times_are_parsed_exactly() {
         assert_eq!(time("1.5us"), Ok(Nanos(1_500)));
         assert_eq!(time("20ms"), Ok(Nanos::millis(20)));
         assert_eq!(time("0.1s"), Ok(Nanos::millis(100)));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_times_are_what_the_tool_means_or_refused() {
+    fn times_without_a_unit_have_the_unit_of_the_tool_or_are_refused() {
         assert_eq!(time_in("20", Dialect::Dummynet), Ok(Nanos::millis(20)));
         assert_eq!(time_in("20", Dialect::Netem), Ok(Nanos(20)));
         assert_eq!(time("20").unwrap_err(), "20 has no unit that I know; write 20ms, 20us, 20ns or 20s");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_the_tools_mean() {
+    fn rates_have_the_meaning_of_each_tool() {
         assert_eq!(rate("1.1Gbit/s"), Ok(1_100_000_000));
         assert_eq!(rate("10Mbit/s"), Ok(10_000_000));
         assert_eq!(rate("100000000bit/s"), Ok(100_000_000));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_rates_are_refused_with_both_cures() {
+    fn ambiguous_rates_are_refused_and_the_error_names_both_alternatives() {
         assert_eq!(
             rate("10kbps").unwrap_err(),
             "10kbps: tc means bytes by \"kbps\", ipfw means bits; write 10kbit/s or 10kByte/s"
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_says_whether_it_is_percent() {
+    fn shares_above_one_without_a_percent_sign_are_refused() {
         assert_eq!(percentage("1%"), Ok(0.01));
         assert_eq!(percentage("0.1%"), Ok(0.001));
         assert_eq!(percentage("0"), Ok(0.0));
@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(ns in 0_i64.., bps: u64, bytes: u64, p in 0.0..=1.0_f64) {
+        fn printed_values_parse_to_the_same_values(ns in 0_i64.., bps: u64, bytes: u64, p in 0.0..=1.0_f64) {
             prop_assert_eq!(time(&time_text(Nanos(ns))), Ok(Nanos(ns)));
             prop_assert_eq!(rate(&rate_text(bps)), Ok(bps));
             prop_assert_eq!(size(&size_text(bytes)), Ok(bytes));
@@ -313,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(text in ".{0,40}", digits in "[0-9.eE+-]{0,30}[a-zA-Zµ/%]{0,6}") {
+        fn arbitrary_text_never_panics(text in ".{0,40}", digits in "[0-9.eE+-]{0,30}[a-zA-Zµ/%]{0,6}") {
             for text in [text, digits] {
                 let _ = (time(&text), rate(&text), size(&text), percentage(&text), fraction(&text));
             }

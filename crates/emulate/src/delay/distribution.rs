@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn upper_tails_go_on_where_probabilities_end() {
+    fn upper_tail_is_exact_beyond_the_resolution_of_probabilities_near_one() {
         // 1 − Φ(9) = 1.13e-19 is smaller than the spacing of floating-point numbers near 1.
         let value = Shape::of(&Distribution::Exponential { mean: SCALE }).quantile(Level::Normal(9.0));
         assert!((value / 1e6 - 43.628_149_8).abs() < 1e-6, "{value}");
     }
 
     #[test]
-    fn own_distributions_are_straight_between_their_points() {
+    fn empirical_distribution_is_linear_between_its_points() {
         let points = vec![(0.1, Nanos(100)), (0.5, Nanos(500)), (0.5, Nanos(600)), (0.9, Nanos(600))];
         let shape = Shape::of(&Distribution::Empirical { points, file: String::new() });
         for (u, value) in [(0.05, 100.0), (0.1, 100.0), (0.3, 300.0), (0.5, 500.0), (0.500_001, 600.0), (0.99, 600.0)] {

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_rise_and_end_at_both_edges() {
+    fn quantiles_are_monotonic_and_finite_at_both_ends() {
         for shape in [0.001, 0.01, 0.7, 3.0, 1e3, 1e6, 1e9] {
             let table = Table::new(shape);
             let values: Vec<f64> = (-9000..=9000).map(|z| table.quantile(f64::from(z) / 1000.0)).collect();

@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_shorter_delay_lets_nobody_overtake_and_shifts_no_time() {
+    fn shorter_delay_reorders_nothing_and_changes_no_earlier_departure() {
         let mut line = Line::new();
         [(0, 100), (1, 110), (2, 25)].into_iter().for_each(|(slot, until)| line.push(slot, Time(until), Some(0)));
         let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_over_is_taken_now() {
+    fn packet_due_before_the_last_departure_leaves_at_that_departure() {
         let mut line = Line::new();
         line.push(0, Time(50), Some(0));
         line.pop();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lane_waits_for_another() {
+    fn no_flow_waits_for_another() {
         let mut line = Line::new();
         for (slot, at, lane) in [(0, 100, 1), (1, 20, 0), (2, 110, 1), (3, 30, 0)] {
             line.push(slot, Time(at), Some(lane));
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_are_those_that_were_brought_and_order_is_kept(times in prop::collection::vec(0..1_000_i64, 1..200)) {
+        fn packets_of_one_flow_leave_in_order_at_the_sorted_due_times(times in prop::collection::vec(0..1_000_i64, 1..200)) {
             let mut line = Line::new();
             times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), Some(0)));
             let left: Vec<_> = std::iter::from_fn(|| line.pop()).collect();
@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn those_with_times_of_their_own_leave_sorted(times in prop::collection::vec(0..1_000_i64, 1..200)) {
+        fn packets_without_a_flow_leave_sorted_by_due_time(times in prop::collection::vec(0..1_000_i64, 1..200)) {
             let mut line = Line::new();
             times.iter().enumerate().for_each(|(slot, at)| line.push(slot as u32, Time(*at), None));
             let left: Vec<_> = std::iter::from_fn(|| line.pop()).map(|(slot, at)| (at, slot)).collect();

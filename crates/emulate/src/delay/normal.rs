@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inverse_is_the_inverse_in_both_tails() {
+    fn quantile_inverts_the_distribution_in_both_tails() {
         for step in -820..=820 {
             let z = f64::from(step) / 100.0;
             let back = if z < 0.0 { quantile(below(z)) } else { -quantile(below(-z)) };

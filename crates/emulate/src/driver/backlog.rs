@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_read_whole_and_a_backlog_that_stays_is_not() {
+    fn burst_is_read_completely_and_a_standing_backlog_is_dropped() {
         let mut backlog = Backlog::new(Time(0));
         assert_eq!(read(&mut backlog, 0, 95, Nanos::millis(90)), 0, "a pause of the machine");
         assert_eq!(read(&mut backlog, 95, 200, Nanos::micros(20)), 0);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_ring_ends_it() {
+    fn empty_ring_ends_the_overload() {
         let mut backlog = Backlog::new(Time(0));
         read(&mut backlog, 0, 300, Nanos::millis(50));
         assert!(backlog.dropped() > 0);
@@ -106,6 +106,6 @@ mod tests {
         assert_eq!(read(&mut backlog, 300, 90, Nanos::millis(50)), 0);
         assert!(backlog.news());
         read(&mut backlog, 390, 300, Nanos::millis(50));
-        assert!(!backlog.news(), "it is told once");
+        assert!(!backlog.news(), "it is reported once");
     }
 }

@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_is_found_within_fifty_departures() {
+    fn departure_cost_converges_within_fifty_departures() {
         let mut cost = Cost::default();
         (0..50).for_each(|_| cost.took(Nanos::micros(12)));
         assert!((cost.lead() - Nanos::micros(12)).0.abs() < 200, "{:?}", cost.lead());
     }
 
     #[test]
-    fn a_long_sleep_has_two_parts() {
+    fn long_sleep_is_split_in_two() {
         let guard = Guard::new(Wait::SleepThenSpin);
         assert_eq!(guard.first_part(Time(0), Time(1_000_000)), Some(Time(800_000)));
         assert_eq!(guard.first_part(Time(800_000), Time(1_000_000)), None);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guard_follows_what_waking_takes() {
+    fn guard_time_follows_the_measured_wake_up_latency() {
         let mut guard = Guard::new(Wait::SleepThenSpin);
         assert_eq!(guard.span(), Nanos::micros(100));
         (0..100_000).for_each(|_| guard.woke(Time(0), Time(20_000)));

@@ -272,7 +272,7 @@ fn in_simulated_time_departures_are_exact() {
 }
 
 #[test]
-fn what_a_departure_costs_is_learnt_and_taken_off() {
+fn departure_cost_is_learnt_and_subtracted() {
     let sides = sides(5_000, Nanos::millis(1));
     let processor = real();
     let ran = run(&config(Nanos(2_300_000)), &sides, &processor, Wait::SleepThenSpin, None);
@@ -312,7 +312,7 @@ fn a_known_path_delay_is_compensated() {
 }
 
 #[test]
-fn who_is_not_to_sleep_does_not() {
+fn driver_that_spins_never_sleeps() {
     let sides = sides(20, Nanos::millis(1));
     let processor = real();
     let ran = run(&config(Nanos::millis(1)), &sides, &processor, Wait::Spin, None);
@@ -335,7 +335,7 @@ fn frames_that_nothing_selects_are_bridged_at_once() {
 }
 
 #[test]
-fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
+fn frames_of_both_directions_enter_one_pipe_in_timestamp_order() {
     let mut shared = config(Nanos::millis(1));
     shared.pipes[0].link = Link { rate_bps: Some(10_000_000), ..Link::default() };
     shared.pipes.truncate(1);
@@ -350,7 +350,7 @@ fn both_directions_through_one_pipe_come_in_the_order_of_their_stamps() {
 }
 
 #[test]
-fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() {
+fn full_ring_is_retried_within_the_budget_and_then_counts_as_loss_of_the_port() {
     let sides = sides(100, Nanos::micros(10));
     sides[1].borrow_mut().room = 10;
     sides[1].borrow_mut().blocked_until = START + Nanos::millis(3);
@@ -365,7 +365,7 @@ fn a_full_ring_is_tried_again_within_the_budget_and_then_it_is_the_ports_loss() 
 }
 
 #[test]
-fn under_overload_nothing_piles_up_in_memory_and_what_is_emulated_is_nearly_in_time() {
+fn overload_causes_local_drops_but_neither_growing_memory_nor_late_departures() {
     // A frame takes 5 µs to send; each side receives one every 2 µs for half a second: four of five are too many.
     let sides = sides(250_000, Nanos::micros(2));
     let ran = run(&config(Nanos::millis(1)), &sides, &real(), Wait::SleepThenSpin, None);
@@ -380,7 +380,7 @@ fn under_overload_nothing_piles_up_in_memory_and_what_is_emulated_is_nearly_in_t
 }
 
 #[test]
-fn a_bridge_drops_what_its_port_has_no_room_for() {
+fn bridge_drops_frames_that_do_not_fit_into_the_ring_of_the_port() {
     let sides = sides(100, Nanos::micros(10));
     sides[1].borrow_mut().room = 10;
     sides[1].borrow_mut().blocked_until = Time::NEVER;
@@ -407,7 +407,7 @@ fn a_pipe_is_changed_between_two_packets() {
 }
 
 #[test]
-fn a_change_that_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_change_is_refused_and_changes_nothing() {
     let sides = sides(0, Nanos::millis(1));
     let port = |side: &Rc<RefCell<Side>>| -> Box<dyn BridgePort> {
         let nothing = File::open("/dev/null").unwrap();
@@ -422,7 +422,7 @@ fn a_change_that_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_link_without_delay_lets_packets_go_when_their_last_bit_has() {
+fn packet_leaves_a_link_without_delay_when_its_last_bit_is_serialised() {
     let mut rated = config(Nanos::ZERO);
     rated.pipes[0].link.rate_bps = Some(1_000_000);
     let sides = sides(2_000, Nanos::micros(700));
@@ -439,7 +439,7 @@ fn a_link_without_delay_lets_packets_go_when_their_last_bit_has() {
 }
 
 #[test]
-fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
+fn frame_is_lost_as_too_long_only_after_the_current_mtu_was_read() {
     let mut long = vec![0; 3_000];
     long[12..14].copy_from_slice(&0x88B6_u16.to_be_bytes());
     for (raised, lost) in [(0, 10), (9_014, 0)] {
@@ -457,7 +457,7 @@ fn a_port_is_asked_before_a_frame_is_too_long_for_it() {
 }
 
 #[test]
-fn a_clock_that_is_set_is_told_and_releases_and_holds_no_frame() {
+fn clock_step_is_reported_and_neither_releases_nor_holds_frames() {
     let left = |step: Option<(Time, Nanos)>| {
         let sides = sides(2_000, Nanos::micros(97));
         let ran = run(&config(Nanos::millis(1)), &sides, &Processor { step, ..real() }, Wait::SleepThenSpin, None);
@@ -475,7 +475,7 @@ fn a_clock_that_is_set_is_told_and_releases_and_holds_no_frame() {
     ] {
         let (gone, said, ahead) = left(Some((START + Nanos::millis(50), by)));
         assert_eq!((said, ahead), (vec![told.to_owned()], by));
-        assert!(gone == undisturbed, "every frame leaves when it would have");
+        assert!(gone == undisturbed, "departure times are unchanged");
     }
 }
 
@@ -493,7 +493,7 @@ fn each_disposition_has_the_source_of_its_own_timestamp() {
 }
 
 #[test]
-fn pipes_that_change_together_are_judged_together() {
+fn simultaneous_changes_of_several_pipes_are_validated_together() {
     let loaded = |name: &str, delay| {
         let link = Link { rate_bps: Some(8_000_000_000), ..Link::default() };
         Pipe { link, ..pipe(name, Nanos::millis(delay)) }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_are_kept_and_each_is_reported_once() {
+    fn last_warnings_are_kept_and_each_is_reported_once() {
         let mut warnings = Warnings::new(Time(0));
         for number in 0..40 {
             warnings.add(number.to_string(), Time(number));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_told_in_a_minute_and_how_many_were_not() {
+    fn warnings_per_minute_are_limited_and_the_number_of_others_is_reported() {
         let mut warnings = Warnings::new(Time(0));
         (0..100).for_each(|number| warnings.add(number.to_string(), Time(number)));
         assert_eq!((warnings.take(Time(100)).len(), warnings.last().pop()), (MOST_REPORTED, Some("99".to_owned())));

@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_earliest_is_first_whatever_was_set(turns in prop::collection::vec((0..20_u32, 0..50_i64), 1..300)) {
+        fn first_entry_is_the_earliest_after_any_changes(turns in prop::collection::vec((0..20_u32, 0..50_i64), 1..300)) {
             let (mut agenda, mut truth) = (Agenda::default(), std::collections::BTreeMap::new());
             for (who, at) in turns {
                 let at = if at == 0 { Time::NEVER } else { Time(at) };

@@ -171,7 +171,7 @@ mod tests {
     use crate::random::Origin;
 
     #[test]
-    fn four_states_are_left_as_likely_as_asked() {
+    fn four_state_chain_has_the_requested_transition_probabilities() {
         const PACKETS: u64 = 3_000_000;
         let [p13, p31, p23, p32, p14] = [0.05, 0.2, 0.5, 0.1, 0.02];
         let moves = [

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lately_seen_flows_are_remembered_and_memory_is_bounded() {
+    fn recently_seen_flows_are_remembered_in_bounded_memory() {
         let mut flows = Recent::default();
         for flow in 0..100_000_u64 {
             assert_eq!(*flows.of(flow, || flow), flow);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn order_in_sequence_space_holds_across_the_wrap() {
+    fn sequence_numbers_are_ordered_across_the_wrap() {
         assert!(is_after(1, 0) && !is_after(0, 1) && !is_after(5, 5));
         assert!(is_after(10, u32::MAX - 10) && !is_after(u32::MAX - 10, 10));
     }

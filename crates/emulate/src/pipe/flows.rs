@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_one_that_was_silent_longest_goes_first() {
+    fn flow_that_was_idle_longest_is_evicted_first() {
         let mut flows = Flows::new(Mask { most: 3, ..Mask::default() });
         let second = |n: i64| Time(0) + Nanos::seconds(n);
         (0..3).for_each(|n| flows.insert(100 + n, n as u32, second(n as i64)));

@@ -39,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_checksum_stays_right(mut header in any::<[u8; 20]>(), tags in 0..2_usize) {
+        fn marking_keeps_the_checksum_correct(mut header in any::<[u8; 20]>(), tags in 0..2_usize) {
             header[0] = 0x45;
             header[10..12].fill(0);
             let right = checksum(&header);
@@ -54,7 +54,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_else_is_touched(frame in prop::collection::vec(any::<u8>(), 0..60), family in 0..8_u8) {
+        fn marking_changes_no_other_bytes(frame in prop::collection::vec(any::<u8>(), 0..60), family in 0..8_u8) {
             let mut marked = frame.clone();
             mark(&mut marked, &mut Key { network_at: 14, family, ..Key::default() });
             for (place, (before, after)) in frame.iter().zip(&marked).enumerate() {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_by_the_coupling_and_loses_by_the_square() {
+    fn mark_probability_is_coupled_and_drop_probability_is_its_square() {
         let near = |value: u32, of: f64| f64::from(value.abs_diff((1e5 * of).round() as u32)) <= 1.0;
         for base in [0.001, 0.01, 0.1, 0.3, 0.49] {
             let (marked, lost) = of(base, Ecn::Ect1);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_what_waited_longer_than_the_step_with_others_behind_it() {
+    fn marks_packets_that_waited_beyond_the_step_threshold_if_others_wait_behind() {
         let (mut dual, mut store, mut lost) = (dual(0.0), Store::default(), Vec::new());
         let cx = &mut Context { store: &mut store, lost: &mut lost, now: Time(0) };
         (0..3).for_each(|_| dual.enqueue(packet(Ecn::Ect1, Time(0)), cx));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_by_its_law_at_exact_times() {
+    fn updates_its_probability_by_the_pi_controller_at_exact_times() {
         let (mut dual, mut store, mut lost) = (dual(0.0), Store::default(), Vec::new());
         dual.next_update = None;
         let cx = &mut Context { store: &mut store, lost: &mut lost, now: Time(0) };

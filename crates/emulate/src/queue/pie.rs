@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_before_a_change_is_worked_out_as_it_was() {
+    fn updates_due_before_a_change_use_the_earlier_parameters() {
         let mut pies = [(); 2].map(|()| Pie::new(config::Pie::default()));
         for pie in &mut pies {
             (pie.next_update, pie.state.delay) = (Some(Time(0)), Nanos::millis(40));

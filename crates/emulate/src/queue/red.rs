@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn measures_the_time_of_a_packet_where_no_rate_is_given() {
+    fn measures_the_packet_time_if_no_rate_is_configured() {
         let (mut red, mut store, mut list) = (red(None), Store::default(), List::default());
         (0..100).for_each(|_| store.push(&mut list, packet()));
         for number in 0..100 {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_its_curve() {
+    fn drop_probability_follows_the_red_curve() {
         let mut red = red(None);
         for (average, gentle, expected) in [
             (4.9, true, None),

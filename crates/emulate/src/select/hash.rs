@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bit_of_a_word_moves_about_half_of_the_hash() {
+    fn each_input_bit_changes_about_half_of_the_hash_bits() {
         let hash = |words: [u64; 3]| {
             let mut hash = Hash::default();
             words.into_iter().for_each(|word| hash.add(word));

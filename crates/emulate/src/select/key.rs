@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tagged_segment_is_read_to_its_data() {
+    fn vlan_tagged_segment_is_parsed_down_to_its_data() {
         let mut frame = segment(0x18, 3);
         frame.resize(70, 0);
         let key = Key::of(&frame);

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_keeps_what_it_names_apart_and_nothing_else() {
+    fn flows_differ_only_in_masked_bits() {
         let mask = Mask { source4: 24, destination_port: 0xFF00, ..Mask::default() };
         let one = flow_of(&mask, &key([10, 0, 0, 1], [10, 1, 0, 1], (1, 0x1234)));
         assert_eq!(one, flow_of(&mask, &key([10, 0, 0, 200], [10, 9, 0, 1], (7, 0x12FF))));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_packet_has_not_counts_as_nothing() {
+    fn absent_fields_do_not_distinguish_flows() {
         let mask = Mask { source4: 32, source6: 64, protocol: true, ..Mask::default() };
         let arp = Key { ethertype: 0x0806, ..Key::default() };
         let lldp = Key { ethertype: 0x88CC, vlan: Some(3), ..Key::default() };
@@ -77,21 +77,21 @@ mod tests {
     }
 
     #[test]
-    fn families_are_told_apart() {
+    fn ipv4_and_ipv6_are_different_flows() {
         let mask = Mask { source4: 32, source6: 32, ..Mask::default() };
         let four = key([10, 0, 0, 1], [0; 4], (0, 0));
         assert_ne!(flow_of(&mask, &four), flow_of(&mask, &Key { family: 6, ..four }));
     }
 
     #[test]
-    fn the_values_stay_the_same_for_ever() {
+    fn flow_hash_values_are_pinned() {
         let mask = Mask { source4: 32, macs: true, vlan: true, ..Mask::default() };
         assert_eq!(flow_of(&mask, &key([10, 0, 0, 1], [10, 0, 0, 2], (1, 2))), 10_693_515_908_188_873_483);
     }
 
     proptest! {
         #[test]
-        fn no_flow_is_0(source: [u8; 16], six: bool, bits: u8, port: u16, macs: bool) {
+        fn flow_hash_is_never_0(source: [u8; 16], six: bool, bits: u8, port: u16, macs: bool) {
             let mask = Mask { source4: bits, source6: bits, source_port: port, macs, ..Mask::default() };
             let key = Key { family: if six { 6 } else { 4 }, source, ports: Some((port, 1)), ..Key::default() };
             prop_assert_ne!(flow_of(&mask, &key), 0);

@@ -32,7 +32,7 @@ pub fn at(nanos: i64) -> Time {
 
 /// Delivers frames (nanoseconds after the start, bytes), and returns their dispositions by number.
 pub fn dispositions(config: &Config, arrivals: impl IntoIterator<Item = (i64, usize)>) -> Vec<Disposition> {
-    let mut engine = Engine::new(config, START).expect("a configuration that holds");
+    let mut engine = Engine::new(config, START).expect("a valid configuration");
     engine.keep_dispositions(true);
     let frame = [0x55; 16_384];
     let mut all = Vec::new();

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_on_beyond_65_535_and_their_names_sort() {
+    fn part_numbers_go_beyond_65_535_and_file_names_stay_sorted() {
         let mut files = files("many", frames());
         let mut names = Vec::new();
         for part in [998, 999, 65_534, 65_535] {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ended_stays_in_the_books_where_the_next_part_cannot_be_made() {
+    fn ended_part_stays_listed_when_the_next_part_cannot_be_created() {
         let mut files = files("accounting", frames());
         fs::write(files.folder.join("eth1-000001.pcapng"), "").unwrap();
         let (mut ending, begun) = files.rotate(COUNTED);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_removed_stay_in_the_books() {
+    fn files_that_cannot_be_removed_stay_listed() {
         let mut files = files("kept", TapOptions::default());
         let mut ending = files.end(COUNTED);
         ending.wait().unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_ended_where_no_thread_can_be_had() {
+    fn files_are_closed_also_when_no_thread_can_be_started() {
         let too_much = Builder::new().stack_size(1 << 60);
         assert!(too_much.spawn(|| ()).is_err());
         let (told, tells) = mpsc::channel();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_over_is_let_go_of_and_one_that_is_not_goes_on() {
+    fn finished_writer_thread_is_joined_and_a_running_one_continues() {
         let (go_on, waits) = mpsc::channel::<()>();
         let write = move || waits.recv().map_err(|_| RecordError::Broken);
         let writing = Writing::start(Builder::new(), write);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn true_addresses_of_the_filter_are_not_written_beside_others() {
+    fn addresses_in_the_filter_are_not_written_to_an_anonymised_capture() {
         let filter = "host 192.0.2.7".to_owned();
         for (anonymise, is_there) in [(None, true), (Some(PathBuf::from("key")), false)] {
             let mut files = files("nobody", TapOptions { filter: filter.clone(), anonymise, ..frames() });

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_of_a_compressed_file_as_they_went_in_and_it_is_shorter() {
+    fn compressed_capture_file_is_lossless_and_shorter() {
         let lengths = [false, true].map(|is_compressed| {
             let path = std::env::temp_dir().join(format!("sojourn-output-{}-{is_compressed}", std::process::id()));
             let file = File::create(&path).unwrap();

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_went_back_are_told() {
+    fn decreased_interface_counters_are_reported() {
         assert!(tap_text(&tap(12, 11)).ends_with("the interface counted 2 in, 1 out: each was seen or dropped\n"));
         for (received, sent) in [(2, 11), (12, 1)] {
             let tap = tap(received, sent);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_not_told_where_addresses_are_nobodys() {
+    fn filter_is_not_shown_for_an_anonymised_capture() {
         let mut tap = tap(12, 11);
         tap.wanted.options.filter = "host 192.0.2.7".to_owned();
         assert_eq!(tap_json(&tap)["options"]["filter"], "host 192.0.2.7");

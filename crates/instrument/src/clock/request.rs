@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pretended_clocks_have_an_offset_and_a_skew() {
+    fn simulated_clocks_have_an_offset_and_a_skew() {
         assert_eq!("-5,2.5".parse(), Ok(PretendedClock { offset: Nanos(-5), skew_ppm: 2.5 }));
         for refused in ["", "5", "5,", "5,nan", "5,1e9", "9e15,0", "9000000000000000,0"] {
             assert!(refused.parse::<PretendedClock>().is_err(), "{refused}");

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_of_a_peer_is_bounded_and_nothing_of_its_lines_is_lost() {
+    fn memory_per_peer_is_bounded_and_no_segment_of_its_clock_line_is_lost() {
         let truth = Truth { offset_ns: 5e6, skew_ppm: 12.0, count: 20_000, ..Truth::default() };
         let (watched, exchanges, lines) = watch(4_000, 7, &truth.exchanges().expect("exchanges"));
         assert_eq!(watched.counts(), (20_000, 200));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_among_what_is_held_no_more_is_told_wherever_it_came() {
+    fn clock_step_among_discarded_exchanges_is_reported() {
         // The older half ends after 2,100 of 4,100 exchanges: a step there falls between the halves.
         for at in [500, 2_099, 2_100, 2_101] {
             let step = StepAt { at_ns: at * 10_000_000, by_ns: 40_000_000 };
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanges_with_ones_own_clock_are_bounded_too_and_have_one_row() {
+    fn exchanges_with_the_own_clock_are_bounded_and_give_one_row() {
         let truth = Truth { count: 9_000, ..Truth::default() };
         let own = crate::clock::own_id();
         let (watched, exchanges, lines) = watch(4_000, own, &truth.exchanges().expect("exchanges"));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_the_help_says() {
+    fn limit_of_exchanges_is_the_one_stated_in_the_help() {
         use clap::CommandFactory;
         #[derive(clap::Parser)]
         struct Line {

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_with_capabilities_that_everybody_may_run_is_a_finding() {
+    fn program_with_file_capabilities_executable_by_everybody_is_a_finding() {
         use std::os::unix::fs::PermissionsExt;
         let program = std::env::temp_dir().join(format!("sojourn-helper-{}", std::process::id()));
         std::fs::copy("/bin/true", &program).expect("a copy");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_comes_with_what_fixes_it() {
+    fn every_failed_check_names_its_fix() {
         let examined = examine();
         for check in &examined.checks {
             assert!(check.status == Status::Ok || check.fix.is_some(), "{check:?}");

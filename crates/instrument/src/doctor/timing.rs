@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_advised_to_lift_the_throttle() {
+    fn advice_never_disables_real_time_throttling() {
         for (runtime, period, status) in
             [(-1, 1_000_000, Status::Limited), (950_000, 1_000_000, Status::Ok), (900_000, 1_000_000, Status::Limited)]
         {

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_completed() {
+    fn omitted_subcommand_run_is_completed() {
         assert_eq!(completed("x emulate eth1 eth2 --delay 1ms"), "x emulate run eth1 eth2 --delay 1ms");
         assert_eq!(completed("x emulate --delay 1ms eth1 eth2"), "x emulate run --delay 1ms eth1 eth2");
         assert_eq!(completed("x emulate explian eth1 eth2"), "x emulate explian eth1 eth2", "no port: refused");

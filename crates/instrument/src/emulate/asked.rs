@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn options_hold_for_both_directions_and_words_for_one() {
+    fn options_apply_to_both_directions_and_configuration_strings_to_one() {
         let backward = "delay 5ms rate 1Mbit/s queue 7";
         let asked = asked(&["--delay", "20ms", "--loss-after", "2%", "--loss", "1%", "--backward", backward]);
         let config = config(&asked).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aqm_is_taken_with_its_parameters_and_taken_away() {
+    fn aqm_is_set_with_its_parameters_and_removed() {
         let pipe = |aqm: &str| config(&asked(&["--rate", "1Mbit/s", "--aqm", aqm])).unwrap().pipes.remove(0);
         assert_eq!(
             pipe("codel target 3ms").queue.aqm,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_it_is_a_bridge_and_with_empty_words_an_idle_pipe() {
+    fn no_options_make_a_bridge_and_an_empty_configuration_string_an_idle_pipe() {
         assert!(config(&Asked::default()).unwrap().pipes.is_empty());
         let idle = config(&asked(&["--forward", "", "--seed", "9"])).unwrap();
         assert_eq!(idle.pipes, [Pipe { name: "forward".to_owned(), ..Pipe::default() }]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_options_are_reported() {
         for (words, sentence) in [
             (["--loss", "2"], "pipe forward: loss: 2 has no percent sign: write 2%"),
             (["--delay", "-5ms"], "pipe forward: delay: -5ms: a time cannot be below zero; write it as 5ms"),

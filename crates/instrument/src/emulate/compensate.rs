@@ -280,14 +280,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_or_the_word_auto_is_understood() {
+    fn compensate_accepts_a_duration_or_auto() {
         assert_eq!(Compensation::read("auto"), Ok(Compensation::Auto));
         assert_eq!(Compensation::read("6us"), Ok(Compensation::Given(Nanos::micros(6))));
         assert!(Compensation::read("automatic").is_err());
     }
 
     #[test]
-    fn the_median_is_subtracted_and_never_less_than_nothing() {
+    fn median_is_subtracted_and_never_negative() {
         let path = |judged: i64| {
             let mut outside: Vec<_> = [vec![Nanos::millis(9); FIRST], vec![Nanos(judged); JUDGED]].concat();
             outside[FIRST] = Nanos::seconds(1);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_of_the_test_is_one_that_can_be() {
+    fn configuration_of_the_compensation_measurement_is_valid() {
         assert_eq!(sojourn_emulate::config::check(&held()), Ok(()));
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_start_of_an_earlier_log_is_read_unless_packets_went_from_pipe_to_pipe() {
+    fn start_event_of_an_earlier_version_is_read_unless_its_pipes_were_chained() {
         let mut config = serde_json::to_value(Config { seed: u64::MAX, ..Config::default() }).unwrap();
         let read = |config: &Value| {
             let line = serde_json::json!({

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_poll_while_packets_are_under_way_and_a_second_longer() {
+    fn idle_polling_lasts_one_second_beyond_the_last_packet() {
         let path = std::env::temp_dir().join(format!("sojourn-idle-{}", std::process::id()));
         let mut idle = Idle::over(Some(File::create(&path).expect("is made")));
         let mut seen = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_device_they_sleep() {
+    fn without_the_idle_device_processors_sleep() {
         let mut idle = Idle::open(IdleArgument::Sleep);
         idle.follow(true, Time(5));
         assert!(!idle.polls());

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_in_its_own_place_and_boot_alone() {
+    fn record_is_read_only_in_its_own_namespace_and_boot() {
         let folder = std::env::temp_dir().join(format!("sojourn-netem-record-{}", std::process::id()));
         fs::create_dir(&folder).expect("is made");
         let record = Record::below(&folder, entry("one", 7, 3));

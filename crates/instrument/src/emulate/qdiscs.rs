@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_none_that_is_there_and_none_that_the_kernel_gives() {
+    fn chosen_handle_is_neither_in_use_nor_in_the_automatic_range_of_the_kernel() {
         assert_eq!(free_handle(7, &[]), 0x1007);
         assert_eq!(free_handle(7, &[0, 0x1007, 0x1008]), 0x1009);
         assert_eq!(free_handle(0x6FFF, &[0x7FFF]), 0x1000);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_replaces_nothing() {
+    fn qdisc_is_added_and_replaces_no_other() {
         let command = ["tc", "qdisc", "replace", "dev", "replace", "root", "netem"].map(str::to_owned);
         assert_eq!(added(&command).join(" "), "tc qdisc add dev replace root netem");
     }

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_can_be_read_at_a_glance() {
+    fn emulator_report_is_formatted_for_people() {
         let pipe = Pipe { name: "forward".to_owned(), ..Pipe::default() };
         let pipe = sojourn_emulate::config::pipe_from_words("delay 20ms loss 1%", &pipe).unwrap();
         let config = json!({ "pipes": [pipe] });
@@ -344,7 +344,7 @@ memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure tak
     }
 
     #[test]
-    fn a_change_is_checked_by_what_happened_since() {
+    fn rate_and_loss_are_checked_over_the_time_since_the_last_change() {
         let pipe = Pipe { name: "forward".to_owned(), ..Pipe::default() };
         let pipe = sojourn_emulate::config::pipe_from_words("rate 20Mbit/s overhead 24 loss 0.1%", &pipe).unwrap();
         let report = |now_ns: i64, sent: u64| {
@@ -375,7 +375,7 @@ memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure tak
     }
 
     #[test]
-    fn rules_are_told_with_what_they_matched_where_they_say_anything() {
+    fn rules_are_shown_with_their_counters_except_trivial_ones() {
         let rule = |pipe: &str, dscp| Rule {
             number: 100,
             on: Match { direction: Some(sojourn_emulate::Direction::Forward), dscp, ..Match::default() },

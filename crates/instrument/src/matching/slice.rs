@@ -207,7 +207,7 @@ mod tests {
 
     /// They stopped the program by an overflow, or were counted nowhere.
     #[test]
-    fn packets_whose_numbers_go_back_and_those_without_a_time_are_refused() {
+    fn packets_with_decreasing_numbers_or_without_a_time_are_refused() {
         assert_eq!(sentence(&[[1, 7, 5, 0], [2, 7, 9, 1], [3, 8, 10, 1]]), "");
         assert_eq!(sentence(&[[1, 7, 0, 0], [2, 7, 9, 1], [3, 8, 3, 1]]), "packet 3 is not behind the one before it");
         assert_eq!(sentence(&[[1, 7, -1, 0]]), format!("packet {} has a number that no record has", u64::MAX));

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_to_many_peers_keep_no_more_sockets_open_than_that() {
+    fn open_sockets_are_bounded_over_blocks_to_many_peers() {
         let place = Place { cpu: None, is_real_time: false, nice: 0, wait: Wait::Sleep, is_locked: false };
         let mut session = Session::new(place, None);
         let peer = |port: u16| Peer { address: std::net::Ipv4Addr::LOCALHOST.into(), port };

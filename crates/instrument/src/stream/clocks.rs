@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_receiver_of_a_group_has_its_own_line() {
+    fn each_receiver_of_a_group_has_its_own_clock_line() {
         let all = [exchanges(1, 8, 5 * MS), exchanges(1, 9, -3 * MS), exchanges(1, 7, 0)].concat();
         let known = learn(1, "group", &all, 7);
         let clocks: Vec<u64> = known.iter().map(|one| one.clock).collect();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn several_flows_to_one_clock_have_the_surest_lines_alone() {
+    fn of_several_flows_to_one_clock_the_most_accurate_clock_line_is_kept() {
         let dense = exchanges(2, 8, MS);
         let sparse: Vec<Exchange> = exchanges(1, 8, MS).into_iter().step_by(40).collect();
         let known = [learn(1, "one", &sparse, 7), learn(2, "two", &dense, 7)].concat();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn departures_by_the_programs_widen_the_error_by_what_is_between_call_and_driver() {
+    fn departure_times_of_send_calls_widen_the_error_by_the_delay_to_the_driver() {
         let by_driver = exchanges(1, 8, MS);
         let called = |exchange: &Exchange| {
             let t3 = Stamp { source: Source::User, ..exchange.t3 };
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_that_answers_is_a_problem_and_no_line() {
+    fn peer_that_does_not_answer_is_an_error_and_has_no_clock_line() {
         let known = learn(1, "peer", &[], 7);
         assert!(known[0].estimate.is_err() && known[0].end_line((Time(0), Time(1))).is_none());
         assert!(line_rows(&known, (Time(0), Time(1))).is_empty());
     }
 
     #[test]
-    fn where_exchanges_end_before_the_stream_does_the_error_grows() {
+    fn error_grows_after_the_last_exchange_until_the_stream_ends() {
         let known = &learn(1, "peer", &exchanges(1, 8, MS), 7)[0];
         let within = known.end_line((Time(0), Time(190 * MS))).unwrap();
         let beyond = known.end_line((Time(0), Time(10_190 * MS))).unwrap();

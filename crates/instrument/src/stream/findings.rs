@@ -222,7 +222,7 @@ mod tests {
     const CASES: &str = include_str!("../../../../tests/sender_late.json");
 
     #[test]
-    fn late_departures_are_judged_as_a_study_judges_them() {
+    fn late_departures_are_judged_as_in_a_study() {
         let told: Value = serde_json::from_str(CASES).unwrap();
         let cases = told["cases"].as_array().unwrap().iter().filter(|case| case["exact"] != true);
         let mut judged = 0;

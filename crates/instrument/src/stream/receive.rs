@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_more_rows_than_there_may_be_gets_those() {
+    fn requested_rows_are_capped_at_the_maximum() {
         for (asked, kept) in [(0, 0), (MOST_ROWS, MOST_ROWS), (MOST_ROWS + 1, MOST_ROWS), (usize::MAX, MOST_ROWS)] {
             let options = ReceiveOptions { room: asked, keep: request::Keep::Packets, ..ReceiveOptions::default() };
             let request = receive_request(Senders::Known(SessionKey(1)), &[1], &options, Vec::new());

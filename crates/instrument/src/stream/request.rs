@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_the_same_by_hand_and_asked_in_json() {
+    fn command_line_and_json_describe_the_same_flow() {
         let by_hand = |line: &str| {
             let SendByHand { to, flow, shape, .. } = ByHand::parse_from(line.split(' ')).send;
             Flow { flow, to, shape }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_nobody_knows_is_refused_by_name() {
+    fn unknown_json_key_is_refused_by_name() {
         let flow = json!({ "flow": 1, "to": { "dev": "a", "mac": "02:77:00:00:00:01" }, "schedule": "regular",
             "rate_pps": 10, "count": 3, "payload_bytes": 46, "seed": 2 });
         let send = json!({ "do": "send", "block": 1, "key": "00000000000000ff", "device": "x", "flows": [flow], "keep": "histograms",
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_named_and_has_16_digits() {
+    fn session_key_has_16_hexadecimal_digits() {
         let receive = |key: Value| {
             let mut asked = json!({ "do": "receive", "block": 1, "flows": [1], "ports": [] });
             if !key.is_null() {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_ends_when_its_time_is_up() {
+    fn maximum_rate_stream_ends_after_its_duration() {
         let flow = |shape: Value| {
             let mut flow = shape;
             flow["flow"] = json!(1);

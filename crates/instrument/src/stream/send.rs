@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sends_more_than_there_may_be_rows_gets_those() {
+    fn rows_of_sent_packets_are_capped_at_the_maximum() {
         let flow = |count| {
             let schedule =
                 Schedule { pattern: Pattern::Regular, rate_pps: 1.0, count, seed: 0, offsets: Vec::new().into() };

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn departures_of_a_file_that_is_too_long_are_refused_in_a_sentence() {
+    fn departure_file_that_is_too_long_is_refused_in_one_sentence() {
         let path = bounded::too_long("departures");
         let told = offsets(&path).expect_err("is refused").to_string();
         assert!(told.ends_with("it has more than 64 MiB"), "{told}");

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destination_says_where_to() {
+    fn incomplete_destination_is_refused() {
         for to in [
             json!({ "via": "udp" }),
             json!({ "via": "packet", "dev": "a" }),

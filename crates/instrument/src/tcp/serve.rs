@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_misspelt_is_refused() {
+    fn misspelt_request_keys_are_refused() {
         let refusal = |line: &str| serde_json::from_str::<Asked>(line).err().map(|error| error.to_string());
         for line in [
             r#"{"do":"listen","block":1,"at":"5201","connections":1,"settings":{},"read_every_ns":1}"#,

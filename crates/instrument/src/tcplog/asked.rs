@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_changes_and_all_takes_a_filter_away() {
+    fn only_named_options_change_and_all_removes_a_filter() {
         let mut asked = Asked::default();
         asked.apply(&request(r#"{"ppl":7,"port":[80,5201],"prefix":"10.1.2.3/8","sample":"both","on_change":["cwnd","srtt_us"]}"#), &[]).unwrap();
         let options = asked.options();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_and_changes_nothing() {
+    fn invalid_options_are_refused_and_change_nothing() {
         let mut asked = Asked::default();
         for (text, sentence) in [
             (r#"{"ppl":0}"#, "--ppl 0: expected a whole number from 1"),
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn more_prefixes_than_the_kernel_holds_are_refused_before_it_is_asked() {
+    fn more_prefixes_than_the_bpf_map_holds_are_refused_early() {
         let mut asked = Asked::default();
         let of = |count: u32| {
             let words: Vec<_> = (0..count).map(|at| format!("10.{}.{}.0/24", at / 256, at % 256)).collect();
@@ -492,14 +492,14 @@ mod tests {
     }
 
     #[test]
-    fn a_congestion_control_that_is_loaded_is_taken() {
+    fn loaded_congestion_control_is_accepted() {
         let mut asked = Asked::default();
         assert!(asked.apply(&request(r#"{"congestion":"reno"}"#), &[]).unwrap().is_empty());
         assert_eq!(&asked.options().algorithm[..5], b"reno\0");
     }
 
     #[test]
-    fn a_congestion_control_that_may_register_later_is_taken_with_a_warning() {
+    fn congestion_control_not_yet_registered_is_accepted_with_a_warning() {
         let mut asked = Asked::default();
         let said = asked.apply(&request(r#"{"congestion":"bpf_of_tomorrow"}"#), &[]).unwrap();
         assert!(said.len() == 1 && said[0].contains("no flow is logged until one of that name registers"), "{said:?}");
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_keeps_its_first_bits() {
+    fn host_bits_of_a_prefix_are_cleared() {
         for (word, address, length) in [
             ("fd00:1:2::3/16", "fd00::", 16),
             ("::1", "::1", 128),

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_is_not_there_is_a_wrong_request() {
+    fn missing_command_is_a_wrong_request() {
         for (word, sentence) in [("no-such-command-here", "no such command"), ("/etc/passwd", "it may not be run")] {
             let error = check(&[word.into()]).unwrap_err();
             assert!(error.to_string().contains(sentence), "{error}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_whose_words_no_header_takes_is_a_wrong_request() {
+    fn command_too_long_for_the_header_is_a_wrong_request() {
         check(&vec!["sh".into(); MOST_WORDS]).unwrap();
         for words in [vec!["sh".into(); MOST_WORDS + 1], vec!["sh".into(), ",".repeat(MOST_WORDS - 1).into()]] {
             let error = check(&words).unwrap_err();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn its_status_is_told_also_when_a_signal_ended_it() {
+    fn exit_status_of_the_command_is_reported_also_after_a_signal() {
         let ended = |script: &str| {
             let words = ["sh", "-c", script].map(OsString::from);
             let mut companion = prepare(&words, None).unwrap().unwrap().start().unwrap();

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_has_its_date() {
+    fn timestamp_is_formatted_as_iso_8601() {
         for (seconds, iso) in [
             (0, "1970-01-01T00:00:00.000001Z"),
             (951_782_399, "2000-02-28T23:59:59.000001Z"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_longer_than_any_is_refused_in_a_sentence() {
+    fn header_above_the_maximum_length_is_refused_in_one_sentence() {
         let path = bounded::too_long("header");
         let error = read(&path).unwrap_err();
         assert!(error.to_string().ends_with("it has more than 64 MiB"), "{error}");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_holds_a_log_is_refused_and_nothing_of_it_is_lost() {
+    fn folder_with_a_log_is_refused_and_the_log_is_kept() {
         let out = std::env::temp_dir().join(format!("sojourn-tcplog-folder-{}", std::process::id()));
         create(&out).unwrap();
         create(&out).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_numbers_mean_the_same_and_what_is_unknown_is_refused() {
+    fn options_by_name_and_by_number_are_equal_and_unknown_ones_are_refused() {
         let read = |text: &str| LogOptions::read(serde_json::from_str(text).unwrap());
         let asked = LogOptions { ppl: Some("10".to_owned()), port: vec!["5201".to_owned()], ..LogOptions::default() };
         for text in [

@@ -83,7 +83,7 @@ mod tests {
 
     /// A part of 64 KiB with 500 open flows begins with some 300 KiB that repeat what is known about them.
     #[test]
-    fn what_a_part_repeats_makes_no_other_due() {
+    fn repeated_flow_state_at_the_start_of_a_part_does_not_trigger_rotation() {
         let folder = std::env::temp_dir().join(format!("sojourn-parts-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();

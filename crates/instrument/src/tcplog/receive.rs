@@ -286,13 +286,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_senders_texts_do_not_steer_a_terminal() {
+    fn control_characters_from_a_sender_are_not_printed() {
         let sent = json!({"why": "\u{1b}[2J", "export": {"to\n": ["a\u{7}b", 3, null]}});
         assert_eq!(plain(sent), json!({"why": "\u{fffd}[2J", "export": {"to\u{fffd}": ["a\u{fffd}b", 3, null]}}));
     }
 
     #[test]
-    fn a_sender_that_answers_no_more_is_not_the_end_of_the_time() {
+    fn sender_timeout_is_not_reported_as_end_of_duration() {
         let of = |source| why_no_more(&ArrivalError::Connection { frames: 0, source });
         assert_eq!(of(io::Error::new(io::ErrorKind::TimedOut, "its --duration is over")), "duration");
         assert_eq!(of(io::Error::from_raw_os_error(libc::ETIMEDOUT)), LOST);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trigger_is_read_as_it_is_written() {
+    fn each_trigger_is_parsed() {
         let all = Triggers {
             rtt_above: Some(Nanos::millis(20)),
             rtt_last_above: Some(Nanos::millis(20)),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_is_refused_whose_fields_are_not_asked() {
+    fn trigger_on_a_field_that_is_not_logged_is_refused() {
         let refused = |on: &str, fields: &[&str]| {
             let words = |words: &mut dyn Iterator<Item = &str>| words.map(str::to_owned).collect::<Vec<_>>();
             let flight_on = words(&mut on.split(','));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_a_sentence() {
+    fn invalid_triggers_are_refused_in_one_sentence() {
         for (words, sentence) in [
             ("rain", "--flight-on rain: expected rto, reset, loss, rtt>20ms, rtt-last>20ms, cwnd<10"),
             ("rtt", "--flight-on rtt: expected a value that it becomes larger than, in quotes: 'rtt>20ms'"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_a_number_or_a_time() {
+    fn flight_recorder_keeps_a_number_of_samples_or_a_duration() {
         assert_eq!(keep("100"), Ok(Keep::Samples(100)));
         assert_eq!(keep("1500ms"), Ok(Keep::Span(Nanos::millis(1_500))));
         for wrong in ["0", "1048577", "0s", "-1", "5 parsecs", ""] {

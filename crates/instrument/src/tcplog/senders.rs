@@ -161,7 +161,7 @@ mod tests {
     use super::most_named;
 
     #[test]
-    fn one_address_with_many_silent_connections_does_not_end_another_ones() {
+    fn silent_connections_of_one_address_do_not_displace_those_of_another() {
         let of = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
         assert_eq!(most_named(&[of(1), of(2), of(3), of(2)]), 1);
         assert_eq!(most_named(&[of(1), of(2), of(2), of(2)]), 1);

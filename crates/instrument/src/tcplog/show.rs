@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_told_with_its_law() {
+    fn packet_accounting_is_shown_with_its_conservation_equation() {
         let totals = totals(counted().entries());
         assert_eq!((&totals["in"]["full"], &totals["segments"]["out"]["seen"]), (&json!(200), &json!(68)));
         let expected = "in 1,200 + out 34 = logged 1,000 + decimated 30 + filtered 4 + skipped 200";
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_left_out_is_told() {
+    fn events_that_the_kernel_did_not_run_are_reported() {
         assert_eq!(not_run(&json!({ "not_run": {} })), None);
         let told = not_run(&json!({ "not_run": { "state_set": 1_200, "reset_sent": 1 } })).unwrap();
         assert!(told.contains("(reset_sent 1, state_set 1,200)"), "{told}");
     }
 
     #[test]
-    fn parts_that_were_removed_are_told() {
+    fn removed_parts_are_reported() {
         assert_eq!(removed(&json!({ "parts": 3, "parts_removed": 0 })), None);
         let mut footer = json!({ "parts": 1_200, "parts_removed": 1_100, "flows_removed": 0 });
         let told = removed(&footer).unwrap();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_triggered_a_flight_recorder_is_told() {
+    fn triggers_of_the_flight_recorder_are_reported() {
         assert_eq!(fields(&json!({ "fields": ["all"] })), None);
         assert_eq!(
             fields(&json!({ "fields": ["siftr", "lost"] })).unwrap(),
@@ -316,16 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_anyone_s_making_overflow_nothing() {
+    fn accounting_with_arbitrary_counters_does_not_overflow() {
         let most = json!({ "seen": u64::MAX, "logged": u64::MAX, "full": u64::MAX });
         let totals = json!({ "in": most, "out": most, "segments": { "in": most, "out": most } });
-        assert!(!law(&totals).0, "twice as many met a disposition as were seen");
+        assert!(!law(&totals).0, "twice as many dispositions as packets seen");
         assert_eq!(lost(&totals), u64::MAX);
         assert!(table(&totals).contains("18,446,744,073,709,551,615"));
     }
 
     #[test]
-    fn a_law_that_is_broken_is_told() {
+    fn violated_conservation_is_reported() {
         let mut account = counted();
         account.all[0].seen.packets += 1;
         let (holds, told) = law(&totals(account.entries()));

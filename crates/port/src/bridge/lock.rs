@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_it_holds_it_after_its_holder() {
+    fn process_that_inherited_the_lock_holds_it_after_its_owner_ended() {
         let folder = folder("shared");
         let path = folder.join("port-1-2.lock");
         let first = LockedFile::of(&path).expect("is free");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_ended_or_has_not() {
+    fn ended_processes_are_detected() {
         assert!(!has_ended(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().expect("true starts");
         let process = child.id();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_closing_its_files_has_ended() {
+    fn exiting_process_counts_as_ended() {
         for (stat, has_ended) in [
             ("7 (a) b) S 1 7 7 0 -1 4194304 95 0 0", false),
             ("7 (a) b) R 1 7 7 0 -1 4194308 95 0 0", true),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn root_of_a_user_namespace_is_called_as_outside() {
+    fn root_of_a_user_namespace_is_mapped_to_its_outer_user() {
         let own = "         0       1001          1\n";
         let several = "0 100000 65536\n65536 7 1\nnonsense\n";
         for (map, user, outside) in [
@@ -346,7 +346,7 @@ mod tests {
                 .args(words)
                 .args(["unshare", "--user", "--map-root-user"])
                 .arg(&copy)
-                .args(["--exact", "--nocapture", "bridge::lock::tests::says_its_folder"])
+                .args(["--exact", "--nocapture", "bridge::lock::tests::prints_its_lock_folder"])
                 .env("SOJOURN_SAYS_ITS_FOLDER", "yes")
                 .env_remove("XDG_RUNTIME_DIR")
                 .output()
@@ -373,14 +373,14 @@ mod tests {
 
     /// A helper of the test above, which runs it in another namespace.
     #[test]
-    fn says_its_folder() {
+    fn prints_its_lock_folder() {
         if std::env::var_os("SOJOURN_SAYS_ITS_FOLDER").is_some() {
             println!("its folder: {:?}", lock_folder());
         }
     }
 
     #[test]
-    fn a_link_is_not_followed_and_a_folder_of_others_is_not_used() {
+    fn symbolic_link_is_not_followed_and_a_folder_writable_by_others_is_not_used() {
         let folder = folder("link");
         let (path, theirs) = (folder.join("port-1-2.lock"), folder.join("theirs"));
         fs::write(&theirs, "theirs").expect("writes");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernel_are_read_and_others_are_not() {
+    fn only_lines_in_the_format_of_the_kernel_are_parsed() {
         let heading = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode";
         let socket = "0000000000000000 3      3    05f7   11    1 0      64001  52134 ";
         assert_eq!(line(heading), None);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_uses_is_refused_and_named_unless_it_is_taken_over() {
+    fn interface_used_by_the_host_is_refused_by_name_without_take_over() {
         assert!(standing().check(false, Means::Auto).is_ok());
         let addresses = (1..=5).map(|host| IpAddr::from([10, 0, 0, host])).collect();
         let master = Some(Master { name: "br0".into(), is_switch: true });
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_ipv6_gives_by_itself_is_nobodys() {
+    fn ipv6_link_local_address_is_not_counted_as_use_by_the_host() {
         assert!(!is_somebodys(&"fe80::1".parse().expect("an address")));
         for address in ["10.0.0.1", "2001:db8::1", "169.254.0.1"] {
             assert!(is_somebodys(&address.parse().expect("an address")), "{address}");

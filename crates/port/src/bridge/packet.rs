@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_stays_as_it_is_but_for_its_tag() {
+    fn complete_frame_is_unchanged_except_for_its_vlan_tag() {
         let frame: Vec<u8> = (0..60).collect();
         let message = [&[0; 10][..], &frame].concat();
         assert_eq!(finished(&message, None), Some(vec![frame.clone()]));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_finished_where_the_kernel_says() {
+    fn partial_checksums_are_completed_where_the_kernel_says() {
         let mut frame = vec![0; 60];
         frame[20..24].copy_from_slice(&[1, 2, 3, 4]);
         let start = 20_u16.to_ne_bytes();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_is_lost() {
+    fn super_frames_that_cannot_be_segmented_are_lost() {
         let head = [0, 3, 0, 0, 100, 0, 0, 0, 0, 0];
         assert_eq!(finished(&[&head[..], &[0; 60]].concat(), None), None);
         assert_eq!(finished(&[0; 9], None), None);
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_message_is_survived(message: Vec<u8>, tag: Option<[u8; 4]>) {
+        fn arbitrary_messages_never_panic(message: Vec<u8>, tag: Option<[u8; 4]>) {
             let _ = finished(&message, tag);
         }
     }

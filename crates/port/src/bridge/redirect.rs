@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_as_the_program_orders_them() {
+    fn constants_have_the_layout_of_the_bpf_program() {
         assert_eq!(constants(&Wanted::All), [0; 36]);
         let wanted = Wanted::Ethertypes(vec![0x0800, 0x86DD]);
         let expected =

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_program_that_surely_hangs_there_goes_on() {
+    fn emulation_continues_only_with_a_program_known_to_be_attached() {
         assert_eq!(broken(Ok(Attachment::Hangs)), None);
         for (state, why) in [
             (Ok(Attachment::Detached), "was detached"),

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_an_interface_is_told_once() {
+    fn each_interface_change_is_reported_once() {
         let (mut guard, told, mut asking) = guard();
         let mut link = guard.standing.link.clone();
         guard.hear(&Said::Link(link.clone()), &mut asking);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_told_and_a_link_local_one_is_not() {
+    fn new_address_is_reported_unless_it_is_link_local() {
         let (mut guard, told, mut asking) = guard();
         for address in ["fe80::1", "10.0.0.1", "10.0.0.1"] {
             let address = address.parse().expect("an address");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_somebody_else_before_a_packet_socket_is_told() {
+    fn foreign_program_before_a_packet_socket_is_reported() {
         let (mut guard, told, mut asking) = guard();
         let link = LinkState { program: Some(7), ..guard.standing.link.clone() };
         guard.hear(&Said::Link(link), &mut asking);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_beside_a_frame_goes_back_into_it() {
+    fn vlan_tag_in_metadata_is_reinserted() {
         let frame: Vec<u8> = (1..=20).collect();
         let clock = SteadyClock::begin();
         let (bytes, stamp) = shown(&clock, ARRIVAL_MARK, [0x81, 0, 0, 10], &frame);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_mark_nothing_is_believed() {
+    fn metadata_without_its_mark_is_ignored() {
         let (bytes, stamp) = shown(&SteadyClock::begin(), 0, [0x81, 0, 0, 10], &[1; 20]);
         assert_eq!((bytes, stamp), (vec![1; 20], Stamp { at: Time(9), source: Source::User }));
     }

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gets_the_ports_identifier_and_stays_sound() {
+    fn request_gets_the_identifier_of_the_port_and_a_valid_checksum() {
         let mut request = vec![8, 0, 0, 0, 0xAB, 0xCD, 0x00, 0x07, 1, 2, 3];
         let sum = checksum(&request);
         request[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_are_left_alone() {
+    fn short_messages_are_unchanged() {
         assert_eq!(Outgoing::new().prepare(&[8, 0, 1], Framing::Icmp4), [8, 0, 1]);
     }
 }

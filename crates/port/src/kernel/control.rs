@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_was_taken_off_is_told_as_on_the_wire() {
+    fn stripped_vlan_tag_is_reported_as_on_the_wire() {
         let mut body = [0_u8; 20];
         body[..4].copy_from_slice(&(libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID).to_ne_bytes());
         body[16..18].copy_from_slice(&0x600A_u16.to_ne_bytes());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn local_addresses_come_back_as_they_went_in() {
+    fn local_addresses_round_trip() {
         for address in ["10.77.1.2", "fd77::2"] {
             let local = Local { address: address.parse().expect("an address"), index: 12 };
             let mut buffer = [0; 48];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_and_groups_are_told_from_what_came_to_one_host() {
+    fn broadcast_and_multicast_are_distinguished_from_unicast() {
         let came = |local: [u8; 4], header: [u8; 4]| {
             let body = [&12_u32.to_ne_bytes()[..], &local, &header].concat();
             Control::parse(&message(libc::SOL_IP, libc::IP_PKTINFO, &body)).to_group
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_limit_is_a_byte() {
+    fn hop_limit_above_255_is_ignored() {
         let parse = |level, kind, value: i32| Control::parse(&message(level, kind, &value.to_ne_bytes())).hop_limit;
         assert_eq!(parse(libc::SOL_IP, libc::IP_TTL, 63), Some(63));
         assert_eq!(parse(libc::SOL_IPV6, libc::IPV6_HOPLIMIT, 255), Some(255));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traffic_class_comes_back_as_it_went_in_behind_the_address() {
+    fn traffic_class_round_trips_after_the_address() {
         for address in ["10.77.1.2", "fd77::2"] {
             let local = Local { address: address.parse().expect("an address"), index: 12 };
             let (mut from, mut buffer) = ([0; 48], [0; 72]);
@@ -312,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Control::parse(&bytes);
         }
     }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_read_of_four_sets() {
+    fn features_are_combined_from_the_four_bit_sets_of_the_kernel() {
         let all = [(0, "tx-gso", true), (1, "rx-fixed", false), (2, "", true), (5, "rx-never", true)];
         let said = [
             set(FEATURES_HW, &all),
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_bytes_or_words() {
+    fn numbers_of_one_or_four_bytes_are_parsed() {
         let said =
             Answer([attributed(2, &[7]), attributed(3, &70_000_u32.to_ne_bytes()), attributed(4, &[1, 2])].concat());
         assert_eq!([2, 3, 4, 5].map(|kind| said.number(kind)), [Some(7), Some(70_000), None, None]);
     }
 
     #[test]
-    fn the_kernel_is_asked_and_refuses_in_its_words() {
+    fn query_reaches_the_kernel_and_its_error_message_is_returned() {
         let mut lo = Ethtool::of("lo").expect("a kernel with the family ethtool");
         let gso = "tx-generic-segmentation";
         assert!(lo.features().expect("answers").iter().any(|feature| feature.name == gso && !feature.is_fixed));
@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes: Vec<u8>) {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             features(&bytes);
             bits(&bytes);
             Answer(bytes).number(1);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_runs_fast_is_followed() {
+    fn fast_interface_clock_is_tracked() {
         // The interface's clock gains 50 µs per second and is a million seconds behind.
         let theirs = |ours: i64| Time(ours - 1_000_000_000_000_000 + ours / 20_000);
         let second = 1_000_000_000;

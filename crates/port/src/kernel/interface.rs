@@ -252,13 +252,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_counters_are_survived(text: String) {
+        fn arbitrary_counter_files_never_panic(text: String) {
             let _ = Counters::parse(&text, "near");
         }
     }
 
     #[test]
-    fn counters_are_read_from_their_line() {
+    fn counters_are_parsed_from_the_line_of_the_interface() {
         let text = "Inter-| Receive | Transmit\n lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
                     near:100 20 0 3 0 0 0 0 200 40 0 5 0 0 0 0\n";
         let counted = Counters { received: 20, receive_dropped: 3, sent: 40, send_dropped: 5 };
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_said_to_be_so() {
+    fn missing_interface_is_reported() {
         for name in ["nosuch0", "", "a-name-that-is-far-too-long"] {
             let error = Interface::named(name).expect_err("there is none").to_string();
             assert!(error.contains("no such interface"), "{error}");

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_nothing_sleeps() {
+    fn waiting_for_no_descriptor_sleeps() {
         let start = HostClock.now();
         wait_for_any(std::iter::empty(), Nanos::millis(5)).expect("waits");
         assert!(HostClock.now() - start >= Nanos::millis(4));

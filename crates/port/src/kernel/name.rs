@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn internet_names_come_back_as_they_went_in() {
+    fn internet_addresses_round_trip() {
         for text in ["10.77.1.2:7707", "[fd77::2]:65535", "0.0.0.0:0"] {
             let address: SocketAddr = text.parse().expect("an address");
             assert_eq!(Name::internet(address, 0).as_internet(), Some(address));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn link_names_carry_the_interface() {
+    fn link_layer_addresses_carry_the_interface() {
         let name = Name::link(7, 0x88B5);
         assert_eq!(name.as_link(), Some(Link { index: 7, kind: 0 }));
         assert_eq!(name.bytes()[2..4], [0x88, 0xB5]);

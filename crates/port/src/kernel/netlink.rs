@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_says_what_it_belongs_to_what_lies_below_it_and_what_hangs_on_it() {
+    fn link_reports_its_master_its_lower_device_and_its_xdp_program() {
         assert_eq!(all(&port(&[])), [Said::Link(plain())]);
         let info = [attributed(IFLA_INFO_KIND, b"veth\0"), attributed(IFLA_INFO_SLAVE_KIND, b"bridge\0")].concat();
         let of_port = [
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_question_is_passed_over() {
+    fn reply_to_another_request_is_ignored() {
         let mut netlink = Netlink::open(false).expect("opens");
         let mut body = [0; LINK - HEAD];
         // A request whose reply nobody awaited, as after a timeout.
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked() {
+    fn kernel_answers_queries_of_links_addresses_and_routes() {
         let mut netlink = Netlink::open(false).expect("opens");
         let lo = netlink.link(1).expect("answers");
         assert_eq!((lo.name.as_str(), lo.master), ("lo", None));
@@ -540,7 +540,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes: Vec<u8>, kind in 0_u16..40) {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, kind in 0_u16..40) {
             all(&bytes);
             all(&message(kind, &bytes));
         }

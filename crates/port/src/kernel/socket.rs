@@ -603,14 +603,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_of_drops_goes_on_where_the_kernels_begins_anew() {
+    fn drop_count_continues_when_the_counter_of_the_kernel_restarts() {
         assert_eq!(grown(0, 7), 7);
         assert_eq!(grown(7, 7), 7);
         assert_eq!(grown(0xFFFF_FFFE, 3), 0x1_0000_0003);
     }
 
     #[test]
-    fn numbers_go_on_when_the_kernel_starts_anew() {
+    fn packet_numbers_continue_when_the_kernel_restarts_its_numbering() {
         let mut numbers = Numbers::default();
         assert_eq!([numbers.next(), numbers.next()], [0, 1]);
         assert_eq!([numbers.of_kernel(1, StampKind::Left), numbers.of_kernel(2, StampKind::Left)], [Some(1), None]);
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_from_before_a_new_start_is_not_taken_for_a_later_frame() {
+    fn timestamp_from_before_a_restart_is_not_assigned_to_a_later_frame() {
         let mut numbers = Numbers::default();
         for _ in 0..5 {
             numbers.next();
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap() {
+    fn packet_numbers_wrap_at_32_bits() {
         let mut numbers = Numbers { next: u32::MAX, kernel_zero: u32::MAX, ..Numbers::default() };
         assert_eq!([numbers.next(), numbers.next()], [u32::MAX, 0]);
         assert_eq!(numbers.of_kernel(1, StampKind::Left), Some(0));

@@ -383,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tag_comes_back_to_its_place(frame in proptest::collection::vec(any::<u8>(), 12..100), tag: [u8; 4]) {
+        fn vlan_tag_is_reinserted_at_its_place(frame in proptest::collection::vec(any::<u8>(), 12..100), tag: [u8; 4]) {
             let expected = [&frame[..12], &tag[..], &frame[12..]].concat();
             let mut room = [&[0; 4][..], &frame].concat();
             prop_assert_eq!(with_tag(&mut room, Some(tag)), &expected);
@@ -394,7 +394,7 @@ mod tests {
         }
 
         #[test]
-        fn any_frame_is_survived(mut room: Vec<u8>, length in 0..40_usize, tag: Option<[u8; 4]>) {
+        fn arbitrary_frames_never_panic(mut room: Vec<u8>, length in 0..40_usize, tag: Option<[u8; 4]>) {
             let length = length.min(room.len());
             prop_assert!(insert_tag(&mut room, length, tag) <= room.len());
             with_tag(&mut room, tag);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_is_read_and_the_rest_counted() {
+    fn readable_frames_are_returned_and_the_others_counted() {
         for is_big in [true, false] {
             let fcs = [halves(is_big, 13, 1), vec![4, 0, 0, 0]].concat();
             let resolution = [halves(is_big, 9, 1), vec![9, 0, 0, 0]].concat();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pcap_files_of_all_kinds_are_read() {
+    fn pcap_files_of_all_variants_are_parsed() {
         let packet = [0x45; 20];
         for (magic, more, nanos) in [(0xA1B2_C3D4, 0, 7_000), (0xA1B2_3C4D, 0, 7), (0xA1B2_CD34_u32, 8, 7_000)] {
             for is_big in [true, false] {

@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_survive_the_file(frames in frames()) {
+        fn frames_round_trip_through_the_file(frames in frames()) {
             let (read, error) = read_all(&written(&frames));
             prop_assert_eq!(read, frames);
             prop_assert!(error.is_none());
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_order_a_resolution_of_two_and_an_offset_are_read() {
+    fn byte_order_binary_resolution_and_time_offset_are_honoured() {
         let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
         // Timestamps in 2⁻¹⁰ s, an offset of 100 s, and a name.
         let options = [
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_no_more_interfaces_and_no_longer_blocks_than_any() {
+    fn too_many_interfaces_and_too_long_blocks_are_refused() {
         let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
         let with = |interfaces: usize| {
             let mut file = section.clone();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_time_and_one_of_another_link_are_told() {
+    fn frame_without_timestamp_and_unknown_link_type_are_errors() {
         let section = block(PCAPNG, &[&BYTE_ORDER.to_be_bytes()[..], &[0, 1, 0, 0], &[0xFF; 8]].concat());
         let simple =
             [section.clone(), block(INTERFACE, &[0, 1, 0, 0, 0, 0, 0, 0]), block(SIMPLE_PACKET, b"\0\0\0\x01a")];

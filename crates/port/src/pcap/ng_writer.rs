@@ -256,7 +256,7 @@ mod tests {
     use crate::pcap::Capture;
 
     #[test]
-    fn what_is_said_beside_frames_leaves_them_as_they_are() {
+    fn descriptive_options_do_not_change_the_frames() {
         let said = Described {
             machine: "x86_64",
             system: "Linux 6.18",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_no_option_holds_is_cut() {
+    fn text_too_long_for_an_option_is_truncated() {
         let long = "x".repeat(70_000);
         let said = Described { filter: &long, ..Described::default() };
         let mut writer = NgWriter::described(Vec::new(), &said).unwrap();

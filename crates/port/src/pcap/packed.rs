@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_comes_out_as_it_was() {
+    fn compression_round_trips() {
         let text = text();
         for pack in [gzip, zstd, lz4, |bytes: &[u8]| bytes.to_vec()] {
             assert_eq!(read(&pack(&text)).unwrap(), text);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_gives_what_was_before_and_an_error() {
+    fn truncated_file_gives_the_frames_before_and_an_error() {
         for pack in [gzip, zstd, lz4] {
             let packed = pack(&text());
             let mut input = unpacked(&packed[..packed.len() / 2]).unwrap();

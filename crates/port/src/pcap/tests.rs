@@ -40,14 +40,14 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn frames_survive_the_file(frames in proptest::collection::vec(frame(), 0..20)) {
+    fn frames_round_trip_through_the_file(frames in proptest::collection::vec(frame(), 0..20)) {
         let (read, error) = read_all(&written(&frames));
         prop_assert_eq!(read, frames);
         prop_assert!(error.is_none());
     }
 
     #[test]
-    fn a_cut_file_gives_what_is_whole(frames in proptest::collection::vec(frame(), 1..10), cut in 1..1000_usize) {
+    fn truncated_file_gives_its_complete_frames(frames in proptest::collection::vec(frame(), 1..10), cut in 1..1000_usize) {
         let bytes = written(&frames);
         let length = bytes.len().saturating_sub(cut);
         let (read, error) = read_all(&bytes[..length]);
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn microseconds_and_the_other_byte_order_are_read() {
+fn microsecond_resolution_and_the_other_byte_order_are_parsed() {
     let mut bytes = Vec::new();
     for word in [0xA1B2_C3D4_u32, 0x0002_0004, 0, 0, 65_535, 1, 10, 999_999, 2, 60] {
         bytes.extend(word.to_be_bytes());
@@ -88,7 +88,7 @@ fn microseconds_and_the_other_byte_order_are_read() {
 }
 
 #[test]
-fn a_frame_longer_than_any_is_damage_and_takes_no_memory() {
+fn frame_above_the_maximum_length_is_damage_and_allocates_no_memory() {
     for (length, is_damage) in [(LONGEST_FRAME_BYTES, false), (LONGEST_FRAME_BYTES + 1, true), (u32::MAX, true)] {
         let words = [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, u32::MAX, 1, 10, 0, length, length];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -102,7 +102,7 @@ fn a_frame_longer_than_any_is_damage_and_takes_no_memory() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let header = |magic: u32, link: u32| -> Vec<u8> {
         [magic, 0, 0, 0, 0, link].iter().flat_map(|word| word.to_le_bytes()).collect()
     };

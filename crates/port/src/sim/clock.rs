@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn waits_until_it_shows_the_deadline(
+        fn wait_ends_when_the_clock_reads_the_deadline(
             at_ns in 0..1000_i64, by_ns in -500..500_i64, deadlines in proptest::collection::vec(0..2000_i64, 1..20),
         ) {
             let clock = ProberClock::new(SimulatedClock::default(), Some(ClockStep { at_ns, by_ns }));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_step() {
+    fn clock_reading_contains_the_step() {
         let clock = ProberClock::new(SimulatedClock::default(), Some(ClockStep { at_ns: 100, by_ns: 50 }));
         assert_eq!(clock.wait_until(Time(99), Nanos::ZERO), Time(99));
         assert_eq!(clock.wait_until(Time(120), Nanos::ZERO), Time(150));

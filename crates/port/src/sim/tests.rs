@@ -64,7 +64,7 @@ fn a_ramp_rises_again_in_each_period_for_every_nth_request() {
 }
 
 #[test]
-fn a_stall_lets_go_at_its_end() {
+fn stall_releases_all_packets_at_its_end() {
     let line = Line { stall: Some(Stall { at_ns: 0, for_ns: 1_000 }), ..Line::constant(10, 10) };
     let mut sim = sim(&line, Carrier::Udp4);
     assert_eq!(round_trip(&mut sim, &request(0, 40)).unwrap().0, Nanos(1_020));
@@ -80,7 +80,7 @@ fn drift_grows_with_time() {
 }
 
 #[test]
-fn blocks_draw_alike_again_and_differ_from_each_other() {
+fn block_number_determines_the_random_draws() {
     let line = Line { forward: Delay::Normal(Normal { mean_ns: 1e6, sd_ns: 1e5 }), ..Line::constant(0, 0) };
     let delay = |block| {
         let mut sim = sim(&line, Carrier::Udp4);

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_a_closed_socket_still_has_is_waited_for() {
+    fn queue_still_held_by_a_closed_socket_is_retried() {
         let opened_after = |busy: usize, error: i32| {
             let (clock, mut asked) = (SimulatedClock::default(), 0);
             let opened = once_free(&clock, || {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_its_mark_is_none() {
+    fn timestamp_without_its_mark_is_ignored() {
         let bytes = |mark: u64| [mark.to_ne_bytes(), 7_u64.to_ne_bytes()].concat().try_into().expect("16 bytes");
         assert_eq!(arrival_time(bytes(ARRIVAL_MARK)), Some(Time(7)));
         assert_eq!(arrival_time(bytes(0)), None);

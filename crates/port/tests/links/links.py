@@ -70,7 +70,7 @@ kind, hooks = KINDS[sys.argv[3]]
 found = [(hook, link) for its_kind, at, hook, link in links(process) if (its_kind, at) == (kind, place)]
 if what == "replace" or hooks:
     found = [(hook, link) for hook, link in found if hook in (hooks or PASSING)]
-assert found, "nothing of that kind hangs there"
+assert found, "no program of that kind is attached"
 for hook, link in found:
     if what == "detach":
         done, _ = bpf(DETACH, struct.pack("I", link))

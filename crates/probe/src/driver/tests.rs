@@ -166,14 +166,14 @@ fn a_burst_of_frames_makes_no_probe_late() {
 }
 
 #[test]
-fn replies_without_end_do_not_keep_a_block_from_its_end() {
+fn endless_replies_do_not_prevent_the_end_of_a_block() {
     let mut port = Unruly { loops: true, ..unruly() };
     let (_, counts) = measure(&request(5, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert_eq!((counts.sent, counts.received, counts.lost), (5, 5, 0));
 }
 
 #[test]
-fn a_peer_that_stops_listening_loses_probes_and_not_those_before() {
+fn peer_that_stops_listening_loses_only_later_probes() {
     let mut port = Unruly { refuses_from: 6, ..unruly() };
     let (rows, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
@@ -195,7 +195,7 @@ fn a_clock_that_is_set_back_ends_the_block() {
 
 /// The kernel throttles a real-time thread that is busy for more than 950 ms of a second.
 #[test]
-fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
+fn real_time_thread_sleeps_enough_for_any_request() {
     for (interval, wait, schedule, count) in [
         (Nanos::micros(15), Wait::SleepThenSpin, Schedule::Regular, 80_000),
         (Nanos::micros(50), Wait::SleepThenSpin, Schedule::Poisson, 20_000),
@@ -216,7 +216,7 @@ fn a_real_time_thread_sleeps_enough_whatever_it_is_asked() {
 }
 
 #[test]
-fn what_came_while_the_thread_was_kept_away_is_not_lost() {
+fn replies_received_while_the_thread_was_descheduled_are_not_lost() {
     /// A clock that advances by half a second once, between two readings.
     struct Away(SimulatedClock, Cell<u32>);
     impl Clock for Away {
@@ -245,7 +245,7 @@ fn what_came_while_the_thread_was_kept_away_is_not_lost() {
 }
 
 #[test]
-fn a_real_time_thread_that_has_time_to_sleep_need_not_rest() {
+fn real_time_thread_that_sleeps_between_probes_needs_no_extra_rest() {
     let mut port = unruly();
     let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
     let (rows, _) = measure(&request(20_000, Nanos::micros(40)), &mut port, pace).unwrap();

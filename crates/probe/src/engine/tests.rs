@@ -47,7 +47,7 @@ fn rtts(rows: &[Probe]) -> Vec<i64> {
 }
 
 #[test]
-fn a_constant_line_is_measured_exactly() {
+fn constant_delay_is_measured_exactly() {
     let line = Line { per_byte_ns: 0.5, responder_ns: 1_000, ..Line::constant(5_000, 9_000) };
     let (rows, counts) = measure(&request(line, Schedule::Regular, 100));
     assert_eq!(counts, Counts { sent: 100, received: 100, ..Counts::default() });
@@ -58,7 +58,7 @@ fn a_constant_line_is_measured_exactly() {
 }
 
 #[test]
-fn responder_times_show_an_asymmetric_line() {
+fn responder_timestamps_show_asymmetric_delays() {
     for carries in [crate::Carries::Ethernet, crate::Carries::Udp, crate::Carries::Udp6] {
         let line = Line { responder_ns: 300, ..Line::constant(2_000, 7_000) };
         let request = Request {
@@ -114,7 +114,7 @@ fn held_back_probes_arrive_reordered() {
 }
 
 #[test]
-fn each_50th_probe_that_is_held_is_seen() {
+fn delay_of_every_50th_probe_is_measured() {
     let line = Line { hold: Some(Hold { every: 50, for_ns: 100_000 }), ..Line::constant(5_000, 5_000) };
     let (rows, _) = measure(&request(line, Schedule::Regular, 500));
     for row in rows {
@@ -186,7 +186,7 @@ fn a_late_sender_shows_in_the_departures_and_not_in_the_rtt() {
 }
 
 #[test]
-fn poisson_and_regular_see_the_same_line() {
+fn poisson_and_regular_probes_measure_the_same_delay() {
     let forward = Delay::Normal(Normal { mean_ns: 50_000.0, sd_ns: 5_000.0 });
     for schedule in [Schedule::Regular, Schedule::Poisson, Schedule::ClosedLoop] {
         let line = Line { forward, ..Line::constant(0, 10_000) };
@@ -213,7 +213,7 @@ fn sequence_numbers_go_on_beyond_16_bits() {
 }
 
 #[test]
-fn a_stopped_block_keeps_what_was_measured() {
+fn stopped_block_keeps_its_results() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 100),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, tx_timestamps: false },
@@ -231,7 +231,7 @@ fn a_stopped_block_keeps_what_was_measured() {
 }
 
 #[test]
-fn what_our_own_queue_refuses_is_neither_sent_nor_lost() {
+fn local_drops_are_neither_sent_nor_lost() {
     let mut engine = Engine::new(
         &request(Line::constant(1, 1), Schedule::Regular, 2),
         &Capabilities { framing: sojourn_port::Framing::Icmp4, max_frame: 1_500, tx_timestamps: false },

@@ -145,7 +145,7 @@ fn delays_of_both_directions_are_what_the_path_has() {
 }
 
 #[test]
-fn a_reply_that_does_not_repeat_what_was_sent_is_unexpected() {
+fn reply_that_does_not_echo_the_request_is_unexpected() {
     let path = Path { there: Nanos(10), back: Nanos(10), lost_there: 0.0, lost_back: 0.0 };
     // The sender's timestamp, its number, the session's identifier.
     for at in [28, 35, 27, 15] {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn any_reply_is_survived(bytes: Vec<u8>, cut in 0..120_usize) {
+    fn arbitrary_replies_never_panic(bytes: Vec<u8>, cut in 0..120_usize) {
         let path = Path { there: Nanos(10), back: Nanos(10), lost_there: 0.0, lost_back: 0.0 };
         let outcome = run(&path, &open(), 3, 1, |seq, reply| match seq {
             0 => *reply = bytes.clone(),

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_goes_back_to_its_sender_with_both_times() {
+    fn frame_is_returned_to_its_sender_with_both_timestamps() {
         let mut reply = [0; 100];
         let length = responder().reply(&asked(Framing::Ethernet, &frame(STATION, PROBE_ETHERTYPE)), &mut reply);
         assert_eq!(length, Some(14 + 46));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pretended_clock_is_ahead_and_gains_and_is_signed_as_another() {
+    fn simulated_clock_has_offset_and_skew_and_its_own_clock_id() {
         let pretence = Pretence { since: Time(0), offset: Nanos::seconds(1), skew_ppm: 50.0 };
         let mut reply = [0; 100];
         for framing in [Framing::Ethernet, Framing::Udp] {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_frame_is_in_one_count() {
+    fn each_frame_is_in_exactly_one_counter() {
         let mut responder = responder();
         let mut reply = vec![0; 20_000];
         let mut give = |framing, bytes: &[u8]| responder.reply(&asked(framing, bytes), &mut reply);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_answer_is_for_those_alone_who_are_named_and_has_an_end() {
+    fn longer_replies_go_only_to_named_peers_up_to_a_maximum() {
         let amplified =
             vec!["10.0.0.0/24".parse().expect("a prefix"), "02:00:00:00:00:01".parse().expect("a MAC address")];
         let mut responder = Responder::new(0, None, guard(Policy { amplified, ..Policy::default() }), None);
@@ -283,7 +283,7 @@ mod tests {
 
     /// A reply's departure time is read after all other work.
     #[test]
-    fn the_clock_is_read_again_after_the_judgement() {
+    fn departure_time_is_read_after_the_request_was_checked() {
         let key = Arc::new(Key::new(&[7; 16]).expect("long enough"));
         let guard = guard(Policy::default());
         let mut responder = Responder::new(5, None, Rc::clone(&guard), Some(Arc::clone(&key)));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rate_refuses_begins_no_session() {
+    fn rate_limited_requests_start_no_session() {
         let key = Arc::new(Key::new(&[7; 16]).expect("long enough"));
         let guard = guard(Policy { peer_rate: 10, ..Policy::default() });
         let mut responder = Responder::new(5, None, Rc::clone(&guard), Some(Arc::clone(&key)));
@@ -321,7 +321,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_frame_is_survived(bytes: Vec<u8>, room in 0..100_usize) {
+        fn arbitrary_frames_never_panic(bytes: Vec<u8>, room in 0..100_usize) {
             for framing in [Framing::Ethernet, Framing::Udp] {
                 let _ = responder().reply(&asked(framing, &bytes), &mut vec![0; room]);
             }

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_comes_back_as_long_as_it_was_with_times_and_ttl() {
+    fn reflected_packet_has_equal_length_with_timestamps_and_ttl() {
         for (bytes, key) in [(44, None), (100, None), (1_472, None), (112, Some(key()))] {
             let key = key.as_deref();
             let mut reflector = reflector(Numbering::Stateless, key.cloned().map(Arc::new));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stateful_reflector_counts_each_session_for_itself() {
+    fn stateful_reflector_numbers_each_session_separately() {
         let mut reflector = reflector(Numbering::Stateful, None);
         let mut number = |seq, ssid| {
             let reply = reflect(&mut reflector, &packet(seq, i64::from(seq), ssid, 44, None)).expect("a reply");
@@ -230,7 +230,7 @@ mod tests {
     /// A packet forged from one reflector's address to another must not start an endless exchange, however their clocks
     /// differ.
     #[test]
-    fn no_reflector_answers_the_answer_of_another() {
+    fn reflector_ignores_reflected_packets() {
         for (key, bytes) in [(None, 44), (None, 1_000), (Some(key()), 112)] {
             for (formats, tai_offset_s) in [([Format::Ntp, Format::Ptp], 37), ([Format::Ptp, Format::Ntp], 0)] {
                 let [mut first, mut second] =
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_of_zeros_or_of_noise_is_no_answer() {
+    fn padding_does_not_make_a_request_look_like_a_reflected_packet() {
         let mut reflector = reflector(Numbering::Stateless, None);
         let mut request = packet(0, 1_800_000_000_000_000_000, 0, 44, None);
         for noise in [0, 0xFF, 0xA5] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_cannot_keep_others_from_a_stateful_reflector() {
+    fn one_host_cannot_exhaust_the_sessions_of_a_stateful_reflector() {
         let mut reflector = reflector(Numbering::Stateful, None);
         let ask = |reflector: &mut Reflector, from: String, ssid| {
             let from = from.parse().expect("an address");
@@ -288,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_survived_and_answered_with_its_own_length(bytes in prop::collection::vec(any::<u8>(), 0..400), keyed: bool, stateful: bool) {
+        fn arbitrary_packets_never_panic_and_are_answered_with_equal_length(bytes in prop::collection::vec(any::<u8>(), 0..400), keyed: bool, stateful: bool) {
             let key = keyed.then(key);
             let numbering = if stateful { Numbering::Stateful } else { Numbering::Stateless };
             let mut bytes = bytes;

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_numbered_as_they_come() {
+    fn packets_are_numbered_in_arrival_order() {
         let mut sessions = Sessions::default();
         let numbers: Vec<_> = [0, 1, 3, 2, 7].map(|seq| sessions.take(1, place(seq, i64::from(seq)), true)).to_vec();
         assert_eq!(numbers, (0..5).map(Ok).collect::<Vec<_>>());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_begins_anew_is_told_from_a_replay() {
+    fn restarted_sender_is_distinguished_from_a_replay() {
         let mut sessions = Sessions::default();
         for seq in 0..2_000 {
             assert_eq!(sessions.take(1, place(seq, i64::from(seq)), true), Ok(seq));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_are_used_are_kept_and_others_make_room() {
+    fn active_sessions_are_kept_and_idle_ones_replaced() {
         let mut sessions = Sessions::default();
         for session in 0..MOST_SESSIONS {
             let of = |place| Place { peer: (session / MOST_OF_A_PEER) as u128, ..place };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_cannot_keep_the_others_out() {
+    fn one_peer_cannot_exhaust_all_sessions() {
         let mut sessions = Sessions::default();
         let begun =
             (0..2 * MOST_SESSIONS).filter(|session| sessions.take(*session, place(0, 0), false).is_ok()).count();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_whose_clock_is_set_is_no_replay() {
+    fn sender_whose_clock_was_set_is_not_a_replay() {
         // Its clock was ahead, by more or less than the session's age, and is corrected.
         for ahead_by in [Nanos::millis(200), Nanos::seconds(3_600)] {
             let mut sessions = Sessions::default();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_begins_anew_after_a_few_packets_is_no_replay() {
+    fn sender_restarted_after_a_few_packets_is_not_a_replay() {
         for first in [0, 1, 7] {
             let mut sessions = Sessions::default();
             for seq in 0..=5 {
@@ -288,7 +288,7 @@ mod tests {
     proptest! {
         /// A number is accepted once, in any order; one within the window is never refused the first time.
         #[test]
-        fn a_number_is_taken_once(steps in prop::collection::vec((0..3_000_u32, any::<bool>()), 1..400)) {
+        fn sequence_number_is_accepted_once(steps in prop::collection::vec((0..3_000_u32, any::<bool>()), 1..400)) {
             let mut sessions = Sessions::default();
             let (mut taken, mut highest) = (HashSet::new(), 0);
             for (step, up) in steps {

@@ -126,7 +126,7 @@ fn an_unfinished_stream_is_readable_to_its_last_block() {
 }
 
 #[test]
-fn a_failed_write_is_taken_back() {
+fn failed_write_is_rolled_back() {
     let folder = folder("failed");
     let mut sink = RunFolder::create(&folder, 0, &origin(false)).unwrap();
     sink.write(&block(0), &probes()).unwrap();
@@ -140,7 +140,7 @@ fn a_failed_write_is_taken_back() {
 }
 
 #[test]
-fn a_full_disk_says_so() {
+fn full_disk_is_reported() {
     let error = failure("write", Path::new("x"), io::Error::from_raw_os_error(28));
     assert_eq!(error.to_string(), "write x: the disk is full; what was recorded before this block stays readable");
 }
@@ -174,7 +174,7 @@ fn stream_block(number: u32) -> StreamBlock {
 }
 
 #[test]
-fn two_ends_write_streams_into_one_folder() {
+fn sender_and_receiver_write_streams_into_one_folder() {
     let folder = folder("streams");
     let mut near = StreamFolder::create(&folder, "a", 2, &origin(false)).unwrap();
     let mut far = StreamFolder::create(&folder, "b", 2, &origin(false)).unwrap();
@@ -196,7 +196,7 @@ fn two_ends_write_streams_into_one_folder() {
 }
 
 #[test]
-fn a_failed_write_of_streams_is_taken_back() {
+fn failed_write_of_streams_is_rolled_back() {
     let folder = folder("streams-failed");
     let mut sink = StreamFolder::create(&folder, "a", 0, &origin(false)).unwrap();
     sink.write(&stream_block(0)).unwrap();
@@ -234,7 +234,7 @@ fn fill(rows: &[Sample], to: &mut Filling<'_>) {
 }
 
 #[test]
-fn samples_can_be_read_and_what_is_missing_is_null() {
+fn samples_can_be_read_and_missing_values_are_null() {
     let folder = folder("tcp");
     let absent = HashSet::from(["received_ce".to_owned(), "limited_by".to_owned(), "flow".to_owned()]);
     let mut sink = TcpFolder::create(&folder, ("a", 3), &absent, &Origin::default()).unwrap();
@@ -318,7 +318,7 @@ fn the_other_tables_can_be_read() {
 }
 
 #[test]
-fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
+fn failed_write_of_samples_is_rolled_back_and_reported_by_the_end() {
     let folder = folder("tcp-failed");
     let rows: Vec<Sample> = (0..tcp::BATCH as u64).map(sample).collect();
     let create = |who| TcpFolder::create(&folder, (who, 0), &HashSet::new(), &Origin::default()).unwrap();
@@ -342,7 +342,7 @@ fn a_failed_write_of_samples_is_taken_back_and_said_at_the_end_at_the_latest() {
 }
 
 #[test]
-fn batches_of_a_second_thread_come_in_their_order() {
+fn batches_written_by_a_second_thread_stay_in_order() {
     let folder = folder("tcp-order");
     let mut sink = TcpFolder::create(&folder, ("a", 0), &HashSet::new(), &Origin::default()).unwrap();
     let count = 4 * tcp::BATCH as u64 + 7;

@@ -220,7 +220,7 @@ mod tests {
     use crate::{Origin, TapFolder};
 
     #[test]
-    fn what_a_tap_saw_is_read_as_it_was_written() {
+    fn tap_records_are_read_as_written() {
         let folder = std::env::temp_dir().join(format!("sojourn-taps-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let about = TapAbout {

@@ -65,7 +65,7 @@ fn read(path: &Path) -> Result<Vec<Packet>, ReadError> {
 }
 
 #[test]
-fn what_was_written_is_read_again() {
+fn records_are_read_as_written() {
     let folder = path("again");
     let rows: Vec<_> = (0..1000).map(|number| packet(number, (number % 129) as u8)).collect();
     let file = write(&folder, &[rows[..10].to_vec(), rows[10..].to_vec()]);
@@ -74,7 +74,7 @@ fn what_was_written_is_read_again() {
 }
 
 #[test]
-fn another_table_and_an_unknown_pipe_are_told() {
+fn wrong_table_and_unknown_pipe_are_reported() {
     let folder = path("told");
     let file = write(&folder, &[vec![packet(299, 0)]]);
     let mut reader = PacketReader::open(&file, vec!["forward".to_owned()]).unwrap();
@@ -87,7 +87,7 @@ fn another_table_and_an_unknown_pipe_are_told() {
 }
 
 #[test]
-fn a_log_of_an_earlier_version_is_told_by_what_it_lacks() {
+fn log_of_an_earlier_version_is_refused_naming_the_missing_column() {
     let folder = path("earlier");
     let file = write(&folder, &[vec![packet(1, 0)]]);
     let mut stream = StreamReader::try_new(File::open(&file).unwrap(), None).unwrap();

@@ -793,7 +793,7 @@ fn unmatched() {
 }
 
 #[test]
-fn what_is_missing_is_null() {
+fn missing_values_are_null() {
     let told = columns(Probe::new(0, false, Time(0), Time(0)), &0);
     for column in ["arrival_ns", "arrival_source", "receive_call_ns", "responder_arrival_ns", "responder_departure_ns"]
     {

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn copies_of_damaged_packets_are_never_more_than_were_sent(
+    fn corrupted_packets_never_count_as_more_packets_than_were_sent(
         events in prop::collection::vec((0..20_u64, 0..64_usize, any::<u8>()), 0..200), sent in 20..40_u64,
         drops in 0..50_u64,
     ) {
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn drops_are_shared_out_to_the_last(missing in prop::collection::vec(0..1_000_u64, 1..10), drops in 0..5_000_u64) {
+    fn local_drops_are_distributed_completely_over_flows(missing in prop::collection::vec(0..1_000_u64, 1..10), drops in 0..5_000_u64) {
         let mut flows: Vec<_> = missing.iter().map(|lost| {
             let mut flow = Tally::new(1, 0, 0).finish(Told::Sent { sent: 0, next: 0 });
             flow.counts.lost = *lost;
@@ -154,7 +154,7 @@ proptest! {
 }
 
 #[test]
-fn times_and_flags_are_told() {
+fn timestamps_and_flags_are_recorded() {
     let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
     for (seq, sent, at) in [(0, 0, 150), (1, 100, 350), (3, 300, 400), (2, 200, 1_251), (4, 400, 500)] {
         offer(&mut accounting, 0, &packet(1, seq, sent), at);
@@ -182,18 +182,18 @@ fn rows_stop_at(room: usize, packets: u64) {
 }
 
 #[test]
-fn rows_stop_where_room_ends_and_counts_go_on() {
+fn counting_continues_after_the_last_row_that_fits() {
     rows_stop_at(3, 10);
 }
 
 #[test]
 #[ignore = "proof: as many rows as there may be, and more"]
-fn rows_stop_at_the_most_that_there_may_be() {
+fn rows_are_capped_at_the_maximum() {
     rows_stop_at(16_000_000, 16_000_100);
 }
 
 #[test]
-fn answers_are_kept_apart_by_their_node() {
+fn replies_are_counted_per_node() {
     let mut accounting = Accounting::new(counting(), &[1], 1, Some(KEY));
     for (seq, node) in [(0, 3), (0, 5), (1, 3), (1, 5), (1, 5)] {
         let mut payload = packet(1, seq, 0);
@@ -207,7 +207,7 @@ fn answers_are_kept_apart_by_their_node() {
 }
 
 #[test]
-fn hundreds_of_flows_are_told_from_each_other_and_from_others() {
+fn hundreds_of_flows_are_counted_separately() {
     let flows: Vec<u16> = (0..300).collect();
     let mut accounting = Accounting::new(counting(), &flows, 1, Some(KEY));
     for flow in [299, 255, 999] {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_receivers_is_neither_remembered_nor_answered_without_end() {
+    fn remembered_and_answered_receivers_are_bounded() {
         let mut crowd = Crowd::default();
         let (clock, patience) = (crowd.clone(), Nanos::seconds(2));
         let greeting = Greeting { head: Head::Udp, key: KEY, flow: FLOW, auth: &Auth::default(), is_group: true };

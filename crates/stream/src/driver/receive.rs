@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_of_dense_frames_naps_and_is_not_woken_for_each() {
+    fn receiver_at_high_rate_sleeps_briefly_instead_of_waking_per_frame() {
         // 400,000 frames per second: it is woken for the first one, and by no other until they end. After a poll that
         // found the maximum it polls again.
         let looks = [(1_000, 1), (2, 1), (72, 28), (72, 28), (160, MOST_AT_ONCE), (1, 2), (2, 1), (70, 0)];
@@ -283,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_of_fewer_frames_is_woken_for_each() {
+    fn receiver_at_low_rate_is_woken_per_frame() {
         // 40,000 frames per second.
         let looks = [(25, 1), (1, 0), (24, 1), (1, 0), (24, 1), (1, 0), (50, 2), (1, 0)];
         assert!(rests(&mut Density::new(false), false, &looks).iter().all(|rest| *rest != Rest::Nap));
     }
 
     #[test]
-    fn who_answers_or_stamps_frames_looks_on_at_once() {
+    fn receiver_that_replies_or_timestamps_polls_again_at_once() {
         let looks = [(1, 1), (2, 1), (2, 1), (1, 0)];
         let expected = [Rest::None, Rest::None, Rest::None, Rest::Sleep];
         assert_eq!(rests(&mut Density::new(true), false, &looks), expected);

@@ -62,7 +62,7 @@ fn frame(kind: Kind, seq: u64, text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_synchronisation_is_answered_with_arrival_and_departure() {
+fn clock_exchange_is_answered_with_arrival_and_departure_times() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 2_000];
     let length = receiver.on_frame(0, &frame(Kind::SyncRequest, 12, ""), &received(500), &mut reply).unwrap();
@@ -86,7 +86,7 @@ fn asking(payload_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_reply_that_promised_it_is_followed_up_once_when_its_stamp_comes() {
+fn promised_follow_up_is_sent_once_when_the_tx_timestamp_is_known() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
     let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
@@ -117,7 +117,7 @@ fn a_request_shorter_than_the_reply_is_not_followed_up() {
 }
 
 #[test]
-fn replies_whose_stamps_never_come_are_forgotten() {
+fn replies_without_a_tx_timestamp_are_discarded() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
     for number in 0..100 {
@@ -133,7 +133,7 @@ fn replies_whose_stamps_never_come_are_forgotten() {
 }
 
 #[test]
-fn packets_are_answered_once_by_who_is_told_to() {
+fn configured_receiver_replies_to_each_packet_once() {
     let mut receiver = receiver(Framing::Ethernet, Some(Answering { node: 4, payload_bytes: 200 }));
     let mut reply = [0; 2_000];
     let length = receiver.on_frame(0, &frame(Kind::Data, 3, ""), &received(500), &mut reply).unwrap();
@@ -148,7 +148,7 @@ fn packets_are_answered_once_by_who_is_told_to() {
 }
 
 #[test]
-fn answers_are_counted_where_none_are_given() {
+fn receiver_that_sends_no_replies_counts_received_replies() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 2_000];
     for node in [1, 2] {
@@ -164,7 +164,7 @@ fn answers_are_counted_where_none_are_given() {
 }
 
 #[test]
-fn an_end_is_believed_once_and_acknowledged_each_time() {
+fn end_message_takes_effect_once_and_is_acknowledged_each_time() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 200];
     assert_eq!(receiver.end(1), None);
@@ -182,7 +182,7 @@ fn an_end_is_believed_once_and_acknowledged_each_time() {
 /// Frames that the kernel generated have sequence numbers even if our own machine refused them. Ends of earlier
 /// versions do not report that.
 #[test]
-fn numbers_of_refused_packets_are_no_packets_too_many() {
+fn sequence_numbers_of_refused_packets_are_not_an_excess() {
     for (next, excess) in [(",\"next\":10", 0), ("", 1)] {
         let mut receiver = receiver(Framing::Ethernet, None);
         let mut reply = [0; 200];
@@ -199,7 +199,7 @@ fn numbers_of_refused_packets_are_no_packets_too_many() {
 }
 
 #[test]
-fn an_end_of_another_receiver_of_the_group_is_left_to_it() {
+fn end_message_for_another_receiver_of_the_group_is_ignored() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 200];
     let told = |of: u64| frame(Kind::End, 0, &format!("{{\"sent\":{of},\"clock\":null,\"of\":{of}}}"));
@@ -224,7 +224,7 @@ const SHARED: &str = r#"{"shared":true,"reference_ns":0,"offset_ns":0,"skew_ppb"
 
 /// An attack with packets, claims of a shared clock and ends from unknown senders: all are refused.
 #[test]
-fn what_strangers_say_ends_no_stream_and_changes_no_count() {
+fn packets_from_unknown_senders_end_no_stream_and_change_no_count() {
     let mut receiver = receiver(Framing::Ethernet, None);
     let mut reply = [0; 200];
     let (mine, stranger) = (|_: &mut StreamHeader| {}, |header: &mut StreamHeader| header.key.0 ^= 1);
@@ -263,7 +263,7 @@ fn what_strangers_say_ends_no_stream_and_changes_no_count() {
 }
 
 #[test]
-fn ends_that_cannot_be_are_not_believed() {
+fn impossible_end_messages_are_rejected() {
     let clock = |change: (&str, &str)| END_OF(3, &SHARED.replace(change.0, change.1));
     for text in [
         END_OF(SEQ_LIMIT + 1, "null"),
@@ -308,7 +308,7 @@ fn greet(receiver: &mut Receiver, cookie: u64, flow: u16, key: SessionKey) -> Op
 }
 
 #[test]
-fn the_first_sender_that_hears_the_receiver_has_the_flow() {
+fn flow_belongs_to_the_first_sender_that_completed_the_greeting() {
     let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, None);
     let said = |word| Some(GreetingTail { cookie: COOKIE, word });
     let mut reply = [0; 200];
@@ -347,7 +347,7 @@ fn shared(secret: &[u8]) -> Auth {
 
 /// With a shared key, a sender that does not know it is refused, even if it knows the session key and the cookie.
 #[test]
-fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
+fn shared_key_is_required_for_greeting_end_and_clock_exchange() {
     let (ours, theirs) = (shared(b"0123456789abcdef"), shared(b"0123456789abcdeF"));
     let said = |kind, auth: &Auth, text: &str| {
         let mut frame = frame(kind, 0, text);
@@ -367,7 +367,7 @@ fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
         let (_, payload) = Link::split(&reply[..length]).unwrap();
         let tail = GreetingTail::read(payload).filter(|tail| tail.word == GreetingWord::Keyed);
         if let Some(tail) = tail {
-            assert!(tail.cookie == 0 && ours.open(payload).is_none(), "nobody who has the key believes it");
+            assert!(tail.cookie == 0 && ours.open(payload).is_none(), "no peer with the key accepts it");
             return None;
         }
         assert!(ours.open(payload).is_some() && theirs.open(payload).is_none());
@@ -400,7 +400,7 @@ fn with_a_shared_key_only_who_knows_it_greets_ends_and_compares_clocks() {
 }
 
 #[test]
-fn who_greets_without_our_key_hears_that_we_have_one_and_begins_nothing() {
+fn greeting_without_the_key_is_told_that_a_key_is_required() {
     let senders = Senders::Greeting { cookie: COOKIE };
     let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
     let said = greet(&mut receiver, COOKIE, 1, KEY);
@@ -415,7 +415,7 @@ fn who_greets_without_our_key_hears_that_we_have_one_and_begins_nothing() {
 }
 
 #[test]
-fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
+fn replies_to_greetings_and_clock_exchanges_are_rate_limited_and_counted() {
     let senders = Senders::Greeting { cookie: COOKIE };
     let mut greeting = [0; GREETING_BYTES];
     let (intended, sent) = (Time(1), Time(2));
@@ -446,7 +446,7 @@ fn greetings_and_exchanges_are_answered_at_a_rate_and_the_rest_is_counted() {
 
 /// A flood of greetings may have the spoofed address of a peer that has our key.
 #[test]
-fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
+fn greetings_without_the_key_do_not_consume_the_rate_of_peers_with_it() {
     let senders = Senders::Greeting { cookie: COOKIE };
     let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Udp, None);
     let header =
@@ -471,7 +471,7 @@ fn who_has_not_our_key_spends_nothing_of_what_who_has_it_may_ask() {
 
 /// A cookie proves only an address, which may be a stranger's own. It must also be allowed.
 #[test]
-fn who_is_not_allowed_begins_no_stream_with_any_cookie() {
+fn peer_that_is_not_allowed_starts_no_stream_with_any_cookie() {
     let senders = Senders::Greeting { cookie: COOKIE };
     let receiver = |framing, allowed: &[&str]| {
         let allowed = allowed.iter().map(|peers| peers.parse().unwrap()).collect();
@@ -520,7 +520,7 @@ fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
 proptest! {
     /// Frames with a valid checksum, which random bytes never have: of any kind, key, flow and content, truncated anywhere.
     #[test]
-    fn frames_of_any_content_are_in_one_count_and_end_no_stream_of_another_key(
+    fn arbitrary_frames_are_in_one_counter_and_end_no_stream_of_another_key(
         frames in prop::collection::vec(
             (1..11_u8, any::<bool>(), 0..4_u16, any::<u64>(), any::<(i64, i64)>(), prop::collection::vec(any::<u8>(), 0..60)),
             1..60,

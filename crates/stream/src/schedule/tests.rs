@@ -28,7 +28,7 @@ proptest! {
     }
 
     #[test]
-    fn departures_are_as_many_as_asked_and_ascend(
+    fn departures_are_ascending_and_as_many_as_requested(
         pattern in prop_oneof![
             Just(Pattern::Regular), Just(Pattern::Poisson), Just(Pattern::Flood),
             (1..100_u32).prop_map(|size| Pattern::Burst { size }),
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn patterns_survive_text(size in 1..u32::MAX, from_pps in 0.0..1e7_f64, to_pps in 0.0..1e7_f64) {
+    fn patterns_round_trip_as_text(size in 1..u32::MAX, from_pps in 0.0..1e7_f64, to_pps in 0.0..1e7_f64) {
         for pattern in [Pattern::Regular, Pattern::Poisson, Pattern::Flood, Pattern::Replay, Pattern::Burst { size },
             Pattern::Ramp { from_pps, to_pps }]
         {
@@ -123,7 +123,7 @@ fn a_replay_leaves_at_the_given_times() {
 }
 
 #[test]
-fn what_a_link_cannot_carry_is_refused_in_a_sentence() {
+fn rate_above_the_link_rate_is_refused_in_one_sentence() {
     let gigabit = Some(1_000_000_000);
     let at = |rate| Schedule::new(Pattern::Regular, rate, 10, 0);
     assert_eq!(at(1_488_095.0).check(64, gigabit), Ok(()));
@@ -139,7 +139,7 @@ fn what_a_link_cannot_carry_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_schedules_are_refused() {
     let shape = |pattern, rate, count| Schedule::new(pattern, rate, count, 0).check(64, None);
     assert_eq!(shape(Pattern::Regular, 0.0, 1), Err(ScheduleError::NoRate(0.0)));
     assert!(matches!(shape(Pattern::Poisson, f64::NAN, 1), Err(ScheduleError::NoRate(_))));

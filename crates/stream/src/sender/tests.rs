@@ -7,7 +7,7 @@ use super::*;
 use crate::{Auth, Head, Schedule};
 
 #[test]
-fn the_lead_comes_to_what_the_way_out_takes_and_lateness_does_not_move_it() {
+fn send_lead_converges_to_the_transmit_delay_and_ignores_late_packets() {
     let mut lead = Lead::default();
     for number in 0..1_000 {
         // Every fifth packet was delayed for long.
@@ -44,7 +44,7 @@ fn sender(patterns: &[Pattern], tx_timestamps: bool) -> Sender {
 }
 
 #[test]
-fn a_flood_leaves_in_large_batches_unless_others_are_due_beside_it() {
+fn maximum_rate_stream_uses_large_batches_unless_paced_streams_run_beside_it() {
     let mut beside = sender(&[Pattern::Flood, Pattern::Regular], false);
     assert_eq!(beside.frames(0, Time(1)).0.len() / 42, BATCH_BESIDE);
     let mut flood = sender(&[Pattern::Flood], false);
@@ -63,7 +63,7 @@ fn a_flood_leaves_in_large_batches_unless_others_are_due_beside_it() {
 }
 
 #[test]
-fn the_rate_is_that_of_all_packets_though_some_stamps_are_missing() {
+fn rate_counts_all_packets_although_some_tx_timestamps_are_missing() {
     let mut sender = sender(&[Pattern::Regular], true);
     for number in 0..1_000_u32 {
         let at = Time(i64::from(number) * 100_000);

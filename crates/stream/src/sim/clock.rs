@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_time_is_the_first(
+        fn first_time_at_which_the_clock_reads_a_value_is_exact(
             clock in clock(), truth in 0..30_000_000_000_i64, ahead in -1_000_000..3_000_000_000_i64,
         ) {
             let wanted = clock.reading(truth) + ahead;
@@ -106,7 +106,7 @@ mod tests {
         }
 
         #[test]
-        fn skew_and_swing_are_as_said(
+        fn skew_and_sinusoidal_drift_are_as_configured(
             skew_ppm in -100.0..100.0_f64, amplitude_ppm in 0.0..10.0_f64, period_s in 1.0..100.0_f64,
         ) {
             let temperature = Some(Sinusoid { amplitude_ppm, period_s });
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_clock_runs_backwards_or_is_looked_at_for_ever(
+        fn simulated_clocks_are_monotonic_and_searches_terminate(
             offset_ns in -32_000_000_000_000_000_i64..32_000_000_000_000_000, skew_ppm in -10_000.0..10_000.0_f64,
             drift_ppm_per_s in -10.0..10.0_f64, amplitude_ppm in -10_000.0..10_000.0_f64,
             period_s in prop_oneof![1e-12..1e-6_f64, 1.0..1e12_f64],
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_adds_up_and_a_step_comes_once() {
+    fn drift_accumulates_and_a_step_occurs_once() {
         let clock = Skewed {
             drift_ppm_per_s: 2.0,
             step: Some(ClockStep { at_ns: 5_000_000_000, by_ns: -7 }),

@@ -59,7 +59,7 @@ fn run(path: &Path, send: &SendRequest) -> (SendOutcome, ReceiveOutcome) {
 }
 
 #[test]
-fn a_quiet_path_tells_its_delay_and_the_schedule_exactly() {
+fn delay_and_schedule_of_a_constant_path_are_exact() {
     let send = sending(vec![stream(1, Pattern::Regular, 10_000.0, 1_000)]);
     let (sent, received) = run(&Path::constant(12_345), &send);
     let (out, back) = (&sent.flows[0], &received.flows[0]);
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn exchanges_carry_the_true_delays_and_the_clocks(
+    fn clock_exchanges_carry_true_delays_and_clock_errors(
         offset_ns in -5_000_000_000_i64..5_000_000_000, skew_ppm in -100.0..100.0_f64,
         there_ns in 1_000..100_000_i64, back_ns in 1_000..100_000_i64, spacing_us in 0..500_i64,
     ) {
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn a_shared_clock_says_that_it_is_one() {
+fn shared_clock_is_reported_as_shared() {
     let clocks = Clocks { sender: Skewed { skew_ppm: 50.0, ..Skewed::default() }, shared: true, ..Clocks::default() };
     let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 10)]);
     send.sync = Some(SyncRequest { flows: vec![0], before: 3, during: None, after: 0, spacing: Nanos::ZERO });
@@ -161,7 +161,7 @@ fn a_shared_clock_says_that_it_is_one() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_ends_the_stream_and_leaves_the_rest_unsent() {
+fn clock_set_back_ends_the_stream_with_the_rest_unsent() {
     let step = Some(ClockStep { at_ns: 50_000_000, by_ns: -3_600_000_000_000 });
     let clocks = Clocks { sender: Skewed { step, ..Skewed::default() }, ..Clocks::default() };
     let (sent, received) =
@@ -172,7 +172,7 @@ fn a_clock_that_is_set_back_ends_the_stream_and_leaves_the_rest_unsent() {
 }
 
 #[test]
-fn a_flood_is_held_to_the_rate_of_the_path_and_its_losses_are_counted() {
+fn maximum_rate_stream_is_limited_by_the_path_and_its_losses_counted() {
     let serialiser = Some(Serialiser { rate_bps: Some(1e9), rate_pps: None, queue_frames: 100 });
     let (sent, received) =
         run(&Path { serialiser, ..Path::constant(0) }, &sending(vec![stream(1, Pattern::Flood, 0.0, 100_000)]));
@@ -188,7 +188,7 @@ fn a_flood_is_held_to_the_rate_of_the_path_and_its_losses_are_counted() {
 }
 
 #[test]
-fn a_flood_lets_paced_streams_leave_in_time() {
+fn maximum_rate_stream_does_not_delay_paced_streams() {
     let flows = vec![stream(1, Pattern::Flood, 0.0, 10_000), stream(2, Pattern::Regular, 1_000.0, 5)];
     let (sent, _) = run(&Path { send_ns: 400, ..Path::constant(0) }, &sending(flows));
     assert_eq!((sent.flows[0].counts.sent, sent.flows[1].counts.sent), (10_000, 5));
@@ -219,7 +219,7 @@ fn a_late_departure_makes_no_other_one_late() {
 }
 
 #[test]
-fn what_does_not_leave_in_time_is_unsent() {
+fn packets_not_sent_in_time_are_unsent() {
     let mut send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 100), stream(2, Pattern::Regular, 500.0, 100)]);
     send.at_most = Some(Nanos::micros(20_500));
     let (sent, received) = run(&Path::constant(5), &send);
@@ -231,7 +231,7 @@ fn what_does_not_leave_in_time_is_unsent() {
 }
 
 #[test]
-fn groups_answer_each_by_its_node() {
+fn receivers_of_a_group_are_counted_by_node() {
     let mut send = sending(vec![stream(1, Pattern::Regular, 100.0, 50)]);
     send.answers_late_after = Some(Nanos::millis(100));
     let mut receive = receiving(&send, 3);
@@ -275,7 +275,7 @@ fn the_same_seed_gives_the_same_outcome() {
 }
 
 #[test]
-fn an_end_is_told_until_it_is_heard() {
+fn end_message_is_repeated_until_acknowledged() {
     let conclude = |path: &Path| {
         let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
         let receiver = Receiver::new(&receiving(&send, 1));
@@ -301,7 +301,7 @@ fn an_end_is_told_until_it_is_heard() {
 }
 
 #[test]
-fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
+fn receiver_is_greeted_until_it_replies_and_counts_one_sender_per_flow() {
     let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
     let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 1) };
     let greet = |path: &Path, senders: &[(SessionKey, u16)]| {
@@ -333,7 +333,7 @@ fn a_receiver_is_greeted_until_it_hears_and_counts_one_sender_a_flow() {
 }
 
 #[test]
-fn both_ends_of_a_shared_key_measure_as_without_one_and_others_not_at_all() {
+fn shared_key_does_not_change_results_and_excludes_other_senders() {
     let key = |secret: &[u8]| Auth::from(Some(Key::new(secret).unwrap()));
     let (ours, theirs) = (key(b"0123456789abcdef"), key(b"0123456789abcdeF"));
     let mut send = sending(vec![stream(7, Pattern::Regular, 1e4, 100)]);
@@ -386,7 +386,7 @@ fn each_receiver_of_a_group_is_greeted() {
 }
 
 #[test]
-fn who_is_told_to_stop_greets_nobody_any_more() {
+fn stopped_sender_sends_no_more_greetings() {
     let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
     let receiver = Receiver::new(&receiving(&send, 1));
     let path = Path { loss: 1.0, ..Path::constant(1_000) };
@@ -399,7 +399,7 @@ fn who_is_told_to_stop_greets_nobody_any_more() {
 }
 
 #[test]
-fn paths_survive_text_and_wrong_ones_are_refused_by_their_key() {
+fn paths_round_trip_as_json_and_wrong_ones_are_refused_by_key() {
     let text = r#"{"delay":{"constant_ns":5},"serialiser":{"rate_bps":1e9,"queue_frames":100},
         "bursty_loss":{"p":0.1,"r":0.5},
         "clocks":{"receiver":{"skew_ppm":20.0,"temperature":{"amplitude_ppm":1,"period_s":60}}}}"#;
@@ -423,13 +423,13 @@ fn paths_survive_text_and_wrong_ones_are_refused_by_their_key() {
 }
 
 #[test]
-fn a_flood_waits_for_its_start() {
+fn maximum_rate_stream_waits_for_its_start() {
     let (sent, _) = run(&Path::constant(5), &sending(vec![stream(1, Pattern::Flood, 0.0, 10)]));
     assert_eq!((sent.started, sent.flows[0].first), (Time(1_000_000), Some(Time(1_000_000))));
 }
 
 #[test]
-fn answers_are_missed_only_where_their_stream_left() {
+fn missing_replies_are_counted_only_at_the_port_that_sent_the_stream() {
     let mut flows: Vec<_> = (1..=2).map(|flow| stream(flow, Pattern::Regular, 1_000.0, 20)).collect();
     flows[1].port = 1;
     let send = SendRequest { answers_late_after: Some(Nanos::millis(100)), ..sending(flows) };
@@ -442,7 +442,7 @@ fn answers_are_missed_only_where_their_stream_left() {
 }
 
 #[test]
-fn frames_that_nobody_takes_in_do_not_keep_the_sender_awake() {
+fn unread_frames_do_not_delay_the_sender() {
     let send = sending(vec![stream(1, Pattern::Regular, 1_000.0, 20)]);
     let mut receive = receiving(&send, 1);
     receive.ports[0].answer = Some(Answering { node: 1, payload_bytes: 46 });
@@ -451,7 +451,7 @@ fn frames_that_nobody_takes_in_do_not_keep_the_sender_awake() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_while_clocks_are_compared_is_not_waited_for() {
+fn clock_set_back_during_the_clock_exchanges_ends_them() {
     let step = Some(ClockStep { at_ns: 50_000_000, by_ns: -3_600_000_000_000 });
     let clocks = Clocks { sender: Skewed { step, ..Skewed::default() }, ..Clocks::default() };
     let path = Path { clocks, ..Path::constant(1_000) };

@@ -58,7 +58,7 @@ fn told(sync: Syncer) -> Vec<(u64, u64, i64, i64)> {
 }
 
 #[test]
-fn each_receiver_of_a_group_is_told_by_its_clock_and_its_first_reply() {
+fn each_receiver_of_a_group_is_identified_by_clock_and_counts_its_first_reply() {
     let mut sync = syncer(false);
     ask(&mut sync, 100);
     assert!(sync.is_waiting());
@@ -88,7 +88,7 @@ const fn by(source: Source, at: i64) -> Stamp {
 }
 
 #[test]
-fn with_stamp_and_follow_up_both_departures_are_of_the_drivers() {
+fn tx_timestamp_and_follow_up_give_driver_times_for_both_departures() {
     let mut sync = syncer(true);
     ask(&mut sync, 100);
     reply(&mut sync, 0, 10, 200);
@@ -103,7 +103,7 @@ fn with_stamp_and_follow_up_both_departures_are_of_the_drivers() {
 }
 
 #[test]
-fn without_one_of_the_two_both_departures_are_of_the_programs() {
+fn without_tx_timestamp_or_follow_up_both_departures_are_send_call_times() {
     for (stamped, followed) in [(true, false), (false, true), (false, false)] {
         let mut sync = syncer(true);
         ask(&mut sync, 100);
@@ -121,7 +121,7 @@ fn without_one_of_the_two_both_departures_are_of_the_programs() {
 }
 
 #[test]
-fn follow_ups_that_cannot_be_are_passed_over() {
+fn impossible_follow_ups_are_ignored() {
     let mut sync = syncer(true);
     ask(&mut sync, 100);
     // Before its reply; without an exchange; of another clock; of another arrival; before the call; too late; then a valid one, and a second.
@@ -141,7 +141,7 @@ fn follow_ups_that_cannot_be_are_passed_over() {
 }
 
 #[test]
-fn what_is_never_answered_is_given_up() {
+fn unanswered_requests_expire() {
     let mut sync = syncer(true);
     for number in 0..200 {
         ask(&mut sync, number * 1_000_000);

@@ -32,7 +32,7 @@ fn account_of(packets: &[Seen]) -> Account {
 }
 
 #[test]
-fn a_breach_is_said_in_one_sentence() {
+fn violated_conservation_is_reported_in_one_sentence() {
     let mut account =
         account_of(&[(Some(0x2a), 0, 1, disposition::LOGGED), (Some(0x2a), 1, 3, disposition::DECIMATED)]);
     assert_eq!(account.check(), Ok(()));
@@ -48,7 +48,7 @@ fn a_breach_is_said_in_one_sentence() {
 }
 
 #[test]
-fn nothing_more_is_left_out_than_was_logged() {
+fn more_records_left_out_than_logged_is_an_error() {
     let mut account = account_of(&[(Some(1), 0, 1, disposition::LOGGED)]);
     let mut left_out = LeftOut::default();
     left_out.note(1, 0, 1);
@@ -61,7 +61,7 @@ fn nothing_more_is_left_out_than_was_logged() {
 }
 
 #[test]
-fn what_user_space_filters_had_numbers_and_what_the_kernel_filters_has_none() {
+fn records_filtered_in_user_space_have_numbers_and_those_filtered_in_the_kernel_have_none() {
     let mut account =
         account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 1, Disposition::Filtered as usize)]);
     let mut left_out = LeftOut::default();
@@ -74,7 +74,7 @@ fn what_user_space_filters_had_numbers_and_what_the_kernel_filters_has_none() {
 }
 
 #[test]
-fn what_is_left_out_of_flows_that_are_told_elsewhere_is_in_their_sum() {
+fn records_left_out_of_already_reported_flows_are_in_the_sum() {
     let mut account = account_of(&[(Some(1), 0, 1, disposition::LOGGED), (Some(2), 0, 3, disposition::LOGGED)]);
     let first = account.flows.remove(&1).unwrap();
     account.add_told(1, &first);
@@ -97,7 +97,7 @@ fn what_is_left_out_of_flows_that_are_told_elsewhere_is_in_their_sum() {
 }
 
 #[test]
-fn dispositions_are_told_apart_and_lie_in_the_order_of_the_kernel() {
+fn dispositions_have_unique_names_and_the_order_of_the_kernel() {
     let names: std::collections::BTreeSet<_> = Disposition::ALL.iter().map(|disposition| disposition.name()).collect();
     assert_eq!(names.len(), Disposition::ALL.len());
     assert!(Disposition::ALL.iter().enumerate().all(|(at, disposition)| *disposition as usize == at));
@@ -114,7 +114,7 @@ proptest! {
     /// The accounting adds up for any packets, and any single counter that is off by one is detected, also of a flow
     /// that is recorded elsewhere.
     #[test]
-    fn the_law_holds_and_any_miscount_is_found(
+    fn accounting_is_conserved_and_any_miscount_is_detected(
         packets in prop::collection::vec(packet(), 1..200),
         victim in any::<prop::sample::Index>(),
     ) {

@@ -7,12 +7,12 @@ use crate::layout::State;
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
         let _ = decode(&bytes);
     }
 
     #[test]
-    fn samples_come_back_bit_by_bit(mut bytes in proptest::collection::vec(any::<u8>(), Sample::BYTES)) {
+    fn samples_round_trip_exactly(mut bytes in proptest::collection::vec(any::<u8>(), Sample::BYTES)) {
         bytes[0] = kind::SAMPLE;
         if bytes[1] > point::DESTROY {
             prop_assert_eq!(decode(&bytes), Err(DecodeError::Point(bytes[1])));
@@ -25,7 +25,7 @@ proptest! {
     }
 
     #[test]
-    fn private_states_come_back_bit_by_bit(mut bytes in proptest::collection::vec(any::<u8>(), PrivateState::BYTES)) {
+    fn private_states_round_trip_exactly(mut bytes in proptest::collection::vec(any::<u8>(), PrivateState::BYTES)) {
         bytes[0] = kind::PRIVATE;
         let Ok(Event::Private(state)) = decode(&bytes) else { panic!("a private state was expected") };
         let mut again = Vec::new();
@@ -43,7 +43,7 @@ proptest! {
 }
 
 #[test]
-fn fields_lie_where_the_kernel_puts_them() {
+fn fields_have_the_offsets_of_the_bpf_program() {
     let mut bytes = vec![0; Sample::BYTES];
     bytes[0] = kind::SAMPLE;
     let at = std::mem::offset_of!(Sample, state) + std::mem::offset_of!(State, snd_cwnd);

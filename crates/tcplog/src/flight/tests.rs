@@ -75,7 +75,7 @@ fn fired(flight: &Flight, name: &str) -> u64 {
 }
 
 #[test]
-fn a_flow_without_a_trigger_is_forgotten_and_counted() {
+fn samples_of_a_flow_without_a_trigger_are_discarded_and_counted() {
     let mut flight = keeping(3, 1);
     assert!(fly(&mut flight, &(0..10).map(packet).collect::<Vec<_>>()).is_empty());
     assert_eq!((flight.kept().packets, flight.forgotten().packets), (3, 7));
@@ -88,7 +88,7 @@ fn a_flow_without_a_trigger_is_forgotten_and_counted() {
 }
 
 #[test]
-fn a_trigger_gives_out_what_was_before_and_some_after() {
+fn trigger_writes_the_samples_before_and_some_after_it() {
     let mut flight = keeping(3, 2);
     let mut made: Vec<_> = (0..10).map(packet).collect();
     made[5..].iter_mut().for_each(|made| made.retrans = 1);
@@ -97,7 +97,7 @@ fn a_trigger_gives_out_what_was_before_and_some_after() {
 }
 
 #[test]
-fn each_kind_of_trigger_is_asked_for_alone() {
+fn each_kind_of_trigger_can_be_selected_alone() {
     let nothing = Triggers::default();
     let with = |change: fn(&mut Made), on| {
         let mut made = [packet(0), packet(1)];
@@ -137,7 +137,7 @@ fn crossings<T: Copy>(name: &str, on: Triggers, values: &[T], with: fn(&mut Made
 
 /// For each sample: its time, the state, the timeouts of the oldest segment, and the total of timeouts.
 #[test]
-fn a_timeout_is_a_trigger_once_whatever_the_state_is_and_in_whatever_order_samples_come() {
+fn timeout_triggers_once_in_any_state_and_any_order_of_samples() {
     let on = Triggers { rto: true, ..Triggers::default() };
     let shown = |values: &[(u64, u8, u8, u16)]| {
         crossings("rto", on, values, |made, (number, state, retransmits, total)| {
@@ -154,7 +154,7 @@ fn a_timeout_is_a_trigger_once_whatever_the_state_is_and_in_whatever_order_sampl
 }
 
 #[test]
-fn a_threshold_is_a_trigger_once_for_each_time_that_it_is_crossed() {
+fn threshold_triggers_once_for_each_crossing() {
     let above = Some(Nanos::millis(20));
     let rtts_us = [0, 5_000, 20_000, 20_001, 30_000, 90_000, 20_000, 20_001, 7_000];
     let rtt = Triggers { rtt_above: above, ..Triggers::default() };
@@ -172,7 +172,7 @@ fn a_threshold_is_a_trigger_once_for_each_time_that_it_is_crossed() {
 }
 
 #[test]
-fn a_sample_that_comes_late_crosses_no_threshold() {
+fn late_sample_triggers_no_threshold() {
     let mut flight = waiting_for(Triggers { cwnd_below: Some(10), ..Triggers::default() });
     let at = |number, cwnd| Made { cwnd, ..packet(number) };
     fly(&mut flight, &[at(1, 40), at(5, 40), at(3, 4), at(6, 40), at(7, 4), at(6, 40), at(8, 4)]);
@@ -180,7 +180,7 @@ fn a_sample_that_comes_late_crosses_no_threshold() {
 }
 
 #[test]
-fn what_is_kept_by_time_is_what_came_within_it() {
+fn recorder_with_a_duration_keeps_the_samples_within_it() {
     let span = |ns| Keep::Span(Nanos(ns));
     let mut flight = Flight::new(FlightOptions { after: span(5), ..FlightOptions::keeping(span(10)) });
     let mut made: Vec<_> = [0, 10, 20, 25, 30, 31, 34, 35, 36].map(packet).to_vec();
@@ -197,7 +197,7 @@ fn what_is_kept_by_time_is_what_came_within_it() {
 }
 
 #[test]
-fn what_is_kept_by_time_is_bounded_too() {
+fn recorder_with_a_duration_has_bounded_memory() {
     let limit_bytes = 100 * size_of::<Sample>();
     let options = FlightOptions::keeping(Keep::Span(Nanos::seconds(1)));
     let mut flight = Flight::new(FlightOptions { limit_bytes, ..options });
@@ -210,14 +210,14 @@ fn what_is_kept_by_time_is_bounded_too() {
 }
 
 #[test]
-fn what_happened_before_it_was_seen_is_no_trigger() {
+fn retransmissions_before_the_first_sample_do_not_trigger() {
     let mut made: Vec<_> = (0..4).map(packet).collect();
     made.iter_mut().for_each(|made| (made.retrans, made.rto) = (7, 3));
     assert!(fly(&mut keeping(2, 2), &made).is_empty());
 }
 
 #[test]
-fn somebody_may_ask() {
+fn dump_request_writes_the_kept_samples() {
     let mut flight = keeping(2, 1);
     fly(&mut flight, &[packet(0), packet(1), packet(2)]);
     let mut out = 0;
@@ -229,7 +229,7 @@ fn somebody_may_ask() {
 }
 
 #[test]
-fn a_private_state_goes_where_its_sample_goes() {
+fn private_state_is_kept_or_written_with_its_sample() {
     let private = |number, of| Made { cookie: 1, number, of: Some(of), ..Made::default() };
     let mut trigger = packet(4);
     trigger.retrans = 1;
@@ -275,7 +275,7 @@ proptest! {
     /// For any records in any order, with flows that end and requests to dump: every record is written once, is kept,
     /// or is counted as discarded. Its bytes are unchanged, and packets are counted by flow and direction.
     #[test]
-    fn every_record_goes_out_or_is_counted(
+    fn every_record_is_written_or_counted(
         made in prop::collection::vec((any_made(), 0_u8..30), 0..400),
         keep in prop_oneof![(1_usize..12).prop_map(Keep::Samples), (0_i64..40).prop_map(|ns| Keep::Span(Nanos(ns)))],
         after in prop_oneof![(0_usize..6).prop_map(Keep::Samples), (0_i64..20).prop_map(|ns| Keep::Span(Nanos(ns)))],
@@ -309,7 +309,7 @@ proptest! {
         let mut waiting: Vec<_> = made.iter().map(|(made, _)| (made.cpu, bytes(*made))).collect();
         for record in &out {
             let at = waiting.iter().position(|one| one == record);
-            prop_assert!(at.is_some(), "what goes out has come in");
+            prop_assert!(at.is_some(), "every packet sent was received before");
             waiting.swap_remove(at.unwrap());
             let event = &record.1;
             if event[0] == kind::SAMPLE && event[1] < 2 {

@@ -10,13 +10,13 @@ fn noted(numbers: &[u64]) -> Gaps {
 }
 
 #[test]
-fn a_row_without_a_gap_has_none() {
+fn complete_sequence_has_no_gap() {
     assert!(noted(&[0, 1, 2, 3]).finish(0, 4).is_empty());
     assert!(noted(&[]).finish(0, 0).is_empty());
 }
 
 #[test]
-fn a_gap_lies_between_its_neighbours() {
+fn gap_has_the_times_of_its_neighbours() {
     let expected = Gap { cpu: 0, number: 2, missing: 3, after_ns: Some(101), before_ns: Some(105) };
     assert_eq!(noted(&[0, 1, 5]).finish(0, 6), [expected]);
 }
@@ -34,7 +34,7 @@ fn gaps_at_both_ends_are_found() {
 }
 
 #[test]
-fn a_number_that_comes_late_splits_its_hole() {
+fn late_number_splits_its_gap() {
     let mut gaps = noted(&[0, 5]);
     assert!(gaps.end_batch(0).is_empty());
     gaps.note(0, 3, 103);
@@ -47,7 +47,7 @@ fn a_number_that_comes_late_splits_its_hole() {
 }
 
 #[test]
-fn a_hole_is_given_once_its_time_is_over_and_not_again() {
+fn gap_is_reported_once_after_its_grace_period() {
     let mut gaps = noted(&[0, 2]);
     let given: Vec<_> = (0..PATIENCE).map(|_| gaps.end_batch(0).len()).collect();
     assert_eq!(given.iter().sum::<usize>(), 1);
@@ -58,7 +58,7 @@ fn a_hole_is_given_once_its_time_is_over_and_not_again() {
 }
 
 #[test]
-fn a_later_block_begins_where_it_begins() {
+fn numbering_of_a_later_block_starts_at_its_first_number() {
     let mut gaps = Gaps::default();
     gaps.begin(0, 1000);
     gaps.note(0, 1001, 1);

@@ -226,14 +226,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_from_us_is_looked_for_above_us() {
+    fn hidden_cgroup_is_looked_up_through_the_parent_process() {
         assert_eq!(as_seen_by(7, Path::new("/sys/fs/cgroup")), Path::new("/proc/7/root/sys/fs/cgroup"));
         assert_eq!(parent(std::process::id()), std::os::unix::process::parent_id().into());
         assert_eq!(parent(1), None);
     }
 
     #[test]
-    fn the_root_is_found_among_mounts_of_both_versions() {
+    fn cgroup2_root_is_found_among_mounts_of_both_versions() {
         let mounts = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - tmpfs tmpfs rw\n\
                       35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                       41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_points_that_are_wanted_have_programs() {
+    fn programs_are_attached_only_at_requested_points() {
         assert_eq!(wanted(Mode::On, 0b11), OURS);
         let with_rtt = wanted(Mode::Disabled, 1 << point::RTT | 1);
         assert_eq!(with_rtt.first(), Some(&"rtt_taken"));

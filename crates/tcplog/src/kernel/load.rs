@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_added_to_the_programs_alone_or_swapped_there_is_found() {
+    fn field_added_or_swapped_only_in_the_bpf_program_is_detected() {
         let line = "\tTCP(__u32, snd_una, SHOWN, snd_una) \\\n";
         let other = "\tTCP(__u32, snd_nxt, SHOWN, snd_nxt) \\\n";
         let swapped = state_of("swapped", |fields| fields.replace(&[line, other].concat(), &[other, line].concat()));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_takes_the_fallback_too_whatever_is_asked() {
+    fn verifier_accepts_the_fallback_program_with_any_fields() {
         if !permitted() {
             return;
         }
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_are_refused_are_not_replaced_in_silence() {
+    fn rejected_programs_are_not_silently_replaced() {
         if !permitted() {
             return;
         }
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_is_not_called_a_refusal() {
+    fn lack_of_memory_is_not_reported_as_rejection_by_the_verifier() {
         if !permitted() {
             return;
         }
@@ -384,13 +384,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_keeps_its_memory_to_itself_is_known() {
+    fn kernel_lockdown_confidentiality_mode_is_detected() {
         assert!(is_confidential("none integrity [confidentiality]\n"));
         assert!(!is_confidential("none [integrity] confidentiality\n") && !is_confidential(""));
     }
 
     #[test]
-    fn the_verifiers_last_words_are_found() {
+    fn error_message_of_the_verifier_is_extracted() {
         let said = "libbpf: prog 'x': BPF program load failed: -EACCES\nlibbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: R1\n\
                     access beyond struct sock at off 760 size 4\nprocessed 12 insns\n-- END --\n";
         let found = complaint(said).expect("there is one");

@@ -144,7 +144,7 @@ fn every_kind_of_field_is_decoded() {
 }
 
 #[test]
-fn what_is_not_known_comes_as_words() {
+fn unknown_private_state_is_decoded_as_raw_words() {
     let mut names = of_btf(Btf::parse(made_up().bytes(), None).expect("is well formed"));
     for unknown in ["unheard", "far", "../odd", "mode"] {
         let words = decoded(&mut names, unknown.as_bytes(), &private());
@@ -156,7 +156,7 @@ fn what_is_not_known_comes_as_words() {
 }
 
 #[test]
-fn a_module_builds_on_the_kernel() {
+fn btf_of_a_module_extends_that_of_the_kernel() {
     let base = made_up();
     let mut module = Writer::after(&base);
     let alias = module.add("counter", 8 << 24, 1, &[]);
@@ -195,7 +195,7 @@ fn the_kernel_names_bbr_and_cubic() {
 }
 
 #[test]
-fn bit_fields_are_read_where_the_compiler_put_them() {
+fn bit_fields_are_read_at_the_offsets_of_the_compiler() {
     // struct bbr: mode:3, prev_ca_state:3, packet_conservation:1, …, pacing_gain:10, cwnd_gain:10.
     let mut names = PrivateNames::of_kernel();
     if !names.knows("bbr") {
@@ -233,7 +233,7 @@ fn read_all(bytes: Vec<u8>) {
 proptest! {
     /// Arbitrary bytes do no harm.
     #[test]
-    fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut begun = made_up().bytes()[..4].to_vec();
         begun.extend(&bytes);
         read_all(bytes);
@@ -242,7 +242,7 @@ proptest! {
 
     /// Modified type information does no harm.
     #[test]
-    fn mutated_type_information_is_taken(
+    fn mutated_btf_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         length in any::<prop::sample::Index>(),
     ) {
@@ -258,7 +258,7 @@ proptest! {
 
     /// A field has the value of its bits at any offset.
     #[test]
-    fn a_field_is_its_bits(value in any::<u64>(), bit_offset in 0_u32..700, bits in 1_u32..=64, is_signed in any::<bool>()) {
+    fn field_value_is_its_bits_at_any_offset(value in any::<u64>(), bit_offset in 0_u32..700, bits in 1_u32..=64, is_signed in any::<bool>()) {
         let kept = value & (u64::MAX >> (64 - bits));
         let mut bytes = [0; PRIVATE_BYTES];
         for bit in 0..bits {
@@ -276,7 +276,7 @@ proptest! {
 
 /// The running kernel's type information, with some relevant structures modified.
 #[test]
-fn the_kernels_own_bytes_may_be_mutated() {
+fn mutated_btf_of_the_running_kernel_never_panics() {
     let Ok(bytes) = std::fs::read(Path::new(FOLDER).join("vmlinux")) else { return };
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     for round in 0..12 {

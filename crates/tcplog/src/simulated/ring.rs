@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_in_the_order_of_their_places() {
+    fn records_are_read_in_reservation_order() {
         let mut ring = Ring::new(4);
         let (first, second) = (ring.reserve().expect("room"), ring.reserve().expect("room"));
         ring.submit(second, vec![2]);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_halves_on_loss_and_then_grows_by_one_a_window() {
+    fn cwnd_halves_on_loss_and_then_grows_by_one_segment_per_rtt() {
         let sent = packets(sender(3_000_000, 10, 7));
         let falls: Vec<_> = sent.windows(2).filter(|pair| pair[1].state.snd_cwnd < pair[0].state.snd_cwnd).collect();
         assert!(falls.len() > 5);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn without_loss_nothing_is_sent_twice() {
+    fn without_loss_nothing_is_retransmitted() {
         let sent = packets(sender(500_000, 0, 3));
         assert!(sent.iter().all(|packet| packet.state.total_retrans == 0 && packet.state.ca_state == OPEN));
         let payload: u64 = sent.iter().map(|packet| u64::from(packet.payload_bytes)).sum();

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_longer_than_any_is_damage_and_takes_no_memory() {
+    fn frame_above_the_maximum_length_is_damage_and_allocates_no_memory() {
         let path = std::env::temp_dir().join(format!("sojourn-tcplog-longest-{}", std::process::id()));
         for (length, is_read) in [(LONGEST + 1, false), (u32::MAX, false), (1 << 16, true)] {
             let at = spool(&path, length);

@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
 
     #[test]
-    fn records_come_back_as_they_were(records in proptest::collection::vec(record(), 0..300), rhythm in 1..50_usize) {
+    fn records_round_trip(records in proptest::collection::vec(record(), 0..300), rhythm in 1..50_usize) {
         let folder = folder("round");
         let mut spool = Spool::create(&folder, "{}").unwrap();
         for (place, (cpu, bytes)) in records.iter().enumerate() {
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spool_that_was_cut_or_damaged_is_read_up_to_there(
+    fn truncated_or_damaged_spool_is_read_up_to_the_damage(
         records in proptest::collection::vec(record(), 1..60),
         place in any::<prop::sample::Index>(),
         damage: Option<u8>,
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, has_header: bool) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, has_header: bool) {
         let folder = folder("noise");
         let mut spool = Spool::create(&folder, "{}").unwrap();
         spool.flush().unwrap();
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn everything_else_comes_back_too() {
+fn all_other_record_kinds_round_trip() {
     let folder = folder("others");
     let mut spool = Spool::create(&folder, "{\"hz\":250}").unwrap();
     let mut flow: Flow = whole(&vec![0; Flow::BYTES]).unwrap();
@@ -185,7 +185,7 @@ fn everything_else_comes_back_too() {
 }
 
 #[test]
-fn samples_of_a_flow_take_little_room() {
+fn samples_of_a_flow_are_stored_compactly() {
     let folder = folder("packed");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     for number in 0..10_000 {
@@ -198,7 +198,7 @@ fn samples_of_a_flow_take_little_room() {
 }
 
 #[test]
-fn a_full_disk_ends_the_events_and_not_the_account() {
+fn full_disk_ends_the_events_but_not_the_accounting() {
     let folder = folder("full");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     spool.event(0, &sample(1, 0));
@@ -234,7 +234,7 @@ fn a_full_disk_ends_the_events_and_not_the_account() {
 }
 
 #[test]
-fn a_spool_is_never_longer_than_its_limit_and_every_packet_is_in_one_count() {
+fn spool_stays_within_its_limit_and_every_packet_is_in_one_counter() {
     for (limit, flows) in [(LEAST_LIMIT, 40), (LEAST_LIMIT, 5_000), (3 << 20, 20_000)] {
         let folder = folder("limited");
         let mut spool = Spool::create(&folder, "{}").unwrap().limited_to(limit);
@@ -268,7 +268,7 @@ fn a_spool_is_never_longer_than_its_limit_and_every_packet_is_in_one_count() {
 }
 
 #[test]
-fn a_spool_of_an_earlier_version_is_told_and_stays() {
+fn spool_of_an_earlier_version_is_reported_and_kept() {
     let folder = folder("earlier");
     Spool::create(&folder, "{}").unwrap().end().unwrap();
     let mut bytes = fs::read(folder.join(NAME)).unwrap();
@@ -285,7 +285,7 @@ fn a_spool_of_an_earlier_version_is_told_and_stays() {
 }
 
 #[test]
-fn last_words_that_fill_the_buffer_when_the_disk_is_full_leave_room_for_the_account() {
+fn flow_end_records_on_a_full_disk_leave_room_for_the_accounting() {
     let folder = folder("last-words");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     spool.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -303,7 +303,7 @@ fn last_words_that_fill_the_buffer_when_the_disk_is_full_leave_room_for_the_acco
 }
 
 #[test]
-fn flows_that_end_while_the_disk_is_full_take_no_more_memory_than_the_reserve() {
+fn memory_for_flows_that_end_on_a_full_disk_is_bounded_by_the_reserve() {
     let folder = folder("waiting");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     let file = std::mem::replace(&mut spool.file, OpenOptions::new().write(true).open("/dev/full").unwrap());
@@ -339,7 +339,7 @@ fn flows_that_end_while_the_disk_is_full_take_no_more_memory_than_the_reserve() 
 }
 
 #[test]
-fn a_log_that_was_removed_is_missed() {
+fn removed_log_file_is_detected() {
     let folder = folder("gone");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     spool.event(0, &sample(1, 0));
@@ -356,7 +356,7 @@ fn a_log_that_was_removed_is_missed() {
 }
 
 #[test]
-fn a_log_that_was_replaced_is_missed() {
+fn replaced_log_file_is_detected() {
     let folder = folder("replaced");
     let mut spool = Spool::create(&folder, "{}").unwrap();
     fs::rename(folder.join(NAME), folder.join("elsewhere")).unwrap();
@@ -378,7 +378,7 @@ fn a_spool_that_is_there_is_not_overwritten() {
 }
 
 #[test]
-fn a_link_in_the_place_of_a_file_of_ours_leads_nowhere() {
+fn symbolic_link_at_the_place_of_a_spool_file_is_not_followed() {
     let folder = folder("link");
     let theirs = folder.join("theirs");
     fs::write(&theirs, "theirs").unwrap();

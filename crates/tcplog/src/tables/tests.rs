@@ -130,7 +130,7 @@ fn total(converted: &Converted, disposition: Option<Disposition>) -> u64 {
 }
 
 #[test]
-fn what_was_logged_is_converted_and_conserved() {
+fn log_is_converted_and_its_accounting_conserved() {
     let folder = folder("whole");
     let made = made();
     let mut spool = made.spool(&folder);
@@ -148,7 +148,7 @@ fn what_was_logged_is_converted_and_conserved() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_recovered() {
+fn log_of_a_killed_run_is_recovered() {
     let folder = folder("killed");
     let made = made();
     let mut spool = made.spool_open(&folder);
@@ -172,7 +172,7 @@ fn what_a_killed_run_left_is_recovered() {
 }
 
 #[test]
-fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_alone() {
+fn interrupted_conversion_is_repeated_and_a_running_log_is_refused() {
     let folder = folder("again");
     let mut spool = made().spool(&folder);
     spool.flush().unwrap();
@@ -190,7 +190,7 @@ fn records_that_were_broken_off_are_made_again_and_a_log_that_goes_on_is_left_al
 }
 
 #[test]
-fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
+fn conversion_on_a_full_disk_leaves_no_records_and_can_be_repeated() {
     let Some(disk) = Disk::make(folder("no-room"), 64 << 10) else {
         assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
         eprintln!("skipped: no file system can be mounted here");
@@ -210,7 +210,7 @@ fn where_records_have_no_room_none_are_left_and_a_later_try_makes_them() {
 }
 
 #[test]
-fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
+fn ended_flows_are_not_kept_in_memory_and_all_are_written() {
     let folder = folder("many");
     let count = 3 * crate::numbers::LINGERING as u64;
     let mut spool = Spool::create(&folder, HEADER).unwrap();
@@ -269,7 +269,7 @@ fn flows_that_have_ended_are_not_held_and_all_of_them_are_told() {
 }
 
 #[test]
-fn a_sample_that_is_missing_is_found() {
+fn missing_sample_is_detected() {
     let folder = folder("missing");
     let mut made = made();
     made.samples.remove(500);
@@ -285,7 +285,7 @@ fn a_sample_that_is_missing_is_found() {
 
 /// After the limit, more flows end than can wait for the end, and more are open than the limit has room for.
 #[test]
-fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
+fn log_ended_by_its_size_limit_is_valid_for_its_records() {
     let folder = folder("limited");
     let limit = crate::spool::LEAST_LIMIT;
     let mut spool = Spool::create(&folder, HEADER).unwrap().limited_to(limit);
@@ -353,7 +353,7 @@ fn a_log_that_its_limit_ended_is_trusted_for_what_it_holds() {
 
 /// A log that ends as planned, with more flows open than its limit has room for, was not ended by the limit.
 #[test]
-fn last_words_at_the_end_are_not_held_to_the_limit() {
+fn flow_end_records_at_a_planned_end_may_exceed_the_size_limit() {
     let folder = folder("last-words");
     let mut spool = Spool::create(&folder, HEADER).unwrap().limited_to(crate::spool::LEAST_LIMIT);
     spool.begin_end();
@@ -369,7 +369,7 @@ fn last_words_at_the_end_are_not_held_to_the_limit() {
 }
 
 #[test]
-fn samples_that_were_left_out_are_accounted_for() {
+fn samples_left_out_are_counted() {
     let folder = folder("left-out");
     let mut made = made();
     let gone = made.samples.remove(500);
@@ -389,7 +389,7 @@ fn samples_that_were_left_out_are_accounted_for() {
 }
 
 #[test]
-fn gaps_are_held_against_what_had_no_room() {
+fn gaps_are_compared_with_the_count_of_full_rings() {
     let folder = folder("gaps");
     let mut made = made();
     made.totals.events_full = 3;
@@ -405,7 +405,7 @@ fn gaps_are_held_against_what_had_no_room() {
 }
 
 #[test]
-fn private_states_and_flows_of_which_nothing_is_known_have_their_rows() {
+fn private_states_and_unknown_flows_have_rows() {
     let folder = folder("private");
     let mut spool = Spool::create(&folder, HEADER).unwrap();
     let mut state: PrivateState = zeros();
@@ -422,7 +422,7 @@ fn private_states_and_flows_of_which_nothing_is_known_have_their_rows() {
 }
 
 #[test]
-fn a_header_that_says_too_little_is_refused() {
+fn incomplete_header_is_refused() {
     for (header, problem) in [("", "JSON"), ("{}", "hz"), (r#"{"hz":0}"#, "hz")] {
         let folder = folder("header");
         Spool::create(&folder, header).unwrap().end().unwrap();

@@ -270,7 +270,7 @@ fn slots_are_given_back<S: Stand>(stand: &impl Fn() -> S) {
 
 /// With more flows than slots, those without room are counted, and the accounting adds up. After ended flows are
 /// released, others find room.
-pub fn a_full_table_keeps_the_law<S: Stand>(mut stand: S, slots: usize) {
+pub fn full_flow_table_conserves_accounting<S: Stand>(mut stand: S, slots: usize) {
     let mut reader = Reader::default();
     let asked = stand.everything();
     begin(&mut stand, &asked);
@@ -315,7 +315,7 @@ fn end<S: Stand>(stand: &mut S, reader: &mut Reader) -> Account {
     reader.finish(&source.totals().expect("counts"));
     let (account, is_still) =
         Account::read_still(source, &reader.account_of_released(), 3, &mut || ()).expect("counts");
-    account.check().expect("the law holds");
+    account.check().expect("accounting is conserved");
     account.check_gaps(reader.missing()).expect("the gaps add up");
     assert!(is_still, "nothing is counted any more");
     reader.agrees_with(&account);

@@ -50,7 +50,7 @@ fn counting(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn values_are_those_of_another_implementation() {
+fn digests_equal_those_of_another_implementation() {
     let short = ethernet(0x0800, &ipv4(17, 0x4000, &udp(&counting(18))));
     let long = ethernet(0x0800, &ipv4(6, 0x4000, &tcp(&counting(1_200))));
     let six = ethernet(0x86DD, &ipv6(17, &udp(&counting(300))));
@@ -67,7 +67,7 @@ fn values_are_those_of_another_implementation() {
 }
 
 #[test]
-fn tags_that_are_pushed_and_popped_do_not_count() {
+fn vlan_tags_do_not_change_the_digest() {
     for packet in [ipv4(17, 0, &udp(&[7; 300])), ipv4(17, 0, &udp(&[7; 3])), ipv6(6, &tcp(&[1; 40]))] {
         let ethertype = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86DD };
         let plain = ethernet(ethertype, &packet);
@@ -86,7 +86,7 @@ fn tags_that_are_pushed_and_popped_do_not_count() {
 }
 
 #[test]
-fn padding_and_what_follows_the_packet_do_not_count() {
+fn padding_and_trailers_do_not_change_the_digest() {
     for frame in [ethernet(0x0800, &ipv4(17, 0, &udp(&[5; 3]))), ethernet(0x0806, &counting(28))] {
         let mut padded = frame.clone();
         padded.resize(60, 0);
@@ -98,7 +98,7 @@ fn padding_and_what_follows_the_packet_do_not_count() {
 }
 
 #[test]
-fn what_cannot_carry_a_key_has_no_digest() {
+fn frames_without_the_fields_of_a_key_have_no_digest() {
     let arp = ethernet(0x0806, &counting(28));
     for key in [Key::Router, Key::Nat, Key::Tunnel] {
         assert_eq!(digest(key, &arp, arp.len()), None);
@@ -115,7 +115,7 @@ fn what_cannot_carry_a_key_has_no_digest() {
 }
 
 #[test]
-fn fragments_and_cut_frames_are_flagged() {
+fn fragments_and_truncated_frames_are_flagged() {
     let flags = |frame: &[u8], length| {
         digest(Key::Router, frame, length).map(|digest| (digest.is_fragment, digest.is_truncated))
     };
@@ -129,7 +129,7 @@ fn fragments_and_cut_frames_are_flagged() {
 }
 
 #[test]
-fn captures_of_different_lengths_agree_on_what_both_kept() {
+fn digests_agree_between_different_snap_lengths() {
     let arp = ethernet(0x88B5, &counting(400));
     for frame in [ethernet(0x0800, &ipv4(6, 0x4000, &tcp(&counting(1_000)))), arp] {
         for key in Key::ALL {
@@ -192,7 +192,7 @@ fn the_innermost_packet_is_found_in_every_tunnel() {
 }
 
 #[test]
-fn an_error_that_a_translator_passed_is_known_again() {
+fn icmp_error_translated_by_nat_keeps_its_digest() {
     for quoted in [udp(&[1; 20]), tcp(&[2; 20])] {
         let error = |changed: bool| {
             let protocol = if quoted.len() == 28 { 17 } else { 6 };
@@ -215,7 +215,7 @@ fn an_error_that_a_translator_passed_is_known_again() {
 }
 
 #[test]
-fn endpoints_are_what_boxes_leave() {
+fn endpoints_are_symmetric_and_survive_rewriting() {
     let there = ethernet(0x0800, &ipv4(17, 0, &udp(&[5; 3])));
     let mut back = there.clone();
     back[..6].copy_from_slice(&MACS[6..]);
@@ -230,7 +230,7 @@ fn endpoints_are_what_boxes_leave() {
 }
 
 #[test]
-fn keys_have_names() {
+fn keys_are_parsed_from_their_names() {
     for key in Key::ALL {
         assert_eq!(key.name().parse(), Ok(key));
     }
@@ -264,7 +264,7 @@ fn frames() -> impl Strategy<Value = (Vec<u8>, Bits, Bits)> {
 
 proptest! {
     #[test]
-    fn what_a_box_rewrites_does_not_count((frame, router, nat) in frames(), noise: [u8; 64]) {
+    fn rewritten_fields_do_not_change_the_digest((frame, router, nat) in frames(), noise: [u8; 64]) {
         for (key, masks) in [(Key::Router, router), (Key::Tunnel, Vec::new()), (Key::Nat, nat)] {
             let mut changed = frame.clone();
             for ((at, mask), noise) in masks.into_iter().zip(noise.iter().cycle()) {
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn every_other_bit_counts((frame, router, nat) in frames(), place: prop::sample::Index, bit in 0_u8..8) {
+    fn every_other_bit_changes_the_digest((frame, router, nat) in frames(), place: prop::sample::Index, bit in 0_u8..8) {
         let at = place.index(frame.len());
         let mut changed = frame.clone();
         changed[at] ^= 1 << bit;

@@ -92,7 +92,7 @@ fn an_authenticated_reflector_packet_is_as_in_4_3_2() {
 }
 
 #[test]
-fn times_are_written_as_both_formats_have_them() {
+fn times_are_written_in_both_timestamp_formats() {
     // 2026-11-23T00:00:00.5 UTC, when TAI was 37 s ahead.
     let time = Time((1_795_392_000 + 37) * SECOND_NS + SECOND_NS / 2);
     let scale = Scale { format: Format::Ntp, tai_offset_s: 37 };
@@ -115,7 +115,7 @@ fn an_error_estimate_is_never_smaller_than_the_error() {
 }
 
 #[test]
-fn what_is_longer_than_the_base_packet_goes_back_with_its_flags() {
+fn extra_bytes_and_tlvs_are_reflected_with_their_flags() {
     let mut payload = written(60, |payload| SENT.write(payload, None));
     assert_eq!(payload[44..48], [0x80, 1, 0, 12]);
     REFLECTED.write(&mut payload, None);
@@ -137,7 +137,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 
 proptest! {
     #[test]
-    fn packets_survive_the_wire(one in sent(), other in sent(), receive: u64, ttl: u8, more in 0..100_usize, keyed: bool) {
+    fn packets_round_trip(one in sent(), other in sent(), receive: u64, ttl: u8, more in 0..100_usize, keyed: bool) {
         let key = keyed.then(key);
         let mut payload = vec![0xEE; BASE_BYTES[usize::from(keyed)] + more];
         one.write(&mut payload, key.as_ref());
@@ -150,7 +150,7 @@ proptest! {
 
     /// Arbitrary bytes with a valid HMAC: every field is read, and nothing panics.
     #[test]
-    fn whatever_is_authenticated_is_read(mut bytes in prop::collection::vec(any::<u8>(), 112..300)) {
+    fn arbitrary_authenticated_packets_are_parsed(mut bytes in prop::collection::vec(any::<u8>(), 112..300)) {
         let tag = key().tag(&[&bytes[..96]]);
         bytes[96..112].copy_from_slice(&tag);
         let one = Sent::read(&bytes, Some(&key()));
@@ -161,7 +161,7 @@ proptest! {
 
     /// A reflector's two times are of one clock, whatever that shows; a sender has zeros in place of the first.
     #[test]
-    fn a_reflected_packet_is_told_from_a_sender_s(one in sent(), at in 1..4_000_000_000_000_000_000_i64, stay in 0..50_000_000_000_i64, ptp: bool, keyed: bool) {
+    fn reflected_packet_is_distinguished_from_a_sender_packet(one in sent(), at in 1..4_000_000_000_000_000_000_i64, stay in 0..50_000_000_000_i64, ptp: bool, keyed: bool) {
         let key = keyed.then(key);
         let scale = Scale { format: if ptp { Format::Ptp } else { Format::Ntp }, tai_offset_s: 37 };
         let mut payload = vec![0; BASE_BYTES[usize::from(keyed)]];
@@ -190,13 +190,13 @@ proptest! {
     }
 
     #[test]
-    fn times_survive_the_wire(at in 0..4_000_000_000_000_000_000_i64, ahead in -1_000_000_000_000_000_i64..1_000_000_000_000_000, ptp: bool) {
+    fn times_round_trip(at in 0..4_000_000_000_000_000_000_i64, ahead in -1_000_000_000_000_000_i64..1_000_000_000_000_000, ptp: bool) {
         let scale = Scale { format: if ptp { Format::Ptp } else { Format::Ntp }, tai_offset_s: 37 };
         prop_assert_eq!(scale.read(scale.write(Time(at)), Time(at + ahead)), Time(at));
     }
 
     #[test]
-    fn any_stamp_is_read(stamp: u64, near: i64, ptp: bool, estimate: u16) {
+    fn arbitrary_timestamps_are_parsed(stamp: u64, near: i64, ptp: bool, estimate: u16) {
         let scale = Scale { format: if ptp { Format::Ptp } else { Format::Ntp }, tai_offset_s: 37 };
         let _ = (scale.read(stamp, Time(near)), ErrorEstimate(estimate).error());
     }

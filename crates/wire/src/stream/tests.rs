@@ -21,7 +21,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn headers_survive_the_wire(header in header(), rest: Vec<u8>) {
+    fn headers_round_trip(header in header(), rest: Vec<u8>) {
         let mut payload = header.to_bytes().to_vec();
         payload.extend(rest);
         prop_assert_eq!(StreamHeader::read(&payload), Ok(header));
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_is_near_to_those_that_one_damaged_byte_makes(key: u64, at in 0..64, by in 1..=255_u64, other: u64) {
+    fn keys_that_differ_in_one_byte_are_near(key: u64, at in 0..64, by in 1..=255_u64, other: u64) {
         let damaged = key ^ by << (at / 8 * 8);
         prop_assert!(SessionKey(key).is_near(SessionKey(key)) && SessionKey(key).is_near(SessionKey(damaged)));
         let differing = (key ^ other).to_be_bytes().iter().filter(|byte| **byte != 0).count();
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn greetings_carry_cookie_and_word(cookie: u64, word in 0..6_usize, cut in 0..GREETING_BYTES) {
+    fn greetings_round_trip_with_cookie_and_message(cookie: u64, word in 0..6_usize, cut in 0..GREETING_BYTES) {
         use GreetingWord::{Accepted, Again, Greet, Keyed, NoSuchFlow, Taken};
         let tail = GreetingTail { cookie, word: [Greet, Again, Accepted, Taken, NoSuchFlow, Keyed][word] };
         let mut payload = [0xFF; GREETING_BYTES];
@@ -58,7 +58,7 @@ proptest! {
 
     /// Headers with valid magic and check, which random bytes never reach.
     #[test]
-    fn headers_of_any_content_with_a_right_check_are_read_as_they_are_written(
+    fn any_header_with_a_valid_crc_round_trips(
         mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES..120), kind in 1..=10_u8,
     ) {
         bytes[..4].copy_from_slice(&MAGIC);
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_split_as_they_were_joined(link in link(), payload: Vec<u8>) {
+    fn frame_assembly_and_splitting_round_trip(link in link(), payload: Vec<u8>) {
         let mut frame = vec![0; link.header_bytes()];
         link.write(&mut frame);
         frame.extend(&payload);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn any_damaged_byte_of_the_pattern_is_noticed(length in HEADER_BYTES + 1..9000_usize, at: prop::sample::Index, by in 1..=255_u8) {
+    fn any_damaged_byte_of_the_pattern_is_detected(length in HEADER_BYTES + 1..9000_usize, at: prop::sample::Index, by in 1..=255_u8) {
         let mut payload = vec![0; length];
         fill(&mut payload);
         prop_assert!(is_intact(&payload));
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn synchronisations_carry_clock_and_source(clock in 0..1_u64 << 48, source in 0..4_usize, follows_up: bool) {
+    fn clock_exchanges_carry_clock_and_source(clock in 0..1_u64 << 48, source in 0..4_usize, follows_up: bool) {
         let source = Source::ALL[source];
         let mut payload = [0; SYNC_BYTES];
         SyncTail { clock, source, follows_up }.write(&mut payload);
@@ -122,7 +122,7 @@ fn with_right_check(bytes: &mut [u8]) {
 }
 
 #[test]
-fn the_pattern_is_as_written() {
+fn payload_pattern_is_as_documented() {
     let mut payload = vec![0; 3000];
     fill(&mut payload);
     for (i, byte) in payload.iter().enumerate().skip(HEADER_BYTES) {
@@ -132,7 +132,7 @@ fn the_pattern_is_as_written() {
 }
 
 #[test]
-fn frames_of_others_are_none_of_ours() {
+fn foreign_frames_are_not_parsed_as_stream_frames() {
     let probe = ethernet::Header {
         destination: MacAddress::default(),
         source: MacAddress::default(),
@@ -144,7 +144,7 @@ fn frames_of_others_are_none_of_ours() {
 }
 
 #[test]
-fn a_double_tag_is_looked_through() {
+fn two_vlan_tags_are_skipped() {
     let mut frame = vec![0; 12];
     frame.extend([0x88, 0xA8, 0x00, 0x05, 0x81, 0x00, 0xA0, 0x07, 0x88, 0xB6, 1, 2, 3]);
     let (link, payload) = Link::split(&frame).unwrap();
@@ -153,7 +153,7 @@ fn a_double_tag_is_looked_through() {
 }
 
 #[test]
-fn an_end_is_text_without_its_padding() {
+fn text_of_an_end_message_has_no_padding() {
     let mut payload = vec![0; 60];
     payload[HEADER_BYTES..HEADER_BYTES + 10].copy_from_slice(b"{\"sent\":1}");
     assert_eq!(end_text(&payload), Some("{\"sent\":1}"));

@@ -19,7 +19,7 @@ fn of_words(words: &str) -> String {
 }
 
 #[test]
-fn what_can_be_run_passes() {
+fn valid_configurations_pass() {
     for words in [
         "",
         "delay 20ms 2ms distribution normal half-life 50ms loss 1% duplicate 0.1% corrupt 0.1% reorder 1% rate 10Mbit/s overhead 24 burst 3000B queue 50 order free",
@@ -212,7 +212,7 @@ fn each_contradiction_of_a_delay_is_one_sentence() {
 }
 
 #[test]
-fn masks_and_names_are_held_to_their_bits() {
+fn masks_and_names_out_of_range_are_refused() {
     assert_eq!(
         spoilt("", |pipe| pipe.mask = Some(Mask { source4: 33, ..Mask::default() })),
         "pipe p: mask src-ip has 33 bits; there are 32"
@@ -239,7 +239,7 @@ fn with_rule(on: Match, action: Action) -> String {
 }
 
 #[test]
-fn rules_name_what_is_there() {
+fn rules_that_name_an_unknown_pipe_or_class_are_refused() {
     let to = |pipe: &str, class: Option<&str>| {
         with_rule(Match::default(), Action::Pipe { pipe: pipe.to_owned(), class: class.map(str::to_owned) })
     };
@@ -278,7 +278,7 @@ fn rules_that_never_match_are_refused() {
 }
 
 #[test]
-fn there_are_no_more_pipes_and_classes_than_numbers_for_them() {
+fn more_pipes_or_classes_than_can_be_numbered_are_refused() {
     let classes = |most: usize| {
         spoilt("rate 1M type drr class a weight 1", |pipe| {
             let class = pipe.queue.classes.remove(0);
@@ -296,7 +296,7 @@ fn there_are_no_more_pipes_and_classes_than_numbers_for_them() {
 }
 
 #[test]
-fn names_and_numbers_are_given_once() {
+fn duplicate_pipe_names_and_rule_numbers_are_refused() {
     let mut twice = config();
     twice.pipes[1].name = "a".to_owned();
     assert_eq!(check(&twice).unwrap_err().to_string(), "pipe a: its name is given twice; give each pipe its own");
@@ -308,7 +308,7 @@ fn names_and_numbers_are_given_once() {
 }
 
 #[test]
-fn what_is_on_its_way_fits_the_memory() {
+fn bandwidth_delay_product_above_the_memory_limit_is_refused() {
     let base = Pipe { name: "sat".to_owned(), ..Pipe::default() };
     let pipe = pipe_from_words("rate 10Gbit/s delay 1s", &base).unwrap();
     let small = Config { pipes: vec![pipe], ..Config::default() };

@@ -7,7 +7,7 @@ use super::*;
 use crate::config::{Action, Aqm, Direction, Loss, Scheduler, check};
 
 #[test]
-fn a_script_of_ipfw_is_read() {
+fn ipfw_script_is_parsed() {
     let text = "
         ipfw -f flush
         ipfw -f pipe flush
@@ -47,7 +47,7 @@ fn a_script_of_ipfw_is_read() {
 }
 
 #[test]
-fn queues_may_stand_before_their_pipe_and_schedulers_have_its_number() {
+fn queue_may_precede_its_pipe_and_scheduler_has_the_number_of_the_pipe() {
     let config =
         config_from_dummynet("queue 3 config sched 1 weight 2\nsched 1 config type rr\npipe 1 config bw 1M\n").unwrap();
     assert!(matches!(config.pipes[0].queue.scheduler, Scheduler::Drr { .. }));
@@ -56,7 +56,7 @@ fn queues_may_stand_before_their_pipe_and_schedulers_have_its_number() {
 
 proptest! {
     #[test]
-    fn nothing_panics(
+    fn arbitrary_text_never_panics(
         text in "((ipfw |add |pipe |queue |config |sched |1 |from |to |any |tcp |bw |delay |10M |prob |0.5 |weight |mask |\n){0,4}){0,8}",
         any in ".{0,80}",
     ) {

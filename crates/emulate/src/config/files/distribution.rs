@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_and_a_sample_have_an_end() {
+    fn tables_and_samples_with_too_many_values_are_refused() {
         let table = |values: usize| parse_table(&"7\n".repeat(values));
         assert_eq!(table(MOST_VALUES).unwrap().len(), MOST_VALUES);
         assert_eq!(table(MOST_VALUES + 1).unwrap_err(), "line 16385: more than 16384 values");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empirical_distribution_rises() {
+    fn empirical_distribution_is_monotonic() {
         assert_eq!(
             parse_empirical("0 1ms\n0.5 2 # bare: ms\n1 10ms\n").unwrap(),
             [(0.0, Nanos::millis(1)), (0.5, Nanos::millis(2)), (1.0, Nanos::millis(10))]
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in "[-0-9 .,\n#a-z%]{0,200}", any in ".{0,200}") {
+        fn arbitrary_text_never_panics(text in "[-0-9 .,\n#a-z%]{0,200}", any in ".{0,200}") {
             for text in [text, any] {
                 let _ = parse_table(&text).map(|values| assert!(values.is_sorted()));
                 if let Ok(points) = parse_empirical(&text) {

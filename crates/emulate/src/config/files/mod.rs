@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_beside_goes_before_one_of_a_package() {
+    fn local_file_takes_precedence_over_a_packaged_file() {
         let packages = "wlan=/usr/lib/wlan:lte=/opt/lte";
         assert_eq!(packaged(packages, "lte/cell/edge.csv"), Some(PathBuf::from("/opt/lte/cell/edge.csv")));
         for unknown in ["lte", "umts/edge.csv", "/lte/edge.csv", ""] {

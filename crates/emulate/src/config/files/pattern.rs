@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_read() {
+    fn loss_pattern_is_parsed() {
         assert_eq!(parse("0.1 # one in three\nx").unwrap(), [false, false, true, true]);
         assert_eq!(parse("01\n02").unwrap_err(), "line 2: '2' is neither 0 (goes through) nor 1 (lost)");
         assert_eq!(parse("# only words").unwrap_err(), "there is no pattern in it");
@@ -41,7 +41,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in ".{0,100}") {
+        fn arbitrary_text_never_panics(text in ".{0,100}") {
             let _ = parse(&text);
         }
     }

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manuals_profile_is_read() {
+    fn profile_of_the_ipfw_manual_is_parsed() {
         let text = "name  bla_bla_bla\nsamples 100\nloss-level 0.86\nprob delay\n0 200 # minimum\n0.5 200\n0.5 300\n0.8 1000\n0.9 1300\n1 1300\n";
         let read = parse(text).unwrap();
         assert_eq!(read.rate_bps, None);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_named() {
+    fn error_names_the_wrong_line() {
         assert_eq!(parse("samples 1").unwrap_err(), "line 1: samples must be from 2 to 1022");
         assert!(parse("hello world").unwrap_err().starts_with("line 1: \"hello\" is none of name"));
         assert_eq!(parse("name a\nname b").unwrap_err(), "line 2: name is said twice");
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in "((name|bw|loss-level|samples|delay prob|prob delay|[0-9.]{1,4})[ ][0-9.a-z]{1,5}\n){0,12}", any in ".{0,100}") {
+        fn arbitrary_text_never_panics(text in "((name|bw|loss-level|samples|delay prob|prob delay|[0-9.]{1,4})[ ][0-9.a-z]{1,5}\n){0,12}", any in ".{0,100}") {
             for text in [text, any] {
                 if let Ok(read) = parse(&text) {
                     prop_assert!(read.profile.samples.is_sorted());

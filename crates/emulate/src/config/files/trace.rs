@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mahimahi_is_read() {
+    fn mahimahi_trace_is_parsed() {
         let Trace::Opportunities { at, period, .. } = parse("0\n1\n1\n12\n", "up").unwrap() else { panic!("a table") };
         assert_eq!(at, [0, 1, 1, 12].map(Nanos::millis));
         assert_eq!(period, Nanos::millis(12));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read() {
+    fn table_of_rates_over_time_is_parsed() {
         let text = "time_ms, rate, delay_us, loss\n0, 10Mbit/s, 500, 1%\n20.5, , 1ms, \n100, 0, , 0\nrepeat, 1s\n";
         let Trace::Points { points, period, .. } = parse(text, "up").unwrap() else { panic!("mahimahi") };
         assert_eq!(period, Some(Nanos::seconds(1)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_later_is_as_the_pipe_has_it_until_then() {
+    fn trace_that_starts_later_uses_the_values_of_the_pipe_until_then() {
         let Trace::Points { points, period, .. } = parse("time_s;rate_bps\n1;1000000\n", "up").unwrap() else {
             panic!("mahimahi")
         };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tables_are_named() {
+    fn error_names_what_is_wrong_with_a_table() {
         for (text, sentence) in [
             ("time,rate\n2s,1M\n1s,1M\n", "line 3: goes backwards; times must rise"),
             ("time,rate\n1s\n", "line 2: 1 cells where the header has 2"),
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in "((time|rate|delay|loss|time_ms)[,]?){1,4}\n([0-9.%a-z]{0,5}[,\n]){0,20}", any in ".{0,100}", numbers in "([0-9]{1,12}\n){0,9}") {
+        fn arbitrary_text_never_panics(text in "((time|rate|delay|loss|time_ms)[,]?){1,4}\n([0-9.%a-z]{0,5}[,\n]){0,20}", any in ".{0,100}", numbers in "([0-9]{1,12}\n){0,9}") {
             for text in [text, any, numbers] {
                 if let Ok(Trace::Points { points, .. }) = parse(&text, "x") {
                     prop_assert!(points[0].at == Nanos::ZERO && points.is_sorted_by(|a, b| a.at < b.at));

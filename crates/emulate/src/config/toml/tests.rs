@@ -12,7 +12,7 @@ fn of(text: &str) -> Config {
 }
 
 #[test]
-fn a_whole_file_is_read() {
+fn file_with_every_key_is_parsed() {
     let config = of(r#"
         seed = 7
         memory = "1GB"

@@ -42,7 +42,7 @@ fn every_word_is_declared_once_and_what_it_does_is_recorded() {
 
 /// Examples quoted in help, such as "25% gap 5", are accepted literally.
 #[test]
-fn the_examples_of_help_are_read() {
+fn examples_in_the_help_are_accepted() {
     let is_file = |example: &&str| example.contains("FILE");
     for option in pipe_options() {
         for example in option.help.split('"').skip(1).step_by(2).filter(|example| !is_file(example)) {
@@ -53,7 +53,7 @@ fn the_examples_of_help_are_read() {
 }
 
 #[test]
-fn both_tools_words_mix() {
+fn words_of_netem_and_dummynet_can_be_mixed() {
     let pipe = pipe("bw 10Mbit/s delay 20ms 2ms distribution normal plr 0.01 queue 50");
     assert_eq!(pipe.link.rate_bps, Some(10_000_000));
     assert_eq!(pipe.delay.constant, Nanos::millis(20));
@@ -63,13 +63,13 @@ fn both_tools_words_mix() {
 }
 
 #[test]
-fn nothing_is_an_idle_pipe() {
+fn empty_configuration_string_is_an_idle_pipe() {
     assert_eq!(pipe(""), Pipe::default());
     assert_eq!(to_words(&Pipe::default()), "");
 }
 
 #[test]
-fn only_what_is_named_changes() {
+fn only_named_parameters_change() {
     let base = pipe("rate 10Mbit/s queue 30KB delay 20ms jitter 2ms distribution normal loss 1% after loss 3%");
     let change = |words: &str| pipe_from_words(words, &base).unwrap();
     let mut other = change("loss 2%");
@@ -89,7 +89,7 @@ fn only_what_is_named_changes() {
 }
 
 #[test]
-fn losses_of_one_text_add_up() {
+fn several_losses_in_one_configuration_string_are_all_kept() {
     assert_eq!(pipe("loss 1% loss every 10 plr 0.5").before.loss.len(), 3);
     let pipe = pipe("loss 1% after loss 2% before corrupt 1%");
     assert_eq!((pipe.before.loss.len(), pipe.after.loss.len()), (1, 1));
@@ -98,7 +98,7 @@ fn losses_of_one_text_add_up() {
 }
 
 #[test]
-fn netems_own_lines_mean_what_netem_means() {
+fn netem_command_lines_have_the_meaning_of_netem() {
     let pipe =
         pipe("tc qdisc add dev eth1 root netem limit 1000 delay 1000 100 loss 1 duplicate 0.5 rate 1kbps 20 48 5");
     assert_eq!(pipe.delay.constant, Nanos(1_000));
@@ -111,7 +111,7 @@ fn netems_own_lines_mean_what_netem_means() {
 }
 
 #[test]
-fn dummynets_own_lines_mean_what_dummynet_means() {
+fn dummynet_command_lines_have_the_meaning_of_dummynet() {
     let pipe = pipe(
         "ipfw pipe 3 config bw 10Mbps delay 20 plr 0.01,0.1,0.7,0.3 queue 30Kbytes gred 0.002/5/15/0.1 ecn buckets 64 noerror",
     );
@@ -127,7 +127,7 @@ fn dummynets_own_lines_mean_what_dummynet_means() {
 }
 
 #[test]
-fn models_of_loss_have_netems_defaults() {
+fn loss_models_have_the_defaults_of_netem() {
     assert_eq!(only_loss("loss gemodel 1%"), Loss::GilbertElliott { p: 0.01, r: 0.99, h: 0.0, k: 1.0 });
     assert_eq!(
         only_loss("loss gemodel 1% 10% 70% 0.1%"),
@@ -146,7 +146,7 @@ fn models_of_loss_have_netems_defaults() {
 
 /// netem's `loss P CORR` with 10 % and 25 % loses 1.75 %; here the loss is P and the correlation CORR, exactly.
 #[test]
-fn correlated_loss_keeps_its_loss_and_its_correlation() {
+fn correlated_loss_has_exactly_the_requested_loss_and_correlation() {
     for (loss, correlation) in [(0.003, 0.25), (0.1, 0.25), (0.3, 0.75), (0.9, 0.25)] {
         let words = format!("loss {} {}", units::percentage_text(loss), units::percentage_text(correlation));
         let Loss::GilbertElliott { p, r, h, k } = only_loss(&words) else { panic!("{words}") };
@@ -158,7 +158,7 @@ fn correlated_loss_keeps_its_loss_and_its_correlation() {
 }
 
 #[test]
-fn bursts_have_their_loss_and_their_mean() {
+fn burst_loss_has_the_requested_loss_rate_and_mean_burst_length() {
     let Loss::GilbertElliott { p, r, .. } = only_loss("loss burst 1% 5") else { panic!("two states") };
     assert!((p / (p + r) - 0.01).abs() < 1e-15 && (1.0 / r - 5.0).abs() < 1e-12);
     assert!(refused("loss burst 90% 1").contains("make them longer"));
@@ -166,7 +166,7 @@ fn bursts_have_their_loss_and_their_mean() {
 }
 
 #[test]
-fn distributions_take_their_size_from_the_jitter() {
+fn jitter_scales_the_distribution() {
     let jitter = |words: &str| pipe(words).delay.jitter.unwrap();
     let ms = Nanos::millis;
     assert_eq!(jitter("delay 20ms 2ms"), Distribution::Uniform { spread: ms(2) });
@@ -184,7 +184,7 @@ fn distributions_take_their_size_from_the_jitter() {
 }
 
 #[test]
-fn classes_have_the_words_of_a_queue_behind_them() {
+fn class_accepts_the_words_of_a_queue() {
     let queue = pipe("rate 1M queue 50 class a weight 3 queue 10KB red 0.1/1/2/0.5 class b delay 5ms codel").queue;
     assert_eq!((queue.scheduler, queue.limit.slots), (Scheduler::Wf2q, Some(50)));
     assert_eq!(queue.classes[0].limit, Some(Limit { slots: None, bytes: Some(10_240) }));
@@ -201,7 +201,7 @@ fn classes_have_the_words_of_a_queue_behind_them() {
 }
 
 #[test]
-fn masks_are_first_bits() {
+fn masks_are_prefix_lengths() {
     let mask = |words: &str| pipe(words).mask.unwrap();
     assert_eq!(
         mask("mask src-ip 0xffffff00 dst-port 0xffff proto 0xff"),
@@ -217,7 +217,7 @@ fn masks_are_first_bits() {
 }
 
 #[test]
-fn files_are_found_from_their_folder_on() {
+fn file_names_are_relative_to_the_given_folder() {
     let folder: PathBuf = std::env::temp_dir().join(format!("sojourn-words-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("up link.csv"), "time,rate\n0,1Mbit/s\n1s,2Mbit/s\n").unwrap();
@@ -407,7 +407,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4 * ProptestConfig::default().cases))]
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn printed_pipes_parse_to_the_same_pipes(
         mask in option::of(mask()), before in impairments(), after in impairments(), link in link(), delay in delay(), queue in queue(),
     ) {
         let pipe = Pipe { name: "p".to_owned(), mask, before, queue, link, after, delay };
@@ -422,7 +422,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(
+    fn arbitrary_text_never_panics(
         text in "((delay|loss|rate|queue|red|codel|class|mask|all|jitter|none|reorder|gap|outage|every|1%|20ms|10M|5|0.1/5/9/0.1|distribution|gamma|normal|after|burst|ge|state|gemodel|cell|netem|pipe 1 config) ){0,12}",
         any in ".{0,80}",
     ) {
@@ -438,7 +438,7 @@ proptest! {
 }
 
 #[test]
-fn management_is_taken_away_by_its_name_and_with_its_scheduler() {
+fn aqm_is_removed_by_its_name_or_aqm_none_together_with_its_scheduler() {
     let idle = Pipe::default();
     for (managed, away) in [
         ("codel target 3ms", "codel none"),
@@ -454,7 +454,7 @@ fn management_is_taken_away_by_its_name_and_with_its_scheduler() {
 }
 
 #[test]
-fn of_two_limits_the_one_that_holds_is_written() {
+fn only_the_effective_one_of_two_queue_limits_is_printed() {
     let pipe = pipe_from_words("rate 1Mbit/s queue 100 fq_codel", &Pipe::default()).unwrap();
     let words = to_words(&pipe);
     assert!(words.contains("queue 100") && !words.contains("limit"), "{words}");
@@ -462,7 +462,7 @@ fn of_two_limits_the_one_that_holds_is_written() {
 }
 
 #[test]
-fn stages_are_in_the_order_of_a_packets_way() {
+fn stages_are_printed_in_the_order_in_which_a_packet_passes_them() {
     let text = "loss 2% rate 20Mbit/s delay 20ms after corrupt 1% queue 100";
     let pipe = pipe_from_words(text, &Pipe::default()).unwrap();
     let busy: Vec<_> = to_stages(&pipe).into_iter().filter(|(_, words)| !words.is_empty()).collect();

@@ -5,7 +5,7 @@ use sojourn_port::bridge::Passed;
 use super::*;
 
 #[test]
-fn who_wakes_late_from_a_long_sleep_learns_to_wake_in_time() {
+fn driver_that_wakes_late_from_long_sleeps_learns_to_wake_in_time() {
     // Waking takes 20 µs, and 420 µs after half a millisecond: more than the last part of a sleep and the initial guard together.
     let (wake, wake_from_deep) = (Nanos::micros(20), Nanos::micros(400));
     let processor = Processor { look: Nanos(40), wake, wake_from_deep, ..Processor::default() };
@@ -63,7 +63,7 @@ impl BridgePort for Straight {
 }
 
 #[test]
-fn what_passes_within_the_kernel_is_in_the_account_of_its_block() {
+fn frames_forwarded_by_the_kernel_are_counted_in_their_block() {
     let port = || -> Box<dyn BridgePort> {
         Box::new(Straight(Cell::new(Passed::default()), File::open("/dev/null").unwrap()))
     };

@@ -48,7 +48,7 @@ fn is_dropped(on: Match, key: &Key) -> bool {
 }
 
 #[test]
-fn each_test_of_a_match_holds_or_does_not() {
+fn each_condition_of_a_match_is_evaluated() {
     let prefix = |text: &str, bits| Some(Prefix { address: text.parse().expect("an address"), bits });
     let any = Match::default;
     let cases: Vec<(Match, Match)> = vec![
@@ -92,7 +92,7 @@ fn each_test_of_a_match_holds_or_does_not() {
 }
 
 #[test]
-fn a_field_that_a_packet_has_not_does_not_match() {
+fn absent_field_does_not_match() {
     let arp = Key { ethertype: 0x0806, ..Key::default() };
     let any = Match::default;
     let everywhere = Some(Prefix { address: "0.0.0.0".parse().expect("an address"), bits: 0 });
@@ -110,7 +110,7 @@ fn a_field_that_a_packet_has_not_does_not_match() {
 }
 
 #[test]
-fn the_first_rule_by_number_decides_and_counts_go_on() {
+fn rule_with_the_lowest_number_decides_and_count_rules_continue() {
     let any = Match::default;
     let tcp = || Match { protocol: Some(6), ..any() };
     let mut rules = rules(vec![
@@ -126,7 +126,7 @@ fn the_first_rule_by_number_decides_and_counts_go_on() {
 }
 
 #[test]
-fn chances_make_paths_of_their_shares_and_do_not_disturb_each_other() {
+fn probabilistic_rules_select_their_shares_independently() {
     const PACKETS: u32 = 1_000_000;
     let likely = |number, probability, pipe| {
         rule(number, Match { probability: Some(probability), ..Match::default() }, into(pipe, None))
@@ -149,14 +149,14 @@ fn chances_make_paths_of_their_shares_and_do_not_disturb_each_other() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn error_names_the_unknown_pipe_or_class() {
     let said = |action| Rules::new(&config(vec![rule(3, Match::default(), action)])).expect_err("refused").to_string();
     assert_eq!(said(into("nosuch", None)), "rule 3: there is no pipe `nosuch`");
     assert_eq!(said(into("slow", Some("gold"))), "rule 3: the pipe `slow` has no class `gold`");
 }
 
 #[test]
-fn classes_are_found_anew_when_a_pipe_changes() {
+fn classes_are_resolved_again_when_a_pipe_changes() {
     let mut rules = rules(vec![rule(1, Match::default(), into("fast", Some("voice")))]);
     let mut other = config(Vec::new()).pipes.remove(1);
     other.queue.classes.reverse();
@@ -168,7 +168,7 @@ fn classes_are_found_anew_when_a_pipe_changes() {
 }
 
 #[test]
-fn what_no_rule_can_select_is_known_by_its_ethertype() {
+fn ethertypes_that_no_rule_can_select_are_known() {
     let backward = || Match { direction: Some(Direction::Backward), ..Match::default() };
     let ports = Match { destination_ports: vec![(53, 53)], ..backward() };
     let arp = Match { ethertype: Some(0x0806), length: Some((0, 100)), ..Match::default() };

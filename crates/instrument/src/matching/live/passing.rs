@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_in_whatever_blocks_it_is_matched_as_if_all_were_known(
+        fn live_matching_in_any_blocks_equals_matching_all_packets_at_once(
             packets in proptest::collection::vec((0..8 * MS, 1..30 * MS, any::<bool>(), 0_u8..16), 1..200),
             steps in proptest::collection::vec((1..30 * MS, 0..40 * MS, 0..40 * MS), 400..401),
         ) {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_told_although_nothing_comes_after_it() {
+    fn loss_is_reported_also_when_no_later_packet_arrives() {
         let mut passing = taps();
         passing.take(0, [row(MS, 7, "in")].into_iter(), Some(3 * WINDOW));
         go_on(&mut passing);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_within_a_batch_that_is_longer_than_the_window_was_not_lost_at_the_end() {
+    fn loss_within_a_batch_longer_than_the_window_is_not_counted_as_loss_at_the_end() {
         let mut passing = taps();
         let lost = (1..=20).map(|number| row(number * WINDOW / 2, number.unsigned_abs(), "in"));
         passing.take(0, lost, Some(20 * WINDOW));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_that_shows_only_what_cannot_be_matched_holds_nobody_up() {
+    fn tap_that_sees_only_unmatchable_packets_does_not_delay_matching() {
         let mut passing = taps();
         passing.take(0, [row(MS, 7, "in")].into_iter(), Some(3 * WINDOW));
         go_on(&mut passing);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_shown_too_late_is_counted_and_found_within_its_window() {
+    fn packet_delivered_late_is_counted_and_matched_within_its_window() {
         let mut passing = taps();
         passing.take(0, [row(MS, 7, "in")].into_iter(), Some(40 * MS));
         passing.take(1, [].into_iter(), Some(40 * MS));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_before_all_taps_are_open_or_while_they_are_closed_is_left_out() {
+    fn packets_outside_the_time_in_which_all_taps_are_open_are_ignored() {
         let mut passing = taps();
         passing.open[0] = 5 * MS;
         passing.take(0, [row(4 * MS, 1, "in"), row(6 * MS, 2, "in")].into_iter(), None);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_became_of_packets_and_what_the_taps_dropped() {
+    fn progress_line_shows_packet_dispositions_and_tap_drops() {
         let mut told = json!({
             "elapsed_ns": 3_000_000_123_i64,
             "taps": [{ "name": "eth1", "packets": 12_000, "dropped_by_capture": 0 },

@@ -23,7 +23,7 @@ fn measure(request: &Request) -> Measured {
 }
 
 #[test]
-fn a_person_reads_an_aligned_table() {
+fn report_is_an_aligned_table() {
     let line = Line { hold: Some(Hold { every: 50, for_ns: 100_000 }), ..Line::constant(5_000, 6_250) };
     let request = request(line, 100);
     let measured = measure(&request);
@@ -42,7 +42,7 @@ timestamps: departures simulated, arrivals simulated; waiting: simulated
 }
 
 #[test]
-fn percentiles_go_as_far_as_the_sample_allows() {
+fn highest_percentile_depends_on_the_sample_size() {
     let request = request(Line::constant(5_000, 5_000), 10_000);
     let measured = measure(&request);
     let text = text(&request, &measured, &[]);
@@ -52,7 +52,7 @@ fn percentiles_go_as_far_as_the_sample_allows() {
 }
 
 #[test]
-fn findings_are_told_beside_the_figures() {
+fn findings_are_printed_beside_the_figures() {
     let line = Line {
         loss: 0.2,
         duplicate: 0.2,
@@ -82,7 +82,7 @@ fn poisson(alter: impl Fn(&mut Measured)) -> (Value, String) {
 }
 
 #[test]
-fn poisson_departures_are_tested_and_the_statistic_is_told() {
+fn poisson_departures_are_tested_and_the_statistic_is_printed() {
     let (told, text) = poisson(|_| ());
     assert!(text.contains("the gaps as sent fit an exponential distribution (Anderson–Darling: A² = "), "{text}");
     assert!(text.contains("critical value 1.96 at 1 %, p = 0.") && text.contains(", n = 399)"), "{text}");
@@ -107,7 +107,7 @@ fn poisson_departures_are_tested_and_the_statistic_is_told() {
 /// A departure without a TX timestamp has the time of its send call; mixed with TX timestamps, that distorts the
 /// inter-departure times.
 #[test]
-fn departures_without_stamps_are_not_tested_as_if_all_had_them() {
+fn departures_without_tx_timestamps_are_excluded_from_the_poisson_test() {
     let late = |measured: &mut Measured| {
         for (place, probe) in measured.probes.iter_mut().enumerate() {
             probe.departure.source = if place % 2 == 0 { Source::Kernel } else { Source::User };
@@ -148,7 +148,7 @@ fn session(own: Scale, is_ptp: bool, off: Nanos, is_shared: bool) -> (Value, Str
 }
 
 #[test]
-fn delays_by_direction_need_a_kernel_that_knows_tai() {
+fn one_way_delays_need_a_kernel_with_the_tai_offset() {
     for (format, tai_offset_s, is_ptp, is_shared, told) in [
         (Format::Ntp, 0, false, false, true),
         (Format::Ntp, 0, true, false, false),
@@ -164,7 +164,7 @@ fn delays_by_direction_need_a_kernel_that_knows_tai() {
 }
 
 #[test]
-fn negative_delays_are_found_and_their_reason_is_named() {
+fn negative_one_way_delays_are_a_finding_that_names_its_cause() {
     let utc = Scale { format: Format::Ntp, tai_offset_s: 37 };
     for (off, is_shared, why) in [
         (Nanos::seconds(-37), false, "does not explain them"),

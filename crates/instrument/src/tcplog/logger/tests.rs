@@ -153,14 +153,14 @@ fn lawful((ended, converted): &(Ended, Converted)) {
 }
 
 #[test]
-fn what_is_held_does_not_grow_with_the_flows_that_have_ended() {
+fn memory_does_not_grow_with_ended_flows() {
     let told = log("short", Short::new(false), None, 1_000);
     lawful(&told);
     assert!(told.0.flows >= 1_000 && told.0.records > 10_000);
 }
 
 #[test]
-fn what_the_flight_recorder_forgot_is_not_held_either() {
+fn memory_does_not_grow_with_flows_discarded_by_the_flight_recorder() {
     let told = log("flight", Short::new(false), Some(Flight::new(FlightOptions::keeping(Keep::Samples(4)))), 500);
     lawful(&told);
     let forgotten = told.0.account.all.iter().map(|counters| counters.of(Disposition::Forgotten).packets).sum::<u64>();
@@ -169,7 +169,7 @@ fn what_the_flight_recorder_forgot_is_not_held_either() {
 
 /// The oldest part is removed as soon as the next has begun, and the log is killed before the timer writes the flows again.
 #[test]
-fn a_part_that_was_only_just_begun_knows_the_flows_that_are_open() {
+fn new_part_begins_with_the_open_flows() {
     let (mut logger, folder) = in_parts("parts", Short::new(false));
     let flows = |logger: &Logger| logger.status().unwrap()["flows"].as_u64().unwrap();
     let before = flows(&logger);
@@ -222,12 +222,12 @@ fn in_parts(name: &str, source: Short) -> (Logger, PathBuf) {
 }
 
 #[test]
-fn packets_that_come_until_a_place_is_given_back_are_counted() {
+fn packets_that_arrive_before_a_flow_slot_is_released_are_counted() {
     lawful(&log("late", Short::new(true), None, 100));
 }
 
 #[test]
-fn a_slot_that_no_table_has_takes_no_memory() {
+fn flow_slot_out_of_range_allocates_no_memory() {
     let mut latest = Vec::new();
     keep_latest(&mut latest, 3, &[7]);
     keep_latest(&mut latest, MOST_SLOTS, &[7]);

@@ -16,7 +16,7 @@ fn losses(path: &Path, frames: usize) -> Vec<bool> {
 }
 
 #[test]
-fn gilbert_elliott_loses_the_share_and_in_the_bursts_that_its_chain_says() {
+fn gilbert_elliott_has_the_loss_ratio_and_burst_lengths_of_its_chain() {
     for (p, r, h, k) in [(0.01, 0.25, 0.0, 1.0), (0.002, 0.1, 0.5, 0.999), (0.2, 0.6, 0.2, 0.95)] {
         let chain = GilbertElliott { p, r, h, k };
         let n = 300_000;
@@ -49,7 +49,7 @@ fn bursts_of_simple_gilbert_loss_are_geometric() {
 }
 
 #[test]
-fn a_deterministic_server_keeps_poisson_arrivals_waiting_as_long_as_pollaczek_and_khinchine_say() {
+fn waiting_time_of_poisson_arrivals_is_that_of_pollaczek_and_khinchine() {
     for load in [0.3, 0.5, 0.8] {
         let service_ns = 1_000.0;
         let serialiser = Serialiser { rate_bps: None, rate_pps: Some(1e9 / service_ns), queue_frames: usize::MAX };
@@ -66,7 +66,7 @@ fn a_deterministic_server_keeps_poisson_arrivals_waiting_as_long_as_pollaczek_an
 }
 
 #[test]
-fn a_serialiser_passes_its_rate_and_its_queue() {
+fn serialiser_keeps_its_rate_and_queue_limit() {
     let serialiser = Serialiser { rate_bps: Some(1e9), rate_pps: None, queue_frames: 10 };
     let mut draw = draw(&Path { serialiser: Some(serialiser), ..Path::constant(0) });
     // 1,250 bytes take 10 µs; of 100 simultaneous frames one is served and ten wait.
@@ -76,7 +76,7 @@ fn a_serialiser_passes_its_rate_and_its_queue() {
 }
 
 #[test]
-fn a_rate_that_is_no_whole_number_of_nanoseconds_is_kept() {
+fn rate_with_fractional_nanoseconds_is_exact() {
     let serialiser = Serialiser { rate_bps: None, rate_pps: Some(3e6), queue_frames: usize::MAX };
     let mut draw = draw(&Path { serialiser: Some(serialiser), ..Path::constant(0) });
     let last = (0..300_000).filter_map(|_| draw.serialise(0, 64)).last();
@@ -84,7 +84,7 @@ fn a_rate_that_is_no_whole_number_of_nanoseconds_is_kept() {
 }
 
 #[test]
-fn shares_of_frames_are_as_said() {
+fn impairments_have_the_configured_probabilities() {
     let path = Path {
         loss: 0.1,
         duplicate: 0.05,

@@ -219,25 +219,25 @@ mod tests {
     }
 
     #[test]
-    fn no_order_of_memory_shows_a_record_that_is_being_written() {
+    fn no_memory_ordering_exposes_an_incomplete_record() {
         check(Ordering::Acquire, Ordering::Release, Ordering::Release);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn a_commit_that_is_not_acquired_is_found() {
+    fn missing_acquire_is_detected() {
         check(Ordering::Relaxed, Ordering::Release, Ordering::Release);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn a_commit_that_does_not_release_is_found() {
+    fn missing_release_is_detected() {
         check(Ordering::Acquire, Ordering::Release, Ordering::Relaxed);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn a_slot_that_is_given_back_too_early_is_found() {
+    fn slot_released_too_early_is_detected() {
         check(Ordering::Acquire, Ordering::Relaxed, Ordering::Release);
     }
 }

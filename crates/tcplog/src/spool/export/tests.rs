@@ -81,7 +81,7 @@ proptest! {
 
     /// The receiver reads occasionally or never: `taken` chunks after each flush.
     #[test]
-    fn what_is_sent_and_what_is_skipped_are_all_that_came(
+    fn every_record_is_exported_or_counted_as_skipped(
         count in 0..2_000_u64, rhythm in 1..60_u64, taken in 0..2_usize, room in 1_u32..64, at_once in any::<bool>(),
     ) {
         let outbox = Arc::<Outbox>::default();
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_that_is_cut_or_forged_ends_in_a_sentence(cut in 0.0..1.0_f64, at in 0.0..1.0_f64, bits in 1..=255_u8) {
+    fn truncated_or_forged_stream_ends_with_one_sentence(cut in 0.0..1.0_f64, at in 0.0..1.0_f64, bits in 1..=255_u8) {
         let outbox = Arc::<Outbox>::default();
         let mut export = Export::new(HEADER, Arc::clone(&outbox));
         (0..50).for_each(|number| export.event(0, &sample(1, number)));
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn all_that_comes_is_received_as_it_was() {
+fn all_records_are_received_unchanged() {
     let outbox = Arc::<Outbox>::default();
     let mut export = Export::new(HEADER, Arc::clone(&outbox));
     let records: Vec<_> = (0..3_000).map(|number| sample((number % 5) as u32, number)).collect();
@@ -148,7 +148,7 @@ fn all_that_comes_is_received_as_it_was() {
 }
 
 #[test]
-fn what_waits_when_the_connection_is_lost_and_what_comes_after_is_skipped() {
+fn records_queued_at_or_after_connection_loss_are_skipped() {
     let outbox = Arc::<Outbox>::default();
     let mut export = Export::new(HEADER, Arc::clone(&outbox));
     let send = |export: &mut Export, from: u64| {
@@ -174,7 +174,7 @@ fn what_waits_when_the_connection_is_lost_and_what_comes_after_is_skipped() {
 
 /// Totals alone are not sent: their packet would be counted and change the next totals.
 #[test]
-fn nothing_is_sent_about_nothing_new() {
+fn no_export_without_new_records() {
     let outbox = Arc::<Outbox>::default();
     let mut export = Export::new(HEADER, Arc::clone(&outbox));
     let totals = |number| [Totals { number, ..Totals::take(&mut [].as_slice()) }];
@@ -192,7 +192,7 @@ fn nothing_is_sent_about_nothing_new() {
 
 /// A stalled receiver must not fill memory with ended flows.
 #[test]
-fn last_words_have_a_bound_and_what_finds_no_room_is_said() {
+fn queued_flow_end_records_are_bounded_and_dropped_ones_counted() {
     let outbox = Arc::<Outbox>::default();
     let mut export = Export::new(HEADER, Arc::clone(&outbox)).with_room(64 << 10);
     for slot in 0..20_000 {
@@ -204,7 +204,7 @@ fn last_words_have_a_bound_and_what_finds_no_room_is_said() {
 }
 
 #[test]
-fn a_length_alone_takes_no_memory_and_a_longer_frame_than_any_is_refused() {
+fn claimed_length_allocates_no_memory_and_too_long_frames_are_refused() {
     let outbox = Arc::<Outbox>::default();
     drop(Export::new(HEADER, Arc::clone(&outbox)));
     let beginning = all(&outbox);
@@ -221,7 +221,7 @@ fn a_length_alone_takes_no_memory_and_a_longer_frame_than_any_is_refused() {
 }
 
 #[test]
-fn a_spool_that_is_received_is_no_longer_than_its_limit() {
+fn received_spool_stays_within_its_limit() {
     let folder = folder("limit");
     let mut arrived = Arrived::create(&folder, HEADER, LEAST_LIMIT).unwrap();
     let refused = std::iter::repeat_with(|| arrived.put(&[7; 1_000])).find_map(Result::err).unwrap();

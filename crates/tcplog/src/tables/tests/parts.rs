@@ -56,7 +56,7 @@ fn a_log_of_several_parts_is_one_log() {
 }
 
 #[test]
-fn what_the_oldest_parts_had_is_counted_when_they_are_removed() {
+fn records_of_removed_parts_are_counted() {
     for (ends, name) in [(true, "oldest"), (false, "oldest-killed")] {
         let (folder, _) = in_parts(name, 2, ends);
         let converted = recover(&folder, &Origin::default()).unwrap();
@@ -69,7 +69,7 @@ fn what_the_oldest_parts_had_is_counted_when_they_are_removed() {
 }
 
 #[test]
-fn a_part_that_somebody_else_removed_or_cut_is_found() {
+fn part_removed_or_truncated_by_others_is_detected() {
     let (folder, _) = in_parts("missing-part", 0, true);
     fs::remove_file(&spool::files(&folder)[1]).unwrap();
     let converted = recover(&folder, &Origin::default()).unwrap();
@@ -107,7 +107,7 @@ fn spoil(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_part_that_cannot_be_read_takes_no_other_away_and_what_it_had_is_counted() {
+fn unreadable_part_affects_no_other_and_its_records_are_counted() {
     for (name, which, remove, ends) in [
         ("spoilt-middle", 1, 0, true),
         ("spoilt-killed", 1, 0, false),
@@ -132,7 +132,7 @@ fn a_part_that_cannot_be_read_takes_no_other_away_and_what_it_had_is_counted() {
 }
 
 #[test]
-fn a_last_part_that_cannot_be_read_is_said_and_one_without_any_that_can_is_left() {
+fn unreadable_last_part_is_reported_and_a_log_without_a_readable_part_is_kept() {
     let (folder, _) = in_parts("spoilt-last", 0, false);
     spoil(&spool::files(&folder)[3]);
     let converted = recover(&folder, &Origin::default()).unwrap();
@@ -149,7 +149,7 @@ fn a_last_part_that_cannot_be_read_is_said_and_one_without_any_that_can_is_left(
 /// If the removal of a converted log is killed after any step, either the whole log remains or none. A log without its
 /// first parts would be converted again.
 #[test]
-fn a_spool_that_is_removed_is_whole_or_none_after_each_step() {
+fn spool_removal_interrupted_at_any_step_leaves_all_or_nothing() {
     for parts in [1, 4] {
         for taken in 0.. {
             let folder = folder("discarded");
@@ -194,7 +194,7 @@ fn a_spool_that_is_removed_is_whole_or_none_after_each_step() {
 }
 
 #[test]
-fn a_part_that_cannot_be_removed_makes_no_log_of_what_is_left() {
+fn part_that_cannot_be_removed_is_not_recovered_as_a_log() {
     let (folder, _) = in_parts("not-removed", 0, true);
     let all = steps(&folder);
     assert!(matches!(&all[0], Step::Rename(..)));
@@ -223,7 +223,7 @@ fn expect_last_words(mut spool: Spool, made: &Made, late: &[Sample]) {
 }
 
 #[test]
-fn a_limit_that_is_met_where_a_part_begins_leaves_the_last_words() {
+fn size_limit_reached_at_the_start_of_a_part_keeps_flow_end_records() {
     let folder = folder("limit-at-part");
     let made = made();
     // Of the 64 KiB for events, the header takes two thirds: there is no room for another.
@@ -243,7 +243,7 @@ fn a_limit_that_is_met_where_a_part_begins_leaves_the_last_words() {
 }
 
 #[test]
-fn a_disk_that_is_full_where_a_part_begins_leaves_the_last_words() {
+fn full_disk_at_the_start_of_a_part_keeps_flow_end_records() {
     let Some(disk) = Disk::make(folder("full-at-part"), 2 << 20) else {
         assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
         eprintln!("skipped: no file system can be mounted here");
@@ -293,7 +293,7 @@ fn a_part_begins_with_the_flows_that_are_open() {
 }
 
 #[test]
-fn what_a_part_begins_with_is_no_more_than_a_third_of_what_all_may_have() {
+fn repeated_flow_state_of_a_part_is_at_most_a_third_of_the_budget() {
     let folder = folder("too-many-flows");
     let made = made();
     let mut spool = Spool::create(&folder, HEADER).unwrap().parts_within(1 << 20);
@@ -352,7 +352,7 @@ fn fill(spool: &mut Spool, made: &Made, bytes: u64) {
 }
 
 #[test]
-fn no_part_is_removed_for_one_that_is_too_long_to_begin() {
+fn no_part_is_removed_for_a_new_part_that_exceeds_the_budget() {
     let folder = folder("too-long-to-begin");
     let made = made();
     let budget = 6 << 20;
@@ -371,7 +371,7 @@ fn no_part_is_removed_for_one_that_is_too_long_to_begin() {
 /// Removing the part would free less than is missing, because the disk is full of other files. With a little more room
 /// it suffices.
 #[test]
-fn no_part_is_removed_for_one_that_a_full_disk_has_no_room_for() {
+fn no_part_is_removed_for_a_new_part_that_a_full_disk_cannot_hold() {
     for (name, has_room) in [("no-room-to-begin", false), ("room-to-begin", true)] {
         let Some(disk) = Disk::make(folder(name), 9 << 20) else {
             assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a file system");
@@ -405,7 +405,7 @@ fn no_part_is_removed_for_one_that_a_full_disk_has_no_room_for() {
 
 /// The note of an interruption must not be lost with the part in which it was written.
 #[test]
-fn an_interruption_is_told_whatever_parts_are_removed_and_once() {
+fn interruption_is_reported_once_whatever_parts_are_removed() {
     for removed in [0, 2] {
         let folder = folder("interrupted");
         let made = made();
@@ -428,7 +428,7 @@ fn an_interruption_is_told_whatever_parts_are_removed_and_once() {
 }
 
 #[test]
-fn a_log_to_which_nothing_comes_does_not_grow_and_says_that_it_is_alive() {
+fn idle_log_does_not_grow_and_updates_its_heartbeat() {
     let folder = folder("idle");
     let made = made();
     let mut spool = made.spool_open(&folder);
@@ -451,7 +451,7 @@ fn a_log_to_which_nothing_comes_does_not_grow_and_says_that_it_is_alive() {
 
 /// Killed at that moment, or written to but lost in a power failure.
 #[test]
-fn a_last_part_without_a_whole_header_takes_nothing_away_and_is_counted() {
+fn last_part_without_a_complete_header_is_counted_and_affects_no_other() {
     for (name, length) in [("just-made", 0), ("power-lost", HEADER.len() as u64)] {
         let (folder, made) = in_parts(name, 0, false);
         let last = folder.join("spool-004.tcplog");
@@ -469,7 +469,7 @@ fn a_last_part_without_a_whole_header_takes_nothing_away_and_is_counted() {
 
 /// Flow 1 has ended in a part that was removed, and the flight recorder had discarded three of its packets.
 #[test]
-fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
+fn totals_of_a_killed_log_include_flows_that_ended_in_removed_parts() {
     let folder = folder("gone-part");
     let made = made();
     let mut spool = Spool::create(&folder, HEADER).unwrap();
@@ -505,7 +505,7 @@ fn flows_that_ended_in_a_removed_part_stay_in_the_totals_of_a_killed_log() {
 
 /// A conversion may be killed after a file was set aside and before the others are removed.
 #[test]
-fn a_file_that_was_set_aside_is_a_part_until_the_others_are_gone_and_stays() {
+fn renamed_file_counts_as_a_part_until_the_others_are_removed() {
     let folder = folder("set-aside");
     let [aside, part] = ["spool-000.unread", "spool-001.tcplog"].map(|name| folder.join(name));
     [&aside, &part].into_iter().for_each(|path| drop(File::create(path).unwrap()));
@@ -517,7 +517,7 @@ fn a_file_that_was_set_aside_is_a_part_until_the_others_are_gone_and_stays() {
 }
 
 #[test]
-fn where_an_old_part_cannot_be_removed_nothing_more_is_written() {
+fn failure_to_remove_an_old_part_ends_writing() {
     let folder = folder("stays");
     let made = made();
     let mut spool = made.spool_open(&folder);
