@@ -209,11 +209,13 @@ def own_addresses(link: dict[str, Any]) -> list[str]:
 def unfit(looked: Looked, name: str) -> str | None:
     """Return why an interface cannot be a test port; None if it can."""
     if name not in looked.links:
-        for left, link in looked.links.items():
-            if link.get("address", "").startswith(BED_MACS):
-                fix = f"ip link set dev {left} down; ip link set dev {left} name {name}"
-                told = f"has no interface {name}, but {left}, left by a run that was killed"
-                return f"{told}: the next run gives it back, or: {fix}"
+        left = [other for other, link in looked.links.items() if link.get("address", "").startswith(BED_MACS)]
+        if left:
+            told = f"has no interface {name}, but {', '.join(left)}, left by a run that was killed"
+            fix = (
+                f", or: ip link set dev {left[0]} down; ip link set dev {left[0]} name {name}" if len(left) == 1 else ""
+            )
+            return f"{told}: the next run gives it back{fix}"
         return f"has no interface {name}; it has {', '.join(one for one in looked.links if one != 'lo')}"
     return next(_reasons(looked, name), None)
 

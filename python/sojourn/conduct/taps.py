@@ -106,10 +106,10 @@ class Taps:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise MachineError(f"matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
+            raise MachineError(f"host {host}: matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
         if process.returncode != 0:
             words = said.strip().splitlines() or [f"status {process.returncode}"]
-            raise error_of(process.returncode, f"match: {words[-1].removeprefix('sojourn-instrument: ')}")
+            raise error_of(process.returncode, f"host {host}: match: {words[-1].removeprefix('sojourn-instrument: ')}")
         told: dict[str, Any] = json.loads(out)
         return told
 

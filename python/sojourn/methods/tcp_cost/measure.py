@@ -24,7 +24,7 @@ from sojourn.methods.tcp_cost.ask import BOTH, PLACEBO, RECEIVER, SENDER, Settin
 from sojourn.records import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from sojourn.bed.hosts import HostName
@@ -192,19 +192,26 @@ class Costs(Bench):
                 log.take_statistics(on=True)
         time.sleep(self.asked.grace_ns / 1e9)
         programs = {host: log.costs() for host, log in logs.items()} if statistics else {}
-        accounts, began = [log.totals() for log in logs.values()], time.monotonic()
+        accounts, began = _totals(logs.values())
         before = running.meter.read()
         time.sleep(self.asked.slice_ns / 1e9)
         after = running.meter.read()
-        in_force, later = time.monotonic() - began, [log.totals() for log in logs.values()]
+        later, ended = _totals(logs.values())
         for host, ran in programs.items():
             self.costs.write(rows_of_costs(block, host, ran, logs[host].costs()))
             logs[host].take_statistics(on=False)
         for log in logs.values():
             log.be("off")
         running.traffic.require_alive()
-        counted = counts_of(accounts, later) | {"in_force_s": in_force} if mode == "on" else NOTHING
+        counted = counts_of(accounts, later) | {"in_force_s": ended - began} if mode == "on" else NOTHING
         return row_of(block, one, running.number, before, after, statistics=statistics) | counted
+
+
+def _totals(logs: Iterable[LogInstrument]) -> tuple[list[dict[str, Any]], float]:
+    """Return the totals of some logs, and when these were read, in seconds: a request over SSH takes milliseconds."""
+    asked = time.monotonic()
+    totals = [log.totals() for log in logs]
+    return totals, (asked + time.monotonic()) / 2
 
 
 def options_of(packets_per_log: int | None = None, turns: int = 0) -> dict[str, Any]:
