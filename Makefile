@@ -19,9 +19,9 @@ test: ## what a change can break: Rust, Python, simulated scenarios, namespaces,
 	@scripts/setup.sh test
 	@scripts/test.sh
 
-proof: ## what takes longer: thousands of repetitions, many kills, long studies, bare machines
+proof: ## what takes longer: thousands of repetitions, many kills, long studies, bare machines; or some: SUITES="proof-net proof-alone"
 	@scripts/setup.sh proof
-	@scripts/proof.sh
+	@scripts/proof.sh $(SUITES)
 
 soak: ## the emulator and the log of TCP at load, four tests of an hour each, or SECONDS=600: memory flat, every packet accounted
 	@scripts/setup.sh test

@@ -20,12 +20,37 @@ commit() {
     [ $? != 1 ] || printf -- -dirty
 }
 
-# Runs a suite; its output also goes to build/NAME.log.
+only=() # the suites that were asked for; none: all
+
+# Keeps the names of the suites that were asked for, each of which must be one of the script that runs.
+wanted_suites() { # NAME…
+    local name
+    for name in "$@"; do
+        if ! grep -qE "^suite(_beside|_side_by_side)? $name " "$0"; then
+            printf '%s: there is no suite %s: expected some of %s\n' "$0" "$name" \
+                "$(sed -nE 's/^suite(_beside|_side_by_side)? ([a-z-]+) .*/\2/p' "$0" | paste -sd ' ')" >&2
+            return 1
+        fi
+    done
+    only=("$@")
+}
+
+# Whether a suite was asked for.
+is_wanted() { # NAME
+    [ ${#only[@]} = 0 ] || [[ " ${only[*]} " = *" $1 "* ]]
+}
+
+# Runs a suite that was asked for.
 suite() { # NAME COMMAND…
+    ! is_wanted "$1" || run_suite "$@"
+}
+
+# Runs a suite; its output also goes to build/NAME.log.
+run_suite() { # NAME COMMAND…
     local began=$SECONDS
     rm -f "build/suites/$1.json"
     begun_at[$1]=$(commit)
-    "${@:2}" 2>&1 | tee "build/$1.log"
+    SOJOURN_SUITE=${1%-again} "${@:2}" 2>&1 | tee "build/$1.log"
     status=${PIPESTATUS[0]}
     [ "$status" = 0 ] || failed=1 # pytest's 5 too: a suite without a test has lost them
     suites+=("$1")
@@ -44,16 +69,18 @@ record() { # NAME
 
 # Starts a suite beside those that follow; its output goes to build/NAME.log alone until suite_ended.
 suite_beside() { # NAME COMMAND…
+    is_wanted "$1" || return 0
     began_beside[$1]=$SECONDS
     rm -f "build/suites/$1.json"
     begun_at[$1]=$(commit)
-    setsid "${@:2}" >"build/$1.log" 2>&1 & # a group of its own, which an interrupted run ends whole
+    SOJOURN_SUITE=$1 setsid "${@:2}" >"build/$1.log" 2>&1 & # a group of its own, which an interrupted run ends whole
     beside[$1]=$!
     trap 'for group in "${beside[@]}"; do kill -- "-$group" 2>/dev/null; done' EXIT
 }
 
 # Waits for a suite that was started beside others, and prints what it said.
 suite_ended() { # NAME
+    is_wanted "$1" || return 0
     wait "${beside[$1]}"
     status=$?
     unset "beside[$1]"
@@ -69,12 +96,13 @@ suite_ended() { # NAME
 # again. The closing lines name both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     local before=$failed cache=$PWD/build/cache-$1
+    is_wanted "$1" || return 0
     rm -rf "$cache" "build/suites/$1-again.json"
-    suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
+    run_suite "$1" .venv/bin/pytest -o cache_dir="$cache" -n "$2" --dist worksteal "${@:3}"
     # Status 1: all ran, and some failed. Any other says that not all ran.
     if [ "$status" != 1 ] || ! spoilt_few "$cache/v/cache/lastfailed"; then return; fi
     failed=$before
-    suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
+    run_suite "$1-again" .venv/bin/pytest -o cache_dir="$cache" --last-failed "${@:3}"
 }
 
 # Whether between one and six tests stand in pytest's list of those that failed.

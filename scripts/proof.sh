@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs what takes too long for test.sh: statistics over thousands of repetitions, many kills, long studies, bare machines.
+# With names of suites, only those: the proof page keeps what it has of the others, each with its own commit and date.
 . "$(dirname "$0")/parts.sh"
+wanted_suites "$@" || exit 2
 export CI=1 # what is skipped is not proven, so it fails
 rm -rf build/verdicts
 export SOJOURN_PROOF=$PWD/build/proof/figures # where tests record figures for the proof page
@@ -16,13 +18,18 @@ suite proof-pytest .venv/bin/pytest -n auto --dist loadgroup -m proof tests --ig
 # the page says so. Linux weighs sessions against each other before it looks at nice values within one (sched(7), autogroup).
 idle='if [ -w /proc/self/autogroup ]; then echo 19 >/proc/self/autogroup; fi'
 suite_beside proof-fuzz bash -c "$idle; exec nice -n 19 scripts/fuzz.sh 600 capture capture-frames layers digest"
-suite_beside proof-long .venv/bin/pytest -n 2 --dist worksteal -m proof tests/net/test_published.py tests/bare
-suite_side_by_side proof-net 3 -m 'proof and not alone' tests/net --ignore tests/net/test_published.py
-suite_ended proof-long
+suite_beside proof-published .venv/bin/pytest -m proof tests/net/test_published.py
+suite_beside proof-bare .venv/bin/pytest -m proof tests/bare
+suite_side_by_side proof-kills 3 -m 'proof and not alone' tests/net/test_bed_kill.py tests/net/test_kill_*.py
+suite_side_by_side proof-hosts 3 -m 'proof and not alone' tests/net/test_real_hosts*.py tests/net/test_host_faults.py
+suite_side_by_side proof-net 3 -m 'proof and not alone' tests/net --ignore tests/net/test_published.py --ignore tests/net/test_bed_kill.py \
+    --ignore-glob '*/test_kill_*.py' --ignore-glob '*/test_real_hosts*.py' --ignore tests/net/test_host_faults.py
+suite_ended proof-published
+suite_ended proof-bare
 suite_ended proof-fuzz
 suite_side_by_side proof-alone 0 -m 'proof and alone' tests/net
 printf '\nVerdicts of the studies:\n'
-cat build/verdicts/*.txt
+cat build/verdicts/*.txt 2>/dev/null
 printf '\nThe proof page:\n'
 .venv/bin/python -m scripts.write_proof || failed=1
 closing_lines

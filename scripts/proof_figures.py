@@ -16,6 +16,8 @@ from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "SOJOURN_PROOF"
+SUITE = "SOJOURN_SUITE"
+"""The variable that names the suite that runs (scripts/parts.sh)."""
 WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
 """The files that scripts/write_proof.py writes; scripts/parts.sh excludes them from the commit as well."""
 
@@ -47,7 +49,8 @@ def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
     folder = Path(os.environ[FOLDER])
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: int(value) if float(value).is_integer() else float(value) for name, value in numbers.items()}
-    told = {"kind": kind, "what": what, "test": test, "commit": commit(ROOT), "numbers": plain}
+    suite = os.environ.get(SUITE, "")
+    told = {"kind": kind, "what": what, "test": test, "suite": suite, "commit": commit(ROOT), "numbers": plain}
     name = hashlib.sha256(f"{test} {what}".encode()).hexdigest()[:16]
     (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
 

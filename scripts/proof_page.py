@@ -18,18 +18,14 @@ SUITES = {
     "proof-examples": "Python: 1,000 random examples for each property and each reader of untrusted bytes",
     "proof-pytest": "coverage of intervals, simulated runs of known truth, matching on Apache Spark",
     "proof-fuzz": "readers of captures and frames, searched by coverage",
-    "proof-long": "every published experiment; set-up and packages on bare systems",
-    "proof-net": "real frames that are counted: kills, faults of hosts, every study",
+    "proof-published": "every published experiment",
+    "proof-bare": "set-up and packages on bare systems",
+    "proof-kills": "processes that are killed at random moments",
+    "proof-hosts": "studies between hosts that only SSH reaches, and faults of hosts, links and disks while they run",
+    "proof-net": "real frames that are counted: every study, attacks, notebooks",
     "proof-alone": "real frames that are timed, one test at a time: attacks, load for minutes",
-    "rules": "the project's own rules",
-    "schema": "Python's tables are those of Rust",
-    "licences": "licences of what is linked",
-    "cargo-test": "Rust",
-    "pytest": "Python, simulated scenarios, recorded runs, browser",
-    "pytest-net": "real frames that are counted",
-    "pytest-alone": "real frames that are timed",
 }
-"""What each suite of scripts/proof.sh and scripts/test.sh tests."""
+"""What each suite of scripts/proof.sh tests."""
 
 BEGIN, END = "<!-- proof: written by scripts/write_proof.py -->", "<!-- end of proof -->"
 
@@ -37,8 +33,9 @@ BEGINNING = """# Proof
 
 <!-- Written by scripts/write_proof.py from docs/reference/proof.json: `make proof` makes both. -->
 
-What `make proof` found, as its suites recorded it. No figure here is typed. "Not run" means that the suite did not run
-on this commit; "not recorded" that it ran and left no such figure.
+What `make proof` found, as its suites recorded it. No figure here is typed. Suites can be run by themselves, so each
+has its own commit and date. "Not run" means that no proof ran the suite; "not recorded" that it ran and left no such
+figure.
 
 """
 
@@ -63,16 +60,27 @@ def page(facts: Facts) -> str:
 
 
 def of_what(facts: Facts) -> str:
-    """Return the list of the proof's date, commit and machine."""
-    told = facts["machine"]
-    whose = " (where this page was written; the proof recorded none)" if told.get("is_the_pages") else ""
-    kind = "virtual machine" if told["virtual"] else "machine"
+    """Return the list of the proof's dates, commits and machines."""
+    ran = [one for one in facts["suites"] if one["outcome"] != NOT_RUN]
     lines = [
-        ("date", facts["date"]),
-        ("commit", f"`{facts['commit']}`"),
-        ("machine", f"{kind}, {told['cpu']}, {told['cores']} cores, Linux {told['kernel']}{whose}"),
+        ("dates", " to ".join(ends(one["date"] for one in ran))),
+        ("commits", ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in ran))),
+        ("machines", "; ".join(dict.fromkeys(of_machine(one["machine"]) for one in ran))),
     ]
     return table(("what", "value"), lines)
+
+
+def ends(dates: Iterable[str]) -> list[str]:
+    """Return the first and the last date; one if they are the same."""
+    several = sorted(set(dates))
+    return several if len(several) < 2 else [several[0], several[-1]]
+
+
+def of_machine(told: dict[str, Any]) -> str:
+    """Return a machine as text."""
+    whose = " (where this page was written; the proof recorded none)" if told.get("is_the_pages") else ""
+    kind = "virtual machine" if told["virtual"] else "machine"
+    return f"{kind}, {told['cpu']}, {told['cores']} cores, Linux {told['kernel']}{whose}"
 
 
 # --- suites ----------------------------------------------------------------------------------------------------------
@@ -80,7 +88,7 @@ def of_what(facts: Facts) -> str:
 
 def suites_table(facts: Facts) -> str:
     """Return the table of suites: what each tests, its outcome, its counts of tests and its time."""
-    head = ("suite", "what", "outcome", "passed", "failed", "skipped", "time")
+    head = ("suite", "what", "outcome", "passed", "failed", "skipped", "time", "date", "commit")
     rows = [
         (
             f"`{one['name']}`",
@@ -88,10 +96,13 @@ def suites_table(facts: Facts) -> str:
             outcome(one),
             *(str(one.get(word, "–")) for word in ("passed", "failed", "skipped")),
             duration(one.get("seconds")),
+            one.get("date", "–"),
+            f"`{one['commit']}`" if "commit" in one else "–",
         )
         for one in facts["suites"]
     ]
-    return f"\n## Suites\n\nThose of the proof, then those of `make test`.\n\n{table(head, rows)}"
+    about = "Those of `make test` run for every change."
+    return f"\n## Suites\n\n{about}\n\n{table(head, rows)}"
 
 
 def outcome(one: dict[str, Any]) -> str:
@@ -185,7 +196,7 @@ def kills_table(facts: Facts) -> str:
         "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes;\n"
         "where a bed stands, also interfaces and namespaces. A kill that left something is a failed test above."
     )
-    shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-net", "proof-alone"])
+    shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-kills", "proof-net", "proof-alone"])
     return f"\n## Kills\n\n{about}\n\n{shown}"
 
 
@@ -234,7 +245,7 @@ def kernels_table(facts: Facts) -> str:
         (f"Linux {one['kernel']}", *(str(one.get(word, "not run")) for word in ("passed", "failed", "not_done")))
         for one in facts["kernels"]
     ]
-    shown = table(("kernel", "checks passed", "failed", "not done"), rows) if rows else "Not run on this commit.\n"
+    shown = table(("kernel", "checks passed", "failed", "not done"), rows) if rows else "Not run.\n"
     return f"\n## Kernels\n\n`make kernels`: TCP logged and netem configured in a guest of each.\n\n{shown}"
 
 
@@ -242,13 +253,13 @@ def bare_table(facts: Facts) -> str:
     """Return the table of times from a bare system to a verdict."""
     rows = [(what, duration(one["seconds"])) for what, several in of_kind(facts, "bare").items() for one in several]
     about = "On a system that has neither cargo nor clang nor venv, up to the verdict of a measurement there."
-    return f"\n## Bare systems\n\n{about}\n\n{unless_none(facts, rows, ('what', 'time'), ['proof-long'])}"
+    return f"\n## Bare systems\n\n{about}\n\n{unless_none(facts, rows, ('what', 'time'), ['proof-bare'])}"
 
 
 def verdicts_table(facts: Facts) -> str:
     """Return the table of each study's verdict on real frames."""
     rows = [(f"`{one['study']}`", one["verdict"], escaped(one["sentence"])) for one in facts["verdicts"]]
-    shown = unless_none(facts, rows, ("study", "verdict", "sentence"), ["proof-net", "proof-long"])
+    shown = unless_none(facts, rows, ("study", "verdict", "sentence"), ["proof-net", "proof-published"])
     about = (
         "Each study that was measured by then, on real frames beside other tests, which disturb what is timed: a\n"
         "doubtful verdict says that the run noticed."
@@ -269,14 +280,16 @@ def with_lines(readme: str, facts: Facts, alone: str) -> str:
 
 def sentences(facts: Facts, alone: str) -> Iterator[str]:
     """Yield the sentences for the README about suites, verdicts and coverage, as far as these ran."""
-    proof = [one for one in facts["suites"] if one["name"].startswith("proof-")]
-    ran = [one for one in proof if one["outcome"] in {"passed", "failed"}]
-    words = [one["outcome"] for one in proof]
+    every = facts["suites"]
+    ran = [one for one in every if one["outcome"] in {"passed", "failed"}]
+    words = [one["outcome"] for one in every]
     short = f"{words.count('failed')} failed, {len(words) - len(ran)} did not run to their end"
-    told, dirty = facts["machine"], "-dirty" if facts["commit"].endswith("-dirty") else ""
+    when = " to ".join(ends(one["date"] for one in every if one["outcome"] != NOT_RUN))
+    commits = {one["commit"] for one in every if one["outcome"] != NOT_RUN}
+    at = f"commit {plain(*commits)}" if len(commits) == 1 else f"{len(commits)} commits"
     yield (
-        f"`make proof` of {facts['date']} (commit {facts['commit'][:7]}{dirty}, {told['cores']} cores): "
-        f"{words.count('passed')} of {len(proof)} suites passed, {short}; "
+        f"`make proof` of {when} ({at}, {facts['machine']['cores']} cores): "
+        f"{words.count('passed')} of {len(every)} suites passed, {short}; "
         f"{total(ran, 'passed')} tests passed, {total(ran, 'failed')} failed."
     )
     if facts["verdicts"]:
@@ -291,6 +304,11 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
             f"proof's {len(shares)} cases, in {percent(min(shares))} in the worst (known limits are on the page)."
         )
     yield "[All figures](docs/reference/proof.md)."
+
+
+def plain(commit: str) -> str:
+    """Return a commit in seven digits."""
+    return f"{commit[:7]}{'-dirty' if commit.endswith('-dirty') else ''}"
 
 
 def is_beside(what: str) -> bool:

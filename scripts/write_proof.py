@@ -2,9 +2,10 @@
 
 `make proof` ends with it. It reads each suite's log and record (scripts/parts.sh), the figures that tests recorded
 (scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to do; it keeps
-them in docs/reference/proof.json, of which the page and the README's lines are laid out. What did not run on the
-proof's commit is "not run". `--begin` opens a proof: which machine, which commit. `--check` changes nothing, and is
-status 1 where the page or the README is not what proof.json says; `--lay-out` writes them from it. Runs no test.
+them in docs/reference/proof.json, of which the page and the README's lines are laid out. Of a suite that did not run,
+what an earlier proof found stays, with its commit and date; without one it is "not run". `--begin` opens a proof: which
+machine, which commit. `--check` changes nothing, and is status 1 where the page or the README is not what proof.json
+says; `--lay-out` writes them from it. Runs no test.
 """
 
 from __future__ import annotations
@@ -53,13 +54,40 @@ def main() -> int:
             f"write_proof: {asked.build} holds no proof: run `make proof`, or name a folder by --build", file=sys.stderr
         )
         return 2
-    (ROOT / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    whole = with_earlier(facts, json.loads((ROOT / FACTS).read_text()))
+    (ROOT / FACTS).write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
     return laid_out(ROOT, check=False)
 
 
 def has_proof(facts: dict[str, Any]) -> bool:
     """Return whether a suite of the proof ran."""
-    return any(one["outcome"] != NOT_RUN for one in facts["suites"] if one["name"].startswith("proof-"))
+    return bool(ran(facts))
+
+
+def ran(facts: dict[str, Any]) -> set[str]:
+    """Return the names of the suites that ran."""
+    return {one["name"] for one in facts["suites"] if one["outcome"] != NOT_RUN}
+
+
+def with_earlier(facts: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Return a proof's results with those of earlier proofs, of the suites that did not run this time."""
+    now, of_then = ran(facts), {one["name"]: one for one in earlier["suites"]}
+    kept = {one["name"] for one in facts["suites"]} & ran(earlier) - now
+    figures = [*facts["figures"], *(one for one in earlier["figures"] if one.get("suite") in kept)]
+    verdicts = {one["study"]: one for one in earlier["verdicts"] if one.get("suite") in kept}
+    verdicts |= {one["study"]: one for one in facts["verdicts"]}
+    return facts | {
+        "suites": [
+            {key: earlier[key] for key in ("commit", "date", "machine")} | of_then[one["name"]]
+            if one["name"] in kept
+            else one
+            for one in facts["suites"]
+        ],
+        "fuzzing": earlier["fuzzing"] if "proof-fuzz" in kept else facts["fuzzing"],
+        "figures": sorted(figures, key=lambda one: (one["kind"], one["what"], one["test"])),
+        "kernels": facts["kernels"] or [one for one in earlier["kernels"] if "commit" in one],
+        "verdicts": [verdicts[study] for study in sorted(verdicts)],
+    }
 
 
 def begin(build: Path) -> None:
@@ -97,9 +125,10 @@ def collected(build: Path) -> dict[str, Any]:
     """Return the results of the proof in a build folder."""
     began = build / "proof/began.json"
     of = json.loads(began.read_text()) if began.is_file() else told_by_git(build)
+    every = [suite(build, name, of["commit"]) for name in suites()]
     return {
         **of,
-        "suites": [suite(build, name, of["commit"]) for name in suites()],
+        "suites": [one | (of if one["outcome"] != NOT_RUN else {}) for one in every],
         "fuzzing": searches(build, of["commit"]),
         "figures": figures(build, of["commit"]),
         "kernels": kernels(build, of["commit"]),
@@ -130,10 +159,8 @@ def machine() -> dict[str, Any]:
 
 
 def suites() -> list[str]:
-    """Return the names of all suites, those of the proof first, as the scripts run them."""
-    return [
-        name for script in ("proof.sh", "test.sh") for name in SUITE.findall((ROOT / "scripts" / script).read_text())
-    ]
+    """Return the names of the proof's suites, in the order in which they run."""
+    return SUITE.findall((ROOT / "scripts/proof.sh").read_text())
 
 
 def suite(build: Path, name: str, of: str) -> dict[str, Any]:
@@ -223,7 +250,9 @@ def searches(build: Path, of: str) -> list[dict[str, Any]]:
 def figures(build: Path, of: str) -> list[dict[str, Any]]:
     """Return the figures that tests recorded on this commit, by kind and subject."""
     told = [json.loads(path.read_text()) for path in sorted((build / "proof/figures").glob("*.json"))]
-    ours = [{key: one[key] for key in ("kind", "what", "test", "numbers")} for one in told if one["commit"] == of]
+    ours = [
+        {key: one[key] for key in ("kind", "what", "test", "suite", "numbers")} for one in told if one["commit"] == of
+    ]
     return sorted(ours, key=lambda one: (one["kind"], one["what"], one["test"]))
 
 
@@ -232,15 +261,15 @@ def kernels(build: Path, of: str) -> list[dict[str, Any]]:
     path = build / "kernels/judged.json"
     told = json.loads(path.read_text()) if path.is_file() else {}
     found: list[dict[str, Any]] = told["kernels"] if told.get("commit") == of else []
-    return found
+    return [one | {"commit": of} for one in found]
 
 
 def verdicts(build: Path, of: str) -> list[dict[str, str]]:
-    """Return each study's verdict and sentence, except where the suites that measure it did not run."""
-    if all(suite(build, name, of)["outcome"] == "not run" for name in ("proof-net", "proof-long")):
-        return []
-    lines = [path.read_text().strip() for path in sorted((build / "verdicts").glob("*.txt"))]
-    return [dict(zip(("study", "verdict", "sentence"), line.split(": ", 2), strict=True)) for line in lines]
+    """Return each study's verdict and sentence, except where the suite that measured it did not run."""
+    told = [path.read_text().strip().split(": ", 3) for path in sorted((build / "verdicts").glob("*.txt"))]
+    known = {name for name in suites() if suite(build, name, of)["outcome"] != NOT_RUN}
+    every = [dict(zip(("suite", "study", "verdict", "sentence"), one, strict=True)) for one in told]
+    return [one for one in every if one["suite"] in known]
 
 
 if __name__ == "__main__":

@@ -145,4 +145,5 @@ def require_finished(run: Path, study: str) -> None:
     assert list((run / "records").glob("*.arrow"))
     assert not Path(WORK).exists(), "a program of a host wrote into the conductor's files"
     VERDICTS.mkdir(parents=True, exist_ok=True)
-    (VERDICTS / f"{study}.txt").write_text(f"{study}: {verdict['verdict']}: {verdict['sentence']}\n")
+    suite = os.environ.get("SOJOURN_SUITE", "pytest")
+    (VERDICTS / f"{study}.txt").write_text(f"{suite}: {study}: {verdict['verdict']}: {verdict['sentence']}\n")

@@ -17,6 +17,7 @@ from scripts.proof_page import BEGIN, END, SUITES, page, with_lines
 ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789ab"
 MACHINE = {"cpu": "a processor", "cores": 2, "virtual": True, "kernel": "6.1"}
+BEGAN = {"date": "2026-11-26", "commit": COMMIT, "machine": MACHINE}
 
 CARGO = """
 test one ... ok
@@ -34,7 +35,7 @@ fuzz: not searched to the end, or cannot be taken: layers; see build/fuzz/*.log 
 def build(tmp_path: Path) -> Path:
     """A build folder in which a proof has begun."""
     build = tmp_path / "build"
-    write(build / "proof/began.json", {"date": "2026-11-26", "commit": COMMIT, "machine": MACHINE})
+    write(build / "proof/began.json", BEGAN)
     return build
 
 
@@ -59,10 +60,10 @@ def test_outcomes_in_suite_logs_are_counted(build: Path) -> None:
     ran(build, "proof-cargo", CARGO, 1)
     ran(build, "proof-examples", PYTEST, 1)
     assert of(build, "proof-cargo") == {
-        "name": "proof-cargo", "outcome": "failed", "passed": 25, "failed": 2, "skipped": 0, "seconds": 75
+        "name": "proof-cargo", "outcome": "failed", "passed": 25, "failed": 2, "skipped": 0, "seconds": 75, **BEGAN
     }  # fmt: skip
     assert of(build, "proof-examples") == {
-        "name": "proof-examples", "outcome": "failed", "passed": 40, "failed": 1, "skipped": 2, "seconds": 75
+        "name": "proof-examples", "outcome": "failed", "passed": 40, "failed": 1, "skipped": 2, "seconds": 75, **BEGAN
     }  # fmt: skip
 
 
@@ -72,9 +73,9 @@ def test_a_status_that_is_not_0_is_a_failure_whatever_was_counted(build: Path) -
 
 
 def test_a_suite_of_another_commit_did_not_run(build: Path) -> None:
-    ran(build, "pytest", PYTEST, commit="another")
-    assert of(build, "pytest") == {"name": "pytest", "outcome": "not run"}
-    assert of(build, "proof-long") == {"name": "proof-long", "outcome": "not run"}
+    ran(build, "proof-pytest", PYTEST, commit="another")
+    assert of(build, "proof-pytest") == {"name": "proof-pytest", "outcome": "not run"}
+    assert of(build, "proof-bare") == {"name": "proof-bare", "outcome": "not run"}
 
 
 def test_outcome_is_taken_from_the_log_if_not_recorded(build: Path) -> None:
@@ -89,9 +90,9 @@ def test_outcome_is_taken_from_the_log_if_not_recorded(build: Path) -> None:
 
 
 def test_log_older_than_the_proof_is_ignored(build: Path) -> None:
-    write(build / "pytest.log", PYTEST)
-    os.utime(build / "pytest.log", (1e9, 1e9))
-    assert of(build, "pytest")["outcome"] == "not run"
+    write(build / "proof-pytest.log", PYTEST)
+    os.utime(build / "proof-pytest.log", (1e9, 1e9))
+    assert of(build, "proof-pytest")["outcome"] == "not run"
 
 
 GALLERY = "# Gallery\n\non shared machines. Of 44 verdicts, 12 are doubtful and 32 are trusted. A verdict is part\n"
@@ -103,14 +104,14 @@ def test_proof_without_a_start_record_uses_the_commit_of_its_folder(tmp_path: Pa
         subprocess.run([*git, *words], check=True)
     write(tmp_path / "build/proof-pytest.log", "=== 7 passed in 0.00s ===\n")
     write(tmp_path / "build/proof-net.log", "=== 7 passed in 2228.00s (0:37:08) ===\n")  # begun before the commit
-    write(tmp_path / "build/pytest.log", "=== 7 passed in 3.00s ===\n")
-    os.utime(tmp_path / "build/pytest.log", (1e9, 1e9))
+    write(tmp_path / "build/proof-alone.log", "=== 7 passed in 3.00s ===\n")
+    os.utime(tmp_path / "build/proof-alone.log", (1e9, 1e9))
     found = write_proof.collected(tmp_path / "build")
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     assert head.startswith(found["commit"])
     assert found["commit"]
     outcomes = {one["name"]: one["outcome"] for one in found["suites"]}
-    assert [outcomes[name] for name in ("proof-pytest", "pytest", "proof-net")] == ["passed", "not run", "not run"]
+    assert [outcomes[name] for name in ("proof-pytest", "proof-alone", "proof-net")] == ["passed", "not run", "not run"]
     assert "the proof recorded none" in page(found)
 
 
@@ -118,7 +119,7 @@ def test_page_contains_fuzzing_verdicts_kernels_and_figures(build: Path, monkeyp
     ran(build, "proof-fuzz", FUZZ, 1)
     ran(build, "proof-net", "=== 7 passed in 3.00s ===\n")
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
-    write(build / "verdicts/aqm.txt", "aqm: doubtful: A round trip takes 95.7 ms: grade C | so.\n")
+    write(build / "verdicts/aqm.txt", "proof-net: aqm: doubtful: A round trip takes 95.7 ms: grade C | so.\n")
     told = {"kernel": "6.12", "passed": 15, "failed": 1, "not_done": 0}
     write(build / "kernels/judged.json", {"commit": COMMIT, "kernels": [told, {"kernel": "6.1-arm64"}]})
     monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
@@ -146,7 +147,48 @@ def test_page_contains_fuzzing_verdicts_kernels_and_figures(build: Path, monkeyp
     assert "old" not in lines
     assert "95.2 % of simulated runs in the median of the proof's 2 cases, in 94.5 %" in " ".join(lines.split())
     assert "gallery](docs/gallery.md)'s 44 archived runs, 12 are doubtful and 32 are trusted" in " ".join(lines.split())
-    assert "2 of 8 suites passed, 1 failed, 5 did not run to their end; 16 tests passed" in " ".join(lines.split())
+    assert "2 of 11 suites passed, 1 failed, 8 did not run to their end; 16 tests passed" in " ".join(lines.split())
+
+
+def test_suites_that_did_not_run_keep_what_an_earlier_proof_found(
+    tmp_path: Path, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figure(suite: str, kills: int) -> None:
+        monkeypatch.setenv(proof_figures.SUITE, suite)
+        proof_figures.record("kills", "runs of a study", f"test of {suite}", {"kills": kills})
+
+    monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
+    monkeypatch.setattr(proof_figures, "commit", lambda _: COMMIT)
+    ran(build, "proof-fuzz", FUZZ, 1)
+    ran(build, "proof-net", "=== 7 passed in 3.00s ===\n")
+    ran(build, "proof-kills", "=== 8 passed in 3.00s ===\n")
+    write(build / "verdicts/aqm.txt", "proof-net: aqm: doubtful: A round trip takes 95.7 ms.\n")
+    figure("proof-kills", 12)
+    figure("proof-net", 5)
+    earlier = write_proof.collected(build)
+
+    later = {**BEGAN, "date": "2026-11-30", "commit": "a later one"}
+    again = tmp_path / "again"
+    write(again / "proof/began.json", later)
+    monkeypatch.setenv(proof_figures.FOLDER, str(again / "proof/figures"))
+    monkeypatch.setattr(proof_figures, "commit", lambda _: "a later one")
+    ran(again, "proof-net", "=== 9 passed in 3.00s ===\n", commit="a later one")
+    write(again / "verdicts/one-way.txt", "proof-net: one-way: trusted: A frame takes 3 µs.\n")
+    figure("proof-net", 6)
+    facts = write_proof.with_earlier(write_proof.collected(again), earlier)
+
+    told = {one["name"]: (one["outcome"], one.get("commit"), one.get("date")) for one in facts["suites"]}
+    assert told["proof-net"] == ("passed", "a later one", "2026-11-30")
+    assert told["proof-kills"] == ("passed", COMMIT, "2026-11-26")
+    assert told["proof-cargo"] == ("not run", None, None)
+    assert sorted(one["numbers"]["kills"] for one in facts["figures"]) == [6, 12]
+    assert [one["study"] for one in facts["verdicts"]] == ["one-way"]
+    assert facts["fuzzing"] == earlier["fuzzing"]
+    text = page(facts)
+    assert "| dates | 2026-11-26 to 2026-11-30 |" in text
+    assert f"`a later one`, `{COMMIT}` |" in text or f"`{COMMIT}`, `a later one` |" in text
+    lines = with_lines(f"{BEGIN}\n{END}\n", facts, write_proof.measured_alone(GALLERY))
+    assert "of 2026-11-26 to 2026-11-30 (2 commits, 2 cores): 2 of 11 suites" in " ".join(lines.split())
 
 
 def test_missing_record_is_distinguished_from_a_suite_that_did_not_run(build: Path) -> None:
@@ -182,7 +224,7 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
 
 def test_folder_without_a_proof_does_not_change_the_data(build: Path) -> None:
     assert not write_proof.has_proof(write_proof.collected(build))
-    ran(build, "pytest", "=== 9 passed in 3.00s ===\n")
+    ran(build, "pytest", "=== 9 passed in 3.00s ===\n")  # of `make test`
     assert not write_proof.has_proof(write_proof.collected(build))
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
     assert write_proof.has_proof(write_proof.collected(build))
@@ -217,6 +259,26 @@ def test_figures_are_recorded_only_during_a_proof_with_their_required_numbers(
     proof_figures.record("kills", "a", "t", {"kills": 2})
     (path,) = (tmp_path / "figures").iterdir()
     assert json.loads(path.read_text())["numbers"] == {"kills": 2}
+
+
+def test_only_the_suites_that_were_asked_for_run(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("parts.sh", "paths.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    lines = (
+        'wanted_suites "$@" || exit 2', "suite one sh -c 'echo $SOJOURN_SUITE'", "suite two true",
+        "suite_beside three sh -c 'echo $SOJOURN_SUITE'", "suite_ended three",
+        "suite_side_by_side four 0 true", "closing_lines",
+    )  # fmt: skip
+    (tmp_path / "scripts/some.sh").write_text("\n".join(['. "$(dirname "$0")/parts.sh"', *lines]))
+    argv = ["bash", "scripts/some.sh"]
+    done = subprocess.run([*argv, "one", "three"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["one: one", "three: three"]
+    assert {path.stem for path in (tmp_path / "build/suites").iterdir()} == {"one", "three"}
+    done = subprocess.run([*argv, "five"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "scripts/some.sh: there is no suite five: expected some of one two three four\n"
 
 
 def test_scripts_record_the_outcome_of_each_suite(tmp_path: Path) -> None:
