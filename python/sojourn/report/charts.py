@@ -106,9 +106,9 @@ class Lines:
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
-        if self.x.log and rows["x"].n_unique() == 1:  # a single value needs no logarithmic axis
+        if self.x.log and not _spans_ticks(rows, "x"):
             return replace(self, x=replace(self.x, log=False)).draw(rows, devices, palette, width)
-        if self.y.log and not _spans_ticks(rows):
+        if self.y.log and not _spans_ticks(rows, "y", "low", "high"):
             return replace(self, y=replace(self.y, log=False)).draw(rows, devices, palette, width)
         known = self._above_zero(rows.drop_nulls(["x", "y"]))
         points, fitted = of_role(known, "point"), of_role(known, "fit")
@@ -481,9 +481,9 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 LEAST_TICKS = 3
 
 
-def _spans_ticks(rows: pl.DataFrame) -> bool:
+def _spans_ticks(rows: pl.DataFrame, *columns: str) -> bool:
     """Return whether the values span at least LEAST_TICKS ticks of a logarithmic axis, so that it is readable."""
-    ends = pl.concat([rows[name].cast(pl.Float64) for name in ("y", "low", "high") if name in rows.columns])
+    ends = pl.concat([rows[name].cast(pl.Float64) for name in columns if name in rows.columns])
     known = ends.drop_nulls().filter(ends.drop_nulls() > 0)
     low, high = float(known.min() or 0.0), float(known.max() or 0.0)  # type: ignore[arg-type]
     return sum(low <= tick <= high for tick in TICKS) >= LEAST_TICKS
