@@ -25,7 +25,7 @@ proof: ## what takes longer: thousands of repetitions, many kills, long studies,
 
 soak: ## the emulator and the log of TCP at load, four tests of an hour each, or SECONDS=600: memory flat, every packet accounted
 	@scripts/setup.sh test
-	SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
+	SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SUITE=proof-alone SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
 
 sim: ## only the simulated scenarios: known truth in, reported number out
 	@scripts/setup.sh test

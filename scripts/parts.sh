@@ -24,11 +24,11 @@ only=() # the suites that were asked for; none: all
 
 # Keeps the names of the suites that were asked for, each of which must be one of the script that runs.
 wanted_suites() { # NAME…
-    local name
+    local name known
+    known=$(sed -nE 's/^suite(_beside|_side_by_side)? ([a-z-]+) .*/\2/p' "scripts/${0##*/}")
     for name in "$@"; do
-        if ! grep -qE "^suite(_beside|_side_by_side)? $name " "$0"; then
-            printf '%s: there is no suite %s: expected some of %s\n' "$0" "$name" \
-                "$(sed -nE 's/^suite(_beside|_side_by_side)? ([a-z-]+) .*/\2/p' "$0" | paste -sd ' ')" >&2
+        if ! grep -qxF -- "$name" <<<"$known"; then
+            printf '%s: there is no suite %s: expected some of %s\n' "$0" "$name" "$(paste -sd ' ' <<<"$known")" >&2
             return 1
         fi
     done
@@ -65,6 +65,7 @@ record() { # NAME
     [ "$at" = "$now" ] || at="$at to $now"
     mkdir -p build/suites
     printf '{"status": %d, "seconds": %d, "commit": "%s"}\n' "$status" "${took[$1]}" "$at" >"build/suites/$1.json"
+    if declare -F after_suite >/dev/null; then after_suite; fi
 }
 
 # Starts a suite beside those that follow; its output goes to build/NAME.log alone until suite_ended.
@@ -92,8 +93,8 @@ suite_ended() { # NAME
 }
 
 # Runs a suite of pytest side by side; with 0 workers, one test at a time. Other work on a machine spoils a test now and
-# then, so up to six that failed run once more, one at a time and with the cores alone: a program that is wrong fails
-# again. The closing lines name both runs.
+# then, so up to six that failed run once more, one at a time: a program that is wrong fails again. The closing lines name
+# both runs.
 suite_side_by_side() { # NAME WORKERS ARGUMENTS-OF-PYTEST…
     local before=$failed cache=$PWD/build/cache-$1
     is_wanted "$1" || return 0

@@ -7,6 +7,7 @@ export CI=1 # what is skipped is not proven, so it fails
 rm -rf build/verdicts
 export SOJOURN_PROOF=$PWD/build/proof/figures # where tests record figures for the proof page
 .venv/bin/python -m scripts.write_proof --begin || exit 1
+after_suite() { .venv/bin/python -m scripts.write_proof; } # a proof that is broken off keeps the suites that have ended
 
 suite proof-cargo .venv/bin/python scripts/cargo_tests.py --ignored
 suite proof-properties env PROPTEST_CASES=2000 .venv/bin/python scripts/cargo_tests.py --properties

@@ -101,7 +101,7 @@ def suites_table(facts: Facts) -> str:
         )
         for one in facts["suites"]
     ]
-    about = "Those of `make test` run for every change."
+    about = "The suites of `make test` run for every change."
     return f"\n## Suites\n\n{about}\n\n{table(head, rows)}"
 
 
@@ -196,7 +196,9 @@ def kills_table(facts: Facts) -> str:
         "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes;\n"
         "where a bed stands, also interfaces and namespaces. A kill that left something is a failed test above."
     )
-    shown = unless_none(facts, rows, ("what", "cases", "kills"), ["proof-kills", "proof-net", "proof-alone"])
+    shown = unless_none(
+        facts, rows, ("what", "cases", "kills"), ["proof-kills", "proof-hosts", "proof-net", "proof-alone"]
+    )
     return f"\n## Kills\n\n{about}\n\n{shown}"
 
 
@@ -242,10 +244,15 @@ def hourly(one: Mapping[str, Any]) -> str:
 def kernels_table(facts: Facts) -> str:
     """Return the table of other kernels, each run in a guest."""
     rows = [
-        (f"Linux {one['kernel']}", *(str(one.get(word, "not run")) for word in ("passed", "failed", "not_done")))
+        (
+            f"Linux {one['kernel']}",
+            *(str(one.get(word, "not run")) for word in ("passed", "failed", "not_done")),
+            one["date"],
+            f"`{one['commit']}`",
+        )
         for one in facts["kernels"]
     ]
-    shown = table(("kernel", "checks passed", "failed", "not done"), rows) if rows else "Not run.\n"
+    shown = table(("kernel", "checks passed", "failed", "not done", "date", "commit"), rows) if rows else "Not run.\n"
     return f"\n## Kernels\n\n`make kernels`: TCP logged and netem configured in a guest of each.\n\n{shown}"
 
 
@@ -258,8 +265,11 @@ def bare_table(facts: Facts) -> str:
 
 def verdicts_table(facts: Facts) -> str:
     """Return the table of each study's verdict on real frames."""
-    rows = [(f"`{one['study']}`", one["verdict"], escaped(one["sentence"])) for one in facts["verdicts"]]
-    shown = unless_none(facts, rows, ("study", "verdict", "sentence"), ["proof-net", "proof-published"])
+    rows = [
+        (f"`{one['study']}`", f"`{one['suite']}`", one["verdict"], escaped(one["sentence"]))
+        for one in facts["verdicts"]
+    ]
+    shown = unless_none(facts, rows, ("study", "suite", "verdict", "sentence"), ["proof-net", "proof-published"])
     about = (
         "Each study that was measured by then, on real frames beside other tests, which disturb what is timed: a\n"
         "doubtful verdict says that the run noticed."
@@ -286,9 +296,10 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
     short = f"{words.count('failed')} failed, {len(words) - len(ran)} did not run to their end"
     when = " to ".join(ends(one["date"] for one in every if one["outcome"] != NOT_RUN))
     commits = {one["commit"] for one in every if one["outcome"] != NOT_RUN}
+    cores = " or ".join(sorted({str(one["machine"]["cores"]) for one in every if one["outcome"] != NOT_RUN}))
     at = f"commit {plain(*commits)}" if len(commits) == 1 else f"{len(commits)} commits"
     yield (
-        f"`make proof` of {when} ({at}, {facts['machine']['cores']} cores): "
+        f"`make proof` of {when} ({at}, {cores} cores): "
         f"{words.count('passed')} of {len(every)} suites passed, {short}; "
         f"{total(ran, 'passed')} tests passed, {total(ran, 'failed')} failed."
     )
@@ -296,7 +307,7 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
         words = [one["verdict"] for one in facts["verdicts"]]
         each = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words, reverse=True)))
         yield f"Of the [gallery](docs/gallery.md)'s {alone}; most were measured with nothing else running."
-        yield f"The proof's {len(words)} studies ran beside its other tests, which disturb them: {each}."
+        yield f"The proof's {len(words)} runs of studies had other tests beside them, which disturb them: {each}."
     cases = {what: several for what, several in of_kind(facts, "coverage").items() if not is_beside(what)}
     if shares := [held(one) for several in cases.values() for one in several]:
         yield (

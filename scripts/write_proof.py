@@ -2,7 +2,7 @@
 
 `make proof` ends with it. It reads each suite's log and record (scripts/parts.sh), the figures that tests recorded
 (scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to do; it keeps
-them in docs/reference/proof.json, of which the page and the README's lines are laid out. Of a suite that did not run,
+them in docs/reference/proof.json, of which the page and the README's lines are laid out. Of a suite that did not end,
 what an earlier proof found stays, with its commit and date; without one it is "not run". `--begin` opens a proof: which
 machine, which commit. `--check` changes nothing, and is status 1 where the page or the README is not what proof.json
 says; `--lay-out` writes them from it. Runs no test.
@@ -30,6 +30,7 @@ README = Path("README.md")
 GALLERY = Path("docs/gallery.md")
 
 SUITE = re.compile(r"^suite(?:_beside|_side_by_side)? ([\w-]+)", re.MULTILINE)
+ENDED = {"passed", "failed"}
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)s?\b")
 SEARCHED = re.compile(r"^(\S+) +Done (\d+) runs in (\d+) second", re.MULTILINE)
 FOUND = re.compile(r"^(\S+) +FOUND: ", re.MULTILINE)
@@ -69,25 +70,34 @@ def ran(facts: dict[str, Any]) -> set[str]:
     return {one["name"] for one in facts["suites"] if one["outcome"] != NOT_RUN}
 
 
+def ended(facts: dict[str, Any]) -> set[str]:
+    """Return the names of the suites that ran to their end."""
+    return {one["name"] for one in facts["suites"] if one["outcome"] in ENDED}
+
+
 def with_earlier(facts: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
-    """Return a proof's results with those of earlier proofs, of the suites that did not run this time."""
-    now, of_then = ran(facts), {one["name"]: one for one in earlier["suites"]}
-    kept = {one["name"] for one in facts["suites"]} & ran(earlier) - now
-    figures = [*facts["figures"], *(one for one in earlier["figures"] if one.get("suite") in kept)]
-    verdicts = {one["study"]: one for one in earlier["verdicts"] if one.get("suite") in kept}
-    verdicts |= {one["study"]: one for one in facts["verdicts"]}
+    """Return a proof's results with those of earlier proofs, of the suites that did not run to their end this time."""
+    then = {one["name"]: one for one in earlier["suites"]}
+    kept = {one["name"] for one in facts["suites"]} & ended(earlier) - ended(facts)
     return facts | {
-        "suites": [
-            {key: earlier[key] for key in ("commit", "date", "machine")} | of_then[one["name"]]
-            if one["name"] in kept
-            else one
-            for one in facts["suites"]
-        ],
-        "fuzzing": earlier["fuzzing"] if "proof-fuzz" in kept else facts["fuzzing"],
-        "figures": sorted(figures, key=lambda one: (one["kind"], one["what"], one["test"])),
-        "kernels": facts["kernels"] or [one for one in earlier["kernels"] if "commit" in one],
-        "verdicts": [verdicts[study] for study in sorted(verdicts)],
+        "suites": [then[one["name"]] if one["name"] in kept else one for one in facts["suites"]],
+        "fuzzing": (earlier if "proof-fuzz" in kept else facts)["fuzzing"],
+        "figures": merged(facts["figures"], earlier["figures"], kept, "kind", "what", "test"),
+        "kernels": merged(facts["kernels"], earlier["kernels"], None, "kernel"),
+        "verdicts": merged(facts["verdicts"], earlier["verdicts"], kept, "study", "suite"),
     }
+
+
+def merged(
+    now: list[dict[str, Any]], then: list[dict[str, Any]], kept: set[str] | None, *key: str
+) -> list[dict[str, Any]]:
+    """Return the entries of now, and those of then with another key, of the suites that are kept (None: of any)."""
+    stay = [one for one in then if kept is None or one["suite"] in kept]
+    found = {tuple(one[name] for name in key): one for one in stay}
+    if kept is not None:
+        now = [one for one in now if one["suite"] not in kept]
+    found |= {tuple(one[name] for name in key): one for one in now}
+    return [found[at] for at in sorted(found)]
 
 
 def begin(build: Path) -> None:
@@ -126,13 +136,14 @@ def collected(build: Path) -> dict[str, Any]:
     began = build / "proof/began.json"
     of = json.loads(began.read_text()) if began.is_file() else told_by_git(build)
     every = [suite(build, name, of["commit"]) for name in suites()]
+    known = {one["name"] for one in every if one["outcome"] != NOT_RUN}
     return {
         **of,
         "suites": [one | (of if one["outcome"] != NOT_RUN else {}) for one in every],
         "fuzzing": searches(build, of["commit"]),
-        "figures": figures(build, of["commit"]),
-        "kernels": kernels(build, of["commit"]),
-        "verdicts": verdicts(build, of["commit"]),
+        "figures": [one for one in figures(build, of["commit"]) if one["suite"] in known],
+        "kernels": kernels(build, of),
+        "verdicts": [one for one in verdicts(build) if one["suite"] in known],
     }
 
 
@@ -256,20 +267,18 @@ def figures(build: Path, of: str) -> list[dict[str, Any]]:
     return sorted(ours, key=lambda one: (one["kind"], one["what"], one["test"]))
 
 
-def kernels(build: Path, of: str) -> list[dict[str, Any]]:
+def kernels(build: Path, of: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the verdicts of `make kernels` on this commit."""
     path = build / "kernels/judged.json"
     told = json.loads(path.read_text()) if path.is_file() else {}
-    found: list[dict[str, Any]] = told["kernels"] if told.get("commit") == of else []
-    return [one | {"commit": of} for one in found]
+    found: list[dict[str, Any]] = told["kernels"] if told.get("commit") == of["commit"] else []
+    return [one | {"commit": of["commit"], "date": of["date"]} for one in found]
 
 
-def verdicts(build: Path, of: str) -> list[dict[str, str]]:
-    """Return each study's verdict and sentence, except where the suite that measured it did not run."""
+def verdicts(build: Path) -> list[dict[str, str]]:
+    """Return each study's verdict and sentence, with the suite that measured it."""
     told = [path.read_text().strip().split(": ", 3) for path in sorted((build / "verdicts").glob("*.txt"))]
-    known = {name for name in suites() if suite(build, name, of)["outcome"] != NOT_RUN}
-    every = [dict(zip(("suite", "study", "verdict", "sentence"), one, strict=True)) for one in told]
-    return [one for one in every if one["suite"] in known]
+    return [dict(zip(("suite", "study", "verdict", "sentence"), one, strict=True)) for one in told]
 
 
 if __name__ == "__main__":

@@ -146,4 +146,4 @@ def require_finished(run: Path, study: str) -> None:
     assert not Path(WORK).exists(), "a program of a host wrote into the conductor's files"
     VERDICTS.mkdir(parents=True, exist_ok=True)
     suite = os.environ.get("SOJOURN_SUITE", "pytest")
-    (VERDICTS / f"{study}.txt").write_text(f"{suite}: {study}: {verdict['verdict']}: {verdict['sentence']}\n")
+    (VERDICTS / f"{suite}-{study}.txt").write_text(f"{suite}: {study}: {verdict['verdict']}: {verdict['sentence']}\n")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sojourn.conduct.loop import batches_of
 from sojourn.conduct.meter import Reading
 from sojourn.conduct.slice_records import RowWriter
 from sojourn.methods.tcp_cost.ask import Slice
 from sojourn.methods.tcp_cost.measure import NOTHING, row_of
 from sojourn.plan import effective_toml, load_plan
+from sojourn.plan.sessions import batches_of
 from sojourn.records import RunFolder
 
 if TYPE_CHECKING:

@@ -222,7 +222,7 @@ def test_dry_run_says_which_time_limit_its_beds_exceed(tmp_path: Path) -> None:
     given = ("run", "loss", "--quick", "--dry-run", "--json")
     shown = [json.loads(sojourn(*given, "--set", one, cwd=tmp_path).stdout) for one in ("at_most=1s", "at_most=1h")]
     sessions = load_plan("loss", quick=True).bed.sessions
-    told = f"trials.at_most = 1s will be exceeded: at least {2 * sessions} rounds are measured on {sessions} beds"
+    told = f"trials.at_most = 1s is too short: at least {2 * sessions} rounds are measured on {sessions} beds"
     assert [one.get("over_limit") for one in shown] == [told, None]
     short, long = (one["measuring_ns"] for one in shown)
     assert 1e9 < short <= long

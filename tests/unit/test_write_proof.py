@@ -124,6 +124,7 @@ def test_page_contains_fuzzing_verdicts_kernels_and_figures(build: Path, monkeyp
     write(build / "kernels/judged.json", {"commit": COMMIT, "kernels": [told, {"kernel": "6.1-arm64"}]})
     monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
     monkeypatch.setattr(proof_figures, "commit", lambda _: COMMIT)
+    monkeypatch.setenv(proof_figures.SUITE, "proof-pytest")
     proof_figures.record("coverage", "mean of pairs", "a::b[1]", {"held": 1890, "of": 2000})
     proof_figures.record("coverage", "mean of pairs", "a::b[2]", {"held": 1920, "of": 2000})
     proof_figures.record("coverage", "a device of infinite variance: a known limit", "a::e", {"held": 1400, "of": 2000})
@@ -136,9 +137,9 @@ def test_page_contains_fuzzing_verdicts_kernels_and_figures(build: Path, monkeyp
     for line in (
         "| `capture` | nothing found | 4,567,890 | 10 min 1 s |",
         "| `layers` | ended by bytes that it cannot take | – | – |",
-        r"| `aqm` | doubtful | A round trip takes 95.7 ms: grade C \| so. |",
-        "| Linux 6.12 | 15 | 1 | 0 |",
-        "| Linux 6.1-arm64 | not run | not run | not run |",
+        r"| `aqm` | `proof-net` | doubtful | A round trip takes 95.7 ms: grade C \| so. |",
+        f"| Linux 6.12 | 15 | 1 | 0 | 2026-11-26 | `{COMMIT}` |",
+        f"| Linux 6.1-arm64 | not run | not run | not run | 2026-11-26 | `{COMMIT}` |",
         "| mean of pairs | 2 | 4,000 | 94.5 % | 95.2 % | 96.0 % |",
         "| runs of a study | 1 | 12 |",
     ):

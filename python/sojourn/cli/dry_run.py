@@ -11,7 +11,7 @@ from rich.table import Table
 from sojourn.cli.dry_run_costs import print_costs
 from sojourn.cli.dry_run_streams import print_searches, print_trials
 from sojourn.cli.dry_run_tcp import print_tcp
-from sojourn.plan.estimate import least_rounds
+from sojourn.plan.estimate import over_limit
 from sojourn.plan.sizes import KINDS
 from sojourn.units import as_duration
 
@@ -26,19 +26,8 @@ def expansion(plan: Plan) -> dict[str, Any]:
     ends |= {"budget_ns": plan.study.budget_ns} if plan.study.budget_ns else {}
     ends |= {"most_sessions": plan.bed.sessions} if ends else {}
     described = plan.ask.describe(plan)
-    return head | ends | refusals(plan) | described | over_limit(plan, described["measuring_ns"])
-
-
-def over_limit(plan: Plan, measuring_ns: int) -> dict[str, Any]:
-    """Return which time limit is too short for the rounds that are measured on every bed, if it is."""
-    limit = plan.ask.limit
-    at_most: int | None = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
-    if limit is None or at_most is None or measuring_ns <= at_most:
-        return {}
-    least, beds = least_rounds(plan, limit), plan.bed.sessions
-    over = f"on {beds} beds" if beds > 1 else "in any case"
-    given = f"{limit.section}.at_most = {as_duration(at_most)}"
-    return {"over_limit": f"{given} will be exceeded: at least {least} rounds are measured {over}"}
+    over = over_limit(plan, described["measuring_ns"])
+    return head | ends | refusals(plan) | described | ({"over_limit": over} if over else {})
 
 
 def refusals(plan: Plan) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct.archive import asked_in
@@ -16,6 +15,7 @@ from sojourn.conduct.clock_trials import clock_trials
 from sojourn.conduct.losses import batch_of, begin_to_watch
 from sojourn.conduct.turns import put_in_place
 from sojourn.plan import effective_toml
+from sojourn.plan.sessions import batches_of, least_in_session
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -33,27 +33,11 @@ GATHER_SECONDS = 30.0
 """What was recorded longer ago outlives its host, and this process: it is brought between two batches."""
 
 
-def batches_of(trials: Sequence[Trial[Any]]) -> list[list[Trial[Any]]]:
-    """Trials that follow each other and share what is set up once."""
-    return [list(several) for _, several in groupby(trials, key=lambda trial: trial.batch)]
-
-
-def sessions_for(owed: Sequence[Trial[Any]], asked: int, least: int) -> int:
-    """How many sessions of at least so many batches are owed, at most as many as were asked."""
-    return max(1, min(asked, len(batches_of(owed)) // least))
-
-
-def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]]:
-    """What the first of so many sessions is to measure: its part of the batches, at least one."""
-    batches = batches_of(owed)
-    return [trial for batch in batches[: -(-len(batches) // sessions)] for trial in batch]
-
-
 def measure_trials(session: Session, how: Measure, share: float) -> int:
     """Measure the trials that the part owes, and return how many: all, unless that share of the plan's time is up."""
     limit, screen, clock = session.plan.ask.limit, session.screen, session.clock
     batches, turns = batches_of(session.part.owed), passes_of(session)
-    least = session.plan.ask.session_batches if session.plan.bed.sessions > 1 else 1
+    least = least_in_session(session.plan)
     with how.open(session, clock) as bench, clock_trials(session) as clocks:
         screen.begin(session.part.to_go)
         clock.start(share)

@@ -101,15 +101,16 @@ class Taps:
         window_ns = self._session.plan.stream.late_after_ns  # packets with a longer delay are late at the receiver, too
         argv = match_argv(self._session.instrument, before, after, folder / "matched", window_ns)
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        where = f"host {host.upper() if len(host) == 1 else host}"
         try:
             out, said = process.communicate(timeout=MATCH_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise MachineError(f"host {host}: matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
+            raise MachineError(f"{where}: matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
         if process.returncode != 0:
             words = said.strip().splitlines() or [f"status {process.returncode}"]
-            raise error_of(process.returncode, f"host {host}: match: {words[-1].removeprefix('sojourn-instrument: ')}")
+            raise error_of(process.returncode, f"{where}: match: {words[-1].removeprefix('sojourn-instrument: ')}")
         told: dict[str, Any] = json.loads(out)
         return told
 

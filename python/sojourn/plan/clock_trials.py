@@ -20,8 +20,9 @@ def needs_clock_trials(plan: Plan) -> bool:
     if not plan.ask.joins_clocks:
         return False
     timed = {trial.path for trial in plan.expand() if getattr(trial.factors, "engine", "") != "tcp"}
-    return bool(timed) and all(_is_emulated(plan, path) for path in timed)
+    return bool(timed) and all(is_emulated(plan, path) for path in timed)
 
 
-def _is_emulated(plan: Plan, path: str) -> bool:
+def is_emulated(plan: Plan, path: str) -> bool:
+    """Return whether a path is an emulator, or has cables of our emulator."""
     return fellow_of(path) in plan.bed.links or emulator_label(fellow_of(path)) is not None

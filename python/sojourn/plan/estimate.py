@@ -5,12 +5,16 @@ The estimate is for an idle machine; losses add their timeouts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Estimate
+from sojourn.plan.sessions import least_measured
+from sojourn.units import as_duration
 
 if TYPE_CHECKING:
-    from sojourn.plan.ask import Limit
+    from collections.abc import Sequence
+
+    from sojourn.plan.trial import Trial
     from sojourn.plan.types import Plan
 
 AROUND_NS, AROUND_SIMULATED_NS = 4_000_000_000, 1_000_000_000
@@ -26,31 +30,53 @@ EMULATOR_NS = 60_000
 """The delay that a sleeping emulator adds in each direction: two wake-ups."""
 
 
-def estimated(plan: Plan, blocks: int, probes: int, measuring_ns: int) -> Estimate:
-    """Return the estimate for these trials, limited by the plan's time limits."""
-    limit = plan.ask.limit
-    at_most = getattr(plan.sections[limit.section], "at_most_ns", None) if limit else None
+def estimated(plan: Plan, trials: Sequence[Trial[Any]], probes: int, measuring_ns: int, before_ns: int = 0) -> Estimate:
+    """Return the estimate for these trials, limited by the plan's time limits.
+
+    `before_ns` is what is measured before them, outside the limit: the tester's own trials.
+    """
+    at_most = limit_ns(plan)
     measuring = measuring_ns
-    if limit is not None and at_most is not None:
-        measuring = min(measuring_ns, max(at_most, round(measuring_ns * _least_share(plan, limit))))
+    if at_most is not None and trials:
+        least = len(least_measured(plan, trials)[0]) if ends_by_rounds(plan) else 0
+        measuring = min(measuring_ns, max(at_most, measuring_ns * least // len(trials)))
+    measuring += before_ns
     around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
     around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
     total = measuring + around + AFTERWARDS_NS
     if (budget := plan.study.budget_ns) is not None:
-        least = measuring // plan.bed.sessions  # the first session is always measured completely
-        measuring = min(measuring, max(budget, least))
-        total = min(total, max(budget, least + around) + AFTERWARDS_NS)
-    return Estimate(blocks, probes, measuring, total)
+        first = measuring // plan.bed.sessions  # the first session is always measured completely
+        measuring = min(measuring, max(budget, first))
+        total = min(total, max(budget, first + around) + AFTERWARDS_NS)
+    return Estimate(len(trials), probes, measuring, total)
 
 
-def least_rounds(plan: Plan, limit: Limit) -> int:
-    """Return the rounds that are measured even if there is no time left: some on each bed."""
-    sessions = plan.bed.sessions
-    return max(limit.least, sessions * plan.ask.session_batches if sessions > 1 else 1)
+def limit_ns(plan: Plan) -> int | None:
+    """Return the time that the plan allows for measuring."""
+    limit = plan.ask.limit
+    found: int | None = plan.sections[limit.section].at_most_ns if limit else None
+    return found
 
 
-def _least_share(plan: Plan, limit: Limit) -> float:
-    if limit.rounds is None:
-        return 0.0
-    rounds: int = getattr(plan.sections[limit.section], limit.rounds)
-    return min(1.0, least_rounds(plan, limit) / rounds)
+def ends_by_rounds(plan: Plan) -> bool:
+    """Return whether the time limit leaves out rounds; searches share the time between them."""
+    return plan.ask.limit is not None and plan.ask.limit.rounds is not None
+
+
+def over_limit(plan: Plan, measuring_ns: int) -> str | None:
+    """Return how the time limit is exceeded by the rounds that each bed measures in any case, or None.
+
+    A run that ends by its interval or by a budget has a time limit in proportion to its beds.
+    """
+    limit, at_most = plan.ask.limit, limit_ns(plan)
+    if limit is None or at_most is None or not ends_by_rounds(plan) or measuring_ns <= at_most:
+        return None
+    if plan.study.until or plan.study.budget_ns:
+        return None
+    least, sessions = least_measured(plan, plan.expand())
+    rounds = len({trial.round for trial in least})
+    where = f"on {sessions} beds" if sessions > 1 else "in any case"
+    several = "round is" if rounds == 1 else "rounds are"
+    return (
+        f"{limit.section}.at_most = {as_duration(at_most)} is too short: at least {rounds} {several} measured {where}"
+    )

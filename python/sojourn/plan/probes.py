@@ -216,7 +216,7 @@ def estimate_probes(plan: Plan, trials: Sequence[Trial[Probing]]) -> Estimate:
     """Estimate the duration of these blocks."""
     simulated = plan.bed.simulated  # simulated time takes no real time
     measuring = sum(BLOCK_NS if simulated else block_ns(trial, answer_ns(plan, trial)) for trial in trials)
-    return estimated(plan, len(trials), sum(trial.count or 0 for trial in trials), measuring)
+    return estimated(plan, trials, sum(trial.count or 0 for trial in trials), measuring)
 
 
 def answer_ns(plan: Plan, trial: Trial[Probing]) -> int:

@@ -21,7 +21,7 @@ from sojourn.plan.source import Given, refuse
 from sojourn.plan.streamable import check_frames, is_bridge, words
 from sojourn.plan.streams import StreamPlan, TrialsPlan, ends
 from sojourn.plan.trial import Trial
-from sojourn.plan.trials import TRIAL_NS, base
+from sojourn.plan.trials import TRIAL_NS, base, comparing_ns
 from sojourn.plan.types import DIRECT
 from sojourn.plan.values import AUTO, auto_or, duration, flag, list_of, number, one_of, whole
 
@@ -166,7 +166,7 @@ def expand_searches(plan: Plan, suite: tuple[str, ...]) -> list[Trial[Sought]]:
 def estimate_searches(plan: Plan, trials: Sequence[Trial[Sought]]) -> Estimate:
     """Estimate the duration of these searches; the number of trials depends on the device."""
     simulated = plan.bed.simulated
-    return estimated(plan, len(trials), 0, sum(TRIAL_NS if simulated else search_ns(plan, one) for one in trials))
+    return estimated(plan, trials, 0, sum(TRIAL_NS if simulated else search_ns(plan, one) for one in trials))
 
 
 def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
@@ -180,7 +180,7 @@ def search_ns(plan: Plan, trial: Trial[Sought]) -> int:
         first = halvings * (asked.initial_duration_ns + grace)
         return first + 2 * len(search.goals) * (asked.duration_sum_ns + grace)
     if search.test in ("latency", "broadcast-latency", "pdv", "ipdv"):
-        return asked.latency_repetitions * (asked.latency_duration_ns + grace)
+        return asked.latency_repetitions * (asked.latency_duration_ns + grace + comparing_ns(plan, trial.path))
     if search.test == "frame-loss":
         return ceil(1 / asked.loss_step) * (asked.duration_ns + grace)
     if search.test == "back-to-back":

@@ -14,6 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from sojourn import devices
+from sojourn.plan.clock_trials import is_emulated
 from sojourn.plan.emulators import expected_ns
 from sojourn.plan.estimate import estimated
 from sojourn.plan.rates import ramp_ends
@@ -244,16 +245,27 @@ FLOODED_PPS = 400_000
 def estimate_trials(plan: Plan, trials: Sequence[Trial[Factors]]) -> Estimate:
     """Estimate the duration of these trials of the plan; `probes` counts frames of all senders."""
     simulated = plan.bed.simulated
-    measuring = sum(TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials)
-    return estimated(plan, len(trials), sum(frames_of(trial) for trial in trials), measuring)
+    takes = {trial.block: TRIAL_NS + (0 if simulated else trial_ns(plan, trial)) for trial in trials}
+    measured = [trial for trial in trials if trial.purpose != "qualify"]
+    measuring = sum(takes[trial.block] for trial in measured)
+    cost = estimated(plan, measured, sum(map(frames_of, trials)), measuring, sum(takes.values()) - measuring)
+    return cost._replace(blocks=len(trials))
 
 
 def trial_ns(plan: Plan, trial: Trial[Factors]) -> int:
     """Return the time of one trial on a real bed: its frames, and the wait for the last of them, pipes included."""
-    emulated = devices.emulator_label(trial.path) is not None
-    pipe = expected_ns(trial.factors.pipe) if emulated else 0
-    compares = not emulated and trial.purpose == "measure" and plan.ask.joins_clocks and plan.bed.hosts is not None
-    return int(trial.duration_ns + plan.trials.grace_ns + pipe + (COMPARING_NS if compares else 0))
+    pipe = expected_ns(trial.factors.pipe) if devices.emulator_label(trial.path) is not None else 0
+    compares = trial.purpose == "measure" and trial.factors.engine != "tcp"
+    return int(trial.duration_ns + plan.trials.grace_ns + pipe + (comparing_ns(plan, trial.path) if compares else 0))
+
+
+def comparing_ns(plan: Plan, path: str) -> int:
+    """Return how much longer a stream over a path takes because it compares the clocks of two hosts.
+
+    Whether real hosts are two machines is not known before they are asked: on one machine, nothing is compared.
+    """
+    compares = plan.bed.hosts is not None and plan.ask.joins_clocks and not is_emulated(plan, path)
+    return COMPARING_NS if compares else 0
 
 
 def frames_of(trial: Trial[Factors]) -> int:

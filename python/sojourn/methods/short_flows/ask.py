@@ -95,7 +95,7 @@ def lasts_ns(plan: Plan, factors: Transfers) -> int:
 
 def estimate(plan: Plan, trials: Sequence[Trial[Any]]) -> Estimate:
     """Return the estimated time of the measurement."""
-    return estimated(plan, len(trials), 0, sum(trial.duration_ns + plan.short.pause_ns for trial in trials))
+    return estimated(plan, trials, 0, sum(trial.duration_ns + plan.short.pause_ns for trial in trials))
 
 
 def describe(plan: Plan) -> dict[str, Any]:

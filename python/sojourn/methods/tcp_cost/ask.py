@@ -174,7 +174,7 @@ def estimate(plan: Plan, trials: Sequence[Trial[Slice]]) -> Estimate:
         slices = len(trials) + of_statistics
         measuring = slices * (costs.slice_ns + costs.grace_ns + COMMAND_NS)
         measuring += batches * (costs.ramp_ns + costs.pause_ns + LOADING_NS)
-    return estimated(plan, len(trials) // 2, 0, measuring)
+    return estimated(plan, trials, 0, measuring)._replace(blocks=len(trials) // 2)
 
 
 def resolve(plan: Plan) -> Plan:

@@ -229,7 +229,7 @@ def estimate(plan: Plan, trials: Sequence[Trial[Loaded]]) -> Estimate:
     beside = plan.load.pause_ns + TRIAL_NS
     probes = (1 + len(plan.load.beside)) * sum(trial.count or 0 for trial in trials)
     logging = LOG_NS * sum(trial.purpose == LOG for trial in trials)
-    return estimated(plan, len(trials), probes, sum(trial.duration_ns + beside for trial in trials) + logging)
+    return estimated(plan, trials, probes, sum(trial.duration_ns + beside for trial in trials) + logging)
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def expand(plan: Plan) -> list[Trial[Connections]]:
 def estimate(plan: Plan, trials: Sequence[Trial[Connections]]) -> Estimate:
     """Return the estimated time of the measurement."""
     beside = plan.perturbation.pause_ns + TRIAL_NS
-    return estimated(plan, len(trials), 0, sum(trial.duration_ns + beside for trial in trials))
+    return estimated(plan, trials, 0, sum(trial.duration_ns + beside for trial in trials))
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def estimate(plan: Plan, trials: Sequence[Trial[Windowed]]) -> Estimate:
     # # After a train there is a wait for lost probes.
     beside = {RTT: 0, RATE: plan.probe.timeout_ns, TRANSFER: TRIAL_NS}
     lasts = (trial.duration_ns + plan.windows.pause_ns + beside[trial.factors.what] for trial in trials)
-    return estimated(plan, len(trials), probes, sum(lasts))
+    return estimated(plan, trials, probes, sum(lasts))
 
 
 def describe(plan: Plan) -> dict[str, Any]:
