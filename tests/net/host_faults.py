@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,14 @@ from sojourn.records.lost import BEGUN, in_parts, lost_blocks
 from sojourn.records.reader import rows_of_blocks
 from tests.cabled import cabled
 from tests.net.busy_machine import sleeping_ends
-from tests.net.real_hosts import SOJOURN, Hosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+    from tests.net.real_hosts import Hosts
 
 CABLES, _ = cabled(["bridge", "emulate"])
 """Of a bench that has a path for every study here."""
@@ -96,6 +98,16 @@ DISK = "size=4m"
 """More than any run here records; a flood, which qualifies a tester whose trials keep packets, would fill it."""
 
 
+GATHERING = """
+import sys
+from sojourn.cli import main
+from sojourn.conduct import loop
+sys.argv[0], loop.GATHER_SECONDS = "sojourn", 1.0
+main()
+"""
+"""A run that fetches its records every second, so that some are closed before a fault: runs here take half a minute."""
+
+
 class Going:
     """A run under way at the desk, on a bench of all studies here unless another is given."""
 
@@ -117,8 +129,8 @@ class Going:
             "--no-history",
         ]
         self.process = subprocess.Popen(
-            hosts.command(SOJOURN, *argv), cwd=hosts.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, text=True,
+            hosts.command(sys.executable, "-c", GATHERING, *argv), cwd=hosts.folder, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, text=True,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -17,6 +17,7 @@ import pytest
 from sojourn.bed.copies import instrument_for_hosts
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import ETHTOOL, LEASE_SECONDS, ONE_BED, SHORT, await_nothing, settings, started
+from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def show(hosts: Hosts) -> None:
 def test_hosts_without_ethtool_are_checked_and_measured_alike(hosts: Hosts) -> None:
     bed = str(hosts.bed())
     done = hosts.sojourn("bed", "check", bed, "--json")
-    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    checks = {check["name"]: check for check in printed("bed-check", done.stdout)["checks"]}
     assert done.returncode == 0, done.stdout
     assert checks["host A: eth1 (direct)"]["found"] == "10000Mb/s, duplex full"
     assert checks["host device: tools"]["found"] == "all there"

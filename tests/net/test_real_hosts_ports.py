@@ -15,6 +15,7 @@ from tests.net.busy_machine import idle_ends
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
 from tests.net.test_real_hosts_studies import events, rows, run_over_ssh
+from tests.unit.printed_json import printed
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="hosts of their own need root"),
@@ -135,7 +136,7 @@ def test_a_check_of_the_bed_tries_every_port_and_finds_crossed_cables(
         cables[crossed : crossed + 2] = [(host, other, to, to_port), (host, port, to, to_other)]
     with Hosts(tmp_path / "lab", cables=cables) as hosts:
         done = hosts.sojourn("bed", "check", str(hosts.bed(paths)), "--json")
-        checks = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+        checks = {one["name"]: one for one in printed("bed-check", done.stdout)["checks"]}
         await_nothing(hosts, 5)
     assert {name for name in checks if name.startswith("path ")} == {"path direct", "path bridge"}
     assert checks["path direct"]["status"] == "ok"

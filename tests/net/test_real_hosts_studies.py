@@ -311,4 +311,7 @@ def test_every_study_runs_between_real_hosts(study: str, tmp_path: Path) -> None
     """
     limit = load_plan(study, quick=True).ask.limit
     sets = ["bed.sessions=1", f"{limit.section}.at_most=30s"] if limit else []
-    run_over_ssh(tmp_path, study, *(word for one in sets for word in ("--set", one)))
+    run = run_over_ssh(tmp_path, study, *(word for one in sets for word in ("--set", one)))
+    found = {one["name"] for one in json.loads((run / "analysis/verdict.json").read_text())["findings"]}
+    assert not found & {"clock_unsynchronised", "blocks_lost"}, found
+    assert any(row["estimate"] is not None for row in json.loads((run / "analysis/results.json").read_text()))

@@ -8,6 +8,7 @@ test_printed_instrument.py. `bridge` in tests/net/test_host_bridge.py; `history`
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from sojourn.bed.clean import Cleaning
 from sojourn.bed.drawing import drawing
 from sojourn.plan import studies
 from tests.unit.in_process import sojourn
-from tests.unit.printed_json import printed
+from tests.unit.printed_json import SCHEMAS, printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,3 +72,10 @@ def test_json_of_new_follows_its_schema(tmp_path: Path) -> None:
 def test_json_of_doctor_follows_its_schema() -> None:
     said = sojourn("doctor", "--json")
     assert printed("doctor", said.stdout)["status"] == said.returncode
+
+
+def test_every_schema_is_compared_with_output_somewhere() -> None:
+    tests = "\n".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    names = [path.stem for path in SCHEMAS.glob("*.json")]
+    assert len(names) > 40
+    assert [name for name in names if f'"{name}"' not in tests] == []

@@ -14,13 +14,13 @@ from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from sojourn.bed import Bed
-    from sojourn.bed.backend import FilesRead
     from sojourn.bed.hosts import HostName
 
-SNMP, NETSTAT = "/proc/net/snmp", "/proc/net/netstat"
+SNMP = "/proc/net/snmp"
+NETSTAT = "/proc/net/netstat"
 ETHERNET_BYTES = 14
 """The header of a frame, which the kernel's counters of IP leave out; no port here merges received packets (GRO)."""
 
@@ -85,8 +85,10 @@ class Meter:
             return self._read()
 
     def _read(self) -> Reading:
-        b, (there, further, receiver) = self._of("b", SNMP, NETSTAT, self._cpu("b"))
-        a, (sender, busy, snmp, netstat) = self._of("a", self._cpu("a"), "/proc/stat", SNMP, NETSTAT)
+        b = self.bed.backend.read("b", (SNMP, NETSTAT, self._cpu("b")), self._loggers_of("b"))
+        a = self.bed.backend.read("a", (self._cpu("a"), "/proc/stat", SNMP, NETSTAT), self._loggers_of("a"))
+        there, further, receiver = b.texts
+        sender, busy, snmp, netstat = a.texts
         received, frames = received_frames(there, further)
         return Reading(
             b.at_ns, received, frames, retransmitted(snmp), busy_seconds(busy, self.ticks_per_s),
@@ -94,9 +96,8 @@ class Meter:
             a.cpu_ns / 1e9,
         )  # fmt: skip
 
-    def _of(self, host: HostName, *paths: str) -> tuple[FilesRead, Sequence[str]]:
-        found = self.bed.backend.read(host, paths, [pid for at, pid in self.loggers.items() if at == host])
-        return found, found.texts
+    def _loggers_of(self, host: HostName) -> list[int]:
+        return [pid for at, pid in self.loggers.items() if at == host]
 
     def _cpu(self, host: HostName) -> str:
         return f"{self.bed.backend.cgroup(host)}/cpu.stat"
