@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +18,6 @@ from sojourn.bed.drawing import drawing
 from sojourn.plan import studies
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import SCHEMAS, printed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_schema_refuses_what_is_not_printed() -> None:
