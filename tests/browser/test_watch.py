@@ -12,19 +12,22 @@ import signal
 import subprocess
 import sys
 import time
+from statistics import median
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.looks import looks
 from tests.browser.test_report import CONTRAST, Opened, _page_width
 from tests.children import Child
+from tests.unit.in_process import sojourn
 from tests.unit.test_watch import cut_short, run, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from tests.browser.looks import Scheme
 
@@ -66,6 +69,59 @@ def test_page_of_a_run_is_complete_and_has_no_console_errors(
         assert _page_width(page) <= width, "the page scrolls sideways"
         assert live.said == []
         assert set(live.asked_for) == {address, f"{address}events"}, "it asks for nothing else"
+
+
+FEW_FRAMES = ("trials.duration=5ms", "trials.rounds=6", "stream.payload_bytes=46", "bed.sessions=3")
+REGULAR = ("stream.schedule=regular", "stream.rate=10kpps", "trials.keep=packets")
+BPS = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "interval_of"),
+    [("one-way", REGULAR, "One-way delay, median"), ("throughput", (), "Throughput")],
+)
+def test_page_of_streams_has_what_the_log_and_the_report_say(
+    browser: Browser, tmp_path: Path, study: str, sets: tuple[str, ...], interval_of: str
+) -> None:
+    """Each end of a simulated line has a clock of its own, so that no single trial has a one-way delay."""
+    out = tmp_path / "streams"
+    words = [word for one in (*FEW_FRAMES, *sets) for word in ("--set", one)]
+    ran = sojourn("run", study, "--quick", "--bed", "sim", "--no-history", "--no-report", *words, "--out", str(out))
+    assert ran.returncode in {0, 4}, ran.stderr
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    trials = [one for one in log if one["event"] == "stream-trial" and one["trial"] is not None and one["kept"]]
+    with served(out, tmp_path / "state", "--looks") as (address, _):
+        live = opened(browser, address)
+        page = live.page
+        expect(page.locator("#cells tbody tr")).not_to_have_count(0, timeout=PATIENCE_MS)
+        assert done(page.locator("#counts").inner_text()) == len(trials) == log[0]["blocks"]
+        paths = table_of(page, "#paths")
+        assert {row["Path"] for row in paths} == {one["device"] for one in trials}
+        for row in paths:
+            own = [one for one in trials if one["device"] == row["Path"]]
+            assert int(row["Trials"]) == len(own)
+            number, unit = row["Throughput"].split()
+            received_bps = median(sum(flow["throughput_bps"] for flow in one["received"]) for one in own)
+            assert float(number.replace("\u202f", "")) * BPS[unit] == pytest.approx(received_bps, rel=0.006)
+            sent, lost = (sum(flow[key] for one in own for flow in one[of]) for key, of in
+                          (("sent", "sent"), ("lost", "received")))  # fmt: skip
+            assert float(row["Lost, of all"].removesuffix(" %")) == pytest.approx(100 * lost / sent, rel=0.006)
+            assert row["Pacing error, p99"] == "0 ns", "simulated senders are never late"
+        expect(page.locator("#joined")).to_be_visible()
+        assert not any("delay" in name for name in paths[0])
+        assert page.locator("#chart-throughput_bps .dot").count() == len(trials)
+        cells = table_of(page, "#cells")
+        assert all(" to " in row[interval_of] for row in cells), cells
+        assert live.said == []
+
+
+def table_of(page: Page, which: str) -> list[dict[str, str]]:
+    """The rows of a table, by the names of its columns."""
+    names = page.locator(f"{which} thead th").all_inner_texts()
+    rows = page.locator(f"{which} tbody tr")
+    return [
+        dict(zip(names, rows.nth(place).locator("td").all_inner_texts(), strict=True)) for place in range(rows.count())
+    ]
 
 
 def test_unfinished_run_shows_interim_figures_and_no_finding_that_it_is_incomplete(

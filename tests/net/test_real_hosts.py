@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,101 @@ def test_user_with_sudo_measures_a_device_between_hosts(tmp_path: Path) -> None:
         assert done.returncode in (0, 4), done.stderr
         assert '"dut:cord"' in (hosts.folder / "run/plan.toml").read_text()
         await_nothing(hosts, 5)
+
+
+OWN_PORT = 2222
+OWN_FOLDER = "/home/lab"
+OWN_KNOWN = "config_with_known_hosts_alone"
+OWN_SSHD = (
+    SSHD, "-f", "/dev/null", "-p", str(OWN_PORT), "-E", "/run/own.log", "-o", "UsePAM=no", "-o", "PidFile=none",
+    "-o", "PasswordAuthentication=no", "-o", "AllowUsers=lab", "-o", "MaxStartups=100",
+)  # fmt: skip
+
+
+def test_keys_of_the_file_and_the_agent_reach_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No configuration names user, port or key. A's key is in the file; B takes only one that the agent alone has."""
+    with Hosts(tmp_path / "lab", user="lab") as hosts:
+        hosts.allow_sudo()
+        prints = {"user": fingerprint(hosts.folder / "user.pub")}
+        with agent_with_a_key(hosts.folder) as (socket, public):
+            prints["agent"] = fingerprint(public)
+            for name in hosts.names:
+                own = public if name == "b" else hosts.folder / "user.pub"
+                hosts.at(name, "sh", "-c", 'echo "$0" >/home/lab/.ssh/authorized_keys', own.read_text(encoding="ascii"))
+                hosts.at(name, *OWN_SSHD, "-h", f"/dev/shm/host_{name}")
+            for name in ("a", "b"):
+                hosts.at(name, "mount", "-n", "-t", "tmpfs", "-o", "ro", "own", "/var/tmp")
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+            bed = str(bed_by_keys(hosts, keep=True))
+            done = hosts.sojourn("bed", "check", bed)
+            assert done.returncode == 0, done.stdout + done.stderr
+            kept = instruments_of(hosts)
+            assert len(kept) == len(hosts.names), "the instrument stays"
+            done = hosts.sojourn("run", "bridge-latency", *SHORT, *ONE_BED, "--bed", bed, "--out", "run", "--no-report")
+            assert done.returncode in (0, 4), done.stderr
+            assert (hosts.folder / "run/records/blocks-000.arrow").stat().st_size > 0, "fetched from /home/lab"
+            assert instruments_of(hosts) == kept, "it is not copied again"
+            done = hosts.sojourn("bed", "check", str(bed_by_keys(hosts, keep=False)))
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert instruments_of(hosts) == {}
+        await_nothing(hosts, 5)
+        for name, key, came_from in (("a", "user", "10.99.1.1"), ("b", "agent", "10.99.2.1"), ("device", "user", "")):
+            logins = re.findall(r"Accepted publickey for (\S+) from (\S+) port \d+ ssh2: ED25519 (\S+)",
+                                hosts.at(name, "cat", "/run/own.log"))  # fmt: skip
+            assert {(user, of) for user, _, of in logins} == {("lab", prints[key])}
+            # The device's host is its own jump host.
+            assert {address for _, address, _ in logins} == ({came_from} if came_from else {"10.99.3.1", "10.99.3.2"})
+            assert hosts.at(name, "ls", OWN_FOLDER) == ""
+
+
+@contextmanager
+def agent_with_a_key(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The socket of an agent, and the public part of a key that is nowhere else."""
+    socket, key = folder / "agent", folder / "held_by_the_agent"
+    with Child(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as agent:
+        try:
+            end = time.monotonic() + 20
+            while not socket.exists():
+                assert agent.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+            subprocess.run(["ssh-add", "-q", str(key)], env={**os.environ, "SSH_AUTH_SOCK": str(socket)}, check=True)
+            key.unlink()
+            yield socket, key.with_suffix(".pub")
+        finally:
+            agent.terminate()
+
+
+def fingerprint(public: Path) -> str:
+    """The SHA-256 of a public key, as sshd logs it."""
+    said = subprocess.run(["ssh-keygen", "-l", "-f", str(public)], capture_output=True, text=True, check=True).stdout
+    return said.split()[1]
+
+
+def bed_by_keys(hosts: Hosts, *, keep: bool) -> Path:
+    """A file whose keys say how each host is reached; only the sshd's at another port have known host keys."""
+    known, words = hosts.folder / "known_by_port", ""
+    lines = (hosts.folder / "known_hosts").read_text(encoding="ascii").splitlines()
+    known.write_text("".join(f"[{one.split()[0]}]:{OWN_PORT} {one.partition(' ')[2]}\n" for one in lines))
+    (hosts.folder / OWN_KNOWN).write_text(f"UserKnownHostsFile {known}\n")
+    of_one = {"a": 'key = "user"\n', "device": f'key = "user"\njump = "lab@10.99.3.2:{OWN_PORT}"\n'}
+    for number, name in enumerate(hosts.names, start=1):
+        words += f'[hosts.{name}]\naddress = "10.99.{number}.2"\nuser = "lab"\nport = {OWN_PORT}\n'
+        words += f'config = "{OWN_KNOWN}"\nfolder = "{OWN_FOLDER}"\nkeep = {str(keep).lower()}\n'
+        words += of_one.get(name, "")
+    file = hosts.folder / "bed.toml"
+    file.write_text(words + PATHS, encoding="utf-8")
+    return file
+
+
+def instruments_of(hosts: Hosts) -> dict[str, str]:
+    """By host, where the instrument is, and its number as a file and SHA-256: another copy has another number."""
+    script = (
+        "cd /var/lib/sojourn 2>/dev/null && for one in */sojourn-instrument; do ls -i $one; sha256sum $one; done; true"
+    )
+    found = {name: hosts.at(name, "sh", "-c", script).strip() for name in hosts.names}
+    return {name: one for name, one in found.items() if one}
 
 
 def nobody(hosts: Hosts) -> None:

@@ -18,6 +18,7 @@ from sojourn.conduct import Screen, conduct, create_folder, resume
 from sojourn.errors import MachineError
 from sojourn.plan import load_plan
 from sojourn.records import read_table
+from sojourn.watch.follow import FINISHED, Follower
 from tests.net.busy_machine import retried, undisturbed
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def test_every_pair_has_adjacent_slices_with_and_without_the_log(tmp_path: Path,
     rows = read_table(folder.records, "tcp_slices").frame
     pairs = rows.filter(pl.col("pair") >= 0)
     slices = plan.expand()
+    follower = Follower(folder.log)
+    assert follower.poll()
+    assert (follower.state, len(follower.done), follower.total) == (FINISHED, len(slices), len(slices))
     assert pairs.height == len(slices)
     for first, second in zip(slices[::2], slices[1::2], strict=True):
         two = pairs.filter(pl.col("pair") == first.block // 2).sort("visit")

@@ -77,6 +77,15 @@ def test_flent_has_a_unit_for_each_series() -> None:
     assert found["throughput", "TCP download", "max"] == pytest.approx(96e6)
 
 
+def test_an_index_of_fairness_is_no_throughput() -> None:
+    """So flent writes it (`rtt_fair`): with the unit of the throughputs."""
+    series = {"TCP upload sum": [90.0, 94.0], "TCP upload fairness": [0.8, 0.9]}
+    metas = {name: {"UNITS": "Mbits/s"} for name in series}
+    told = {"metadata": {"SERIES_META": metas}, "x_values": [0.0, 0.2], "results": series}
+    found = result_of(json.dumps(told).encode(), "rtt_fair.flent")
+    assert {figure.of for figure in found.figures} == {"TCP upload sum"}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -23,6 +23,7 @@ from sojourn.conduct import real_hosts
 from sojourn.conduct.real_hosts import hosts_of, paths_of, refused_with_two_clocks
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
+from sojourn.plan.clock_trials import clock_trials_ns
 from sojourn.plan.load import plan_from_text
 from sojourn.plan.real_bed import load_real_bed, real_bed_of
 
@@ -110,6 +111,48 @@ def test_forecast_between_hosts_has_the_comparisons_of_their_clocks(tmp_path: Pa
     compared = there.expand()
     own = sum(trial.duration_ns + there.trials.grace_ns for trial in compared)
     assert there.ask.estimate(there, compared).measuring_ns >= own + 0.8e9 * len(compared)
+
+
+@pytest.mark.parametrize(
+    ("study", "sets", "clock_trials"),
+    [
+        # Before the first batch of each session and behind each batch; 3 rounds of 4 trials, of 5 s each.
+        ("short-flows", ["bed.sessions=3", "rounds=3", "size=10kB,20kB", "pipe=10ms,20ms", "transfers=100"], 3 + 3),
+        # Each trial of a second is between two of its own: 2 rounds of 5.
+        ("ping-wait", ["bed.sessions=1", "pairs.rounds=2", "departures.tools=probe", "departures.count=1000",
+                       "probe.interval=[1ms, 1.1ms, 1.2ms, 1.3ms, 1.4ms]"], 1 + 2 + 2 * 4),
+        # Its streams have exchanges of their own, and round trips have one clock.
+        ("one-way", [], 0),
+        ("bridge-latency", [], 0),
+    ],
+)  # fmt: skip
+def test_forecast_between_hosts_has_the_clock_trials(
+    study: str, sets: list[str], clock_trials: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    there = load_plan(study, sets=sets, backend=str(file))
+    here = replace(there, bed=replace(there.bed, hosts=None))
+    trials = there.expand()
+    found, without = (plan.ask.estimate(plan, trials) for plan in (there, here))
+    own_ns = found.measuring_ns - without.measuring_ns
+    assert found.total_ns - without.total_ns == own_ns + clock_trials * 1_000_000_000
+    assert (own_ns > 0) == (study == "one-way"), "the time limit does not include clock trials"
+
+
+def test_forecast_has_the_clock_trials_of_the_rounds_within_the_time_limit(tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    every, half = (
+        load_plan("short-flows", sets=["bed.sessions=1", "rounds=10", f"at_most={limit}"], backend=str(file))
+        for limit in ("24h", "10min")
+    )
+    trials = every.expand()
+    long, short = (plan.ask.estimate(plan, trials) for plan in (every, half))
+    assert short.measuring_ns == 600e9 < long.measuring_ns
+    share = short.measuring_ns / long.measuring_ns
+    beside = [one.total_ns - one.measuring_ns for one in (long, short)]
+    assert beside[0] - beside[1] == pytest.approx((1 - share) * clock_trials_ns(every, trials, long.measuring_ns))
 
 
 def test_a_plan_measures_what_stands_between_the_hosts(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.error
@@ -25,6 +26,7 @@ from starlette.responses import PlainTextResponse
 
 from sojourn.errors import MachineError, RequestError
 from sojourn.records import RunFolder
+from sojourn.records.so_far import NUMBERED
 from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, WAITING, Follower
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 TOKEN, PORT = "k" * 32, 4711
 SECOND = 10**9
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def line(second: float, event: str, **fields: Any) -> str:
@@ -160,7 +163,45 @@ def test_stream_lines_show_loss_rate_and_delay_of_counted_trials(tmp_path: Path)
     assert told["joined"]
 
 
+def test_trials_that_log_no_result_count_when_their_batch_is_closed(tmp_path: Path) -> None:
+    """So slices of `tcplog-cost` are logged; batches are closed some time after their last trial."""
+    log = tmp_path / "log.jsonl"
+    slices = [line(10 + 2 * one, "begun", part=0, trial=one) for one in range(4)]
+    log.write_text(line(0, "started", study="tcplog-cost", blocks=8, bed=0, part=0) + "".join(slices))
+    follower = Follower(log)
+    follower.poll()
+    assert (follower.state, follower.done, follower.left_s()) == (MEASURING, set(), None)
+    with log.open("a") as file:
+        file.write(line(20, "closed", part=0, trials=[0, 1, 2, 3]))
+    follower.poll()
+    assert (follower.done, follower.so_far.done) == ({0, 1, 2, 3}, {0, 1, 2, 3})
+    assert follower.left_s() == pytest.approx(10.0), "four trials took 10 s since the first began"
+    with log.open("a") as file:
+        file.write(line(21, "closed", part=0, trials=[3, "4", None, -1]) + line(22, "closed", part=0, trials="567"))
+    follower.poll()
+    assert (follower.done, follower.so_far.done) == ({0, 1, 2, 3}, {0, 1, 2, 3})
+
+
+@pytest.mark.parametrize("name", ["bridge-latency-real", "rrul", "short-flows"])
+def test_closed_trials_of_a_real_log_are_those_that_ended_in_it(name: str, tmp_path: Path) -> None:
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extract(f"{name}/log.jsonl", tmp_path, filter="data")
+    whole, closed = tmp_path / name / "log.jsonl", tmp_path / "closed.jsonl"
+    lines = whole.read_text().splitlines(keepends=True)
+    closed.write_text("".join(one for one in lines if json.loads(one)["event"] not in NUMBERED))
+    found = []
+    for log in (whole, closed):
+        follower = Follower(log)
+        while follower.poll():
+            pass
+        assert (follower.state, follower.so_far.done) == (FINISHED, follower.done)
+        found.append(follower.done)
+    assert len(found[0]) > 0
+    assert found[0] == found[1]
+
+
 KEYS = ["sent", "received", "lost", "rtt", "p50_ns", "clock", "trial", "device", "middle"]
+EVENTS = ["started", "block", "stream-trial", "search-result", "begun", "closed", "failed", "bed"]
 
 
 @given(st.recursive(
@@ -168,9 +209,13 @@ KEYS = ["sent", "received", "lost", "rtt", "p50_ns", "clock", "trial", "device",
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(KEYS), inner),
     max_leaves=8,
-), st.sampled_from(["started", "block", "stream-trial", "search-result", "failed", "bed"]))  # fmt: skip
+), st.sampled_from(EVENTS))  # fmt: skip
 def test_malformed_line_does_not_stop_reading(value: Any, event: str) -> None:
-    fields = value if isinstance(value, dict) else dict.fromkeys(["block", "trial", "sent", "device", "blocks"], value)
+    fields = (
+        value
+        if isinstance(value, dict)
+        else dict.fromkeys(["block", "trial", "trials", "sent", "device", "blocks"], value)
+    )
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
         strange = json.dumps({"tai_ns": value, **fields, "event": event}) + "\n"

@@ -21,7 +21,7 @@ from sojourn.conduct.turns import put_in_place
 from sojourn.instruments import StreamInstrument
 from sojourn.instruments.conversation import place_options
 from sojourn.instruments.stream import serve_argv
-from sojourn.plan.clock_trials import needs_clock_trials
+from sojourn.plan.clock_trials import APART_SECONDS, needs_clock_trials
 from sojourn.plan.types import DIRECT
 from sojourn.records.clock_trials import CLOCK_BLOCKS, CLOCK_TRIAL, PURPOSE
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 FRAMES, PPS = 3, 1000.0
 """Of the stream itself, which is short: its purpose is the exchanges before and behind it, 0.8 s in all."""
-
-APART_SECONDS = 30.0
-"""A clock may be slewed by 700 ppm, so its maximum error in the middle between two clock trials is 10 ms."""
 
 PAYLOAD_BYTES = 46
 LATE_AFTER_NS = 100_000_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Estimate
+from sojourn.plan.clock_trials import clock_trials_ns
 from sojourn.plan.sessions import least_measured
 from sojourn.units import as_duration
 
@@ -40,14 +41,16 @@ def estimated(plan: Plan, trials: Sequence[Trial[Any]], probes: int, measuring_n
     if at_most is not None and trials:
         least = len(least_measured(plan, trials)[0]) if ends_by_rounds(plan) else 0
         measuring = min(measuring_ns, max(at_most, measuring_ns * least // len(trials)))
+    share = measuring / measuring_ns if measuring_ns else 1.0
+    clocks = round(share * clock_trials_ns(plan, trials, measuring_ns))  # the time limit does not include them
     measuring += before_ns
     around = AROUND_SIMULATED_NS if plan.bed.simulated else AROUND_NS
     around += (plan.bed.sessions - 1) * (SESSION_SIMULATED_NS if plan.bed.simulated else SESSION_NS)
-    total = measuring + around + AFTERWARDS_NS
+    total = measuring + clocks + around + AFTERWARDS_NS
     if (budget := plan.study.budget_ns) is not None:
         first = measuring // plan.bed.sessions  # the first session is always measured completely
         measuring = min(measuring, max(budget, first))
-        total = min(total, max(budget, first + around) + AFTERWARDS_NS)
+        total = min(total, max(budget, first + clocks // plan.bed.sessions + around) + AFTERWARDS_NS)
     return Estimate(len(trials), probes, measuring, total)
 
 

@@ -54,7 +54,7 @@ def lost_trials(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
     for entry in entries:
         name, part = entry.get("event"), entry.get("part")
         if name == CLOSED and _is_number(part):
-            measured |= dict.fromkeys(_numbers(entry.get("trials")), part)
+            measured |= dict.fromkeys(closed_trials(entry), part)
         elif name == LOST and _is_number(part):
             for one in _trials(entry, part):
                 found[one.block, part] = one
@@ -62,6 +62,11 @@ def lost_trials(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:
         LostTrial(one.block, one.part, one.round, one.path, one.cell, one.why, measured.get(one.block, -1) > one.part)
         for one in found.values()
     ]
+
+
+def closed_trials(entry: dict[str, Any]) -> list[int]:
+    """Return the trials of a `closed` entry."""
+    return _numbers(entry.get("trials"))
 
 
 def still_lost(entries: Iterable[dict[str, Any]]) -> list[LostTrial]:

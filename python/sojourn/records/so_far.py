@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sojourn.records.lost import CLOSED, closed_trials
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,7 +26,7 @@ QUANTILES = {"p50": (0.5, 1), "p95": (0.95, 20), "p99": (0.99, 100)}
 ENDS = frozenset({"finished", "failed", "interrupted"})
 NUMBERED = {"block": "block", "stream-trial": "trial", "trial": "block", "tcp-trial": "block", "load-trial": "block",
             "search-result": "search"}  # fmt: skip
-"""Events that end a trial, with the key of its number."""
+"""Events that end a trial, with the key of its number. Trials without one are counted when their batch is closed."""
 
 
 @dataclass
@@ -84,6 +86,8 @@ class SoFar:
             self.planned = int(entry.get("blocks") or 0)
         elif name in ENDS:
             self.end = name
+        elif name == CLOSED:
+            self.done.update(closed_trials(entry))
         elif name in NUMBERED:
             self._ended(name, entry)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.records.earlier import read_json
 from sojourn.records.log import damage
+from sojourn.records.lost import BEGUN, CLOSED, closed_trials
 from sojourn.records.so_far import SoFar
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ TOLD = {
 
 
 COUNTED = {"trial": "block", "tcp-trial": "block", "load-trial": "block", "search-result": "search"}
-"""Events that end a trial without further results, with the key of the trial's number."""
+"""Events that end a trial without further results, with the key of the trial's number. Trials of methods that log none
+(`tcp-cost`) are counted when their batch is closed.
+"""
 
 
 @dataclass
@@ -193,6 +196,10 @@ class Follower:
             self._stream(event)
         elif name in COUNTED:
             self._count(event.get(COUNTED[name]))
+        elif name == BEGUN:
+            self._begun()
+        elif name == CLOSED:
+            self._closed(closed_trials(event))
         if name in TOLD:
             self.notes.append((self.at_s, str(event.get("sentence") or TOLD[name])))
 
@@ -202,6 +209,18 @@ class Follower:
         self.total = int(event.get("blocks") or 0)
         self.beds = max(self.beds, int(event.get("bed") or 0) + 1)
         self._pace.clear()
+
+    def _begun(self) -> None:
+        """Handle the begin of a trial: the rate of trials is taken from the first one of a session."""
+        self.state = MEASURING
+        if not self._pace:
+            self._pace.append((self.at_s, len(self.done)))
+
+    def _closed(self, trials: list[int]) -> None:
+        """Handle a batch whose records have been fetched; most of its trials were counted when they ended."""
+        if not self.done.issuperset(trials):
+            self.done.update(trials)
+            self._pace.append((self.at_s, len(self.done)))
 
     def _count(self, trial: Any) -> None:
         if isinstance(trial, int):

@@ -117,6 +117,8 @@ FLENT = {
 }  # fmt: skip
 """The units of flent's series in lower case, each with its kind and the factor to our unit."""
 
+FAIRNESS = "fairness"
+
 
 def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
     metas = _at(value, "metadata", "SERIES_META")
@@ -124,6 +126,8 @@ def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
         unit = _at(metas, name, "UNITS")
         words = unit if isinstance(unit, str) else "ms" if str(name).lower().startswith("ping") else ""
         kind, factor = FLENT.get(words.lower(), ("", 0.0))
+        if str(name).lower().endswith(FAIRNESS):
+            continue  # Jain's index, to which flent gives the unit of what it is of
         if kind and isinstance(series, list):
             numbers = [one for one in map(_number, series[:MOST_VALUES]) if one is not None]
             values = np.asarray(numbers, dtype=np.float64) * factor
