@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import altair as alt
 import polars as pl
 
+from sojourn.devices.mode import SALTIRE, STAR
 from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Width
 
-DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4])
+DASHES = (
+    [1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4], [2, 2, 2, 6], [10, 2, 2, 2, 2, 2], [14, 3, 1, 3]
+)  # fmt: skip
+"""As many as there are colours of series (`Palette.series`), and of SHAPES."""
 SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
 RARE = f"datum.value && abs(datum.value) < 0.0001 ? format(datum.value, '.2~e') : {SPELLED}"
 """Formats small shares too: with six decimals, neighbouring ticks would read alike."""
@@ -251,8 +255,8 @@ class Histogram:
         )
         bins = alt.Chart(dense.drop("share", "high")).encode(x=x, color=hue)
         lines = bins.mark_line(interpolate="step-after", clip=True, strokeWidth=1.4).encode(y=y)
-        if self.series:
-            lines = lines.encode(strokeDash=by_dash(self.series))
+        dashed = by_dash(self.series) if self.series else dash(devices, not palette.for_page)
+        lines = lines.encode(strokeDash=dashed)
         solid = bins.mark_area(interpolate="step-after", clip=True, opacity=0.22).encode(y=y)
         if self.filled:
             solid = solid.transform_filter(alt.FieldOneOfPredicate("series", list(self.filled)))
@@ -439,7 +443,11 @@ class Events:
         y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
         x = alt.X("x:Q", title=self.x, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=8))
         base = alt.Chart(rows).encode(x=x, y=y, color=colour(devices, palette, not palette.for_page))
-        return base.mark_tick(thickness=1, opacity=0.7).properties(width=width, height=max(60, 22 * len(shown)))
+        several = ordered(rows["device"].to_list())
+        if len(several) > 1:
+            base = base.encode(yOffset=alt.YOffset("device:N", sort=several, scale=alt.Scale(domain=several)))
+        height = max(60, 22 * len(shown) * max(1, len(several)))
+        return base.mark_tick(thickness=1, opacity=0.7).properties(width=width, height=height)
 
 
 @dataclass(frozen=True)
@@ -477,7 +485,9 @@ def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
     return rows if role == "point" else rows.clear()
 
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+SHAPES = (
+    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", STAR, SALTIRE
+)  # fmt: skip
 LEAST_TICKS = 3
 
 
