@@ -17,7 +17,8 @@ import pytest
 
 from sojourn.report import charts, clocks
 from sojourn.report.charts import DASHES, SHAPES, Axis
-from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ordered
+from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ink, ordered
+from sojourn.report.shell import SYMBOLS, legend_mark
 from sojourn.report.tcplog.panels import FAINT
 
 if TYPE_CHECKING:
@@ -226,3 +227,12 @@ def test_clocks_of_several_peers_do_not_differ_by_colour_alone() -> None:
         assert told_by_colour_alone(drawn) == set()
         hues = {one["color"]["scale"]["range"][place] for one in layers(drawn) for place in (0, 1)}
         assert len(hues) == 2
+
+
+@pytest.mark.parametrize("name", [*TOGETHER["devices"], "a device of others", '"><script>'])
+def test_legends_show_dash_and_symbol_beside_the_name(name: str) -> None:
+    mark, one = str(legend_mark(name)), ink(name)
+    assert f'stroke-dasharray="{" ".join(map(str, one.dash))}"' in mark
+    assert mark.count(f"var(--device-{one.slug})") == 2
+    assert SYMBOLS.get(one.symbol, one.symbol).startswith("M"), "a symbol without a path has no picture"
+    assert "<script>" not in mark

@@ -12,8 +12,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+from markupsafe import Markup
 
-from sojourn.report.palette import INKS, OTHERS, css_variables
+from sojourn.report.palette import INKS, OTHERS, css_variables, ink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +53,30 @@ def templates() -> jinja2.Environment:
     return jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, loader=jinja2.FunctionLoader(asset)
     )
+
+
+SYMBOLS = {
+    "circle": "M-1,0A1,1 0 1 1 1,0A1,1 0 1 1 -1,0Z",
+    "square": "M-0.9,-0.9H0.9V0.9H-0.9Z",
+    "diamond": "M0,-1L0.8,0L0,1L-0.8,0Z",
+    "cross": "M-0.35,-1H0.35V-0.35H1V0.35H0.35V1H-0.35V0.35H-1V-0.35H-0.35Z",
+    "triangle-up": "M0,-0.9L0.9,0.9H-0.9Z",
+    "triangle-down": "M0,0.9L0.9,-0.9H-0.9Z",
+    "triangle-left": "M-0.9,0L0.9,-0.9V0.9Z",
+    "triangle-right": "M0.9,0L-0.9,-0.9V0.9Z",
+}
+"""The paths of the symbols that Vega-Lite names, within a square from -1 to 1."""
+
+
+def legend_mark(device: str) -> Markup:
+    """Return a picture of a device's symbol and line, for legends: colours alone do not tell all devices apart."""
+    one = ink(device)
+    colour = f"var(--device-{one.slug})"
+    return Markup(
+        '<svg class="mark" viewBox="0 0 58 12" aria-hidden="true">'
+        '<path transform="translate(6 6) scale(4.5)" fill="{colour}" d="{symbol}"/>'
+        '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/></svg>'
+    ).format(colour=colour, symbol=SYMBOLS.get(one.symbol, one.symbol), dash=" ".join(map(str, one.dash)))
 
 
 def policy(scripts: Iterable[str]) -> str:
