@@ -83,7 +83,7 @@ HOURGLASS = "M-0.8,-0.9L0.8,-0.9L-0.8,0.9L0.8,0.9Z"
 class Ink(NamedTuple):
     """The colour, dash and symbol of a device in figures.
 
-    Devices whose colours some readers cannot tell apart differ in both dash and symbol (tests/unit/test_palette.py).
+    Devices whose colours are near for some readers differ in both dash and symbol (tests/unit/test_palette.py).
     """
 
     slug: str

@@ -69,7 +69,7 @@ SYMBOLS = {
 
 
 def legend_mark(device: str) -> Markup:
-    """Return a picture of a device's symbol and line, for legends: colours alone do not tell all devices apart."""
+    """Return a picture of a device's symbol and line, for legends: colours alone do not distinguish all devices."""
     one = ink(device)
     colour = f"var(--device-{one.slug})"
     return Markup(
