@@ -19,6 +19,7 @@ from sojourn.report import charts, clocks
 from sojourn.report.charts import DASHES, SHAPES, Axis
 from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ink, ordered
 from sojourn.report.shell import SYMBOLS, legend_mark
+from sojourn.report.streams.points import figure
 from sojourn.report.tcplog.panels import FAINT
 
 if TYPE_CHECKING:
@@ -149,8 +150,9 @@ def test_lines_of_a_connection_differ_by_dash_where_some_readers_take_their_colo
 TWO = ["bridge", "emulate"]
 """Devices whose colours who lacks the cones for red takes for one."""
 
-ROWS = pl.DataFrame(
+FIRST = pl.DataFrame(
     {
+        "cell": "a cell",
         "device": [*TWO, *TWO],
         "series": ["a", "a", "b", "b"],
         "name": ["here", "here", "there", "there"],
@@ -163,11 +165,15 @@ ROWS = pl.DataFrame(
         "hollow": [False, True, False, True],
     }
 )
+ROWS = pl.concat([FIRST, FIRST.with_columns(pl.col("x") + 4.0)])
+"""Two points of each series of each device."""
+
 OF_SERIES = ("a", "b")
 NAMES = ("here", "there")
 DRAWN = {
     "Lines": charts.Lines(Axis("x"), Axis("y")),
     "Lines, of series": charts.Lines(Axis("x"), Axis("y"), OF_SERIES, hued=True),
+    "Lines, of both": charts.Lines(Axis("x"), Axis("y"), OF_SERIES).fitted_to(ROWS, TWO),
     "Distribution": charts.Distribution(Axis("x").x("x"), 0.1, "x"),
     "Histogram": charts.Histogram("x"),
     "Histogram, of series": charts.Histogram("x", OF_SERIES),
@@ -206,6 +212,28 @@ def test_charts_do_not_distinguish_by_colour_alone(name: str) -> None:
     assert told_by_colour_alone(drawn) == set()
 
 
+def test_legend_shows_what_distinguishes_devices_in_its_figure() -> None:
+    both = charts.Lines(Axis("x"), Axis("y"), OF_SERIES)
+    found = {}
+    for name, rows in (("each", ROWS), ("few", FIRST)):
+        whole = figure(name, name, name, rows, both)
+        assert whole is not None
+        found[name] = whole.key
+        drawn = list(layers(whole.panels[0].build(Palette(for_page=True), 300).to_dict()))
+        assert {one["shape"]["field"] for one in drawn if "field" in one.get("shape", {})} == {
+            "device" if whole.key == "symbol" else "series"
+        }
+    assert found == {"each": "symbol", "few": "swatch"}, "a series of one point has no line whose dash is its own"
+    for name, chart in DRAWN.items():
+        drawn = list(layers(chart.draw(ROWS, TWO, Palette(for_page=True), 300).to_dict()))
+        of_devices = {
+            key for one in drawn for key in ("strokeDash", "shape") if one.get(key, {}).get("field") == "device"
+        }
+        if not chart.own_colours:
+            shown = {"line": "strokeDash", "symbol": "shape"}.get(chart.key)
+            assert (shown in of_devices) if shown else not of_devices, name
+
+
 def test_every_kind_of_chart_is_looked_at() -> None:
     kinds = {name for name, one in vars(charts).items() if isinstance(one, type) and hasattr(one, "draw")}
     assert kinds - {"Chart"} == {name.split(",")[0] for name in DRAWN} | ONE_HUE
@@ -234,5 +262,7 @@ def test_legends_show_dash_and_symbol_beside_the_name(name: str) -> None:
     mark, one = str(legend_mark(name)), ink(name)
     assert f'stroke-dasharray="{" ".join(map(str, one.dash))}"' in mark
     assert mark.count(f"var(--device-{one.slug})") == 2
+    assert "dasharray" not in legend_mark(name, "symbol")
+    assert f"device-{one.slug}" in legend_mark(name, "swatch")
     assert SYMBOLS.get(one.symbol, one.symbol).startswith("M"), "a symbol without a path has no picture"
     assert "<script>" not in mark

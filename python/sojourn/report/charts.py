@@ -7,7 +7,7 @@ have one colour per device; `series`, where a chart takes it, has a dash or a sh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import altair as alt
 import polars as pl
@@ -17,7 +17,7 @@ from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
-    from sojourn.report.figure import Width
+    from sojourn.report.figure import Key, Width
 
 DASHES = (
     [1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4], [2, 2, 2, 6], [10, 2, 2, 2, 2, 2], [14, 3, 1, 3]
@@ -36,6 +36,10 @@ class Chart(Protocol):
     @property
     def own_colours(self) -> bool:
         """Whether its colours distinguish something other than devices, and it draws the legend itself."""
+
+    @property
+    def key(self) -> Key:
+        """What distinguishes devices beside their colours, and stands in the legend."""
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -102,11 +106,31 @@ class Lines:
     height: int = 260
     hued: bool = False
     """Whether the series have the colours, instead of the devices."""
+    marks_devices: bool = False
+    """Whether the marks of points distinguish devices although there are several series: see `fitted_to`."""
 
     @property
     def own_colours(self) -> bool:
         """The series have the colours if `hued` is set."""
         return self.hued
+
+    @property
+    def key(self) -> Key:
+        """With several series, their dashes are theirs."""
+        if len(self.series) < 2:
+            return "line"
+        return "symbol" if self.marks_devices else "swatch"
+
+    def fitted_to(self, rows: pl.DataFrame, devices: list[str]) -> Lines:
+        """Return the chart with marks that distinguish devices, where lines with dashes distinguish all series.
+
+        A series of one point has no line whose dash identifies it: then marks distinguish series, as without lines.
+        """
+        if len(self.series) < 2 or len(devices) < 2 or self.hued or not self.joined:
+            return self
+        points = of_role(rows, "point").drop_nulls(["x", "y"])
+        places = points.group_by("cell", "device", "series").agg(pl.col("x").n_unique())["x"]
+        return replace(self, marks_devices=len(places) > 0 and bool((places > 1).all()))
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -177,8 +201,8 @@ class Lines:
                 for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
             ),
         ]
-        # A series of one point has no line whose dash identifies it: then the marks of the points differ too.
-        shape = by_shape(self.series) if len(self.series) > 1 else symbol(devices, not palette.for_page)
+        has_own = len(self.series) > 1 and not self.marks_devices
+        shape = by_shape(self.series) if has_own else symbol(devices, not palette.for_page)
         values, bounds = rows.filter(~limits), rows.filter(limits)
         drawn = []
         if values.height:
@@ -195,6 +219,7 @@ class Lines:
 class Distribution:
     """Distributions on a log(1 - p) axis; rows: device, x, exceedance (the share above x)."""
 
+    key: ClassVar[Key] = "line"
     x: alt.X
     rarest: float
     said: str
@@ -232,6 +257,7 @@ class Distribution:
 class Histogram:
     """Shares in bins; rows: device or series, low, high, share; rows of role "rule" (x) are vertical lines."""
 
+    key: ClassVar[Key] = "line"
     x: str
     series: tuple[str, ...] = ()
     """If given, colours distinguish these instead of devices."""
@@ -274,6 +300,7 @@ INK = "#0067a8"
 class Density:
     """Shares over classes of x and of y; rows: x (a class), low, high (the class of y), share."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     y: str
     height: int = 200
@@ -328,6 +355,7 @@ class Heat:
 class Bars:
     """Counts; rows: device, x, y."""
 
+    key: ClassVar[Key] = "symbol"
     x: Axis
     y: Axis
 
@@ -350,6 +378,7 @@ class Bars:
 class Steps:
     """Points in their order, coloured by outcome; rows: x, y, series (one of `outcomes`), hollow."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     y: str
     outcomes: tuple[str, ...]
@@ -391,6 +420,7 @@ class Steps:
 class Intervals:
     """Estimates with intervals, a row for each name; rows: name, device, x, low, high; `names` are in drawing order."""
 
+    key: ClassVar[Key] = "symbol"
     x: str
     names: tuple[str, ...]
     log: bool = False
@@ -428,6 +458,7 @@ class Intervals:
 class Events:
     """Times of events, one mark each; rows: device, name (its row in the chart), x; `names` are in drawing order."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     names: tuple[str, ...]
 
@@ -454,6 +485,7 @@ class Events:
 class Waterfall:
     """Bars that each begin where the one above ends; rows: name, device, low, high, x (length); `names` in order."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     names: tuple[str, ...]
 

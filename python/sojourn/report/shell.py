@@ -19,6 +19,8 @@ from sojourn.report.palette import INKS, OTHERS, css_variables, ink
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sojourn.report.figure import Key
+
 DARK_REST = (
     "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
     "--bad: #f08b84; --bad-wash: #2d1716;"
@@ -68,15 +70,24 @@ SYMBOLS = {
 """The paths of the symbols that Vega-Lite names, within a square from -1 to 1."""
 
 
-def legend_mark(device: str) -> Markup:
-    """Return a picture of a device's symbol and line, for legends: colours alone do not distinguish all devices."""
+LINE = '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
+
+
+def legend_mark(device: str, key: Key = "line") -> Markup:
+    """Return what stands beside a device in a legend: colours alone do not distinguish all devices."""
     one = ink(device)
-    colour = f"var(--device-{one.slug})"
+    if key == "swatch":
+        return Markup('<span class="swatch device-{slug}"></span>').format(slug=one.slug)
+    width, line = (58, LINE) if key == "line" else (12, "")
     return Markup(
-        '<svg class="mark" viewBox="0 0 58 12" aria-hidden="true">'
-        '<path transform="translate(6 6) scale(4.5)" fill="{colour}" d="{symbol}"/>'
-        '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/></svg>'
-    ).format(colour=colour, symbol=SYMBOLS.get(one.symbol, one.symbol), dash=" ".join(map(str, one.dash)))
+        '<svg class="mark" viewBox="0 0 {width} 12" width="{width}" height="12" aria-hidden="true">'
+        f'<path transform="translate(6 6) scale(4.5)" fill="{{colour}}" d="{{symbol}}"/>{line}</svg>'
+    ).format(
+        width=width,
+        colour=f"var(--device-{one.slug})",
+        symbol=SYMBOLS.get(one.symbol, one.symbol),
+        dash=" ".join(map(str, one.dash)),
+    )
 
 
 def policy(scripts: Iterable[str]) -> str:
