@@ -17,8 +17,8 @@ import pytest
 
 from sojourn.report import charts, clocks
 from sojourn.report.charts import DASHES, SHAPES, Axis
-from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ink, ordered
-from sojourn.report.shell import SYMBOLS, legend_mark
+from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ink, ordered, symbol_path
+from sojourn.report.shell import legend_mark
 from sojourn.report.streams.points import figure
 from sojourn.report.tcplog.panels import FAINT
 
@@ -264,5 +264,5 @@ def test_legends_show_dash_and_symbol_beside_the_name(name: str) -> None:
     assert mark.count(f"var(--device-{one.slug})") == 2
     assert "dasharray" not in legend_mark(name, "symbol")
     assert f"device-{one.slug}" in legend_mark(name, "swatch")
-    assert SYMBOLS.get(one.symbol, one.symbol).startswith("M"), "a symbol without a path has no picture"
+    assert symbol_path(name).startswith("M"), "a symbol without a path has no picture"
     assert "<script>" not in mark

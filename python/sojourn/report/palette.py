@@ -91,12 +91,29 @@ SURFACES = {
     "grid": ("#e9ecef", "#2a3038"),
     "paper": ("#ffffff", "#14181d"),
 }
+SYMBOLS = {
+    "circle": "M-1,0A1,1 0 1 1 1,0A1,1 0 1 1 -1,0Z",
+    "square": "M-0.9,-0.9H0.9V0.9H-0.9Z",
+    "diamond": "M0,-1L0.8,0L0,1L-0.8,0Z",
+    "cross": "M-0.35,-1H0.35V-0.35H1V0.35H0.35V1H-0.35V0.35H-1V-0.35H-0.35Z",
+    "triangle-up": "M0,-0.9L0.9,0.9H-0.9Z",
+    "triangle-down": "M0,0.9L0.9,-0.9H-0.9Z",
+    "triangle-left": "M-0.9,0L0.9,-0.9V0.9Z",
+    "triangle-right": "M0.9,0L-0.9,-0.9V0.9Z",
+}
+"""The paths of the symbols that Vega-Lite names, within a square from -1 to 1."""
 ORDER = list(INKS)
 
 
 def ink(device: str) -> Ink:
     """Return the device's ink; an unknown device gets one of OTHERS, always the same one for the same name."""
     return INKS.get(device) or OTHERS[sum(device.encode()) % len(OTHERS)]
+
+
+def symbol_path(device: str) -> str:
+    """Return the path of the device's symbol, within a square from -1 to 1."""
+    symbol = ink(device).symbol
+    return SYMBOLS.get(symbol, symbol)
 
 
 def ordered(devices: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from sojourn.report.palette import INKS, OTHERS, css_variables, ink
+from sojourn.report.palette import INKS, OTHERS, css_variables, ink, symbol_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,19 +57,6 @@ def templates() -> jinja2.Environment:
     )
 
 
-SYMBOLS = {
-    "circle": "M-1,0A1,1 0 1 1 1,0A1,1 0 1 1 -1,0Z",
-    "square": "M-0.9,-0.9H0.9V0.9H-0.9Z",
-    "diamond": "M0,-1L0.8,0L0,1L-0.8,0Z",
-    "cross": "M-0.35,-1H0.35V-0.35H1V0.35H0.35V1H-0.35V0.35H-1V-0.35H-0.35Z",
-    "triangle-up": "M0,-0.9L0.9,0.9H-0.9Z",
-    "triangle-down": "M0,0.9L0.9,-0.9H-0.9Z",
-    "triangle-left": "M-0.9,0L0.9,-0.9V0.9Z",
-    "triangle-right": "M0.9,0L-0.9,-0.9V0.9Z",
-}
-"""The paths of the symbols that Vega-Lite names, within a square from -1 to 1."""
-
-
 LINE = '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
 
 
@@ -85,7 +72,7 @@ def legend_mark(device: str, key: Key = "line") -> Markup:
     ).format(
         width=width,
         colour=f"var(--device-{one.slug})",
-        symbol=SYMBOLS.get(one.symbol, one.symbol),
+        symbol=symbol_path(device),
         dash=" ".join(map(str, one.dash)),
     )
 
