@@ -276,7 +276,7 @@ CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 PREPARED = {
     "commands.md": ["there$ sojourn probe respond"],
     HELP.name: [
-        "there$ sojourn probe respond --raw eth1",
+        "there$ sojourn probe respond --udp 7707 --raw eth1",
         "there$ sojourn-instrument tcp receive 5202",
         "sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2",
     ],
