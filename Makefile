@@ -23,9 +23,11 @@ proof: ## what takes longer: thousands of repetitions, many kills, long studies,
 	@scripts/setup.sh proof
 	@scripts/proof.sh $(SUITES)
 
-soak: ## the emulator and the log of TCP at load, four tests of an hour each, or SECONDS=600: memory flat, every packet accounted
+soak: ## the emulator and the log of TCP at load, four tests of an hour each, or SECONDS=600: memory flat, every packet accounted; then the proof page
 	@scripts/setup.sh test
-	SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SUITE=proof-alone SOJOURN_SOAK=$(or $(SECONDS),3600) $(BIN)/pytest -m proof -s tests/net/test_soak.py
+	status=0; SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SUITE=soak SOJOURN_SOAK=$(or $(SECONDS),3600) \
+	    $(BIN)/pytest -m proof -s tests/net/test_soak.py || status=$$?; \
+	    $(BIN)/python -m scripts.write_proof || status=$$?; exit $$status
 
 sim: ## only the simulated scenarios: known truth in, reported number out
 	@scripts/setup.sh test

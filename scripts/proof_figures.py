@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "SOJOURN_PROOF"
 SUITE = "SOJOURN_SUITE"
 """The variable that names the suite that runs (scripts/parts.sh)."""
+SOAK = "soak"
+"""The suite of `make soak`, which is none of `make proof`'s: its figures have their own commit and date."""
 WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
 """The files that scripts/write_proof.py writes; scripts/parts.sh excludes them from the commit as well."""
 
@@ -41,7 +44,7 @@ KINDS: dict[Kind, dict[str, str]] = {
 
 
 def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
-    """Write a figure to its file; if a test runs again, its last figure replaces the earlier one."""
+    """Write a figure to its file; if a test runs again in the same suite, its last figure replaces the earlier one."""
     if FOLDER not in os.environ:
         return
     if numbers.keys() != KINDS[kind].keys():
@@ -50,9 +53,15 @@ def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: int(value) if float(value).is_integer() else float(value) for name, value in numbers.items()}
     suite = os.environ.get(SUITE, "")
-    told = {"kind": kind, "what": what, "test": test, "suite": suite, "commit": commit(ROOT), "numbers": plain}
-    name = hashlib.sha256(f"{test} {what}".encode()).hexdigest()[:16]
+    when = {"commit": commit(ROOT), "date": today()}
+    told = {"kind": kind, "what": what, "test": test, "suite": suite, **when, "numbers": plain}
+    name = hashlib.sha256(f"{suite} {test} {what}".encode()).hexdigest()[:16]
     (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def today() -> str:
+    """Return the date in UTC."""
+    return datetime.now(UTC).date().isoformat()
 
 
 @cache

@@ -225,13 +225,23 @@ def fuzzing_table(facts: Facts) -> str:
 def soak_table(facts: Facts) -> str:
     """Return the table of memory under load."""
     rows = [
-        (what, duration(one["seconds"]), count(one["packets"]), f"{one['rise_bytes'] / 1e6:.2f} MB", hourly(one))
-        for what, several in of_kind(facts, "soak").items()
-        for one in several
-    ]
-    about = "At load, every packet accounted for: the line through the memory, from the end of the warm-up on, rises by"
-    head = ("what", "time", "packets", "rise", "in an hour (95 % interval)")
+        (one["what"], duration(numbers["seconds"]), count(numbers["packets"]), f"{numbers['rise_bytes'] / 1e6:.2f} MB",
+         hourly(numbers), *when(facts, one))
+        for one in facts["figures"] if one["kind"] == "soak" for numbers in [one["numbers"]]
+    ]  # fmt: skip
+    about = (
+        "At load, every packet accounted for: by how much the line through the memory rises from the end of the\n"
+        "warm-up on. `make soak` takes an hour for each, `make proof` two minutes at most."
+    )
+    head = ("what", "time", "packets", "rise", "in an hour (95 % interval)", "date", "commit")
     return f"\n## Soak\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-alone'])}"
+
+
+def when(facts: Facts, figure: dict[str, Any]) -> tuple[str, str]:
+    """Return the date and the commit of a figure: its own, or those of its suite."""
+    of_suite = next((one for one in facts["suites"] if one["name"] == figure["suite"]), {})
+    told = of_suite | figure
+    return told.get("date", "–"), f"`{told['commit']}`" if "commit" in told else "–"
 
 
 def hourly(one: Mapping[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """Writes the proof page, docs/reference/proof.md, and its lines in README.md from what suites left in a build folder.
 
-`make proof` ends with it. It reads each suite's log and record (scripts/parts.sh), the figures that tests recorded
-(scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to do; it keeps
-them in docs/reference/proof.json, of which the page and the README's lines are laid out. Of a suite that did not end,
-what an earlier proof found stays, with its commit and date; without one it is "not run". `--begin` opens a proof: which
-machine, which commit. `--check` changes nothing, and is status 1 where the page or the README is not what proof.json
-says; `--lay-out` writes them from it. Runs no test.
+`make proof` and `make soak` end with it. It reads each suite's log and record (scripts/parts.sh), the figures that
+tests recorded (scripts/proof_figures.py), the verdicts of the studies, and what guests with other kernels were found to
+do; it keeps them in docs/reference/proof.json, of which the page and the README's lines are laid out. Of a suite that
+did not end, what an earlier proof found stays, with its commit and date; without one it is "not run". What `make soak`
+found stays until another `make soak`. `--begin` opens a proof: which machine, which commit. `--check` changes nothing,
+and is status 1 where the page or the README is not what proof.json says; `--lay-out` writes them from it. Runs no test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scripts.proof_figures import commit
+from scripts.proof_figures import SOAK, commit, today
 from scripts.proof_page import NOT_RUN, page, with_lines
 from sojourn.bed.machine import stable
 
@@ -61,8 +61,8 @@ def main() -> int:
 
 
 def has_proof(facts: dict[str, Any]) -> bool:
-    """Return whether a suite of the proof ran."""
-    return bool(ran(facts))
+    """Return whether a suite of the proof ran, or `make soak`."""
+    return bool(ran(facts) or of_soak(facts["figures"]))
 
 
 def ran(facts: dict[str, Any]) -> set[str]:
@@ -75,6 +75,11 @@ def ended(facts: dict[str, Any]) -> set[str]:
     return {one["name"] for one in facts["suites"] if one["outcome"] in ENDED}
 
 
+def of_soak(figures: list[dict[str, Any]], *, is_so: bool = True) -> list[dict[str, Any]]:
+    """Return the figures of `make soak`, or all others."""
+    return [one for one in figures if (one["suite"] == SOAK) == is_so]
+
+
 def with_earlier(facts: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
     """Return a proof's results with those of earlier proofs, of the suites that did not run to their end this time."""
     then = {one["name"]: one for one in earlier["suites"]}
@@ -82,10 +87,22 @@ def with_earlier(facts: dict[str, Any], earlier: dict[str, Any]) -> dict[str, An
     return facts | {
         "suites": [then[one["name"]] if one["name"] in kept else one for one in facts["suites"]],
         "fuzzing": (earlier if "proof-fuzz" in kept else facts)["fuzzing"],
-        "figures": merged(facts["figures"], earlier["figures"], kept, "kind", "what", "test"),
+        "figures": figures_with_earlier(facts["figures"], earlier["figures"], kept),
         "kernels": merged(facts["kernels"], earlier["kernels"], None, "kernel"),
         "verdicts": merged(facts["verdicts"], earlier["verdicts"], kept, "study", "suite"),
     }
+
+
+def figures_with_earlier(now: list[dict[str, Any]], then: list[dict[str, Any]], kept: set[str]) -> list[dict[str, Any]]:
+    """Return the figures of now, and those of then that are of suites that are kept, or of `make soak` and not anew."""
+    key = ("kind", "what", "test")
+    of_suites = merged(of_soak(now, is_so=False), of_soak(then, is_so=False), kept, *key)
+    return sorted(of_suites + merged(of_soak(now), of_soak(then), None, *key), key=place)
+
+
+def place(figure: dict[str, Any]) -> tuple[str, ...]:
+    """Return what figures are sorted by."""
+    return tuple(figure[name] for name in ("kind", "what", "test", "suite"))
 
 
 def merged(
@@ -141,7 +158,7 @@ def collected(build: Path) -> dict[str, Any]:
         **of,
         "suites": [one | (of if one["outcome"] != NOT_RUN else {}) for one in every],
         "fuzzing": searches(build, of["commit"]),
-        "figures": [one for one in figures(build, of["commit"]) if one["suite"] in known],
+        "figures": [one for one in figures(build, of["commit"]) if one["suite"] in known | {SOAK}],
         "kernels": kernels(build, of),
         "verdicts": [one for one in verdicts(build) if one["suite"] in known],
     }
@@ -152,11 +169,6 @@ def told_by_git(build: Path) -> dict[str, Any]:
     logs = [path.stat().st_mtime for path in build.glob("proof-*.log")]
     date = datetime.fromtimestamp(max(logs), UTC).date().isoformat() if logs else today()
     return {"date": date, "commit": commit(build.parent), "machine": {**machine(), "is_the_pages": True}}
-
-
-def today() -> str:
-    """Return the date in UTC."""
-    return datetime.now(UTC).date().isoformat()
 
 
 def machine() -> dict[str, Any]:
@@ -259,12 +271,15 @@ def searches(build: Path, of: str) -> list[dict[str, Any]]:
 
 
 def figures(build: Path, of: str) -> list[dict[str, Any]]:
-    """Return the figures that tests recorded on this commit, by kind and subject."""
+    """Return the figures that tests recorded on this commit, and those of `make soak` on any, by kind and subject."""
     told = [json.loads(path.read_text()) for path in sorted((build / "proof/figures").glob("*.json"))]
+    keys = ("kind", "what", "test", "suite", "numbers")
     ours = [
-        {key: one[key] for key in ("kind", "what", "test", "suite", "numbers")} for one in told if one["commit"] == of
+        {key: one[key] for key in (*keys, *(("commit", "date") if one["suite"] == SOAK else ()))}
+        for one in told
+        if one["commit"] == of or one["suite"] == SOAK
     ]
-    return sorted(ours, key=lambda one: (one["kind"], one["what"], one["test"]))
+    return sorted(ours, key=place)
 
 
 def kernels(build: Path, of: dict[str, Any]) -> list[dict[str, Any]]:

@@ -231,6 +231,113 @@ def test_report_is_accessible_by_keyboard_and_screen_reader(browser: Browser, ru
     assert violations(opened.page) == []
 
 
+@schemes
+def test_every_control_of_a_report_is_operated_by_the_keyboard_alone(
+    browser: Browser, many: Path, scheme: Scheme
+) -> None:
+    opened = _open(browser, many, scheme, 1200)
+    page = opened.page
+    page.emulate_media(reduced_motion="reduce")  # what has the focus is in the window at once
+    closed = _reached_by_tab(page)
+    for name in ("Switch between light and dark", "How to cite this run", "1480 B", "The bed"):
+        assert any(name in one for one in closed), (name, closed)
+
+    _to(page, "button.scheme")
+    before = _colour(page, "body")
+    page.keyboard.press("Enter")
+    assert _colour(page, "body") != before
+    page.keyboard.press("Space")
+    assert _colour(page, "body") == before
+
+    _to(page, ".contents a[href='#record']")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('record').getBoundingClientRect().top < innerHeight")
+    assert page.evaluate("location.hash") == "#record"
+
+    _to(page, "main > details:last-of-type > summary")
+    for key, is_open in (("Enter", True), ("Space", False), ("Space", True)):
+        page.keyboard.press(key)
+        assert page.locator("main > details:last-of-type").evaluate("one => one.open") == is_open, key
+
+    _to(page, "#figure-rtt_cdf select")
+    curve = page.locator("#figure-rtt_cdf svg").inner_html()
+    page.keyboard.press("End")
+    page.wait_for_function("before => document.querySelector('#figure-rtt_cdf svg').innerHTML != before", arg=curve)
+
+    page.set_viewport_size({"width": 390, "height": 844})  # where a table is wider than its place
+    _to(page, "#table-device_latency .scroll")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+
+    for summary in page.locator("details:not([open]) > summary").all():
+        if summary.is_visible():
+            summary.focus()
+            page.keyboard.press("Enter")
+    assert len(_reached_by_tab(page)) > len(closed)
+    assert opened.said == []
+
+
+CONTROLS = "a[href], button, select, input, textarea, summary, [tabindex='0']"
+FOCUSED = """async () => {
+  await new Promise(shown => requestAnimationFrame(() => requestAnimationFrame(shown)));  // it is scrolled to by then
+  const one = document.activeElement, style = getComputedStyle(one), place = one.getBoundingClientRect();
+  return {
+    at: controls.indexOf(one),
+    outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+    colours: [style.outlineColor, getComputedStyle(document.body).backgroundColor],
+    inside: place.bottom > 0 && place.top < innerHeight,
+  };
+}"""
+
+
+def _reached_by_tab(page: Page) -> list[str]:
+    """The controls that are shown: Tab comes to each, in their order, and each is then seen to have the focus."""
+    names: list[str] = page.evaluate(
+        f"""() => {{
+          window.controls = [...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility());
+          controls[1].focus();
+          return controls.map(one => one.getAttribute("aria-label") || one.textContent.trim());
+        }}"""
+    )
+    order = []
+    for place in range(len(names)):
+        page.keyboard.press("Tab" if place else "Shift+Tab")
+        focused = page.evaluate(FOCUSED)
+        name = names[focused["at"]] if focused["at"] >= 0 else "nothing"
+        assert focused["outline"] >= 1, f"{name}: its focus is not seen"
+        assert _contrast(*focused["colours"]) >= 3, f"{name}: its focus is hardly seen: {focused}"
+        assert focused["inside"], f"{name}: it is outside the window"
+        order.append(focused["at"])
+    assert order == list(range(len(names)))
+    return names
+
+
+def _to(page: Page, selector: str) -> None:
+    """Come to a control by Tab, from the one before it; to the first from the one after it."""
+    found = page.evaluate(
+        f"""to => {{
+          const all = [...document.querySelectorAll("{CONTROLS}")].filter(one => one.checkVisibility());
+          const at = all.indexOf(document.querySelector(to));
+          (all[at - 1] || all[at + 1]).focus();
+          return at;
+        }}""",
+        selector,
+    )
+    assert found >= 0, f"no control {selector}"
+    page.keyboard.press("Tab" if found else "Shift+Tab")
+    assert page.evaluate("to => document.activeElement === document.querySelector(to)", selector), selector
+
+
+def _contrast(*colours: str) -> float:
+    """WCAG's ratio of two colours such as rgb(0, 103, 168)."""
+    light = []
+    for colour in colours:
+        shares = [float(one) / 255 for one in re.findall(r"[0-9.]+", colour)[:3]]
+        linear = [one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+        light.append(sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True)))
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
 def test_a_report_is_printed_by_one_command(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     done = sojourn("report", str(tmp_path / "run"), "--pdf")

@@ -61,6 +61,10 @@ def test_page_of_a_run_is_complete_and_has_no_console_errors(
         assert page.locator("#status").get_attribute("class") == f"verdict {verdict['verdict']}"
         assert page.locator("#paths tbody tr").count() >= 3
         assert page.locator("#charts .dot").count() > 50
+        forms = "all => [...new Set(all.map(one => one.getAttribute('d')))]"
+        named = page.locator("#part-charts .legend .dot").evaluate_all(forms)
+        assert len(named) > 1, "devices differ by their symbols, too"
+        assert sorted(page.locator("#charts .dot").evaluate_all(forms)) == sorted(named)
         cells = page.locator("#cells tbody td").all_inner_texts()
         assert any(" to " in cell for cell in cells), "figures have intervals"
         for words in (*cells, *page.locator("#paths td").all_inner_texts()):

@@ -1,11 +1,12 @@
-"""Every command of README.md, the guide and docs/users is run as a reader would type it, so that none of them can rot.
+"""Every command of README.md, the guide, docs/users and the help's examples is run as a reader would type it.
 
 A page's commands run in their order, in one folder, over real frames: `here` and `there` are hosts with an interface
 eth1, and between them stands a box with eth1 and eth2, which is a bridge, but on the pages about emulation and devices.
 What takes both ports (`emulate eth1 eth2`) runs on the box, and where that is a bridge, on a host with two other ports.
 What README or the page of commands has from another page of the guide is run for that. Commands that need minutes, a
 terminal or another machine stand in `INSTEAD` with what is run instead; a command that is new on a page runs as it
-stands. Commands that serve (`SERVES`) run beside those that follow.
+stands. Commands that serve (`SERVES`) run beside those that follow. Commands by which an administrator installs
+something (SECURITY.md, docs/reference/rights.md) see an /etc and a /usr/local of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from scripts.command_tree import asked_of_instrument, of_instrument, tree
 from sojourn import studies
 from sojourn.analysis import analyse
 from sojourn.cli.commands import PUBLISHED
@@ -41,8 +43,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces by name, and programs in the kernel")
 
 ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs/reference/commands.md"
+HELP = Path("help")
+"""Stands for what programs print for `--help`, whose examples are a page's commands here."""
+
+BY_ADMINISTRATORS = [ROOT / "SECURITY.md", ROOT / "docs/reference/rights.md"]
 PAGES = [
     ROOT / "README.md",
+    HELP,
+    *BY_ADMINISTRATORS,
     *(
         path
         for of in ("guide", "users")
@@ -50,6 +59,9 @@ PAGES = [
         if path.name != "README.md"
     ),
 ]
+OWN_PROGRAMS = ROOT / "docs/guide/python.md"
+"""tests/net/test_lab_python.py runs its programs; those of other pages run here, after the page's commands."""
+
 EXAMPLES = ("rules.sh", "filter.sh", "rules-500.nft", "router.sh")
 """Of docs/guide/examples, what pages say to copy."""
 PATIENCE_SECONDS = 120.0
@@ -93,6 +105,7 @@ VERIFIED = (
     "tests/net/test_emulate_net.py::test_verify_prints_configured_and_measured_values_and_fails_impossible_limits"
 )
 
+INTERRUPTED = "tests/net/test_kill_readers.py::test_killed_replay_or_recovery_of_an_emulator_log_can_be_repeated"
 UPLINK = "tests/net/test_uplink.py::test_uplink_is_emulated_and_the_machine_is_restored"
 
 INSTEAD = {
@@ -120,13 +133,33 @@ INSTEAD = {
     "uplink eth0 --take-over --delay 20ms --loss 1% --for 10min": UPLINK,
     'uplink eth0 --take-over --forward "rate 2Mbit/s queue 50" --backward "rate 20Mbit/s delay 15ms"': UPLINK,
     "emulate show --watch": "emulate show",  # until Ctrl-C
-    "emulate replay DIR": "emulate replay log",
+    **dict.fromkeys(("emulate replay DIR", "emulate replay runs/log"), "emulate replay log"),
+    "emulate recover runs/log -o runs/recovered": INTERRUPTED,
+    """echo '{"do": "show"}' | ssh br.lab sojourn-instrument emulate ask""": (
+        """echo '{"do": "show"}' | sojourn-instrument emulate ask"""
+    ),
+    'lab --delay 20ms --loss 1% --peer "iperf3 -s" -- iperf3 -c 10.77.1.2': (
+        'lab --delay 20ms --loss 1% --peer "iperf3 -s" -- iperf3 -c 10.77.1.2 -t 1'
+    ),
+    "probe raw --dev eth1 --to 02:77:00:00:01:02": f"probe raw --dev eth1 --to {THERE_MAC} -c 100 -i 1ms",
+    "sojourn-instrument tcp send 10.0.0.2:5201 --congestion cubic --for 10s --read-every 10ms": (
+        "sojourn-instrument tcp send 10.0.0.2:5202 --congestion cubic --for 1s --read-every 10ms"
+    ),  # at 5201 is iperf3
+    "tcplog recover out/t": (
+        "tests/net/test_tcplog_ends.py::test_a_killed_log_leaves_nothing_in_the_kernel_and_is_readable"
+    ),
     "tcplog top": "tcplog top --once",
     "watch": "watch out",
     "watch runs": "watch out",
     "export RUN --to prometheus": "export out/x --to prometheus",
+    "export runs/2026-11-20T101500Z-bridge-latency-3f9c --to prometheus -o sojourn.prom": (
+        "export out/x --to prometheus -o sojourn.prom"
+    ),
     "stream recv --dev b0": "stream recv --dev eth1",
     "stream send --dev a0 --to MAC": f"stream send --dev eth1 --to {THERE_MAC} --count 100",
+    "stream send --dev eth1 --to 02:77:00:00:01:02 --rate 10kpps": (
+        f"stream send --dev eth1 --to {THERE_MAC} --rate 10kpps --count 100"
+    ),
     "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps": (
         "stream send --dev eth1 --to 01:00:5e:00:00:07 --rate 100pps --count 100"
     ),
@@ -176,20 +209,30 @@ INSTEAD = {
     **dict.fromkeys(
         (
             "tcplog receive 10.0.0.9:8862 --allow 10.0.0.1 --out out/received",
+            "tcplog receive 127.0.0.1:8862 --out out/t",
             "tcplog run --export 10.0.0.9:8862 --out out/sent -- iperf3 -c 10.0.0.2",
         ),
         "tests/net/test_tcplog_export.py::test_the_received_log_is_the_local_one",
     ),
-    "timeline out/t --to html --records out/emulator --records out/taps": "timeline out/t --to html",
+    **dict.fromkeys(
+        (
+            "timeline out/t --to html --records out/emulator --records out/taps",
+            "timeline out/t --to html --records out/emulator",
+        ),
+        "timeline out/t --to html",
+    ),
     **OF_DATA_SETS,
     **{
-        f"{words} --records out/{where}": instead
-        for where in ("e", "emulator")
-        for words, instead in (
-            ("why out/t --flow 1 --at 2.4s", "why out/t --flow 2 --at 100ms"),
-            ("why out/t --flow 1 --at 2.5s", "why out/t --flow 2 --at 100ms"),
-            ("timeline out/t --to perfetto", "timeline out/t --to perfetto"),
+        f"why out/t {moment} --records out/{where}": "why out/t --flow 2 --at 100ms"
+        for moment, where in (
+            ("--flow 1 --at 2.4s", "e"),
+            ("--flow 1 --at 2.5s", "emulator"),
+            ("--flow 3 --at 2.4s", "emulator"),
         )
+    },
+    **{
+        f"timeline out/t --to perfetto --records out/{where}": "timeline out/t --to perfetto"
+        for where in ("e", "emulator")
     },  # with an emulator's log: tests/net/test_why_net.py
     "why out/t --flow 1 --at 2.4s": "why out/t --flow 2 --at 100ms",
     "timeline out/t --to perfetto --flow 1 --since 2s --until 3s --records out/emulator -o second.json": (
@@ -201,22 +244,29 @@ INSTEAD = {
 }
 """By the words behind `sojourn`: what is run instead, or the test that runs it elsewhere (`path::name`)."""
 
+NOT_RUN = {
+    "sudo systemctl daemon-reload": "asks the machine's own systemd, which a test neither starts nor changes",
+}
+"""Commands that no test can run, each with the reason."""
+
 SHORTER = [
     (r"--duration 10s", "--duration 1s"),
-    (r"--for 10(m|s)", "--for 1s"),
+    (r"--for (10m|10s|60s)", "--for 1s"),
     (r"-- iperf3 -c (…|10\.0\.0\.2)$", "-- iperf3 -c 10.0.0.2 -t 1 -b 20M"),  # unlimited, it is a million segments
     (r"^run (?!.*(--quick|--dry-run))(.*)", rf"run \2 {MINUTES}"),
     (r"^(run bridge-latency --quick .*(devices=|--device).*)", rf"\1 {FEW}"),
     (r"^(emulate eth1 eth2 .*--jitter.*)", r"\1 --log log"),
 ]
 SERVES = re.compile(
-    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|"
+    r"(watch out|emulate eth1|probe respond(?! --help)|stamp reflect|stream recv|sojourn-instrument tcp receive|"
     r"tcplog run --port (5201 --out out/live|443 ))"
 )
 
-LISTS = {"README.md", "commands.md"}
+LISTS = {"README.md", "commands.md", HELP.name}
 """Pages that repeat commands of others."""
 
+PIPED = " | "
+INSTRUMENT = "sojourn-instrument "
 TAKES_BOTH = "emulate eth1 eth2 "
 """What takes two ports for itself."""
 
@@ -225,9 +275,27 @@ CALLED = r"(run|report|compare|dataset|why|timeline|tcplog (plot|convert|top)) "
 
 PREPARED = {
     "commands.md": ["there$ sojourn probe respond"],
+    HELP.name: [
+        "there$ sojourn probe respond --udp 7707 --raw eth1",
+        "there$ sojourn-instrument tcp receive 5202",
+        "sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2",
+    ],
     "two-runs.md": ["sojourn run bridge-latency --quick"],
     "timeline.md": ["sojourn tcplog run --port 5201 --out out/t -- iperf3 -c 10.0.0.2"],
 }
+MEMBER = "setpriv --reuid nobody --regid nogroup"
+INSTALLED = {
+    "SECURITY.md": [
+        "/usr/local/bin/sojourn-instrument --version",
+        "for unit in responder emulator@ tcplog; do test -f /etc/systemd/system/sojourn-$unit.service; done",
+    ],
+    "rights.md": [
+        f"{MEMBER} --init-groups /usr/local/libexec/sojourn-instrument probe icmp 10.0.0.2 -c 10 -i 1ms",
+        f"! {MEMBER} --clear-groups /usr/local/libexec/sojourn-instrument --version",
+    ],
+}
+"""What holds once a page of `BY_ADMINISTRATORS` was followed, by the user whom it names (`$USER`, here nobody)."""
+
 FILES = [
     ("paths.toml", "emulate.md", "toml"),
     ("dummynet.ipfw", "emulate.md", "ipfw"),
@@ -250,6 +318,8 @@ class Command(NamedTuple):
 def commands(page: Path) -> list[Command]:
     """What a reader would type, in its order: blocks without a language, and tables' first columns."""
     found: list[Command] = []
+    if page == HELP:
+        return [Command("", words, 0) for words in examples()]
     for fence in re.finditer(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         if fence[1] in {"", "sh", "console"}:
             first = page.read_text()[: fence.start()].count("\n") + 2
@@ -259,6 +329,25 @@ def commands(page: Path) -> list[Command]:
     return found
 
 
+@functools.cache
+def examples() -> list[str]:
+    """The examples in the help of every command of both programs."""
+    own = [one for one in of_instrument(asked_of_instrument()).commands if one.name == "tcp"]
+    every = [command for program in (tree(), *own) for _, command in program.all()]
+    return [
+        " ".join(words.split())
+        for command in every
+        for words in re.findall(r"\bExample: (.+?)(?:\n\n|\Z)", command.help, re.DOTALL)
+    ]
+
+
+def programs(page: Path) -> list[str]:
+    """The programs in Python of a page that run here."""
+    if page in {HELP, OWN_PROGRAMS}:
+        return []
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
 def typed(block: str, first: int) -> list[Command]:
     """The commands of a block: behind a prompt, or, in a block without one, every line."""
     prompted = re.compile(r"^(?:(here|box|there|each|peer)?\$|#) +(.*)$")
@@ -266,7 +355,7 @@ def typed(block: str, first: int) -> list[Command]:
     matches = [(number, prompted.match(line)) for number, line in lines]
     if any(match for _, match in matches):
         return [Command(match[1] or "", match[2], number) for number, match in matches if match]
-    plain = re.compile(r"^(\.venv/bin/sojourn|sojourn|make) ")
+    plain = re.compile(r"^(\.venv/bin/sojourn|sojourn|make|sudo) ")
     return [Command("", line, number) for number, line in lines if plain.match(line)]
 
 
@@ -283,11 +372,16 @@ def in_tables(text: str) -> list[Command]:
     return found
 
 
+def key(command: Command) -> str:
+    """The command's words behind `sojourn`; all words of what only a shell understands."""
+    return command.words if PIPED in command.words else re.sub(r"^(\.venv/bin/)?sojourn ", "", command.words)
+
+
 def as_run(command: Command) -> str:
-    """The command's words behind `sojourn`, as they are run here; none where another test runs it."""
-    words = re.sub(r"^(\.venv/bin/)?sojourn ", "", command.words)
+    """The command's words as they are run here; none where another test runs it, or where none can."""
+    words = key(command)
     instead = INSTEAD.get(words, words)
-    if instead.startswith(TESTS):
+    if instead.startswith(TESTS) or words in NOT_RUN:
         return ""
     for pattern, shorter in SHORTER:
         instead = re.sub(pattern, shorter, instead)
@@ -336,6 +430,9 @@ class Lab:
             self._inside(at, "ip", "link", "set", name, "up")
 
     def _write_files(self) -> None:
+        if self.page in INSTALLED:
+            subprocess.run(["cp", "-a", "/etc", self.folder / "etc"], check=True)
+            (self.folder / "local/bin").mkdir(parents=True)
         (self.folder / ".venv").symlink_to(ROOT / ".venv")
         for name, page, kind in FILES:
             text = (ROOT / "docs/guide" / page).read_text()
@@ -345,8 +442,9 @@ class Lab:
         for name, example in (("my-box.sh", "rules.sh"), *((one, one) for one in EXAMPLES)):
             shutil.copy(ROOT / "docs/guide/examples" / example, self.folder / name)
         (self.folder / "in.pcapng").write_bytes(capture())
-        (self.folder / "before.pcap").write_bytes(capture())
-        (self.folder / "after.pcap").write_bytes(capture(later_us=7))
+        for ending in ("pcap", "pcapng"):  # what a file holds is known by its first bytes
+            (self.folder / f"before.{ending}").write_bytes(capture())
+            (self.folder / f"after.{ending}").write_bytes(capture(later_us=7))
         (self.folder / "both.pcapng").write_bytes(capture_of_two())
         for name in ("capture.key", "probe.key", "stamp.key", "stream.key"):
             (self.folder / name).touch(mode=0o600)
@@ -371,7 +469,7 @@ class Lab:
 
     def run(self, host: str, words: str) -> str | None:
         """Run one command; why it failed."""
-        if re.match(CALLED, words):
+        if PIPED not in words and re.match(CALLED, words):
             net = Path("/run/netns", f"{self._name}-{host}")
             done = sojourn_here(
                 *shlex.split(words), cwd=self.folder, net=net, env={"XDG_RUNTIME_DIR": str(self.folder)}
@@ -381,6 +479,12 @@ class Lab:
                 self._argv(host, words), **self._as(), timeout=PATIENCE_SECONDS, check=False
             )
         return None if done.returncode == 0 else f"status {done.returncode}: {done.stderr.strip()[-400:]}"
+
+    def run_python(self, program: str) -> str | None:
+        """Run a program of the page; why it failed."""
+        argv = [sys.executable, "-c", program]
+        done = subprocess.run(argv, **self._as(), timeout=PATIENCE_SECONDS, check=False)  # type: ignore[call-overload]
+        return None if done.returncode == 0 else done.stderr.strip()[-400:]
 
     def serve(self, host: str, words: str) -> str | None:
         """Start what runs beside the next commands; another of its kind at the same host ends first."""
@@ -405,11 +509,19 @@ class Lab:
             raise
 
     def _argv(self, host: str, words: str) -> list[str]:
-        program = str(Path(sys.executable).with_name("sojourn"))
-        return ["ip", "netns", "exec", f"{self._name}-{host}", program, *shlex.split(words)]
+        inside = ["ip", "netns", "exec", f"{self._name}-{host}"]
+        if self.page in INSTALLED:
+            mounts = f"mount --bind {self.folder}/etc /etc && mount --bind {self.folder}/local /usr/local"
+            as_root = words.removeprefix("sudo ")  # whoever tests is root
+            return [*inside, "unshare", "--mount", "bash", "-c", f'{mounts} && eval "$0"', as_root]
+        if PIPED in words:
+            return [*inside, "bash", "-o", "pipefail", "-c", words]
+        called = words if words.startswith(INSTRUMENT) else f"sojourn {words}"
+        return [*inside, *shlex.split(called)]
 
     def _as(self) -> dict[str, object]:
-        env = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(self.folder), "USER": "nobody"}
         return {"cwd": self.folder, "env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
     def _inside(self, host: str, *argv: str) -> None:
@@ -458,33 +570,42 @@ def run_by_the_guide() -> set[str]:
     return {as_run(command) for page in PAGES if page.name not in LISTS for command in commands(page)}
 
 
+def failure(lab: Lab, page: Path, command: Command) -> str | None:
+    """Why a command failed; none where it succeeded, or is run elsewhere."""
+    words = as_run(command)
+    where = f"{page.name}:{command.line}: {command.words}"
+    if command.words.startswith("make ") or not words:
+        assert command.words in INSTEAD or not words, where
+        return None
+    if is_run_elsewhere(page, words):
+        return None
+    if study := re.fullmatch(rf"run ([\w-]+) {MINUTES}", words):
+        assert study[1] in {*studies.names(), PUBLISHED}, f"{where}: no study {study[1]}"
+        return None  # tests/net/test_own_files.py runs each study
+    if re.match(r"tcplog (set|status)", words):
+        words = words.replace("out/t", "out/live")
+        if not (lab.folder / "out/live").exists():
+            lab.serve(lab.default, LIVE_LOG.removeprefix("sojourn "))
+            await_that(lambda: lab.run(lab.default, "tcplog status out/live") is None, "the log runs")
+    why = (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words)
+    return None if why is None else f"{where}\n  run as: {words}\n  {why}"
+
+
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.stem) for page in PAGES if any(map(as_run, commands(page)))]
 )
 def test_every_command_of_a_page_runs(lab: Lab, page: Path) -> None:
-    failed = []
     for line in PREPARED.get(page.name, []):
         [command] = typed(line, 0)
         words = as_run(command)
         assert (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words) is None
-    for command in commands(page):
-        words = as_run(command)
-        if command.words.startswith("make ") or not words:
-            assert command.words in INSTEAD or not words, f"{page.name}:{command.line}: {command.words}"
-            continue
-        if is_run_elsewhere(page, words):
-            continue
-        if study := re.fullmatch(rf"run ([\w-]+) {MINUTES}", words):
-            assert study[1] in {*studies.names(), PUBLISHED}, f"{page.name}:{command.line}: no study {study[1]}"
-            continue  # tests/net/test_own_files.py runs each study
-        if re.match(r"tcplog (set|status)", words):
-            words = words.replace("out/t", "out/live")
-            if not (lab.folder / "out/live").exists():
-                lab.serve(lab.default, LIVE_LOG.removeprefix("sojourn "))
-                await_that(lambda: lab.run(lab.default, "tcplog status out/live") is None, "the log runs")
-        why = (lab.serve if SERVES.match(words) else lab.run)(lab.host(command, words), words)
-        if why is not None:
-            failed.append(f"{page.name}:{command.line}: {command.words}\n  run as: {words}\n  {why}")
+    failed = [told for command in commands(page) if (told := failure(lab, page, command))]
+    failed += [f"{page.name}: {program}\n  {why}" for program in programs(page) if (why := lab.run_python(program))]
+    failed += [
+        f"{page.name}: once it was followed: {words}\n  {why}"
+        for words in INSTALLED.get(page.name, [])
+        if (why := lab.run(lab.default, words))
+    ]
     assert not failed, "\n".join(failed)
 
 
@@ -504,6 +625,26 @@ def test_test_that_measures_a_study_elsewhere_exists(study: str) -> None:
 
 def test_no_command_of_a_page_is_left_out() -> None:
     assert all(INSTEAD.values())
+    assert all(NOT_RUN.values())
+
+
+def test_each_command_with_a_replacement_or_a_reason_is_on_a_page() -> None:
+    on_pages = {key(command) for page in PAGES for command in commands(page)}
+    assert {*INSTEAD, *NOT_RUN} - on_pages == set()
+
+
+def test_examples_are_those_of_the_reference() -> None:
+    """As many as the page of the help has; the instrument's `tcp`, which is no command of `sojourn`, is not on it."""
+    printed = " ".join(REFERENCE.read_text().split())
+    by_sojourn = [words for words in examples() if not words.startswith(INSTRUMENT)]
+    assert printed.count("Example: ") == len(by_sojourn)
+    assert [words for words in by_sojourn if f"Example: {words}" not in printed] == []
+    assert len(examples()) > len(by_sojourn) > 30
+
+
+def test_programs_of_pages_are_run() -> None:
+    found = {page.name for page in (ROOT / "docs").rglob("*.md") if "\n```python\n" in page.read_text()}
+    assert found == {OWN_PROGRAMS.name, *(page.name for page in PAGES if programs(page))}
 
 
 def test_pages_have_commands() -> None:

@@ -52,7 +52,7 @@ def test_plotted_points_follow_the_clock_lines() -> None:
     assert drifting["seconds"].to_list()[0] == 0.0
     assert drifting["offset_us"].to_list()[0] == 0.0
     assert drifting["offset_us"].to_list()[-1] == pytest.approx(400.0)
-    assert drifting["device"].unique().to_list() == ["10.0.0.2:7707 (999900.0 µs at the start)"]
+    assert drifting["series"].unique().to_list() == ["10.0.0.2:7707 (999900.0 µs at the start)"]
     assert points.filter(pl.col("skew_ppm") == 0.0)["offset_us"].abs().max() == 0.0
 
 

@@ -192,6 +192,67 @@ def test_suites_that_did_not_run_keep_what_an_earlier_proof_found(
     assert "of 2026-11-26 to 2026-11-30 (2 commits, 2 cores): 2 of 11 suites" in " ".join(lines.split())
 
 
+def test_soak_stays_until_another_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make soak`, a proof of proof-alone, whose tests are the same ones for two minutes, and `make soak` once more."""
+
+    def figure(build: Path, suite: str, commit: str, seconds: int, test: str = "a::load") -> None:
+        monkeypatch.setenv(proof_figures.FOLDER, str(build / "proof/figures"))
+        monkeypatch.setenv(proof_figures.SUITE, suite)
+        monkeypatch.setattr(proof_figures, "commit", lambda _: commit)
+        monkeypatch.setattr(proof_figures, "today", lambda: f"of {commit}")
+        growth = {"rise_bytes": 1.5e6, "bytes_per_hour": 0.1, "half_bytes_per_hour": 0.2}
+        proof_figures.record("soak", f"emulator, {test}", test, {"seconds": seconds, "packets": 7, **growth})
+
+    def told(facts: dict[str, Any]) -> set[tuple[str, str, int]]:
+        every = [one for one in facts["figures"] if one["kind"] == "soak"]
+        return {(one["suite"], one["test"], one["numbers"]["seconds"]) for one in every}
+
+    def proof(build: Path, earlier: dict[str, Any]) -> dict[str, Any]:
+        found = write_proof.collected(build)
+        assert write_proof.has_proof(found)
+        return write_proof.with_earlier(found, earlier)
+
+    of_soak, of_log = ("soak", "a::load", 3600), ("soak", "a::log", 3600)
+    nothing = write_proof.collected(tmp_path / "nothing")
+    assert not write_proof.has_proof(nothing)
+    build = tmp_path / "build"
+    figure(build, "soak", "first", 3600)
+    figure(build, "soak", "first", 3600, "a::log")
+    page_of_soak = proof(build, nothing)
+    assert told(page_of_soak) == {of_soak, of_log}
+    assert "| emulator, a::load | 60 min 0 s | 7 | 1.50 MB | 0.0 ± 0.0 MB | of first | `first` |\n" in page(
+        page_of_soak
+    )
+
+    # In the same folder, whose figures a proof deletes as it begins, and in another.
+    for again, commit in ((build, "second"), (tmp_path / "again", "third")):
+        for path in again.glob("proof/figures/*.json"):
+            path.unlink()
+        write(again / "proof/began.json", {**BEGAN, "commit": commit})
+        ran(again, "proof-alone", "=== 9 passed in 3.00s ===\n", commit=commit)
+        figure(again, "proof-alone", commit, 120)
+        after = proof(again, page_of_soak)
+        assert told(after) == {of_soak, of_log, ("proof-alone", "a::load", 120)}
+        text = page(after)
+        assert "| 60 min 0 s | 7 | 1.50 MB | 0.0 ± 0.0 MB | of first | `first` |\n" in text
+        assert f"| 2 min 0 s | 7 | 1.50 MB | 0.0 ± 0.0 MB | 2026-11-26 | `{commit}` |\n" in text
+
+    # A soak of another commit than that of the proof in its folder; of its two tests one fails.
+    figure(build, "soak", "fourth", 7200)
+    last = proof(build, after)
+    assert told(last) == {("soak", "a::load", 7200), of_log, ("proof-alone", "a::load", 120)}
+    assert "| of fourth | `fourth` |\n" in page(last)
+
+
+def test_make_soak_records_its_own_suite_and_writes_the_page() -> None:
+    argv = ["make", "-n", "soak", "SECONDS=600"]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tests, page_after = said.index("tests/net/test_soak.py"), said.index("-m scripts.write_proof")
+    assert f"{proof_figures.FOLDER}={ROOT}/build/proof/figures" in said[:tests]
+    assert f"{proof_figures.SUITE}={proof_figures.SOAK} SOJOURN_SOAK=600 " in said[:tests]
+    assert tests < page_after
+
+
 def test_missing_record_is_distinguished_from_a_suite_that_did_not_run(build: Path) -> None:
     ran(build, "proof-pytest", "=== 9 passed in 3.00s ===\n")
     text = page(write_proof.collected(build))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Ink, Mode, commands
+from sojourn.devices.mode import STAR, Box, Ink, Mode, commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ DEVICE = Mode(
         "*3": Ink("bridge3", "#b0568c", "#e8a5cb", (4, 2, 1, 2), "triangle-down"),
         "*4": Ink("bridge4", "#a97a00", "#eabb3f", (2, 2), "triangle-right"),
         ":mixed": Ink("bridge-mixed", "#6b7a1f", "#bfd15c", (7, 2, 2, 2), "triangle-up"),
-        "*2:uplink": Ink("bridge2-uplink", "#7a5cc0", "#b9a3f0", (3, 3), "triangle-left"),
+        "*2:uplink": Ink("bridge2-uplink", "#7a5cc0", "#b9a3f0", (12, 4), STAR),
     },
     place=20,
     reference=1,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Ink, Mode
+from sojourn.devices.mode import SALTIRE, Box, Ink, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,4 +72,4 @@ def captured_by(program: str, package: str) -> Mode:
     )
 
 
-DEVICE = replace(CAPTURING, place=24, ink=Ink("bridge-capture", "#5b6470", "#a3adba", (6, 2), "diamond"))
+DEVICE = replace(CAPTURING, place=24, ink=Ink("bridge-capture", "#5b6470", "#a3adba", (4, 6), SALTIRE))

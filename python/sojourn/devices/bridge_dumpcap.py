@@ -14,5 +14,5 @@ from sojourn.devices.mode import Ink
 DEVICE = replace(
     captured_by("dumpcap", "wireshark-common"),
     place=27,
-    ink=Ink("bridge-dumpcap", "#9a4f2f", "#e3a184", (3, 2), "triangle-left"),
+    ink=Ink("bridge-dumpcap", "#9a4f2f", "#e3a184", (10, 2, 2, 2, 2, 2), "triangle-left"),
 )

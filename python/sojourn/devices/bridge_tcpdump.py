@@ -14,5 +14,5 @@ from sojourn.devices.mode import Ink
 DEVICE = replace(
     captured_by("tcpdump", "tcpdump"),
     place=26,
-    ink=Ink("bridge-tcpdump", "#2f7f6f", "#7fcfbd", (5, 2, 1, 2), "triangle-right"),
+    ink=Ink("bridge-tcpdump", "#2f7f6f", "#7fcfbd", (8, 6), "triangle-right"),
 )

@@ -5,7 +5,7 @@ The bed makes its cables but does not join them: frames pass once the emulator r
 
 from __future__ import annotations
 
-from sojourn.devices.mode import Ink, Mode
+from sojourn.devices.mode import HOURGLASS, Ink, Mode
 
 DEVICE = Mode(
     name="emulate",
@@ -16,11 +16,11 @@ DEVICE = Mode(
         "zero": "The emulator with a delay of 0",
     },
     box="emulator",
-    ink=Ink("emulate", "#7a5cc0", "#b9a3f0", (7, 2), "square"),
+    ink=Ink("emulate", "#7a5cc0", "#b9a3f0", (7, 2), HOURGLASS),
     inks={
-        ":bare": Ink("emulate-bare", "#6b7a1f", "#bfd15c", (4, 2), "triangle-left"),
-        ":idle": Ink("emulate-idle", "#c84f00", "#ff9355", (7, 2, 2, 2), "triangle-right"),
-        ":zero": Ink("emulate-zero", "#7a5cc0", "#b9a3f0", (2, 2), "diamond"),
+        ":bare": Ink("emulate-bare", "#6b7a1f", "#bfd15c", (2, 2, 2, 6), "square"),
+        ":idle": Ink("emulate-idle", "#c84f00", "#ff9355", (12, 2, 4, 2), "circle"),
+        ":zero": Ink("emulate-zero", "#7a5cc0", "#b9a3f0", (6, 2, 1, 2, 1, 2), "diamond"),
     },
     place=40,
     rank=3,

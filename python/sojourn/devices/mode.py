@@ -74,8 +74,17 @@ class Command(NamedTuple):
     line: str
 
 
+STAR = "M0,-1L0.26,-0.36L0.95,-0.31L0.42,0.14L0.59,0.81L0,0.44L-0.59,0.81L-0.42,0.14L-0.95,-0.31L-0.26,-0.36Z"
+SALTIRE = "M-0.9,-0.6L-0.6,-0.9L0,-0.3L0.6,-0.9L0.9,-0.6L0.3,0L0.9,0.6L0.6,0.9L0,0.3L-0.6,0.9L-0.9,0.6L-0.3,0Z"
+HOURGLASS = "M-0.8,-0.9L0.8,-0.9L-0.8,0.9L0.8,0.9Z"
+"""Symbols beside those that Vega-Lite names: paths within a square from -1 to 1."""
+
+
 class Ink(NamedTuple):
-    """The colour, dash and symbol of a device in figures."""
+    """The colour, dash and symbol of a device in figures.
+
+    Devices whose colours are near for some readers differ in both dash and symbol (tests/unit/test_palette.py).
+    """
 
     slug: str
     light: str

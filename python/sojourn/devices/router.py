@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Ink, Mode, commands, links_of
+from sojourn.devices.mode import STAR, Box, Ink, Mode, commands, links_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ DEVICE = Mode(
     name="router",
     title="The Linux router",
     box="router",
-    ink=Ink("router", "#a97a00", "#eabb3f", (9, 2), "triangle-right"),
+    ink=Ink("router", "#a97a00", "#eabb3f", (9, 2), STAR),
     place=50,
     rank=3,
     is_apart=True,

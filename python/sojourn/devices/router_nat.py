@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sojourn.devices.mode import Box, Ink, Mode, commands
+from sojourn.devices.mode import SALTIRE, Box, Ink, Mode, commands
 from sojourn.devices.router import SYSCTLS, route
 from sojourn.devices.router import objects as of_router
 
@@ -40,7 +40,7 @@ DEVICE = Mode(
     name="router:nat",
     title="The Linux router with NAT",
     box="router, NAT",
-    ink=Ink("router-nat", "#8a7a4c", "#cdb978", (9, 2, 2, 2), "triangle-left"),
+    ink=Ink("router-nat", "#8a7a4c", "#cdb978", (14, 3, 1, 3), SALTIRE),
     place=51,
     rank=3,
     is_apart=True,

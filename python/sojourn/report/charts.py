@@ -7,18 +7,22 @@ have one colour per device; `series`, where a chart takes it, has a dash or a sh
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import altair as alt
 import polars as pl
 
+from sojourn.devices.mode import SALTIRE, STAR
 from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
-    from sojourn.report.figure import Width
+    from sojourn.report.figure import Key, Width
 
-DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4])
+DASHES = (
+    [1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4], [2, 2, 2, 6], [10, 2, 2, 2, 2, 2], [14, 3, 1, 3]
+)  # fmt: skip
+"""As many as there are colours of series (`Palette.series`), and of SHAPES."""
 SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
 RARE = f"datum.value && abs(datum.value) < 0.0001 ? format(datum.value, '.2~e') : {SPELLED}"
 """Formats small shares too: with six decimals, neighbouring ticks would read alike."""
@@ -32,6 +36,10 @@ class Chart(Protocol):
     @property
     def own_colours(self) -> bool:
         """Whether its colours distinguish something other than devices, and it draws the legend itself."""
+
+    @property
+    def key(self) -> Key:
+        """What distinguishes devices beside their colours, and stands in the legend."""
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -98,11 +106,31 @@ class Lines:
     height: int = 260
     hued: bool = False
     """Whether the series have the colours, instead of the devices."""
+    marks_devices: bool = False
+    """Whether the marks of points distinguish devices although there are several series: see `fitted_to`."""
 
     @property
     def own_colours(self) -> bool:
         """The series have the colours if `hued` is set."""
         return self.hued
+
+    @property
+    def key(self) -> Key:
+        """With several series, their dashes are theirs."""
+        if len(self.series) < 2:
+            return "line"
+        return "symbol" if self.marks_devices else "swatch"
+
+    def fitted_to(self, rows: pl.DataFrame, devices: list[str]) -> Lines:
+        """Return the chart with marks that distinguish devices, where lines with dashes distinguish all series.
+
+        A series of one point has no line whose dash identifies it: then marks distinguish series, as without lines.
+        """
+        if len(self.series) < 2 or len(devices) < 2 or self.hued or not self.joined:
+            return self
+        points = of_role(rows, "point").drop_nulls(["x", "y"])
+        places = points.group_by("cell", "device", "series").agg(pl.col("x").n_unique())["x"]
+        return replace(self, marks_devices=len(places) > 0 and bool((places > 1).all()))
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -173,8 +201,8 @@ class Lines:
                 for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
             ),
         ]
-        # A series of one point has no line whose dash identifies it: then the marks of the points differ too.
-        shape = by_shape(self.series) if len(self.series) > 1 else symbol(devices, not palette.for_page)
+        has_own = len(self.series) > 1 and not self.marks_devices
+        shape = by_shape(self.series) if has_own else symbol(devices, not palette.for_page)
         values, bounds = rows.filter(~limits), rows.filter(limits)
         drawn = []
         if values.height:
@@ -191,6 +219,7 @@ class Lines:
 class Distribution:
     """Distributions on a log(1 - p) axis; rows: device, x, exceedance (the share above x)."""
 
+    key: ClassVar[Key] = "line"
     x: alt.X
     rarest: float
     said: str
@@ -228,6 +257,7 @@ class Distribution:
 class Histogram:
     """Shares in bins; rows: device or series, low, high, share; rows of role "rule" (x) are vertical lines."""
 
+    key: ClassVar[Key] = "line"
     x: str
     series: tuple[str, ...] = ()
     """If given, colours distinguish these instead of devices."""
@@ -251,8 +281,8 @@ class Histogram:
         )
         bins = alt.Chart(dense.drop("share", "high")).encode(x=x, color=hue)
         lines = bins.mark_line(interpolate="step-after", clip=True, strokeWidth=1.4).encode(y=y)
-        if self.series:
-            lines = lines.encode(strokeDash=by_dash(self.series))
+        dashed = by_dash(self.series) if self.series else dash(devices, not palette.for_page)
+        lines = lines.encode(strokeDash=dashed)
         solid = bins.mark_area(interpolate="step-after", clip=True, opacity=0.22).encode(y=y)
         if self.filled:
             solid = solid.transform_filter(alt.FieldOneOfPredicate("series", list(self.filled)))
@@ -270,6 +300,7 @@ INK = "#0067a8"
 class Density:
     """Shares over classes of x and of y; rows: x (a class), low, high (the class of y), share."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     y: str
     height: int = 200
@@ -324,6 +355,7 @@ class Heat:
 class Bars:
     """Counts; rows: device, x, y."""
 
+    key: ClassVar[Key] = "symbol"
     x: Axis
     y: Axis
 
@@ -346,6 +378,7 @@ class Bars:
 class Steps:
     """Points in their order, coloured by outcome; rows: x, y, series (one of `outcomes`), hollow."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     y: str
     outcomes: tuple[str, ...]
@@ -387,6 +420,7 @@ class Steps:
 class Intervals:
     """Estimates with intervals, a row for each name; rows: name, device, x, low, high; `names` are in drawing order."""
 
+    key: ClassVar[Key] = "symbol"
     x: str
     names: tuple[str, ...]
     log: bool = False
@@ -424,6 +458,7 @@ class Intervals:
 class Events:
     """Times of events, one mark each; rows: device, name (its row in the chart), x; `names` are in drawing order."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     names: tuple[str, ...]
 
@@ -439,13 +474,18 @@ class Events:
         y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
         x = alt.X("x:Q", title=self.x, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=8))
         base = alt.Chart(rows).encode(x=x, y=y, color=colour(devices, palette, not palette.for_page))
-        return base.mark_tick(thickness=1, opacity=0.7).properties(width=width, height=max(60, 22 * len(shown)))
+        several = ordered(rows["device"].to_list())
+        if len(several) > 1:
+            base = base.encode(yOffset=alt.YOffset("device:N", sort=several, scale=alt.Scale(domain=several)))
+        height = max(60, 22 * len(shown) * max(1, len(several)))
+        return base.mark_tick(thickness=1, opacity=0.7).properties(width=width, height=height)
 
 
 @dataclass(frozen=True)
 class Waterfall:
     """Bars that each begin where the one above ends; rows: name, device, low, high, x (length); `names` in order."""
 
+    key: ClassVar[Key] = "swatch"
     x: str
     names: tuple[str, ...]
 
@@ -477,7 +517,9 @@ def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
     return rows if role == "point" else rows.clear()
 
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+SHAPES = (
+    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", STAR, SALTIRE
+)  # fmt: skip
 LEAST_TICKS = 3
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
+from sojourn.report.charts import by_colour, by_dash
 from sojourn.report.figure import FILE_WIDTH, Figure, Panel
-from sojourn.report.marks import colour
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ class Clocks:
             "line",
             "share",
             "skew_ppm",
-            device=pl.format("{} ({} µs at the start)", "peer", (first / 1e3).round(3)),
+            series=pl.format("{} ({} µs at the start)", "peer", (first / 1e3).round(3)),
             seconds=pl.col("since") + along,
             offset_us=(pl.col("at_from") - first + pl.col("skew_ppb") * along) / 1e3,
             error95_us=pl.col("error95_ns") / 1e3,
@@ -72,7 +72,7 @@ class Clocks:
             Panel("Change of the offset (µs)", lambda palette, width: offsets(points, palette, width)),
             Panel("Skew (ppm; 1 ppm is 60 µs a minute)", lambda palette, width: skews(points, palette, width)),
         )
-        return Figure("clocks", "Clocks", caption, panels, tuple(points["device"].unique().sort()))
+        return Figure("clocks", "Clocks", caption, panels, peers_of(points))
 
     def svg(self) -> str:
         """Return the figure as SVG."""
@@ -93,6 +93,11 @@ class Clocks:
         return drawn
 
 
+def peers_of(points: pl.DataFrame) -> tuple[str, ...]:
+    """Return the peers, which have colours and dashes by their order."""
+    return tuple(points["series"].unique().sort())
+
+
 def time_axis() -> alt.X:
     """The x axis: seconds since the first exchange."""
     return alt.X("seconds:Q", title="Time (s)", scale=alt.Scale(nice=False))
@@ -100,8 +105,8 @@ def time_axis() -> alt.X:
 
 def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Draw the offsets with both bands."""
-    peers = points["device"].unique().to_list()
-    named = colour(peers, palette, legend=True).legend(title=None, labelLimit=FILE_WIDTH, symbolOpacity=1)
+    peers, legend = peers_of(points), {"title": None, "labelLimit": FILE_WIDTH, "symbolOpacity": 1}
+    named, dashed = by_colour(peers, palette).legend(**legend), by_dash(peers).legend(**legend)
     base = alt.Chart(points).encode(x=time_axis(), color=named, detail=alt.Detail("line:N"))
     centre = alt.Y("offset_us:Q", title="Offset (µs)", scale=alt.Scale(zero=False))
 
@@ -111,16 +116,20 @@ def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
             base.transform_calculate(**reach).mark_area(opacity=opacity).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
         )
 
-    line = base.mark_line(strokeWidth=1.5).encode(y=centre)
+    line = base.mark_line(strokeWidth=1.5).encode(y=centre, strokeDash=dashed)
     return alt.layer(band("bound_us", 0.12), band("error95_us", 0.35), line).properties(width=width, height=260)
 
 
 def skews(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Draw the skews: one level for each segment."""
-    peers = points["device"].unique().to_list()
+    peers = peers_of(points)
     skew = alt.Y("skew_ppm:Q", title="Skew (ppm)", scale=alt.Scale(zero=False))
     line = alt.Chart(points).mark_line(strokeWidth=1.5)
     encoded = line.encode(
-        x=time_axis(), y=skew, color=colour(peers, palette, legend=False), detail=alt.Detail("line:N")
+        x=time_axis(),
+        y=skew,
+        color=by_colour(peers, palette).legend(None),
+        strokeDash=by_dash(peers).legend(None),
+        detail=alt.Detail("line:N"),
     )
     return encoded.properties(width=width, height=260)

@@ -14,8 +14,7 @@ from sojourn.report.figure import Figure, by_cell
 from sojourn.report.figures import specifications
 from sojourn.report.marks import symbol_scatter, time_scale
 from sojourn.report.numbers import count
-from sojourn.report.palette import ink
-from sojourn.report.shell import asset, policy, script_json, style, templates
+from sojourn.report.shell import asset, legend_mark, policy, script_json, style, templates
 from sojourn.report.streams.points import NO_INTERVAL, figure
 from sojourn.version import __version__
 
@@ -34,7 +33,7 @@ def page(found: Crossings, names: list[str], subtracted: str | None) -> str:
     scripts = {"bundle": bundle.script(), "script": asset("page.js")}
     drawn = [one for one in (cdfs(found), density(found), over_time(found), against_size(found), losses(found)) if one]
     surroundings = templates()
-    surroundings.globals["slug"] = lambda device: ink(device).slug
+    surroundings.globals["mark"] = legend_mark
     return surroundings.get_template("match.html").render(
         name=" and ".join(names),
         facts=facts(found.summary, subtracted),

@@ -50,6 +50,10 @@ class Panel:
         return spec
 
 
+Key = Literal["line", "symbol", "swatch"]
+"""What stands beside a device's name in a legend: its symbol and its dash, its symbol, or its colour alone."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure: its panels, its caption, and the devices that its legend names."""
@@ -60,6 +64,7 @@ class Figure:
     panels: tuple[Panel, ...]
     devices: tuple[str, ...] = ()
     columns: int = 2
+    key: Key = "line"
 
     def file(self) -> str:
         """The Vega-Lite specification for SVG and PDF, as JSON."""

@@ -19,7 +19,7 @@ from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
 from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
 from sojourn.report.palette import Palette, ink
-from sojourn.report.shell import asset, policy, script_json, style, templates
+from sojourn.report.shell import asset, legend_mark, policy, script_json, style, templates
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def _template() -> jinja2.Template:
     surroundings.filters["anchor"] = anchor
     surroundings.filters["sentence"] = _sentence
     surroundings.globals["slug"] = lambda device: ink(device).slug
+    surroundings.globals["mark"] = legend_mark
     return surroundings.get_template("page.html")
 
 

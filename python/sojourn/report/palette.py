@@ -1,7 +1,8 @@
 """The colours of the report: each device keeps its own in every figure and table, in light and in dark.
 
-The hues are Okabe and Ito's, which people with colour-blindness can distinguish. Each device also has its own dash
-pattern and symbol, so that a print in grey is readable. The page draws with CSS variables, so that one figure serves
+The hues are Okabe and Ito's, darkened for white paper. As devices are more than the colours that people with
+colour-blindness can distinguish, devices of like colour differ in dash pattern and symbol, which a print in grey needs,
+too (tests/unit/test_palette.py). The page draws with CSS variables, so that one figure serves
 both schemes and the printer; files for papers are drawn with the light colours.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from sojourn import devices
 from sojourn.devices import Ink
+from sojourn.devices.mode import HOURGLASS
 
 INSIDE, OUTSIDE = "emulator's log", "from outside"
 A_A_PLACE = 30
@@ -59,9 +61,9 @@ INKS = {
     "ping": Ink("ping", "#c84f00", "#ff9355", (6, 3), "diamond"),
 }
 OTHERS = (
-    Ink("other1", "#3d7fae", "#8cc7ee", (6, 2), "triangle-left"),
-    Ink("other2", "#7a5cc0", "#b9a3f0", (3, 3), "stroke"),
-    Ink("other3", "#6b7a1f", "#bfd15c", (7, 2, 2, 2), "square"),
+    Ink("other1", "#3d7fae", "#8cc7ee", (2, 2, 2, 2, 8, 2), "circle"),
+    Ink("other2", "#7a5cc0", "#b9a3f0", (16, 6), "triangle-up"),
+    Ink("other3", "#6b7a1f", "#bfd15c", (12, 4), HOURGLASS),
 )
 TRACES = {
     "congestion window": Ink("cwnd", "#0067a8", "#5fb3f2", (1, 0), "circle"),
@@ -89,12 +91,29 @@ SURFACES = {
     "grid": ("#e9ecef", "#2a3038"),
     "paper": ("#ffffff", "#14181d"),
 }
+SYMBOLS = {
+    "circle": "M-1,0A1,1 0 1 1 1,0A1,1 0 1 1 -1,0Z",
+    "square": "M-0.9,-0.9H0.9V0.9H-0.9Z",
+    "diamond": "M0,-1L0.8,0L0,1L-0.8,0Z",
+    "cross": "M-0.35,-1H0.35V-0.35H1V0.35H0.35V1H-0.35V0.35H-1V-0.35H-0.35Z",
+    "triangle-up": "M0,-0.9L0.9,0.9H-0.9Z",
+    "triangle-down": "M0,0.9L0.9,-0.9H-0.9Z",
+    "triangle-left": "M-0.9,0L0.9,-0.9V0.9Z",
+    "triangle-right": "M0.9,0L-0.9,-0.9V0.9Z",
+}
+"""The paths of the symbols that Vega-Lite names, within a square from -1 to 1."""
 ORDER = list(INKS)
 
 
 def ink(device: str) -> Ink:
     """Return the device's ink; an unknown device gets one of OTHERS, always the same one for the same name."""
     return INKS.get(device) or OTHERS[sum(device.encode()) % len(OTHERS)]
+
+
+def symbol_path(device: str) -> str:
+    """Return the path of the device's symbol, within a square from -1 to 1."""
+    symbol = ink(device).symbol
+    return SYMBOLS.get(symbol, symbol)
 
 
 def ordered(devices: list[str]) -> list[str]:

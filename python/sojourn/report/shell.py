@@ -12,11 +12,14 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+from markupsafe import Markup
 
-from sojourn.report.palette import INKS, OTHERS, css_variables
+from sojourn.report.palette import INKS, OTHERS, css_variables, ink, symbol_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sojourn.report.figure import Key
 
 DARK_REST = (
     "--wash: #1b2026; --accent: #7db8f5; --good: #5fcf95; --good-wash: #13251b; --warn: #e6b450; --warn-wash: #292110; "
@@ -51,6 +54,26 @@ def templates() -> jinja2.Environment:
     """Return the environment of page templates by file name; output is escaped, and an undefined name is an error."""
     return jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False, loader=jinja2.FunctionLoader(asset)
+    )
+
+
+LINE = '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
+
+
+def legend_mark(device: str, key: Key = "line") -> Markup:
+    """Return what stands beside a device in a legend: colours alone do not distinguish all devices."""
+    one = ink(device)
+    if key == "swatch":
+        return Markup('<span class="swatch device-{slug}"></span>').format(slug=one.slug)
+    width, line = (58, LINE) if key == "line" else (12, "")
+    return Markup(
+        '<svg class="mark" viewBox="0 0 {width} 12" width="{width}" height="12" aria-hidden="true">'
+        f'<path transform="translate(6 6) scale(4.5)" fill="{{colour}}" d="{{symbol}}"/>{line}</svg>'
+    ).format(
+        width=width,
+        colour=f"var(--device-{one.slug})",
+        symbol=symbol_path(device),
+        dash=" ".join(map(str, one.dash)),
     )
 
 

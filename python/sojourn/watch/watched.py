@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.decode import json_value
-from sojourn.report.palette import ink, ordered
+from sojourn.report.palette import ink, ordered, symbol_path
 from sojourn.watch.follow import FINISHED, GOES_ON, Follower
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Watched:
             "looks": self._looks,
             "look": self._look,
             "slugs": {name: ink(name).slug for name in self._names(told)},
+            "symbols": {name: symbol_path(name) for name in self._names(told)},
             "looking": self._looking is not None and not self._looking.done(),
         }
 

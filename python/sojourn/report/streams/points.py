@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from sojourn.report.charts import Lines
 from sojourn.report.figure import Figure, by_cell
 from sojourn.report.numbers import DISPLAY
 from sojourn.report.palette import ordered
@@ -102,12 +103,14 @@ def figure(
         return None
     devices = ordered(rows["device"].to_list())
     kept = rows.select(one for one in rows.columns if one in DRAWN)
+    if isinstance(chart, Lines):
+        chart = chart.fitted_to(kept, devices)
 
     def build(panel: pl.DataFrame, palette: Any, width: Any) -> Any:
         return chart.draw(panel, devices, palette, width)
 
     panels = by_cell(kept, build, independent=True)
-    return Figure(name, title, caption, panels, () if chart.own_colours else tuple(devices), columns)
+    return Figure(name, title, caption, panels, () if chart.own_colours else tuple(devices), columns, chart.key)
 
 
 DRAWN = {"cell", "device", "x", "y", "low", "high", "share", "series", "exceedance", "name", "hollow", "role"}

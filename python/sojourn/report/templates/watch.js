@@ -15,7 +15,7 @@ const PRESENT = [
   ["rtt", "p50", "RTT, median"], ["rtt", "p99", "RTT, p99"], ["loss", "ratio", "Lost"], ["loss_ratio", "ratio", "Lost"],
   ["received_pps", "mean", "Frames received"], ["throughput_bps", "mean", "Throughput"], ["pacing_error", "p99", "Pacing error, p99"],
 ];
-let slugs = {};
+let slugs = {}, symbols = {};
 
 function device(name) {
   const cell = make("td", null, { class: "w" });
@@ -123,13 +123,17 @@ function panel([key, title, unit], paths) {
   svg.append(draw("line", { class: "axis", x1: left, x2: width, y1: height - bottom, y2: height - bottom }));
   for (const [path, one] of series) {
     const group = draw("g", { class: `device-${slugs[path] || "other1"}` });
-    for (const [at, value] of one.points[key]) group.append(draw("circle", { class: "dot", cx: x(at).toFixed(1), cy: y(value).toFixed(1), r: 2 }));
+    for (const [at, value] of one.points[key]) group.append(dot(path, x(at), y(value), 2.3));
     svg.append(group);
   }
   const whole = make("div", null, { class: "panel", id: `chart-${key}` }), plot = make("div", null, { class: "plot" });
   plot.append(svg);
   whole.append(make("h4", `${title} [${name}]`), plot);
   return whole;
+}
+
+function dot(path, x, y, size) {
+  return draw("path", { class: "dot", d: symbols[path] || "M-1,-1H1V1H-1Z", transform: `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${size})` });
 }
 
 function showCharts(told) {
@@ -140,7 +144,9 @@ function showCharts(told) {
   const legend = make("ul", null, { class: "legend" });
   legend.append(...paths.map(([name]) => {
     const one = make("li");
-    one.append(make("span", null, { class: `swatch device-${slugs[name] || "other1"}` }), name);
+    const mark = draw("svg", { class: `mark device-${slugs[name] || "other1"}`, viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" });
+    mark.append(dot(name, 6, 6, 4.5));
+    one.append(mark, name);
     return one;
   }));
   const before = document.querySelector("#part-charts .legend");
@@ -201,6 +207,7 @@ let latest = null;
 function show(told) {
   latest = told;
   slugs = told.slugs;
+  symbols = told.symbols;
   for (const part of [showStatus, showPaths, showCharts, showCells, showFindings]) part(told);
 }
 let waiting = 0;
