@@ -155,6 +155,10 @@ class Found:
         """Add a row to a sample."""
         self.samples.setdefault(name, []).append(columns)
 
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Return the samples as they are declared."""
+        return {name: pl.DataFrame(rows, schema=SAMPLES[name].own) for name, rows in self.samples.items()}
+
 
 def study(run: Run) -> Study:
     """Return the checks with their verdicts, the results, and the samples of the figures."""
@@ -168,8 +172,7 @@ def study(run: Run) -> Study:
     agreed(found)
     checks = found.checks.answered()
     _surroundings(run, found)
-    frames = {name: pl.DataFrame(rows, schema=SAMPLES[name].own) for name, rows in found.samples.items()}
-    return Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
+    return Study(found.rows, found.findings, sentence(checks), samples=found.frames(), checks=checks)
 
 
 def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:
