@@ -11,6 +11,7 @@ import pytest
 from scripts import make_gallery
 from sojourn import studies
 from sojourn.records.log import read_log
+from tests.golden.test_samples import as_declared
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +24,10 @@ def name_of(path: Path) -> str:
 
 
 def as_written(path: Path) -> None:
-    """Its part of the page, and its picture, are what its analysis gives."""
+    """Its part of the page, its picture, and the columns of its samples are what its analysis gives."""
     with make_gallery.unpacked(path) as folder:
         entry = make_gallery.entry(folder)
+        as_declared(folder)
     assert entry.text in make_gallery.PAGE.read_text(), "stale: make docs"
     if entry.picture:
         assert "<path" in entry.picture

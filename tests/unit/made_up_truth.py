@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
-import polars as pl
 
 from sojourn.analysis import analyse
 from sojourn.analysis.checks import Asked
@@ -43,8 +42,7 @@ def write(path: Path) -> Path:
             asked(found, done)
     agreed(found)
     checks = found.checks.answered()
-    frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
-    made = Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
+    made = Study(found.rows, found.findings, sentence(checks), samples=found.frames(), checks=checks)
     with patch("sojourn.methods.tcp_truth.analyse.study", lambda run: made):
         analyse(path)
     return path

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import polars as pl
 import pytest
 import typer
 
@@ -124,6 +125,8 @@ def test_correct_emulator_passes(tmp_path: Path, name: str) -> None:
     assert failed(verdict) == set()
     passed = [one for one in verdict["checks"] if one["verdict"] == "pass"]
     assert len(passed) >= 10
+    drawn = pl.read_parquet(tmp_path / "run/analysis/samples/delay_distribution.parquet")
+    assert drawn.is_empty() == (name not in ("normal", "correlated", "exponential"))
 
 
 def test_jitter_without_reordering_keeps_drawn_departure_times_and_mean(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from sojourn.errors import RequestError
@@ -67,14 +68,21 @@ MEASURE = Measure(opened, lambda folder, plan: probed_blocks(folder))
 """
 
 ANALYSE = """
+import polars as pl
+
 from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import Sample
 from sojourn.analysis.study import Study
 from sojourn.statistics.interval import Interval
 
+SAMPLES = {"toys": Sample("A toy.", {"block": (pl.Int64, "The number of its block.")})}
+
 def study(run):
-    played = sum(one.get("event") == "toy" for one in run.log)
+    blocks = [one["block"] for one in run.log if one.get("event") == "toy"]
+    played = len(blocks)
     row = Row("direct", "toys", "count", Interval(float(played), None, None, 0.95, played), "1")
-    return Study([row], [], f"{played} toys were played with")
+    toys = pl.DataFrame({"block": blocks}, schema=SAMPLES["toys"].own)
+    return Study([row], [], f"{played} toys were played with", samples={"toys": toys})
 """
 
 SHOW = """
@@ -137,6 +145,7 @@ def test_method_of_another_package_works_including_its_report(toy: dict[str, str
     said = json.loads(done.stdout)
     assert said["sentence"].startswith("Simulated, not measured: 6 toys were played with")
     assert "6 toys were played with" in (tmp_path / "run/report/index.html").read_text()
+    assert pl.read_parquet(tmp_path / "run/analysis/samples/toys.parquet")["block"].to_list() == list(range(6))
     refused = sojourn(toy, "run", "toy.toml", "--set", "hypotheses=toys-are-fum", cwd=tmp_path)
     assert (refused.returncode, 'did you mean "toys-are-fun"?' in refused.stderr) == (2, True)
     again = sojourn(toy, "run", "--resume", "run", "--no-report", cwd=tmp_path)

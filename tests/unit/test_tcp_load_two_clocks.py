@@ -178,6 +178,9 @@ def test_report_names_the_clock_of_its_times(rrul: RunFolder) -> None:
         "times of host B are read on it by short streams between the trials, with an error of at most" in texts["two"]
     )
     assert "The standing queue is left out" in texts["two"]
+    errors = pl.read_parquet(other.samples / "load_clocks.parquet")
+    assert errors.height > 0
+    assert (errors["error95_ns"] <= errors["bound_ns"]).all()
 
 
 def test_short_transfers_have_the_same_completion_times_and_the_clocks_error(tmp_path: Path) -> None:

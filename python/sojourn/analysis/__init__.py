@@ -8,19 +8,7 @@ What it writes:
 - `results.json`, `results.parquet`: the tidy table, one row per figure (`rows.Row.tidy` lists the columns).
 - `budgets.json`: the uncertainty budget of each headline figure (`budget`, and `records.budgets` for the names).
 - `verdict.json`: verdict, sentence, tested hypotheses, findings, and how the A/A control came out.
-- `samples/*.parquet`, what figures draw. Those of streams are listed in the page of `streams`. Those of cells carry the
-  cell's factors (every field of `factors.Factors`) beside `cell`:
-    - `rtt_quantiles`: device, cell, exceedance (the share of probes above), rtt_ns; for a CDF on a log(1 - p) axis.
-    - `timeline`: device, cell, round, visit, elapsed_s, rtt_ns; thinned, the slowest probes kept.
-    - `blocks`: block, device, cell, round, visit, elapsed_s, mean_rtt_ns, lost.
-    - `pairs`: device, reference, cell, round, latency_ns (one way); the A/A control is device "a/a".
-    - `session_paths`: session, device, cell, probes, median_ns, mode (from 1, the fastest), mode_ns, share: of the
-      session's round trips over the path, those in the mode.
-    - `session_machine`: what the machine did in each session (`surroundings.SESSION_MACHINE`).
-    - `sizes`: device, reference (null: whole path), probe, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns: the points.
-    - `lines`: the same columns on a fine grid of sizes: the fitted line and its 95 % band.
-    - `pacing_errors`: device, exceedance, error_ns (absolute); for method "departures" device is the tool, and the
-      factors of its trials stand beside it.
+- `samples/*.parquet`, what figures draw (`samples.Sample` declares them).
 
 How a figure is made is said where it is made: `pairs` (a device's latency), `sizes` (a + b x size), `paths` (round-trip
 times, losses), `departures` (senders), `hypotheses`; findings: `tester`, `shape`, `soundness`. Of streams, `streams`
@@ -60,7 +48,7 @@ def analyse(folder: Path) -> Verdict:
     method = cast("Method", load_method(run.method, "analyse"))
     budgets = method.budgets(run, study) if hasattr(method, "budgets") else []
     with whole_folder(run.folder.analysis) as draft:
-        write_samples(draft / run.folder.samples.name, study.samples)
+        write_samples(draft / run.folder.samples.name, study.samples, getattr(method, "SAMPLES", {}))
         _write(draft, run.folder, study.rows, verdict)
         _write_budgets(draft / run.folder.budgets.name, budgets)
     return verdict

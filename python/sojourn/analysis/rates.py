@@ -19,6 +19,7 @@ from sojourn.analysis.finding import Finding, Place, worst_apart
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.stream_rows import beside_rows, mean_of, per_path, trial_row
 from sojourn.analysis.streams import L1_OVERHEAD, over_column, share_of
 from sojourn.analysis.wording import percent
@@ -186,9 +187,32 @@ def jain(rates: NDArray[np.float64]) -> float:
     return float(rates.sum()) ** 2 / squares if squares else 1.0
 
 
+RATES = Sample(
+    "The rates over a path in a cell.",
+    {
+        **shared("device cell"),
+        "offered_pps": (pl.Float64, "The packet rate that the senders reached."),
+        "received_pps": (pl.Float64, "The packet rate at the receiver."),
+        "received_low_pps": (pl.Float64, "The lower end of its interval."),
+        "received_high_pps": (pl.Float64, "The upper end of its interval."),
+        "user_bps": (pl.Float64, "Bits of user data received a second."),
+        "throughput_bps": (pl.Float64, "Bits of frames with FCS received a second."),
+        **shared("loss_ratio"),
+        "loss_low": (pl.Float64, "The lower end of its interval."),
+        "loss_high": (pl.Float64, "The upper end of its interval."),
+        "inter_frame_ns": (pl.Float64, "The time between received frames."),
+        "inter_frame_low_ns": (pl.Float64, "The lower end of its interval."),
+        "inter_frame_high_ns": (pl.Float64, "The upper end of its interval."),
+        "calculated_ns": (pl.Float64, "The time between frames at the line rate; null without one."),
+        "tester_zero_loss_pps": (pl.Float64, "The tester zero-loss rate; null where it was not qualified."),
+        "tester_limited": (pl.Boolean, "Whether the tester was the limit."),
+    },
+    with_factors=True,
+)
+
+
 def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
     """Return one row per path and cell: offered, received, lost, time between frames, and whether the tester limits."""
-    schema = dict.fromkeys(_RATES, pl.Float64) | {"device": pl.String, "cell": pl.Int32, "tester_limited": pl.Boolean}
     rows = []
     for (device, cell), _, here in per_path(run, trials):
         received, offered = over_column(here, "received_pps"), over_column(here, "offered_pps")
@@ -198,17 +222,11 @@ def rate_samples(run: Run, trials: pl.DataFrame) -> pl.DataFrame:
         gap = over_column(here, 1e9 / pl.col("received_pps"))
         frame, payload = int(here["frame_bytes"][0]), int(here["payload_bytes"][0])
         told = (
-            offered.estimate, received.estimate, received.low, received.high, received.estimate * payload * 8,
-            received.estimate * frame * 8, loss.estimate, loss.low, loss.high, gap.estimate, gap.low, gap.high,
+            device, cell, offered.estimate, received.estimate, received.low, received.high,
+            received.estimate * payload * 8, received.estimate * frame * 8, loss.estimate, loss.low, loss.high,
+            gap.estimate, gap.low, gap.high,
             pace_of(run, device, run.cells[cell].senders or 1).interval_ns(frame), zero_loss_rate(run, run.cells[cell]),
+            is_testers(run, here, received),
         )  # fmt: skip
-        limited = is_testers(run, here, received)
-        rows.append(dict(zip(_RATES, told, strict=True)) | {"device": device, "cell": cell, "tester_limited": limited})
-    return pl.DataFrame(rows, schema={name: schema[name] for name in ("device", "cell", *_RATES, "tester_limited")})
-
-
-_RATES = (
-    "offered_pps", "received_pps", "received_low_pps", "received_high_pps", "user_bps", "throughput_bps",
-    "loss_ratio", "loss_low", "loss_high", "inter_frame_ns", "inter_frame_low_ns", "inter_frame_high_ns",
-    "calculated_ns", "tester_zero_loss_pps",
-)  # fmt: skip
+        rows.append(told)
+    return pl.DataFrame(rows, schema=RATES.own, orient="row")

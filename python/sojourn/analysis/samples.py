@@ -1,17 +1,20 @@
-"""The samples that the report's figures draw: thinned distributions, times and pairs. The package's page lists columns.
+"""The samples that the report's figures draw: how they are declared and written, and those of probes.
 
-Thinning is deterministic: the same records give the same samples, extremes included.
+A table is declared as a `Sample` beside the code that makes it; the tables of a method are `SAMPLES` of its `analyse`.
+docs/reference/samples.md is generated from these, and no other table is written. Thinning is deterministic: the same
+records give the same samples, extremes included.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import Factors
+from sojourn.records.results import RESULTS, SETTINGS
 from sojourn.records.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -28,11 +31,117 @@ if TYPE_CHECKING:
 CURVE_POINTS = 200
 TIMELINE_POINTS = 20_000
 BAND_POINTS = 41
-FACTOR_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("probe", "schedule", "kind", "engine", "to", "load_via", "pipe"), pl.String),
-    **dict.fromkeys(("rate_pps", "rate_share", "load"), pl.Float64),
+Columns = dict[str, tuple[Any, str]]
+"""Names, each with its type and its meaning in a sentence."""
+
+FACTORS: Columns = {one.name: RESULTS[one.name] for one in fields(Factors)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The declaration of a table: what its rows are, and its columns."""
+
+    rows: str
+    columns: Columns
+    with_factors: bool = False
+    """Whether the factors of the row's cell follow (`with_cells`)."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The types of its own columns."""
+        return {name: kind for name, (kind, _) in self.columns.items()}
+
+    @property
+    def schema(self) -> pl.Schema:
+        """The types of all columns."""
+        more = FACTORS if self.with_factors else {}
+        return pl.Schema(self.own | {name: kind for name, (kind, _) in more.items() if name not in self.own})
+
+    def of(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return its own columns of a frame, in order and with their types."""
+        return frame.select(pl.col(name).cast(kind) for name, kind in self.own.items())
+
+
+def shared(names: str) -> Columns:
+    """Return columns that several tables have, or the results."""
+    return {name: SHARED[name] for name in names.split()}
+
+
+SHARED: Columns = {
+    **RESULTS,
+    **SETTINGS,
+    **{name: (pl.Int32, RESULTS[name][1]) for name in ("port", "node")},
+    "cell": (pl.Int32, "The number of the combination of factors."),
+    "block": (pl.Int32, "The number of the trial, as in records/."),
+    "round": (pl.Int32, "The round of the cell."),
+    "visit": (pl.Int32, "0 on the way there, 1 on the mirrored way back."),
+    "flow": (pl.Int32, "The sender, from 1."),
+    "elapsed_s": (pl.Float64, "Seconds since the begin of the run."),
+    "exceedance": (pl.Float64, "The share of the values that are above this one."),
+    "measure": (
+        pl.String,
+        "What is measured: a delay from departure (actual) or schedule (intended), round-trip, response, between-taps.",
+    ),
+    "rtt_ns": (pl.Float64, "The round-trip time."),
+    "delay_ns": (pl.Float64, "The delay one way; null: infinite, since the packet was lost."),
+    "gap_ns": (pl.Float64, "The time between two packets."),
+    "error_ns": (pl.Float64, "By how much the departure missed its time, without a sign."),
+    "low_ns": (pl.Float64, "The lower edge of the bin."),
+    "high_ns": (pl.Float64, "The upper edge of the bin."),
+    "ci_low_ns": (pl.Float64, "The interval's lower end; null without one."),
+    "ci_high_ns": (pl.Float64, "The interval's upper end; null without one."),
+    "estimate_ns": (pl.Float64, "The figure."),
+    "trials": (pl.Int64, "How many trials the figure is over."),
+    "loss_ratio": (pl.Float64, "Lost frames over frames sent."),
 }
-"""The factors of a cell that are not integers."""
+
+RTT_QUANTILES = Sample(
+    "A point of the distribution of round trips over a path in a cell.",
+    shared("device cell exceedance rtt_ns"),
+    with_factors=True,
+)
+TIMELINE = Sample(
+    "A round trip; thinned, the slowest kept.",
+    shared("device cell round visit elapsed_s rtt_ns"),
+    with_factors=True,
+)
+BLOCKS = Sample(
+    "A trial.",
+    {
+        **shared("block device cell round visit elapsed_s"),
+        "mean_rtt_ns": (pl.Float64, "The mean round-trip time."),
+        "lost": (pl.UInt32, "Probes without an answer."),
+    },
+    with_factors=True,
+)
+PAIRS = Sample(
+    'A round: the device less the reference; the A/A control is device "a/a".',
+    {
+        **shared("device reference cell round"),
+        "latency_ns": (pl.Float64, "The difference of the means, one way."),
+    },
+    with_factors=True,
+)
+PACING_ERRORS = Sample(
+    "A point of the distribution of the senders' pacing errors over a path.",
+    shared("device exceedance error_ns"),
+)
+LINES = Sample(
+    "A point of the line that is fitted over sizes, with its 95 % band.",
+    {
+        **shared("device reference probe"),
+        "frame_bytes": (pl.Float64, RESULTS["frame_bytes"][1]),
+        **shared("estimate_ns ci_low_ns ci_high_ns"),
+    },
+)
+SIZES = Sample("The latency at a size: the points of that line.", LINES.columns)
+DEPARTURES = Sample(
+    "A point of the distribution of a tool's pacing errors at a size and interval; the tool is the device.",
+    PACING_ERRORS.columns,
+    with_factors=True,
+)
+OF_SERIES = {"rtt_quantiles": RTT_QUANTILES, "timeline": TIMELINE, "pacing_errors": PACING_ERRORS}
+OF_PAIRS = OF_SERIES | {"blocks": BLOCKS, "pairs": PAIRS, "lines": LINES, "sizes": SIZES}
 
 
 def samples_of_pairs(run: Run, rounds: Rounds, fits: list[BySize]) -> dict[str, pl.DataFrame]:
@@ -68,8 +177,9 @@ def samples_of_departures(trials: list[Trials]) -> dict[str, pl.DataFrame]:
             errors = np.abs(one.errors()[0])
             curve = curve_of(errors).rename({"value": "error_ns"})
             named = {name: pl.lit(value) for name, value in asdict(one.factors).items()}
-            curves.append(curve.with_columns(device=pl.lit(one.factors.probe), **named))
-    return {"pacing_errors": pl.concat(curves, how="vertical_relaxed")} if curves else {}
+            full = curve.with_columns(device=pl.lit(one.factors.probe), **named)
+            curves.append(full.select(pl.col(name).cast(kind) for name, kind in DEPARTURES.schema.items()))
+    return {"pacing_errors": pl.concat(curves)} if curves else {}
 
 
 def with_cells(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
@@ -78,29 +188,32 @@ def with_cells(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col("cell").cast(pl.Int32)).join(cells, on="cell", how="left")
 
 
-def write_samples(folder: Path, samples: Mapping[str, pl.DataFrame]) -> None:
-    """Write every sample into the folder, under its name."""
+def write_samples(folder: Path, samples: Mapping[str, pl.DataFrame], declared: Mapping[str, Sample]) -> None:
+    """Write every sample into the folder, under its name. Raises TypeError if one is not as it is declared."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, frame in samples.items():
+        if name not in declared:
+            raise TypeError(f"the sample {name} is not declared: it belongs in SAMPLES of the method's analyse")
+        if frame.schema != declared[name].schema:
+            apart = dict(frame.schema.items() ^ declared[name].schema.items())
+            raise TypeError(f"columns of the sample {name} are not as declared: {', '.join(apart) or 'their order'}")
         with whole_file(folder / f"{name}.parquet") as file:
             frame.write_parquet(file, compression="zstd")
 
 
 _CELLS: dict[str, Any] = {
     "cell": pl.Int32,
-    **{name: FACTOR_TYPES.get(name, pl.Int64) for name in asdict(Factors())},
+    **{name: kind for name, (kind, _) in FACTORS.items()},
 }
 
 
 def _quantiles(run: Run) -> pl.DataFrame:
-    schema = {"device": pl.String, "cell": pl.Int32, "exceedance": pl.Float64, "rtt_ns": pl.Float64}
-    curves = [pl.DataFrame(schema=schema)]
+    curves = [pl.DataFrame(schema=RTT_QUANTILES.own)]
     for path in run.paths.values():
         values, _ = path.answered("rtt")
         if len(values):
             curve = curve_of(values).rename({"value": "rtt_ns"})
-            factors = (pl.lit(path.device).alias("device"), pl.lit(path.cell, dtype=pl.Int32).alias("cell"))
-            curves.append(curve.with_columns(factors).select(list(schema)))
+            curves.append(RTT_QUANTILES.of(curve.with_columns(device=pl.lit(path.device), cell=path.cell)))
     return pl.concat(curves)
 
 
@@ -120,9 +233,8 @@ def _timeline(run: Run) -> pl.DataFrame:
         thinned(probes.drop_nulls("rtt"), "rtt", answered)
         for probes in run.path_by_path("device", "cell", "round", "visit", "block", "seq", "departure_ns", "rtt")
     )
-    elapsed = ((pl.col("departure_ns") - start) / 1e9).alias("elapsed_s")
-    rtt = pl.col("rtt").cast(pl.Float64).alias("rtt_ns")
-    return kept.sort("block", "seq").select("device", "cell", "round", "visit", elapsed, rtt)
+    elapsed_s = (pl.col("departure_ns") - start) / 1e9
+    return TIMELINE.of(kept.sort("block", "seq").with_columns(elapsed_s=elapsed_s, rtt_ns="rtt"))
 
 
 def thinned(rows: pl.DataFrame, column: str, of: int | None = None) -> pl.DataFrame:
@@ -143,12 +255,7 @@ def _blocks(run: Run) -> pl.DataFrame:
     of_paths = run.path_by_path("block", "rtt", "replies")
     levels = pl.concat(probes.group_by("block").agg(figures) for probes in of_paths).sort("block")
     blocks = run.blocks.with_columns(((pl.col("started_ns") - start) / 1e9).alias("elapsed_s"))
-    return blocks.select("block", "device", "cell", "round", "visit", "elapsed_s").join(levels, on="block", how="inner")
-
-
-PAIRS = {
-    "device": pl.String, "reference": pl.String, "cell": pl.Int32, "round": pl.Int32, "latency_ns": pl.Float64,
-}  # fmt: skip
+    return BLOCKS.of(blocks.join(levels, on="block", how="inner"))
 
 
 def _pairs(rounds: Rounds) -> pl.DataFrame:
@@ -157,7 +264,7 @@ def _pairs(rounds: Rounds) -> pl.DataFrame:
         one_way = rounds.one_way(device, reference)
         for row, round_ in zip(*np.nonzero(~np.isnan(one_way)), strict=True):
             found.append((device, reference, rounds.cells[row], int(round_), float(one_way[row, round_])))
-    return pl.DataFrame(found, schema=PAIRS, orient="row")
+    return pl.DataFrame(found, schema=PAIRS.own, orient="row")
 
 
 def _own_departures(run: Run) -> pl.DataFrame:
@@ -172,24 +279,12 @@ def _own_departures(run: Run) -> pl.DataFrame:
 
 def departure_curves(errors: Iterable[tuple[str, NDArray[np.float64]]]) -> pl.DataFrame:
     """Return the share of pacing errors (ns) above each of some sizes, by device."""
-    schema = {"device": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
-    curves = [pl.DataFrame(schema=schema)]
+    curves = [pl.DataFrame(schema=PACING_ERRORS.own)]
     for device, own in errors:
         if len(own):
             curve = curve_of(np.abs(own)).rename({"value": "error_ns"})
-            curves.append(curve.with_columns(device=pl.lit(device)).select(list(schema)))
+            curves.append(PACING_ERRORS.of(curve.with_columns(device=pl.lit(device))))
     return pl.concat(curves)
-
-
-_LINES: dict[str, Any] = {
-    "device": pl.String,
-    "reference": pl.String,
-    "probe": pl.String,
-    "frame_bytes": pl.Float64,
-    "estimate_ns": pl.Float64,
-    "ci_low_ns": pl.Float64,
-    "ci_high_ns": pl.Float64,
-}
 
 
 def _lines(fits: list[BySize]) -> pl.DataFrame:
@@ -198,7 +293,7 @@ def _lines(fits: list[BySize]) -> pl.DataFrame:
         grid = np.linspace(fit.sizes[0], fit.sizes[-1], BAND_POINTS)
         for at, value in zip(grid, fit.line().band(grid), strict=True):
             found.append((fit.device, fit.reference, fit.probe, float(at), value.estimate, value.low, value.high))
-    return pl.DataFrame(found, schema=_LINES, orient="row")
+    return pl.DataFrame(found, schema=LINES.own, orient="row")
 
 
 def _sizes(fits: list[BySize]) -> pl.DataFrame:
@@ -206,4 +301,4 @@ def _sizes(fits: list[BySize]) -> pl.DataFrame:
     for fit in fits:
         for at, value in zip(fit.sizes, fit.at_each_size(), strict=True):
             found.append((fit.device, fit.reference, fit.probe, float(at), value.estimate, value.low, value.high))
-    return pl.DataFrame(found, schema=_LINES, orient="row")
+    return pl.DataFrame(found, schema=SIZES.own, orient="row")

@@ -1,4 +1,4 @@
-"""The samples that the figures of streams draw: curves, histograms, times, trials. `streams` lists files and columns.
+"""The samples that the figures of streams draw: curves, histograms, times, trials.
 
 The same records always give the same samples. An infinite delay is null.
 """
@@ -12,7 +12,17 @@ import polars as pl
 
 from sojourn.analysis.packets import Values, runs_of
 from sojourn.analysis.run import A_A, against
-from sojourn.analysis.samples import CURVE_POINTS, PAIRS, curve_of, departure_curves, thinned, with_cells
+from sojourn.analysis.samples import (
+    CURVE_POINTS,
+    PACING_ERRORS,
+    PAIRS,
+    Sample,
+    curve_of,
+    departure_curves,
+    shared,
+    thinned,
+    with_cells,
+)
 from sojourn.analysis.streams import differences, elapsed_s, series
 
 if TYPE_CHECKING:
@@ -34,6 +44,92 @@ ROUNDED_NS = 2.0
 LEAST_GROUPS = 4
 """The least number of gaps between groups of ticks for estimating the tick's length."""
 
+TRIALS = Sample(
+    "A trial's flow at a receiver.",
+    {
+        **shared("block device cell round visit flow port elapsed_s"),
+        "asked_pps": (pl.Float64, "The configured packet rate."),
+        "intended_pps": (pl.Float64, "The packet rate of the sender's schedule."),
+        "offered_pps": (pl.Float64, "The packet rate that the sender reached."),
+        "received_pps": (pl.Float64, "The packet rate at the receiver."),
+        "sent": (pl.Int64, "Packets sent."),
+        "first": (pl.Int64, "Packets that arrived undamaged, each once."),
+        "lost": (pl.Int64, "Packets that were sent and are accounted for nowhere else."),
+        "corrupted": (pl.Int64, "Packets that arrived damaged."),
+        "local_drops": (pl.Int64, "Packets that the receiver's own socket, ring or queue dropped."),
+        "duplicated": (pl.Int64, "Packets that arrived again."),
+        "reordered": (pl.Int64, "Packets that a later one overtook (RFC 4737)."),
+        "late": (pl.Int64, "Packets that took longer than the limit; null between two clocks."),
+        "delay_mean_ns": (pl.Float64, "The mean of their delays."),
+        "delay_p50_ns": (pl.Float64, "The median of their delays."),
+    },
+    with_factors=True,
+)
+ATTEMPTS = Sample(
+    "A measured block of records/. A trial whose sender missed its load was repeated under another number.",
+    {
+        **shared("block device cell round visit"),
+        "trial": (pl.Int64, "The number of the trial."),
+        "attempt": (pl.Int64, "Which attempt at it."),
+        "kept": (pl.Boolean, "Whether the attempt counts."),
+    },
+    with_factors=True,
+)
+DELAY_QUANTILES = Sample(
+    "A point of the distribution of the delays; lost packets are above all others.",
+    shared("device cell port node measure exceedance delay_ns"),
+    with_factors=True,
+)
+DELAY_HISTOGRAMS = Sample(
+    "A bin of the delays: at most 120 equal ones from the 0.1 % to the 99.5 % quantile.",
+    {
+        **shared("device cell port node measure low_ns high_ns"),
+        "share": (pl.Float64, "The share of the packets sent."),
+    },
+    with_factors=True,
+)
+DELAY_TIMELINE = Sample(
+    "A packet; thinned, the slowest kept.",
+    shared("device cell block round visit elapsed_s delay_ns"),
+    with_factors=True,
+)
+INTER_ARRIVAL_QUANTILES = Sample(
+    "A point of the distribution of the times between arrivals of one flow.",
+    shared("device cell port exceedance gap_ns"),
+    with_factors=True,
+)
+LOSS_RUNS = Sample(
+    "Runs of similar length.",
+    {
+        **shared("device cell port"),
+        "run": (pl.String, "loss (packets lost in a row) or gap (packets received in a row)."),
+        "low": (pl.Int64, "The shortest length in the class, in packets."),
+        "high": (pl.Int64, "The longest length in the class, in packets."),
+        "count": (pl.Int64, "How many runs there were."),
+    },
+    with_factors=True,
+)
+POINT = shared("device reference cell quantity statistic estimate ci_low ci_high unit port node against")
+
+
+def point(rows: str) -> Sample:
+    """Return the declaration of rows of the results as points (`row_samples`)."""
+    return Sample(f"{rows}, as in the results; infinite values are null.", POINT, with_factors=True)
+
+
+COMMON = {
+    "trials": TRIALS,
+    "attempts": ATTEMPTS,
+    "delay_quantiles": DELAY_QUANTILES,
+    "delay_histograms": DELAY_HISTOGRAMS,
+    "delay_timeline": DELAY_TIMELINE,
+    "inter_arrival_quantiles": INTER_ARRIVAL_QUANTILES,
+    "loss_runs": LOSS_RUNS,
+    "pairs": PAIRS,
+    "pacing_errors": PACING_ERRORS,
+}
+"""The samples that every method of streams has."""
+
 
 def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
     """The samples that every method of streams has."""
@@ -44,8 +140,8 @@ def common_samples(of: Gathered) -> dict[str, pl.DataFrame]:
         "delay_quantiles": quantile_samples([*of.delays, *of.intended]),
         "delay_histograms": histogram_samples(of.delays),
         "delay_timeline": timeline(run, of.packets),
-        "inter_arrival_quantiles": quantile_samples(gaps).rename({"delay_ns": "gap_ns"}).drop("node", "measure"),
-        "loss_runs": runs_of(run, of.flows),
+        "inter_arrival_quantiles": INTER_ARRIVAL_QUANTILES.of(quantile_samples(gaps).rename({"delay_ns": "gap_ns"})),
+        "loss_runs": LOSS_RUNS.of(runs_of(run, of.flows)),
         "pairs": pair_samples(run, of.summaries),
         "attempts": attempts(run),
     }
@@ -59,34 +155,21 @@ def trial_samples(of: Gathered) -> pl.DataFrame:
     each = of.packets.group_by("block", "flow", "port").agg(
         pl.col("delay_ns").mean().alias("delay_mean_ns"), pl.col("delay_ns").median().alias("delay_p50_ns")
     )
-    columns = (
-        "block", "device", "cell", "round", "visit", "flow", "port", "elapsed_s", "asked_pps", "intended_pps",
-        "offered_pps", "received_pps", "sent", "first", "lost", "corrupted", "local_drops", "duplicated", "reordered",
-        "late", "delay_mean_ns", "delay_p50_ns",
-    )  # fmt: skip
     placed = of.flows.with_columns(elapsed_s=elapsed_s(of.run, "started_ns"))
-    return placed.join(each, on=["block", "flow", "port"], how="left").select(columns)
+    return TRIALS.of(placed.join(each, on=["block", "flow", "port"], how="left"))
 
 
 def attempts(run: Run) -> pl.DataFrame:
     """Every measured block of the records: its trial, and whether the attempt counts or was repeated."""
-    schema = {
-        "block": pl.Int32, "device": pl.String, "cell": pl.Int32, "round": pl.Int32, "visit": pl.Int32,
-        "trial": pl.Int64, "attempt": pl.Int64, "kept": pl.Boolean,
-    }  # fmt: skip
     told = [event for _, event in sorted(run.trial_events.items()) if event.get("purpose") in ("measure", "search")]
-    rows = [{name: event.get(name) for name in schema} | {"kept": event.get("kept", True)} for event in told]
-    return pl.DataFrame(rows, schema=schema)
-
-
-_PLACE = {"device": pl.String, "cell": pl.Int32, "port": pl.Int32, "node": pl.Int32, "measure": pl.String}
+    rows = [{name: event.get(name) for name in ATTEMPTS.own} | {"kept": event.get("kept", True)} for event in told]
+    return pl.DataFrame(rows, schema=ATTEMPTS.own)
 
 
 def quantile_samples(several: Iterable[Values]) -> pl.DataFrame:
     """The share of packets above each of some delays; lost packets are above all."""
-    schema = {**_PLACE, "exceedance": pl.Float64, "delay_ns": pl.Float64}
-    curves = (_at(_curve(one).rename({"value": "delay_ns"}), one).select(list(schema)) for one in several)
-    return pl.concat([pl.DataFrame(schema=schema), *curves])
+    curves = (DELAY_QUANTILES.of(_at(_curve(one).rename({"value": "delay_ns"}), one)) for one in several)
+    return pl.concat([pl.DataFrame(schema=DELAY_QUANTILES.own), *curves])
 
 
 def _curve(one: Values) -> pl.DataFrame:
@@ -110,19 +193,18 @@ def _weighted_curve(one: Values) -> pl.DataFrame:
 
 def _at(frame: pl.DataFrame, one: Values) -> pl.DataFrame:
     told = {"device": one.device, "cell": one.cell, "port": one.port, "node": one.node, "measure": one.measure}
-    return frame.with_columns(pl.lit(value, dtype=_PLACE[name]).alias(name) for name, value in told.items())
+    return frame.with_columns(pl.lit(value).alias(name) for name, value in told.items())
 
 
 def histogram_samples(several: Iterable[Values]) -> pl.DataFrame:
     """Shares of the packets sent in equal bins over the bulk; packets beyond it are in no bin."""
-    schema = {**_PLACE, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
-    found = [pl.DataFrame(schema=schema)]
+    found = [pl.DataFrame(schema=DELAY_HISTOGRAMS.own)]
     for one in several:
         low, high = (float(edge) for edge in np.quantile(one.values, BULK))
         edges = whole_bins(one.values, low, high)
         counts, _ = np.histogram(one.values, edges, weights=one.weights)
         bins = pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "share": counts / max(1, one.count)})
-        found.append(_at(bins, one).select(list(schema)))
+        found.append(DELAY_HISTOGRAMS.of(_at(bins, one)))
     return pl.concat(found)
 
 
@@ -168,7 +250,7 @@ def timestamp_step(values: NDArray[np.float64], low: float) -> tuple[float, floa
 def timeline(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
     """Every k-th packet, and the slowest of the packets left out between them."""
     known = packets.drop_nulls("delay_ns").with_columns(elapsed_s=elapsed_s(run, "departure_ns"))
-    return thinned(known, "delay_ns").select("device", "cell", "block", "round", "visit", "elapsed_s", "delay_ns")
+    return DELAY_TIMELINE.of(thinned(known, "delay_ns"))
 
 
 def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
@@ -180,7 +262,7 @@ def pair_samples(run: Run, each: pl.DataFrame) -> pl.DataFrame:
         for cell in run.cells
         for at, value in differences(means.get((device, cell)), means.get((reference, cell))).items()
     ]
-    return pl.DataFrame(found, schema=PAIRS, orient="row")
+    return pl.DataFrame(found, schema=PAIRS.own, orient="row")
 
 
 def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
@@ -191,23 +273,7 @@ def departure_samples(run: Run, errors: pl.DataFrame) -> pl.DataFrame:
     return departure_curves((path, own.filter(pl.col("device") == path)["error_ns"].to_numpy()) for path in paths)
 
 
-POINT = {
-    "device": pl.String,
-    "reference": pl.String,
-    "cell": pl.Int32,
-    "quantity": pl.String,
-    "statistic": pl.String,
-    "estimate": pl.Float64,
-    "ci_low": pl.Float64,
-    "ci_high": pl.Float64,
-    "unit": pl.String,
-    "port": pl.Int32,
-    "node": pl.Int32,
-    "against": pl.String,
-}
-
-
 def row_samples(run: Run, rows: Iterable[Row]) -> pl.DataFrame:
     """Rows as points with their intervals, for figures over factors; infinite values are null."""
     points = [{name: row.tidy()[name] for name in POINT} for row in rows]
-    return with_cells(run, pl.DataFrame(points, schema=POINT))
+    return with_cells(run, pl.DataFrame(points, schema={name: kind for name, (kind, _) in POINT.items()}))

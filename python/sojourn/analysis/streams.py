@@ -70,41 +70,6 @@ the same path that was subtracted ("load=0.0", "load_via=beside", "to=unicast", 
     - modes (of the distribution of one_way_delay, or of rtt for a closed loop); count, without interval [1]
 
 "at_least" in place of "mean": the value is within 10 % of the tester zero-loss rate, so the tester was the limit.
-
-Samples (analysis/samples/*.parquet). All carry the cell's factors (`factors.Factors`) beside `cell`, but for
-pacing_errors and rate_lines. Those marked * have the columns of a point: device, reference, cell, quantity,
-statistic, estimate, ci_low, ci_high, unit, port, node, against.
-
-- trials (all methods): block, device, cell, round, visit, flow, port, elapsed_s, asked_pps, intended_pps, offered_pps,
-  received_pps, sent, first, lost, corrupted, local_drops, duplicated, reordered, late, delay_mean_ns, delay_p50_ns
-- attempts (all): block, device, cell, round, visit, trial, attempt, kept; every measured block in records/. A trial
-  whose sender missed its load was repeated under another block number: join on this, only those with `kept` count
-- delay_quantiles (all): device, cell, port, node, measure, exceedance (the share of packets above, the lost
-  included), delay_ns; null: infinite
-- delay_histograms (all): device, cell, port, node, measure, low_ns, high_ns, share (of the packets sent); the bulk,
-  from the 0.1 % to the 99.5 % quantile, in at most 120 equal bins
-- delay_timeline (all): device, cell, block, round, visit, elapsed_s, delay_ns; thinned, the slowest kept
-- inter_arrival_quantiles (all): device, cell, port, exceedance, gap_ns (between arrivals of one flow)
-- loss_runs (all): device, cell, port, run ("loss", "gap"), low, high (lengths, in packets), count
-- pairs (all): device, reference, cell, round, latency_ns (one way, device minus reference; the A/A control is "a/a")
-- pacing_errors (all): device, exceedance, error_ns (absolute)
-- delay_by_interval (one-way) *: one_way_delay and one_way_delay_intended (mean, p50, p99, p99.9) and `stable`
-- min_intervals (one-way) *: min_frame_interval (sustained or at_most, next_tried, saturated, calculated)
-- growth (one-way): block, device, cell, round, visit, growth, p, loss_ratio, achieved_ratio, stable
-- rates (throughput, loss, fan-in): device, cell, offered_pps, received_pps, received_low_pps, received_high_pps,
-  user_bps, throughput_bps, loss_ratio, loss_low, loss_high, inter_frame_ns, inter_frame_low_ns, inter_frame_high_ns,
-  calculated_ns (null without a line rate), tester_zero_loss_pps (null where not qualified), tester_limited
-- rate_lines (throughput): device, frame_bytes, estimate_ns, ci_low_ns, ci_high_ns (the fitted inter-frame time)
-- delay_spreads (fan-in) *: delay_spread (sd, iqr, p99-p1)
-- delay_by_phase (fan-in): device, cell, phase (the middle of the bin, a share of the interval), phase_ns, delay_ns,
-  ci_low_ns, ci_high_ns, frames, expected_ns (null without a rated link)
-- shares (fan-in): device, cell, block, round, flow, received_pps
-- peaks (multicast) *: peak of every node
-- shifts (loss, multicast, background) *: every ..._shift against another cell
-- modes (background): device, cell, measure, mode_ns
-
-`measure` is "actual" (from the best timestamp of departure), "intended" (from the schedule), "round-trip" (request and
-response) or "response" (multicast request, unicast responses).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.hypotheses import Outcome
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
+    from sojourn.analysis.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,11 @@ class Study:
 class Method(Protocol):
     """A module that makes a study of a run, and states the budgets of its headline figures.
 
-    A method without a headline figure has no `budgets`.
+    A method without a headline figure has no `budgets`, one without samples no `SAMPLES`.
     """
+
+    SAMPLES: dict[str, Sample]
+    """The declarations of the study's samples."""
 
     def study(self, run: Run) -> Study:
         """Return the method's results for the run."""

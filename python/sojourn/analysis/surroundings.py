@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.samples import Sample
 from sojourn.analysis.wording import percent
 from sojourn.devices import TWIN
 from sojourn.records.lost import lost_trials, named, still_lost
@@ -108,28 +109,30 @@ def lost(run: Run) -> Iterator[Finding]:
         yield Finding("blocks_lost", sentence, float(len(several)), places, "doubtful" if missing else None)
 
 
-SESSION_MACHINE: dict[str, Any] = {
-    "session": pl.Int64,
-    "bed": pl.Int64,
-    "seconds": pl.Float64,
-    "others_cores": pl.Float64,
-    "steal_share": pl.Float64,
-    **dict.fromkeys(
-        ("interrupts", "timer_interrupts", "net_rx_softirqs", "context_switches", "cycles", "instructions"), pl.Int64
-    ),
-    "cache_misses": pl.Int64,
-    "no_counters": pl.String,
-}
-"""Columns of the sample `session_machine`, one row per part of the run: its duration, the cores used by other programs,
-the share of the processors' time that a hypervisor took, and counts of all processors. Null: unknown; `no_counters`
-states why there are no cycles, instructions and cache misses.
-"""
+SESSION_MACHINE = Sample(
+    "A part of the run, and what its machine did meanwhile. Null: unknown.",
+    {
+        "session": (pl.Int64, "The part, from 0."),
+        "bed": (pl.Int64, "Its bed."),
+        "seconds": (pl.Float64, "Its duration in s."),
+        "others_cores": (pl.Float64, "The cores that other programs used."),
+        "steal_share": (pl.Float64, "The share of the processors' time that a hypervisor took."),
+        "interrupts": (pl.Int64, "Interrupts of all processors, as all counts here."),
+        "timer_interrupts": (pl.Int64, "Those of the timer."),
+        "net_rx_softirqs": (pl.Int64, "Soft interrupts for received packets."),
+        "context_switches": (pl.Int64, "Switches from one task to another."),
+        "cycles": (pl.Int64, "Processor cycles."),
+        "instructions": (pl.Int64, "Instructions."),
+        "cache_misses": (pl.Int64, "Cache misses."),
+        "no_counters": (pl.String, "Why there are no cycles, instructions and cache misses."),
+    },
+)
 
 TIMERS = ("LOC", "arch_timer")
 
 
 def session_machine(run: Run) -> pl.DataFrame:
-    """Return the machine's state in each session, columns of `SESSION_MACHINE`; empty for simulated time."""
+    """Return the machine's state in each session; empty for simulated time."""
     beds: dict[int, int] = {}
     others: dict[int, float] = {}
     part = 0
@@ -140,7 +143,7 @@ def session_machine(run: Run) -> pl.DataFrame:
         elif event.get("event") in ("contended", "undisturbed"):
             others[part] = _cores_of_others(event)
     rows = [] if run.simulated else [_machine_row(one, beds, others) for one in _parts(run) if _at(one, "after")]
-    return pl.DataFrame(rows, schema=SESSION_MACHINE, orient="row")
+    return pl.DataFrame(rows, schema=SESSION_MACHINE.own, orient="row")
 
 
 def _machine_row(part: Any, beds: dict[int, int], others: dict[int, float]) -> dict[str, Any]:

@@ -34,8 +34,7 @@ buffer_time_implied and buffer_time_corrected (RFC 9004; mean) [ns]; address_cap
 (rate, upper; at_least), forward_pressure (ratio: received over allowed rate) [1]; instance_difference (pooled: of a
 bed's sizes the rates over the second link less those over the first, as shares), between_instances (sd) [1].
 
-Each engine and frame size is a cell. Samples: `suite_rates`, `searches`, `search_steps`, `loss_curve`,
-`latency_trials`, `bursts`, `lessons`, `not_measured`, `deviations` (columns: `suite_samples`).
+Each engine and frame size is a cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The samples that the figures of suites draw. The schemas here are their columns."""
+"""The samples that the figures of suites draw."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.samples import Columns, Sample, shared
 from sojourn.analysis.suites.effects import effects_of
 from sojourn.analysis.suites.latency import WORST, Timed
 from sojourn.analysis.suites.limits import loss_curve
@@ -22,126 +23,142 @@ if TYPE_CHECKING:
 
 SEARCHED = ("throughput", "broadcast-forwarding")
 
-RATES_SCHEMA: dict[str, Any] = {
-    "device": pl.String,
-    "engine": pl.String,
-    "frame_bytes": pl.Int64,
-    "quantity": pl.String,
-    "goal": pl.Float64,
-    "algorithm": pl.String,
-    "pps": pl.Float64,
-    "ci_low_pps": pl.Float64,
-    "ci_high_pps": pl.Float64,
-    "upper_pps": pl.Float64,
-    "conditional_pps": pl.Float64,
-    "bps": pl.Float64,
-    "tester_pps": pl.Float64,
-    "tester_limited": pl.Boolean,
-    "below": pl.Boolean,
-    "repetitions": pl.Int64,
-    "sessions": pl.Int64,
-    "trials": pl.Int64,
-    "frames": pl.Int64,
-    "seconds": pl.Float64,
-    "offered_off": pl.Float64,
-    "resolution_pps": pl.Float64,
-    "offered_pps": pl.Float64,
-    "finite_trial_pps": pl.Float64,
-    "unseen_loss": pl.Float64,
-    "unseen_events": pl.Float64,
-}
-"""`pps` is the lower bound, `upper_pps` the lowest load that failed. `trials`, `frames` and `seconds` are those that
-decided the lower bound, of the repetition with the fewest; `offered_off` is the largest relative deviation of their
-offered rate from the nominal one. The remaining columns are those of `effects`.
-"""
-SEARCHES_SCHEMA: dict[str, Any] = {
-    "search": pl.Int64,
-    "test": pl.String,
-    "algorithm": pl.String,
-    "device": pl.String,
-    "engine": pl.String,
-    "frame_bytes": pl.Int64,
-    "repetition": pl.Int64,
-    "session": pl.Int64,
-    "goal": pl.Float64,
-    "lower": pl.Float64,
-    "upper": pl.Float64,
-    "conditional": pl.Float64,
-    "claimed_lower": pl.Float64,
-    "claimed_upper": pl.Float64,
-    "steps": pl.Int64,
-    "used": pl.Int64,
-    "unverified": pl.Int64,
-}
-STEPS_SCHEMA: dict[str, Any] = {
-    "search": pl.Int64,
-    "test": pl.String,
-    "device": pl.String,
-    "frame_bytes": pl.Int64,
-    "repetition": pl.Int64,
-    "step": pl.Int64,
-    "block": pl.Int64,
-    "load": pl.Float64,
-    "duration_s": pl.Float64,
-    "sent": pl.Int64,
-    "lost": pl.Int64,
-    "local_drops": pl.Int64,
-    "loss_ratio": pl.Float64,
-    "verdict": pl.String,
-}
-LOSS_SCHEMA: dict[str, Any] = {
-    "device": pl.String,
-    "engine": pl.String,
-    "frame_bytes": pl.Int64,
-    "offered_pps": pl.Float64,
-    "rate_share": pl.Float64,
-    "loss_ratio": pl.Float64,
-    "ci_low": pl.Float64,
-    "ci_high": pl.Float64,
-    "trials": pl.Int64,
-}
-LATENCY_SCHEMA: dict[str, Any] = {
-    "device": pl.String,
-    "engine": pl.String,
-    "frame_bytes": pl.Int64,
-    "test": pl.String,
-    "repetition": pl.Int64,
-    "block": pl.Int64,
-    "frames": pl.Int64,
-    "lost": pl.Int64,
-    "min_ns": pl.Float64,
-    "mean_ns": pl.Float64,
-    "p50_ns": pl.Float64,
-    "p99_ns": pl.Float64,
-    "p99_9_ns": pl.Float64,
-    "pdv_ns": pl.Float64,
-}
-BURSTS_SCHEMA: dict[str, Any] = {
-    "device": pl.String,
-    "frame_bytes": pl.Int64,
-    "repetition": pl.Int64,
-    "frames": pl.Int64,
-    "lost": pl.Int64,
-    "pace_pps": pl.Float64,
-}
-LESSONS_SCHEMA: dict[str, Any] = {
-    "test": pl.String,
-    "device": pl.String,
-    "repetition": pl.Int64,
-    "addresses": pl.Int64,
-    "sent_pps": pl.Float64,
-    "learned": pl.Int64,
-}
-MISSING_SCHEMA: dict[str, Any] = {
-    "test": pl.String,
-    "device": pl.String,
-    "frame_bytes": pl.Int64,
-    "goal": pl.Float64,
-    "why": pl.String,
+OF_TRIAL = {
+    **shared("device engine frame_bytes"),
+    "test": (pl.String, "The test: throughput, frame-loss, back-to-back, ..."),
+    "repetition": (pl.Int64, "The repetition of the search."),
+    "block": (pl.Int64, "The number of the trial, as in records/."),
+    "search": (pl.Int64, "The number of the search."),
+    "algorithm": (pl.String, "How loads were chosen: binary, mlrsearch."),
+    "goal": (pl.Float64, "The largest loss ratio that passes."),
+    "session": (pl.Int64, "The part of the run, and so the bed."),
+    "sent": (pl.Int64, "Frames sent."),
+    "lost": (pl.Int64, "Frames lost."),
+    "frames": (pl.Int64, "Frames sent."),
+    "loss_ratio": (pl.Float64, "Lost and damaged frames over frames sent."),
 }
 
 
-DEVIATIONS_SCHEMA: dict[str, Any] = {"rfc": pl.String, "section": pl.String, "sentence": pl.String}
+def _of_trial(names: str) -> Columns:
+    return {name: OF_TRIAL[name] for name in names.split()}
+
+
+RATES = Sample(
+    "A rate: what was searched for over a device at a size, with one goal, by one algorithm.",
+    {
+        **shared("device engine frame_bytes quantity"),
+        **_of_trial("goal algorithm"),
+        "pps": (pl.Float64, "The rate: the mean of the lower bounds."),
+        "ci_low_pps": (pl.Float64, "The interval's lower end; null without one."),
+        "ci_high_pps": (pl.Float64, "The interval's upper end; null without one."),
+        "upper_pps": (pl.Float64, "The lowest load that failed; null where the tester was the limit."),
+        "conditional_pps": (pl.Float64, "The conditional throughput (MLRsearch); null without one."),
+        "bps": (pl.Float64, "The rate in bits of frames with FCS a second."),
+        "tester_pps": (pl.Float64, "The tester zero-loss rate; null where it was not qualified."),
+        "tester_limited": (pl.Boolean, "Whether the tester was the limit."),
+        "below": (pl.Boolean, "Whether every load of every repetition lost too much."),
+        "repetitions": (pl.Int64, "How many searches there were."),
+        "sessions": (pl.Int64, "Over how many beds the figure is; null: of one."),
+        "trials": (pl.Int64, "Trials that decided the lower bound, of the repetition with the fewest."),
+        "frames": (pl.Int64, "Frames of those trials, likewise."),
+        "seconds": (pl.Float64, "Duration of those trials in s, likewise."),
+        "offered_off": (pl.Float64, "The largest relative deviation of their offered rate from the nominal one."),
+        "resolution_pps": (pl.Float64, "Standard uncertainty: the true rate lies between the bounds."),
+        "offered_pps": (pl.Float64, "Standard uncertainty: the tolerance of the offered rate."),
+        "finite_trial_pps": (pl.Float64, "A bias: the excess due to the trial's duration; null: buffer not measured."),
+        "unseen_loss": (pl.Float64, "The largest loss ratio that passes with a probability of 5 %, for a goal of 0."),
+        "unseen_events": (pl.Float64, "The same for events of loss, in 1/s."),
+    },
+)
+SEARCHES = Sample(
+    "A search and a goal; rates are in frames a second.",
+    {
+        **_of_trial("search test algorithm device engine frame_bytes repetition session goal"),
+        "lower": (pl.Float64, "The highest load that kept the goal; null: none."),
+        "upper": (pl.Float64, "The lowest load that failed; null: none."),
+        "conditional": (pl.Float64, "The conditional throughput; null without one."),
+        "claimed_lower": (pl.Float64, "The lower bound that the search itself recorded."),
+        "claimed_upper": (pl.Float64, "The upper bound that the search itself recorded."),
+        "steps": (pl.Int64, "Its trials."),
+        "used": (pl.Int64, "Trials that count."),
+        "unverified": (pl.Int64, "Trials whose loss did not recur when the load was repeated."),
+    },
+)
+STEPS = Sample(
+    "A trial of a search, in order.",
+    {
+        **_of_trial("search test device frame_bytes repetition"),
+        "step": (pl.Int64, "Its place in the search, from 0."),
+        **_of_trial("block"),
+        "load": (pl.Float64, "The load in frames a second, or the length of a burst in frames."),
+        "duration_s": (pl.Float64, "Its duration."),
+        **_of_trial("sent lost"),
+        "local_drops": (pl.Int64, "Frames that the receiver's own socket, ring or queue dropped."),
+        **_of_trial("loss_ratio"),
+        "verdict": (pl.String, "used, missed (its load), repeated (and so not judged), alive (an aliveness check)."),
+    },
+)
+LOSS = Sample(
+    "The loss ratio at a share of the highest rate.",
+    {
+        **shared("device engine frame_bytes"),
+        "offered_pps": (pl.Float64, "The offered rate."),
+        "rate_share": (pl.Float64, "That rate over the highest."),
+        **_of_trial("loss_ratio"),
+        **shared("ci_low ci_high trials"),
+    },
+)
+LATENCY = Sample(
+    "A trial of latency.",
+    {
+        **_of_trial("device engine frame_bytes test repetition block frames lost"),
+        "min_ns": (pl.Float64, "The least delay."),
+        "mean_ns": (pl.Float64, "The mean of the delays."),
+        "p50_ns": (pl.Float64, "The median of the delays."),
+        "p99_ns": (pl.Float64, "Their 99th percentile; null: infinite, since so many frames were lost."),
+        "p99_9_ns": (pl.Float64, "Their 99.9th percentile, likewise."),
+        "pdv_ns": (pl.Float64, "Their variation: the 99.9th percentile less the least (RFC 8219)."),
+    },
+)
+BURSTS = Sample(
+    "A burst of the back-to-back test.",
+    {
+        **_of_trial("device frame_bytes repetition frames lost"),
+        "pace_pps": (pl.Float64, "The packet rate within the burst."),
+    },
+)
+LESSONS = Sample(
+    "A trial of address learning or caching.",
+    {
+        **_of_trial("test device repetition"),
+        "addresses": (pl.Int64, "Addresses that were taught."),
+        "sent_pps": (pl.Float64, "The rate at which they were taught."),
+        "learned": (pl.Int64, "Addresses that the device had learned."),
+    },
+)
+MISSING = Sample(
+    "A search without a result, or with a limit only.",
+    {**_of_trial("test device frame_bytes goal"), "why": (pl.String, "The reason, as a sentence.")},
+)
+DEVIATIONS = Sample(
+    "A deviation of the run from its RFC.",
+    {
+        "rfc": (pl.String, "The RFC."),
+        "section": (pl.String, "Its section."),
+        "sentence": (pl.String, "What deviates."),
+    },
+)
+SUITE = {
+    "suite_rates": RATES,
+    "searches": SEARCHES,
+    "search_steps": STEPS,
+    "loss_curve": LOSS,
+    "latency_trials": LATENCY,
+    "bursts": BURSTS,
+    "lessons": LESSONS,
+    "not_measured": MISSING,
+    "deviations": DEVIATIONS,
+}
 
 
 def suite_samples(
@@ -149,25 +166,25 @@ def suite_samples(
 ) -> dict[str, pl.DataFrame]:
     return {
         "suite_rates": _frame(
-            [_rate_sample(one, cells) | _effects(one, searches, terms, cells) for one in sought], RATES_SCHEMA
+            [_rate_sample(one, cells) | _effects(one, searches, terms, cells) for one in sought], RATES
         ),
-        "searches": _frame(list(_search_samples(searches, terms)), SEARCHES_SCHEMA),
-        "search_steps": _frame(list(_step_samples(searches)), STEPS_SCHEMA),
-        "loss_curve": _frame(list(loss_curve(searches)), LOSS_SCHEMA),
-        "latency_trials": _frame([_latency_sample(one) for one in timed], LATENCY_SCHEMA),
-        "bursts": _frame(list(_burst_samples(searches)), BURSTS_SCHEMA),
-        "lessons": _frame(list(_lesson_samples(searches)), LESSONS_SCHEMA),
-        "not_measured": _frame(list(_missing_samples(searches)), MISSING_SCHEMA),
+        "searches": _frame(list(_search_samples(searches, terms)), SEARCHES),
+        "search_steps": _frame(list(_step_samples(searches)), STEPS),
+        "loss_curve": _frame(list(loss_curve(searches)), LOSS),
+        "latency_trials": _frame([_latency_sample(one) for one in timed], LATENCY),
+        "bursts": _frame(list(_burst_samples(searches)), BURSTS),
+        "lessons": _frame(list(_lesson_samples(searches)), LESSONS),
+        "not_measured": _frame(list(_missing_samples(searches)), MISSING),
     }
 
 
 def deviation_samples(found: list[Deviation]) -> dict[str, pl.DataFrame]:
     """Return the sample of the run's deviations from its RFC."""
-    return {"deviations": _frame([asdict(one) for one in found], DEVIATIONS_SCHEMA)}
+    return {"deviations": _frame([asdict(one) for one in found], DEVIATIONS)}
 
 
-def _frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema)
+def _frame(rows: list[dict[str, Any]], sample: Sample) -> pl.DataFrame:
+    return pl.DataFrame([{name: row.get(name) for name in sample.own} for row in rows], schema=sample.own)
 
 
 def _head(search: Search) -> dict[str, Any]:

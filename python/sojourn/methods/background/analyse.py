@@ -14,11 +14,11 @@ from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.round_trips import round_trips, trip_summaries
 from sojourn.analysis.rows import Row, over_beds
 from sojourn.analysis.run import DIRECT
-from sojourn.analysis.samples import with_cells
+from sojourn.analysis.samples import Sample, shared, with_cells
 from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_findings import LEAST_FOR_MODES, modes_apart
 from sojourn.analysis.stream_rows import contrasts, delay_rows, shift_rows, tell_clocks
-from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
+from sojourn.analysis.stream_samples import COMMON, histogram_samples, point, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import series
 from sojourn.analysis.verdict import amid
@@ -62,6 +62,13 @@ CHANGED = {"one_way_delay_shift": "mean one-way delay", "rtt_shift": "mean round
 
 Modes = dict[tuple[str, int, str], list[float]]
 
+MODES = Sample(
+    "A mode of the delays over a path in a cell.",
+    {**shared("device cell measure"), "mode_ns": (pl.Float64, "The delay of the mode.")},
+    with_factors=True,
+)
+SAMPLES = COMMON | {"shifts": point("A shift against no load, or the same load beside the device"), "modes": MODES}
+
 
 def modes_of(several: list[Values]) -> Modes:
     """Return the modes of the delays of every path and cell with enough of them."""
@@ -85,9 +92,8 @@ def mode_rows(run: Run, several: list[Values], modes: Modes) -> list[Row]:
 
 def mode_samples(modes: Modes) -> pl.DataFrame:
     """Return the location of every mode."""
-    schema = {"device": pl.String, "cell": pl.Int32, "measure": pl.String, "mode_ns": pl.Float64}
     found = [(*at, mode) for at, several in modes.items() for mode in several]
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(found, schema=MODES.own, orient="row")
 
 
 def sentence(run: Run, rows: list[Row]) -> str:

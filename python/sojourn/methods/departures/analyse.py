@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.analysis.departures import departure_rows, on_clock_of_a, trials_of
-from sojourn.analysis.samples import samples_of_departures
+from sojourn.analysis.samples import DEPARTURES, samples_of_departures
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import departures_findings
 from sojourn.analysis.verdict import departures_sentence
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
+
+SAMPLES = {"pacing_errors": DEPARTURES}
 
 
 def study(run: Run) -> Study:

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.hypotheses import main_device
-from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
+from sojourn.analysis.rates import RATES, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import over_beds
 from sojourn.analysis.run import DIRECT
 from sojourn.analysis.samples import with_cells
 from sojourn.analysis.sessions import beds_counted
 from sojourn.analysis.stream_rows import contrasts, per_path, shift_rows, trial_row
-from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_samples import COMMON, point, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_trials, series
 from sojourn.analysis.wording import counted, fixed, percent
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 KNOWN = "a known address"
 ADDRESSES = {"unicast": KNOWN, "unknown": "an unknown address"}
+
+SAMPLES = COMMON | {"rates": RATES, "shifts": point("A shift against a known destination")}
 
 
 def study(run: Run) -> Study:

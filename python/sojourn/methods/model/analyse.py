@@ -22,12 +22,11 @@ Rows: model_service (mean), model_service_fixed, model_service_random, model_flo
 (fit over frame sizes);
 model_distance_ks [1] and model_distance_w1 [ns] with statistics prediction, repetition, no-queue;
 model_delay_predicted and model_delay_measured (p50, p90, p99) [ns] per cell.
-Samples: `model_parameters`, `model_histograms`, `model_distances` (columns: `PARAMETERS`, `HISTOGRAMS`, `DISTANCES`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +38,9 @@ from sojourn.analysis.frames import cells_of_frames
 from sojourn.analysis.hypotheses import main_device
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
+from sojourn.analysis.samples import Columns, Sample, shared, with_cells
 from sojourn.analysis.sessions import beds_counted, beds_in, by_session, middle
+from sojourn.analysis.stream_samples import COMMON
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import micro, percent
@@ -79,39 +80,36 @@ LEAST_ROUNDS = 6
 BINS = 120
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
-PARAMETERS: dict[str, Any] = {
-    "device": pl.String,
-    "engine": pl.String,
-    "frame_bytes": pl.Int64,
-    "parameter": pl.String,
-    "unit": pl.String,
-    "estimate": pl.Float64,
-    "ci_low": pl.Float64,
-    "ci_high": pl.Float64,
-}
-HISTOGRAMS: dict[str, Any] = {
-    "device": pl.String,
-    "cell": pl.Int32,
-    "training": pl.Boolean,
-    "what": pl.String,
-    "low_ns": pl.Float64,
-    "high_ns": pl.Float64,
-    "share": pl.Float64,
-}
-"""`what` is measured, predicted or no-queue; share is of the frames sent; lost ones are in no bin."""
-
-DISTANCES: dict[str, Any] = {
-    "device": pl.String,
-    "cell": pl.Int32,
-    "training": pl.Boolean,
-    "distance": pl.String,
-    "what": pl.String,
-    "estimate": pl.Float64,
-    "ci_low": pl.Float64,
-    "ci_high": pl.Float64,
-    "trials": pl.Int64,
-}
-"""`distance` is ks (1) or w1 (ns); `what` is prediction, repetition or no-queue."""
+PARAMETERS = Sample(
+    "A parameter of the model of a device at a size.",
+    {
+        **shared("device engine frame_bytes"),
+        "parameter": (pl.String, "The parameter, as a quantity of the results."),
+        **shared("unit estimate ci_low ci_high"),
+    },
+)
+_OF_LOAD: Columns = {**shared("device cell"), "training": (pl.Boolean, "Whether the cell was used for the fit.")}
+HISTOGRAMS = Sample(
+    "A bin of the delays at a load: equal ones from the least to beyond the 99.5 % quantile; lost frames are in none.",
+    {
+        **_OF_LOAD,
+        "what": (pl.String, "measured, predicted, or no-queue (the delays of the lowest load)."),
+        **shared("low_ns high_ns"),
+        "share": (pl.Float64, "The share of the frames sent."),
+    },
+    with_factors=True,
+)
+DISTANCES = Sample(
+    "How far two distributions of delays at a load are apart.",
+    {
+        **_OF_LOAD,
+        "distance": (pl.String, "Kolmogorov's (ks, a share), or Wasserstein's first (w1, ns)."),
+        "what": (pl.String, "What is compared with the measurement: prediction, repetition, or no-queue."),
+        **shared("estimate ci_low ci_high trials"),
+    },
+    with_factors=True,
+)
+SAMPLES = COMMON | {"model_parameters": PARAMETERS, "model_histograms": HISTOGRAMS, "model_distances": DISTANCES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +161,8 @@ def study(run: Run) -> Study:
         trials |= trials_of(frames)
     found = models(trials, run.cells, train)
     of.samples["model_parameters"] = parameter_sample(found)
-    of.samples["model_histograms"] = with_factors(histogram_sample(found), run.cells)
-    of.samples["model_distances"] = with_factors(distance_sample(found), run.cells)
+    of.samples["model_histograms"] = with_cells(run, histogram_sample(found))
+    of.samples["model_distances"] = with_cells(run, distance_sample(found))
     of.rows.extend(_with_clocks(model_rows(found), of))
     of.findings.extend(model_findings(found))
     return of.conclude(_sentence(run, found))
@@ -505,7 +503,7 @@ def parameter_sample(found: list[Model]) -> pl.DataFrame:
         for one in found
         for quantity, _, value, unit in parameters(one)
     ]
-    return pl.DataFrame(rows, schema=PARAMETERS, orient="row")
+    return pl.DataFrame(rows, schema=PARAMETERS.own, orient="row")
 
 
 def histogram_sample(found: list[Model]) -> pl.DataFrame:
@@ -517,7 +515,7 @@ def histogram_sample(found: list[Model]) -> pl.DataFrame:
             kinds = {"measured": measured, "predicted": np.concatenate(load.predicted), "no-queue": model.base}
             for what, low, high, share in _histograms(kinds):
                 rows.append((model.device, load.cell, load.training, what, low, high, share))
-    return pl.DataFrame(rows, schema=HISTOGRAMS, orient="row")
+    return pl.DataFrame(rows, schema=HISTOGRAMS.own, orient="row")
 
 
 def _histograms(kinds: dict[str, NDArray[np.float64]]) -> Iterator[tuple[str, float, float, float]]:
@@ -542,12 +540,4 @@ def distance_sample(found: list[Model]) -> pl.DataFrame:
                 for name, value in zip(("ks", "w1"), pair, strict=True):
                     head = (model.device, load.cell, load.training, name, what)
                     rows.append((*head, value.estimate, value.low, value.high, value.n))
-    return pl.DataFrame(rows, schema=DISTANCES, orient="row")
-
-
-def with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataFrame:
-    """Add the factors of each row's cell."""
-    named = pl.DataFrame(
-        [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
-    )
-    return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")
+    return pl.DataFrame(rows, schema=DISTANCES.own, orient="row")

@@ -29,7 +29,7 @@ from sojourn.analysis.stream_rows import (
     tell_clocks,
     trial_row,
 )
-from sojourn.analysis.stream_samples import histogram_samples, quantile_samples, row_samples
+from sojourn.analysis.stream_samples import COMMON, histogram_samples, point, quantile_samples, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, series
 from sojourn.analysis.verdict import amid
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from sojourn.analysis.rows import Row
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
+
+SAMPLES = COMMON | {
+    "peaks": point("The peak of a node"),
+    "shifts": point("A shift against another destination or number of receivers"),
+}
 
 
 def study(run: Run) -> Study:

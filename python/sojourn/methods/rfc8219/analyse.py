@@ -4,7 +4,8 @@ from functools import partial
 
 from sojourn.analysis.rate_budget import search_budgets as budgets
 from sojourn.analysis.suites import study_of
+from sojourn.analysis.suites.samples import SUITE as SAMPLES
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
 
 study = partial(study_of, rfc="RFC 8219")

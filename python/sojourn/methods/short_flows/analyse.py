@@ -27,7 +27,7 @@ from sojourn.analysis.finding import Finding, Place
 from sojourn.analysis.host_clock import Trials, clock_findings, on_one_clock
 from sojourn.analysis.lateness import late_emulators
 from sojourn.analysis.rows import LoadSetting, Row, over_beds
-from sojourn.analysis.samples import curve_of
+from sojourn.analysis.samples import Sample, curve_of, shared
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended, disturbed
 from sojourn.analysis.tcp_trials import interrupted, trials_of
@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from sojourn.analysis.tcp_trials import Done
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+SHORT_CURVES = Sample(
+    "A point of the distribution of the completion times over a path in a cell.",
+    {**shared("exceedance"), "value": (pl.Float64, "The completion time in ns."), **shared("device cell")},
+)
+SAMPLES = {"short_curves": SHORT_CURVES}
 
 
 def study(run: Run) -> Study:
@@ -75,7 +81,7 @@ def study(run: Run) -> Study:
         *rules_unseen(run),
     ]
     curves = [
-        curve_of(times_of(own)).with_columns(pl.lit(device).alias("device"), pl.lit(cell, pl.Int32).alias("cell"))
+        SHORT_CURVES.of(curve_of(times_of(own)).with_columns(device=pl.lit(device), cell=cell))
         for (device, cell), own in sorted(places.items())
     ]
     samples = {"short_curves": pl.concat(curves)} if curves else {}

@@ -26,6 +26,7 @@ import polars as pl
 
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import Sample
 from sojourn.analysis.sessions import beds_counted, beds_in, by_session, figure_of, middle
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
@@ -73,6 +74,53 @@ CHANGES = 9
 SERIES = ("snd_cwnd", "srtt_us", "delivery_rate_bps")
 STATISTICS = ("median", "p95")
 COLUMNS = ("block", "role", "why", "connection", "read_after_ns", "acked_bytes", "total_retrans", *SERIES)
+
+CELL = {"cell": (pl.String, "The cell, in words.")}
+OBSERVABLE = {"observable": (pl.String, f"What the application observes: {', '.join(OBSERVABLES)}.")}
+SETTING = {"setting": (pl.String, "off, off again (without the log), on (with it).")}
+EFFECTS = Sample(
+    "A statistic of an observable in a cell: a setting against off.",
+    {
+        **CELL,
+        "against": (pl.String, "The setting: on, or off again, the control."),
+        **OBSERVABLE,
+        "statistic": (pl.String, "Which statistic of a trial: median, p95."),
+        "without": (pl.Float64, "Its median without the log."),
+        "unit": (pl.String, "The unit of that."),
+        "change": (pl.Float64, "The difference, relative to it."),
+        "low": (pl.Float64, "The lower end of its interval."),
+        "high": (pl.Float64, "The upper end of its interval."),
+        "q": (pl.Float64, "Its q-value among all effects of this setting."),
+        "smallest": (pl.Float64, "The smallest relative change that four of five such runs would detect."),
+        "kolmogorov": (pl.Float64, "Kolmogorov's distance of the distributions; null for one value a trial."),
+        "kolmogorov_p": (pl.Float64, "Its p over flips of whole rounds."),
+        "energy": (pl.Float64, "The energy distance of the distributions, in `unit`."),
+        "p": (pl.Float64, "The p of the energy distance, or of the difference of single values."),
+        "p_adjusted": (pl.Float64, "That p, adjusted for the number of tests (Holm)."),
+        "rounds": (pl.Int64, "Rounds with both settings."),
+    },
+)
+DISTRIBUTIONS = Sample(
+    "A point of the distribution of an observable: the mean of the trials' quantiles.",
+    {
+        **CELL,
+        **SETTING,
+        **OBSERVABLE,
+        "share": (pl.Float64, "The share of values below."),
+        "value": (pl.Float64, "The quantile, in the unit of the observable."),
+    },
+)
+SUMMARIES = Sample(
+    "An observable of a trial.",
+    {
+        **CELL,
+        **SETTING,
+        "round": (pl.Int64, "The round."),
+        **OBSERVABLE,
+        "value": (pl.Float64, "Its median, or its only value, in the unit of the observable."),
+    },
+)
+SAMPLES = {"effects": EFFECTS, "distributions": DISTRIBUTIONS, "summaries": SUMMARIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +380,7 @@ def _effects(compared: Sequence[Compared]) -> pl.DataFrame:
         for one in compared
         for statistic, value in one.effects.items()
     ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(rows, schema=EFFECTS.own)
 
 
 POINTS = 101
@@ -357,8 +405,8 @@ def _drawn(several: Sequence[Done], seen: dict[int, Seen]) -> dict[str, pl.DataF
             for one in cell if one.block in seen for name in OBSERVABLES
         ]  # fmt: skip
     return {
-        "distributions": pl.DataFrame(curves, infer_schema_length=None),
-        "summaries": pl.DataFrame(trials, infer_schema_length=None),
+        "distributions": pl.DataFrame(curves, schema=DISTRIBUTIONS.own),
+        "summaries": pl.DataFrame(trials, schema=SUMMARIES.own),
     }
 
 

@@ -11,7 +11,7 @@ Rows: quantity `variance_component`, statistics `bed`, `start`, `repeat`: standa
 part of `bed_value`'s variance. A variance that is estimated below zero is reported as 0; where its whole interval is,
 the rows contradict the sum, and there is no interval. Intervals take effects for normal; so the lower end of a factor
 is 0 unless ranks of deviations say too that beds differ more where it is redrawn, and that of any component is 0 where
-it is above the upper end of the sum of all. Sample `sessions`: `SESSIONS`.
+it is above the upper end of the sum of all.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import polars as pl
 from sojourn.analysis.pairs import rounds_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import DIRECT, WIRE
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.study import Study
-from sojourn.analysis.surroundings import session_machine
+from sojourn.analysis.surroundings import SESSION_MACHINE, session_machine
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.analysis.wording import DASH, US, decimals, fixed, percent
 from sojourn.statistics.components import combine, factorial, nested, spreads_more
@@ -221,15 +222,17 @@ def _share(value: Interval) -> str:
     return f"{percent(value.estimate)} ({percent(value.low or 0.0)}{DASH}{percent(value.high or 1.0)})"
 
 
-SESSIONS = {
-    "bed": pl.Int64,
-    "device": pl.String,
-    "reference": pl.String,
-    "held": pl.String,
-    "on": pl.String,
-    "value_ns": pl.Float64,
-}
-"""Columns of the sample `sessions`: a bed's value of each measurand, and the factors held and switched on."""
+SESSIONS = Sample(
+    "The value of a measurand on a complete bed.",
+    {
+        "bed": (pl.Int64, "The number of the complete bed, from 0."),
+        **shared("device reference"),
+        "held": (pl.String, "The factors that were held."),
+        "on": (pl.String, "The factors that were switched on."),
+        "value_ns": (pl.Float64, "The value: the median of its rounds."),
+    },
+)
+SAMPLES = {"sessions": SESSIONS, "session_machine": SESSION_MACHINE}
 
 
 def session_samples(run: Run, rounds: Rounds, beds: Beds) -> pl.DataFrame:
@@ -239,4 +242,4 @@ def session_samples(run: Run, rounds: Rounds, beds: Beds) -> pl.DataFrame:
         for device, reference in measurands(run)
         for bed, value in enumerate(np.median(values_of(rounds, beds, device, reference), axis=(1, 2)))
     ]
-    return pl.DataFrame(found, schema=SESSIONS, orient="row")
+    return pl.DataFrame(found, schema=SESSIONS.own, orient="row")

@@ -11,15 +11,12 @@ Quantities beside those of round trips (`analysis.paths`), the largest of each k
 - anomaly_period; pulse ramp [ns]
 - anomaly_duration; pulse ramp (of a return) [ns]
 - anomaly_share; pulse ramp mode (of the time, or of the probes) [1]
-
-Samples: anomalies: device, cell, kind, among, every, seconds, told_by, size_ns, low_ns, high_ns, duration_s, at_s,
-share, p, seen, series, on_direct. anomaly_profiles: device, cell, name, x (probes or s), excess_ns.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -28,7 +25,7 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.paths import path_rows
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.samples import samples_of_series, with_cells
+from sojourn.analysis.samples import OF_SERIES, Sample, samples_of_series, shared, with_cells
 from sojourn.analysis.study import Study
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.analysis.verdict import amid
@@ -65,6 +62,40 @@ NAMES = {
 SLUGS = {EVERY: "every-nth", PULSE: "pulse", RAMP: "ramp", STEP: "step", DRIFT: "drift", MODE: "mode"}
 COUNTED, TIMED, EITHER = "count", "time", "either"
 
+ANOMALIES = Sample(
+    "An anomaly of a path in a cell; null where a column does not apply to its kind.",
+    {
+        **shared("device cell"),
+        "kind": (pl.String, f"Its kind: {', '.join(KINDS)}."),
+        "among": (pl.Int64, "Only each n-th probe has it."),
+        "every": (pl.Int64, "Its period in probes."),
+        "seconds": (pl.Float64, "Its period in s."),
+        "told_by": (pl.String, "Whether a period is constant in probes (count), in time (time), or either."),
+        "size_ns": (pl.Float64, "What its probes take longer."),
+        "low_ns": (pl.Float64, "The lower end of its interval; null without one."),
+        "high_ns": (pl.Float64, "The upper end of its interval; null without one."),
+        "duration_s": (pl.Float64, "How long a return lasts."),
+        "at_s": (pl.Float64, "When it begins, since the begin of the series."),
+        "share": (pl.Float64, "Its share of the time, or of the probes."),
+        "p": (pl.Float64, "The probability that noise shows it; null: unknown."),
+        "seen": (pl.Int64, "How many series show it."),
+        "series": (pl.Int64, "How many series there are."),
+        "on_direct": (pl.Boolean, "Whether the direct link shows it, too."),
+    },
+    with_factors=True,
+)
+PROFILES = Sample(
+    "The mean delay at a position in the period of an anomaly.",
+    {
+        **shared("device cell"),
+        "name": (pl.String, "The period."),
+        "x": (pl.Float64, "The position in it: probes, or s."),
+        "excess_ns": (pl.Float64, "The mean delay there, above the median of all."),
+    },
+    with_factors=True,
+)
+SAMPLES = OF_SERIES | {"anomalies": ANOMALIES, "anomaly_profiles": PROFILES}
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -92,7 +123,7 @@ def study(run: Run) -> Study:
     stamp_sources(run, rows)
     findings = [*tester_findings(run, visits=1), *found(run, shown)]
     samples = samples_of_series(run) | {
-        "anomalies": with_cells(run, _table(shown)),
+        "anomalies": with_cells(run, _table(shown)).drop("kind_right"),  # the kind of a stream
         "anomaly_profiles": with_cells(run, _profiles(shown)),
     }
     return Study(rows, findings, sentence(run, shown), samples=samples)
@@ -323,27 +354,14 @@ def _reach(run: Run) -> str:
     return f"{searched} were searched for periods of up to {LONGEST} probes and of up to {', '.join(times)}"
 
 
-TABLE: dict[str, Any] = {
-    "device": pl.String, "cell": pl.Int32, "kind": pl.String, "among": pl.Int64, "every": pl.Int64,
-    "seconds": pl.Float64, "told_by": pl.String, "size_ns": pl.Float64, "low_ns": pl.Float64, "high_ns": pl.Float64,
-    "duration_s": pl.Float64, "at_s": pl.Float64, "share": pl.Float64, "p": pl.Float64, "seen": pl.Int64,
-    "series": pl.Int64, "on_direct": pl.Boolean,
-}  # fmt: skip
-
-
 def _table(shown: list[Shown]) -> pl.DataFrame:
     rows = []
     for one in shown:
         told = {**asdict(one.anomaly), **asdict(one)}
         size = one.anomaly.size
         told |= {"size_ns": size.estimate, "low_ns": size.low, "high_ns": size.high}
-        rows.append({name: told[name] for name in TABLE})
-    return pl.DataFrame(rows, schema=TABLE)
-
-
-PROFILES: dict[str, Any] = {
-    "device": pl.String, "cell": pl.Int32, "name": pl.String, "x": pl.Float64, "excess_ns": pl.Float64,
-}  # fmt: skip
+        rows.append({name: told[name] for name in ANOMALIES.own})
+    return pl.DataFrame(rows, schema=ANOMALIES.own)
 
 
 def _profiles(shown: list[Shown]) -> pl.DataFrame:
@@ -354,4 +372,4 @@ def _profiles(shown: list[Shown]) -> pl.DataFrame:
         unit = f"every {_ordinal(of.every)} probe" if of.every is not None else f"every {of.seconds or 0:.3g} s"
         name = unit + (f", of each {_ordinal(of.among)} probe" if of.among else "")
         rows += [(one.device, one.cell, name, x, excess) for x, excess in of.profile]
-    return pl.DataFrame(rows, schema=PROFILES, orient="row")
+    return pl.DataFrame(rows, schema=PROFILES.own, orient="row")

@@ -19,6 +19,7 @@ from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.wording import counted, micro, percent
 from sojourn.methods.emulator.analyse import accounting, delay, figures, hypotheses, link, loss, path
 from sojourn.methods.emulator.analyse.budget import budgets
+from sojourn.methods.emulator.analyse.figures import SAMPLES
 from sojourn.methods.emulator.analyse.seen import Seen, seen_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
 
 ASKING = (delay.asked, loss.asked, link.asked, accounting.asked)
 

@@ -13,15 +13,6 @@ Rows, one for each path and cell:
 
 Of a run of several sessions the direct path's median is that of the same session, and intervals are over sessions;
 beside emulated_delay_error stand within_bed, next_run and between_beds.
-
-Samples, all with the cell's factors:
-- checks: the checks of verdict.json
-- pipes: device, cell, delay_ns (constant), mean_delay_ns, jitter, sd_ns, half_life_ns, loss, rate_bps
-- emulation_errors: device, cell, of ("log", "streams"), exceedance (share above), error_ns (absolute)
-- losses: device, cell, block, round, elapsed_s, number (of the frame in its trial): one row a lost frame, thinned
-- loss_run_lengths: device, cell, run ("loss", "gap"), length, found, expected
-- autocorrelations: device, cell, of ("draws", "losses"), lag, lag_ns, found, low, high, expected
-- delay_distribution: device, cell, delay_ns, found, expected (shares below), measured (false: drawn delays)
 """
 
 from __future__ import annotations
@@ -33,8 +24,9 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.rows import Row
-from sojourn.analysis.samples import curve_of, with_cells
+from sojourn.analysis.samples import Sample, curve_of, shared, with_cells
 from sojourn.analysis.sessions import beside
+from sojourn.analysis.stream_samples import COMMON
 from sojourn.analysis.streams import elapsed_s, share_of
 from sojourn.methods.emulator.analyse import delay, loss, path
 from sojourn.methods.emulator.analyse.seen import parts_of, sessions_in
@@ -44,7 +36,7 @@ from sojourn.statistics.quantile import allowed, mean_by_rounds, quantile_by_rou
 from sojourn.statistics.randomness import autocorrelation, run_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -159,34 +151,106 @@ def samples(run: Run, several: list[Seen], checks: list[dict[str, Any]]) -> dict
         "delay_distribution": _concat([_distribution(one) for one in several], DISTRIBUTION),
     }
     placed = {name: with_cells(run, frame) for name, frame in found.items()}
-    return placed | {"checks": pl.DataFrame(checks, schema=CHECKS)}
+    return placed | {"checks": pl.DataFrame(checks, schema=CHECKS.own)}
 
 
-_AT: dict[str, Any] = {"device": pl.String, "cell": pl.Int32}
-PIPES = {
-    **_AT, "delay_ns": pl.Float64, "mean_delay_ns": pl.Float64, "jitter": pl.String, "sd_ns": pl.Float64,
-    "half_life_ns": pl.Float64, "configured_loss": pl.Float64, "rate_bps": pl.Float64,
-}  # fmt: skip
-ERRORS = {**_AT, "of": pl.String, "exceedance": pl.Float64, "error_ns": pl.Float64}
-LOSSES = {
-    **_AT, "block": pl.Int32, "round": pl.Int32, "elapsed_s": pl.Float64, "number": pl.Int64, "asked": pl.Int64,
-}  # fmt: skip
-RUNS = {**_AT, "run": pl.String, "length": pl.Int64, "found": pl.Float64, "expected": pl.Float64}
-CORRELATIONS = {
-    **_AT, "of": pl.String, "lag": pl.Int64, "lag_ns": pl.Float64, "found": pl.Float64, "low": pl.Float64,
-    "high": pl.Float64, "expected": pl.Float64,
-}  # fmt: skip
-DISTRIBUTION = {**_AT, "measured": pl.Boolean, "delay_ns": pl.Float64, "found": pl.Float64, "expected": pl.Float64}
-CHECKS = {
-    **_AT, "pipe": pl.String, "check": pl.String, "of": pl.String, "what": pl.String, "configured": pl.Float64,
-    "measured": pl.Float64, "ci_low": pl.Float64, "ci_high": pl.Float64, "level": pl.Float64, "unit": pl.String,
-    "limit": pl.Float64, "p": pl.Float64, "n": pl.Int64, "verdict": pl.String,
-}  # fmt: skip
+PIPES = Sample(
+    "The configuration of a path in a cell.",
+    {
+        **shared("device cell"),
+        "delay_ns": (pl.Float64, "The constant delay."),
+        "mean_delay_ns": (pl.Float64, "The mean delay, with its variation."),
+        "jitter": (pl.String, "The distribution of the variation; null without one."),
+        "sd_ns": (pl.Float64, "Its standard deviation."),
+        "half_life_ns": (pl.Float64, "The time in which the correlation of two delays halves."),
+        "configured_loss": (pl.Float64, "The share of packets that it loses; null: not one share."),
+        "rate_bps": (pl.Float64, "The rate of the link; null without one."),
+    },
+    with_factors=True,
+)
+ERRORS = Sample(
+    "A point of the distribution of the errors of emulation.",
+    {
+        **shared("device cell"),
+        "of": (pl.String, "log (departures in the emulator's log), streams (delays from outside)."),
+        **shared("exceedance error_ns"),
+    },
+    with_factors=True,
+)
+LOSSES = Sample(
+    "A lost frame; thinned.",
+    {
+        **shared("device cell block round elapsed_s"),
+        "number": (pl.Int64, "The number of the frame in its trial and flow, from 1."),
+        "asked": (pl.Int64, "Frames of that trial and flow."),
+    },
+    with_factors=True,
+)
+RUNS = Sample(
+    "Runs of a length, where losses tell the state of the configured chain.",
+    {
+        **shared("device cell"),
+        "run": (pl.String, "loss (packets lost in a row) or gap (packets received in a row)."),
+        "length": (pl.Int64, "The length, in packets."),
+        "found": (pl.Float64, "How many runs there were."),
+        "expected": (pl.Float64, "How many are expected."),
+    },
+    with_factors=True,
+)
+CORRELATIONS = Sample(
+    "The autocorrelation at a lag.",
+    {
+        **shared("device cell"),
+        "of": (pl.String, "draws (normal scores of the drawn delays) or losses."),
+        "lag": (pl.Int64, "The lag, in packets."),
+        "lag_ns": (pl.Float64, "The mean time between such packets."),
+        "found": (pl.Float64, "The correlation."),
+        "low": (pl.Float64, "The lower end of its interval."),
+        "high": (pl.Float64, "The upper end of its interval."),
+        "expected": (pl.Float64, "The correlation that the configuration gives."),
+    },
+    with_factors=True,
+)
+DISTRIBUTION = Sample(
+    "A point of the distribution function of the delays.",
+    {
+        **shared("device cell"),
+        "measured": (pl.Boolean, "Whether delays are measured; else drawn ones, since packets overtake each other."),
+        "delay_ns": (pl.Float64, "The delay; a measured one less the median of the direct path."),
+        "found": (pl.Float64, "The share of delays below."),
+        "expected": (pl.Float64, "The share below that the configuration gives."),
+    },
+    with_factors=True,
+)
+CHECKS = Sample(
+    "A check, as in verdict.json.",
+    {
+        **shared("device cell pipe"),
+        "check": (pl.String, "The check."),
+        "of": (pl.String, "Its source: streams, log or replay."),
+        "what": (pl.String, "What is compared, in words; null: its name says it."),
+        "configured": (pl.Float64, "The configured value, in `unit`."),
+        "measured": (pl.Float64, "The measured value."),
+        **shared("ci_low ci_high level unit"),
+        "limit": (pl.Float64, "The largest difference that passes; null without one."),
+        "p": (pl.Float64, "The p of its test; null without one."),
+        "n": (pl.Int64, "How many packets or values it is over."),
+        "verdict": (pl.String, "pass, fail or inconclusive."),
+    },
+)
+SAMPLES = COMMON | {
+    "pipes": PIPES,
+    "emulation_errors": ERRORS,
+    "losses": LOSSES,
+    "loss_run_lengths": RUNS,
+    "autocorrelations": CORRELATIONS,
+    "delay_distribution": DISTRIBUTION,
+    "checks": CHECKS,
+}
 
 
-def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
-    own = [frame.select(pl.col(name).cast(kind) for name, kind in schema.items()) for frame in frames if frame.height]
-    return pl.concat([pl.DataFrame(schema=schema), *own])
+def _concat(frames: list[pl.DataFrame], sample: Sample) -> pl.DataFrame:
+    return pl.concat([pl.DataFrame(schema=sample.own), *(sample.of(frame) for frame in frames if frame.height)])
 
 
 def _at(seen: Seen) -> list[pl.Expr]:
@@ -202,7 +266,7 @@ def _pipe(seen: Seen) -> pl.DataFrame:
         "sd_ns": jitter.sd if jitter else None, "half_life_ns": pipe.half_life_ns,
         "configured_loss": chain.loss if chain else 0.0 if not _loses(seen) else None, "rate_bps": pipe.rate_bps,
     }  # fmt: skip
-    return pl.DataFrame([pipe_row], schema=PIPES)
+    return pl.DataFrame([pipe_row], schema=PIPES.own)
 
 
 def _loses(seen: Seen) -> bool:
@@ -250,7 +314,7 @@ def _runs(seen: Seen) -> Iterator[pl.DataFrame]:
 
 def _correlations(seen: Seen) -> pl.DataFrame:
     """Return correlations over lags: of the normal scores of draws, and of losses; with the expected ones."""
-    return pl.concat([pl.DataFrame(schema=CORRELATIONS), *_of_draws(seen), *_of_losses(seen)])
+    return pl.concat([pl.DataFrame(schema=CORRELATIONS.own), *_of_draws(seen), *_of_losses(seen)])
 
 
 def _of_draws(seen: Seen) -> list[pl.DataFrame]:
@@ -280,7 +344,7 @@ def _lags(
         found.append(
             (seen.device, seen.cell, of, lag, float(span.mean()), value.estimate, value.low, value.high, expected)
         )
-    return pl.DataFrame(found, schema=CORRELATIONS, orient="row")
+    return pl.DataFrame(found, schema=CORRELATIONS.own, orient="row")
 
 
 def _of_losses(seen: Seen) -> list[pl.DataFrame]:
@@ -297,18 +361,18 @@ def _of_losses(seen: Seen) -> list[pl.DataFrame]:
                 (seen.device, seen.cell, "losses", lag, span, value.estimate, value.low, value.high,
                  chain.correlation(lag))
             )  # fmt: skip
-    return [pl.DataFrame(found, schema=CORRELATIONS, orient="row")]
+    return [pl.DataFrame(found, schema=CORRELATIONS.own, orient="row")]
 
 
 def _distribution(seen: Seen) -> pl.DataFrame:
     """Return measured delays minus the direct path's median; where packets swap departure times, the drawn delays."""
     if seen.pipe.jitter is None or seen.pipe.rate_bps:
-        return pl.DataFrame(schema=DISTRIBUTION)
+        return pl.DataFrame(schema=DISTRIBUTION.own)
     is_measured = seen.floor_p50_ns is not None and delay.swapped(seen) <= delay.SWAPPED
     found = seen.over_floor(seen.packets)["over_ns"] if is_measured else seen.log["drawn_ns"].drop_nulls()
     values = np.sort(found.to_numpy().astype(np.float64))
     if not len(values):
-        return pl.DataFrame(schema=DISTRIBUTION)
+        return pl.DataFrame(schema=DISTRIBUTION.own)
     kept = np.unique(np.linspace(0, len(values) - 1, CURVE).astype(np.int64))
     at = values[kept]
     curve = {

@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.hypotheses import Outcome, main_device
-from sojourn.analysis.rates import jain, overloads_of, rate_rows, rate_samples
+from sojourn.analysis.rates import RATES, jain, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.run import A_A, DIRECT
-from sojourn.analysis.samples import with_cells
+from sojourn.analysis.samples import Sample, shared, with_cells
 from sojourn.analysis.sessions import middle
 from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import beside_rows, mean_of, per_path, trial_row
-from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_samples import COMMON, point, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, over_column, series, worst_of
 from sojourn.analysis.verdict import amid
@@ -37,6 +37,21 @@ HYPOTHESIS = "delay-spread-grows-with-senders"
 TOTAL = "fan-in-total"
 SAW_TOOTH = "phase-saw-tooth"
 FLOOD = "flood"
+
+SHARES = Sample(
+    "A sender in a trial.",
+    {
+        **shared("device cell block round flow"),
+        "received_pps": (pl.Float64, "The packet rate at the receiver."),
+    },
+    with_factors=True,
+)
+SAMPLES = COMMON | {
+    "delay_by_phase": phase.DELAY_BY_PHASE,
+    "delay_spreads": point("A spread of the delays within trials"),
+    "rates": RATES,
+    "shares": SHARES,
+}
 
 
 def study(run: Run) -> Study:
@@ -64,7 +79,7 @@ def study(run: Run) -> Study:
     of.samples["delay_by_phase"] = with_cells(run, phase.samples(run, phases))
     of.samples["delay_spreads"] = row_samples(run, spread)
     of.samples["rates"] = with_cells(run, rate_samples(run, of.trials))
-    of.samples["shares"] = with_cells(run, of.flows.select("device", "cell", "block", "round", "flow", "received_pps"))
+    of.samples["shares"] = with_cells(run, SHARES.of(of.flows))
     return of.conclude(sentence(run, of.rows), limits=True)
 
 

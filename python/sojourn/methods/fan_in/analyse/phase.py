@@ -26,6 +26,7 @@ from sojourn.analysis.host_clock import IMPRECISE
 from sojourn.analysis.hypotheses import Outcome, inconclusive
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.sessions import beds_in, middle
 from sojourn.analysis.streams import L1_OVERHEAD, in_order, worst_of
 from sojourn.analysis.verdict import amid
@@ -44,6 +45,22 @@ BINS = 20
 MARGIN = 0.05
 LEVEL = 1 - 0.05 / BINS
 BOUND, ERROR95 = "clock_bound_ns", "clock_error95_ns"
+DELAY_BY_PHASE = Sample(
+    "A bin of the phase: the time of a frame's departure since the other sender's last.",
+    {
+        **shared("device cell"),
+        "phase": (pl.Float64, "The middle of the bin, as a share of the interval."),
+        "phase_ns": (pl.Float64, "The same as a time."),
+        "delay_ns": (pl.Float64, "The mean delay one way."),
+        **shared("ci_low_ns ci_high_ns"),
+        "frames": (pl.Int64, "Frames in the bin."),
+        "expected_ns": (
+            pl.Float64,
+            "The expected wait on a rated link plus the mean delay of frames that do not wait; null without one.",
+        ),
+    },
+    with_factors=True,
+)
 
 
 def _one_clock() -> NDArray[np.float64]:
@@ -289,16 +306,9 @@ def _evaluate(name: str, one: Phases, service: float) -> Outcome:
 
 
 def samples(run: Run, several: list[Phases]) -> pl.DataFrame:
-    """Return the bins: device, cell, phase (share of the interval), phase_ns, delay_ns and ends, frames, expected_ns.
-
-    `expected_ns` is the expected wait on a rated link plus the mean delay of frames that do not wait; else null.
-    """
-    schema = {
-        "device": pl.String, "cell": pl.Int32, "phase": pl.Float64, "phase_ns": pl.Float64, "delay_ns": pl.Float64,
-        "ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64, "frames": pl.Int64, "expected_ns": pl.Float64,
-    }  # fmt: skip
+    """Return the bins of all paths and cells."""
     rows = [row for one in several for row in _points(run, one)]
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=DELAY_BY_PHASE.own, orient="row")
 
 
 def _points(run: Run, one: Phases) -> Iterator[tuple[object, ...]]:

@@ -24,8 +24,9 @@ from sojourn.analysis.measurand import added_sentence, measurand_of_streams
 from sojourn.analysis.rates import pace_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.stream_rows import mean_of, per_path, trial_row
-from sojourn.analysis.stream_samples import row_samples
+from sojourn.analysis.stream_samples import COMMON, POINT, point, row_samples
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import over_column, sessions_of, share_of
 from sojourn.methods.one_way.analyse import waiting
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from sojourn.analysis.run import Run
     from sojourn.analysis.study import Study
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
 
 WAITING = "md1"
 PARTS = 20
@@ -79,6 +80,30 @@ class Sweep:
         return [] if self.shortest is None else self.cells[self.shortest + 1 :]
 
 
+DELAY_BY_INTERVAL = Sample(
+    "A delay at an interval, as in the results; infinite values are null.",
+    {**POINT, "stable": (pl.Boolean, "Whether the queue was stable in that cell.")},
+    with_factors=True,
+)
+GROWTH = Sample(
+    "A trial: whether its delays grew.",
+    {
+        **shared("block device cell round visit"),
+        "growth": (pl.Float64, "By how much the delay grew from the intended departure on, in s per s."),
+        "p": (pl.Float64, "The probability of such growth where there is none."),
+        "path_growth": (pl.Float64, "The growth of the delay from the actual departure on: the path's part."),
+        **shared("loss_ratio"),
+        "achieved_ratio": (pl.Float64, "The packet rate that the sender reached over that of its schedule."),
+        "stable": (pl.Boolean, "Whether the queue was stable."),
+    },
+)
+SAMPLES = COMMON | {
+    "min_intervals": point("A shortest interval of a path at a size"),
+    "delay_by_interval": DELAY_BY_INTERVAL,
+    "growth": GROWTH,
+}
+
+
 def study(run: Run) -> Study:
     """Return delays of every cell, what the device adds where queues are stable, and the minimum sustainable
     intervals."""
@@ -99,19 +124,7 @@ def study(run: Run) -> Study:
         of.hypotheses.extend(waiting.evaluate(WAITING, run, of.packets))
     of.samples["min_intervals"] = row_samples(run, limits)
     of.samples["delay_by_interval"] = by_interval(run, of.rows, stable)
-    of.samples["growth"] = judged.select(
-        "block",
-        "device",
-        "cell",
-        "round",
-        "visit",
-        "growth",
-        "p",
-        "path_growth",
-        "loss_ratio",
-        "achieved_ratio",
-        "stable",
-    )
+    of.samples["growth"] = GROWTH.of(judged)
     return of.conclude(sentence(run, of.rows, limits), headline=measurand_of_streams(run, of.rows))
 
 
@@ -275,7 +288,8 @@ def by_interval(run: Run, rows: list[Row], stable: set[tuple[str, int]]) -> pl.D
         and row.cell is not None
     ]
     good = [(row.device, row.cell) in stable for row in drawn]
-    return row_samples(run, drawn).with_columns(stable=pl.Series(good, dtype=pl.Boolean))
+    placed = row_samples(run, drawn).with_columns(stable=pl.Series(good, dtype=pl.Boolean))
+    return placed.select(DELAY_BY_INTERVAL.schema.names())
 
 
 def sentence(run: Run, rows: list[Row], limits: list[Row]) -> str:

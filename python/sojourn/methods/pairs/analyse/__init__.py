@@ -8,15 +8,15 @@ from sojourn.analysis.hypotheses import evaluate_hypotheses
 from sojourn.analysis.measurand import measurand
 from sojourn.analysis.pairs import doubtful_control, latency_rows, resolution, rounds_of
 from sojourn.analysis.paths import path_rows
-from sojourn.analysis.samples import samples_of_pairs
+from sojourn.analysis.samples import OF_PAIRS, samples_of_pairs
 from sojourn.analysis.sizes import by_size, size_rows
 from sojourn.analysis.soundness import soundness_findings
 from sojourn.analysis.study import Study
-from sojourn.analysis.surroundings import session_machine
+from sojourn.analysis.surroundings import SESSION_MACHINE, session_machine
 from sojourn.analysis.tester import stamp_sources, tester_findings
 from sojourn.methods.pairs.analyse import slope
 from sojourn.methods.pairs.analyse.budget import budgets
-from sojourn.methods.pairs.analyse.by_session import session_paths
+from sojourn.methods.pairs.analyse.by_session import SESSION_PATHS, session_paths
 from sojourn.methods.pairs.analyse.directions import (
     asymmetry_findings,
     direction_rows,
@@ -29,7 +29,9 @@ from sojourn.methods.pairs.analyse.shape import shape_findings
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
+
+SAMPLES = OF_PAIRS | {"session_paths": SESSION_PATHS, "session_machine": SESSION_MACHINE}
 
 
 def study(run: Run) -> Study:

@@ -6,11 +6,12 @@ to the nearest mode. A path with one mode has all of its round trips in it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.samples import Sample, shared
 from sojourn.methods.pairs.analyse.shape import LEAST_FOR_MODES
 from sojourn.statistics.modes import find_modes
 
@@ -18,16 +19,23 @@ if TYPE_CHECKING:
     from sojourn.analysis.path import PathInCell
     from sojourn.analysis.run import Run
 
-SESSION_PATHS: dict[str, Any] = {
-    "session": pl.Int64, "device": pl.String, "cell": pl.Int32, "probes": pl.Int64, "median_ns": pl.Float64,
-    "mode": pl.Int64, "mode_ns": pl.Float64, "share": pl.Float64,
-}  # fmt: skip
-"""Columns of the sample `session_paths`: one row per session, path, cell and mode."""
+SESSION_PATHS = Sample(
+    "A mode of the round trips of a session over a path in a cell.",
+    {
+        "session": (pl.Int64, "The part of the run, and so the bed."),
+        **shared("device cell"),
+        "probes": (pl.Int64, "Round trips of the session."),
+        "median_ns": (pl.Float64, "Their median."),
+        "mode": (pl.Int64, "The mode, from 1, the fastest."),
+        "mode_ns": (pl.Float64, "The round trip of the mode."),
+        "share": (pl.Float64, "The share of the session's round trips in the mode."),
+    },
+)
 
 
 def session_paths(run: Run) -> pl.DataFrame:
-    """Return each session's median and shares of modes, columns of `SESSION_PATHS`."""
-    found = [pl.DataFrame(schema=SESSION_PATHS), *(_of_path(path) for path in run.paths.values())]
+    """Return each session's median and shares of modes."""
+    found = [pl.DataFrame(schema=SESSION_PATHS.own), *(_of_path(path) for path in run.paths.values())]
     return pl.concat(found).sort("session", maintain_order=True)
 
 
@@ -35,7 +43,7 @@ def _of_path(path: PathInCell) -> pl.DataFrame:
     laid = path.laid()
     values = laid.values
     if not len(values):
-        return pl.DataFrame(schema=SESSION_PATHS)
+        return pl.DataFrame(schema=SESSION_PATHS.own)
     modes = find_modes(values) if len(values) >= LEAST_FOR_MODES else [float(np.median(values))]
     at = laid.above_foot + laid.shift
     borders = (np.array(modes[:-1]) + np.array(modes[1:])) / 2
@@ -49,4 +57,4 @@ def _of_path(path: PathInCell) -> pl.DataFrame:
         for (session,), own in sorted(probes.partition_by("session", as_dict=True).items())
         for mode, place in enumerate(modes)
     ]
-    return pl.DataFrame(rows, schema=SESSION_PATHS, orient="row")
+    return pl.DataFrame(rows, schema=SESSION_PATHS.own, orient="row")

@@ -16,13 +16,11 @@ streams.
 
 Rows: quantity `stage_<name>` (pacing, send, qdisc, path, receive, answer, answer_receive; merged ones carry both names,
 `send+qdisc`), statistics mean, p50, p90, p99, share (its part of the mean total); `stage_total` likewise. Those with a
-reference are device less that path (mean). Samples: `latency_breakdown` and `missing_timestamps` (columns: `BREAKDOWN`,
-`MISSING`).
+reference are device less that path (mean).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +33,11 @@ from sojourn.analysis.hypotheses import MARGIN, Outcome, against, inconclusive, 
 from sojourn.analysis.measurand import reference_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
+from sojourn.analysis.samples import Sample, shared, with_cells
 from sojourn.analysis.sessions import beds_counted, figure_of, middle
 from sojourn.analysis.stream_budget import delay_budget
 from sojourn.analysis.stream_rows import sum_of
+from sojourn.analysis.stream_samples import COMMON
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.verdict import amid
 from sojourn.analysis.wording import HOLDS_ZERO, counted, micro, percent
@@ -68,27 +68,30 @@ Errors = tuple[float | None, float | None]
 
 SUM = "stages-sum"
 
-BREAKDOWN: dict[str, Any] = {
-    "device": pl.String,
-    "reference": pl.String,
-    "cell": pl.Int32,
-    "position": pl.Int32,
-    "stage": pl.String,
-    "begins": pl.String,
-    "ends": pl.String,
-    "mean_ns": pl.Float64,
-    "ci_low_ns": pl.Float64,
-    "ci_high_ns": pl.Float64,
-    "p50_ns": pl.Float64,
-    "p90_ns": pl.Float64,
-    "p99_ns": pl.Float64,
-    "share": pl.Float64,
-    "trials": pl.Int64,
-    "frames": pl.Int64,
-}
-"""One row per stage in the order of the path, then the total (stage "total"); reference null for the whole path."""
-
-MISSING: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "stamp": pl.String, "why": pl.String}
+BREAKDOWN = Sample(
+    "A stage, in the order of the way, then the total; with a reference, the device less that path.",
+    {
+        **shared("device reference cell"),
+        "position": (pl.Int32, "Its place on the way, from 0."),
+        "stage": (pl.String, "The stage; total: all together."),
+        "begins": (pl.String, "The stamp with which it begins."),
+        "ends": (pl.String, "The stamp with which it ends."),
+        "mean_ns": (pl.Float64, "The mean over trials."),
+        **shared("ci_low_ns ci_high_ns"),
+        "p50_ns": (pl.Float64, "The median of the trials' medians; null with a reference."),
+        "p90_ns": (pl.Float64, "The same of their 90th percentiles."),
+        "p99_ns": (pl.Float64, "The same of their 99th percentiles."),
+        "share": (pl.Float64, "Its share of the mean total; null with a reference."),
+        **shared("trials"),
+        "frames": (pl.Int64, "Frames that have every stamp of the cell; with a reference, of both paths."),
+    },
+    with_factors=True,
+)
+MISSING = Sample(
+    "A stamp that the frames of a cell lack.",
+    {**shared("device cell"), "stamp": (pl.String, "The stamp."), "why": (pl.String, "The reason.")},
+)
+SAMPLES = COMMON | {"latency_breakdown": BREAKDOWN, "missing_timestamps": MISSING}
 
 
 def study(run: Run) -> Study:
@@ -105,7 +108,7 @@ def study(run: Run) -> Study:
     _with_clocks(rows, errors)
     of.rows.extend(rows)
     of.samples["latency_breakdown"], of.samples["missing_timestamps"] = (
-        breakdown_sample(found, run.cells),
+        with_cells(run, breakdown_sample(found)),
         missing_sample(found),
     )
     if A_A in run.devices:
@@ -229,18 +232,18 @@ def backwards(found: list[Breakdown]) -> dict[tuple[str, int, str], float]:
     }
 
 
-def breakdown_sample(found: list[Breakdown], cells: Mapping[int, Factors]) -> pl.DataFrame:
-    """Return the sample `latency_breakdown`, with the factors of each cell."""
+def breakdown_sample(found: list[Breakdown]) -> pl.DataFrame:
+    """Return the sample `latency_breakdown`."""
     rows = [row for one in found for row in _stage_samples(one)]
     rows += [row for one, reference, points in compared(found) if one.device != A_A for row in
              _added_stages(one, reference, points)]  # fmt: skip
-    return _with_factors(pl.DataFrame(rows, schema=BREAKDOWN, orient="row"), cells)
+    return pl.DataFrame(rows, schema=BREAKDOWN.own, orient="row")
 
 
 def missing_sample(found: list[Breakdown]) -> pl.DataFrame:
     """Return the sample `missing_timestamps`: which timestamps are missing, and why."""
     rows = [(one.device, one.cell, CALLED[point], why) for one in found for point, why in one.missing.items()]
-    return pl.DataFrame(rows, schema=MISSING, orient="row")
+    return pl.DataFrame(rows, schema=MISSING.own, orient="row")
 
 
 def _stage_samples(breakdown: Breakdown) -> Iterator[tuple[Any, ...]]:
@@ -275,13 +278,6 @@ def _ends(points: tuple[str, ...], position: int) -> tuple[str, str]:
     if position == len(points) - 1:
         return CALLED[points[0]], CALLED[points[-1]]
     return CALLED[points[position]], CALLED[points[position + 1]]
-
-
-def _with_factors(frame: pl.DataFrame, cells: Mapping[int, Factors]) -> pl.DataFrame:
-    named = pl.DataFrame(
-        [{"cell": cell, **asdict(factors)} for cell, factors in cells.items()], infer_schema_length=None
-    )
-    return frame.join(named.with_columns(pl.col("cell").cast(pl.Int32)), on="cell", how="left")
 
 
 def _clock_errors(frames: pl.DataFrame) -> dict[tuple[str, int], Errors]:

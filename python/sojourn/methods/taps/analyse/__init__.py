@@ -23,11 +23,6 @@ Quantities beside those of all streams (`analysis.streams`):
 - subtraction_less_taps (what a device adds over `wire` one way by subtraction, less the same by taps); mean [ns].
   A device's taps have one clock, the ends may have two: the interval then has the errors of these
 
-Samples: tap_quantiles and tap_histograms, as delay_quantiles and delay_histograms; tap_density: device, cell, low_ns,
-high_ns, share (of the packets that crossed), ten classes to a decade, the same for all. tap_in_flight: device, cell,
-in_flight, packets, mean_ns, low_ns, high_ns. tap_trials: device, cell, block, elapsed_s, entered, left, lost,
-reordered, duplicated. tap_timeline: device, cell, block, elapsed_s, delay_ns; thinned, the slowest kept.
-
 Where the plan has `taps.subtract_serialisation`, every delay between taps is without the time of its frame on that
 link; packets in flight are counted with it (`course`).
 """
@@ -45,18 +40,32 @@ from sojourn.analysis.measurand import covers, figure, not_covered
 from sojourn.analysis.packets import BETWEEN_TAPS, Values, delay_values, ordered, values_of
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A, DIRECT, WIRE
-from sojourn.analysis.samples import with_cells
+from sojourn.analysis.samples import Sample, shared, with_cells
 from sojourn.analysis.serialisation import serialisation_ns
 from sojourn.analysis.sessions import beds_in
 from sojourn.analysis.stream_rows import delay_rows, errors_of_paths
-from sojourn.analysis.stream_samples import histogram_samples, quantile_samples
+from sojourn.analysis.stream_samples import (
+    COMMON,
+    DELAY_HISTOGRAMS,
+    DELAY_QUANTILES,
+    histogram_samples,
+    quantile_samples,
+)
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import differences, over_pairs, series, sessions_of_pairs, share_of
 from sojourn.analysis.wording import counted, micro
 from sojourn.devices import called, references
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
-from sojourn.methods.taps.analyse.course import subtracted_rate, timeline
-from sojourn.methods.taps.analyse.flight import account_rows, accounts, delays_in_flight, flight_rows, with_in_flight
+from sojourn.methods.taps.analyse.course import TAP_TIMELINE, subtracted_rate, timeline
+from sojourn.methods.taps.analyse.flight import (
+    IN_FLIGHT,
+    TAP_TRIALS,
+    account_rows,
+    accounts,
+    delays_in_flight,
+    flight_rows,
+    with_in_flight,
+)
 from sojourn.methods.taps.analyse.repeats import anomalous, repeat_rows, repeated_cells
 from sojourn.methods.taps.analyse.segments import (
     cells_of,
@@ -114,6 +123,31 @@ class Crossed:
         return self.packets.group_by("block").agg(*places, pl.col("delay_ns").mean().alias("mean")).sort("block")
 
 
+TAP_INTERVALS = Sample(
+    "A point of the distribution of the times between one frame of a regular stream and the next.",
+    shared("device cell port node measure exceedance gap_ns"),
+    with_factors=True,
+)
+TAP_DENSITY = Sample(
+    "A class of the delays between the taps: ten to a decade.",
+    {
+        **shared("device cell low_ns high_ns"),
+        "share": (pl.Float64, "The share of the packets that crossed."),
+    },
+    with_factors=True,
+)
+SAMPLES = COMMON | {
+    "tap_interval_quantiles": TAP_INTERVALS,
+    "departure_interval_quantiles": TAP_INTERVALS,
+    "tap_quantiles": replace(DELAY_QUANTILES, rows="A point of the distribution of the delays between the taps."),
+    "tap_histograms": replace(DELAY_HISTOGRAMS, rows="A bin of the delays between the taps, as delay_histograms."),
+    "tap_density": TAP_DENSITY,
+    "tap_timeline": TAP_TIMELINE,
+    "tap_in_flight": IN_FLIGHT,
+    "tap_trials": TAP_TRIALS,
+}
+
+
 def study(run: Run) -> Study:
     """Return the delays between taps of every device and cell, and those of modes over the plain bridge."""
     of = Gathered(run)
@@ -159,7 +193,7 @@ def study(run: Run) -> Study:
     of.samples["tap_density"] = with_cells(run, densities(values))
     of.samples["tap_timeline"] = with_cells(run, timeline(run, packets, crossed.flows))
     of.samples["tap_in_flight"] = with_cells(run, delays_in_flight(run, packets))
-    of.samples["tap_trials"] = with_cells(run, trials.drop("session"))
+    of.samples["tap_trials"] = with_cells(run, TAP_TRIALS.of(trials))
     found = of.conclude(sentence(run, own, values))
     return replace(found, headline=headline(run, own))
 
@@ -409,7 +443,6 @@ def disagreeing(apart: dict[tuple[str, str, int], Differences], ends: pl.DataFra
 
 def densities(values: list[Values]) -> pl.DataFrame:
     """Return the distribution of the packets of each device and cell over classes of delay."""
-    schema = {"device": pl.String, "cell": pl.Int32, "low_ns": pl.Float64, "high_ns": pl.Float64, "share": pl.Float64}
     found = []
     for one in values:
         positive = one.values[one.values > 0]
@@ -417,7 +450,7 @@ def densities(values: list[Values]) -> pl.DataFrame:
         for number, count in zip(*np.unique(classes, return_counts=True), strict=True):
             low, high = 10 ** (number / CLASSES), 10 ** ((number + 1) / CLASSES)
             found.append((one.device, one.cell, low, high, count / len(one.values)))
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(found, schema=TAP_DENSITY.own, orient="row")
 
 
 def headline(run: Run, rows: list[Row]) -> Row | None:

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from sojourn.analysis.samples import thinned
+from sojourn.analysis.samples import Sample, shared, thinned
 from sojourn.analysis.streams import elapsed_s
 from sojourn.units import rate
 
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
+
+
+TAP_TIMELINE = Sample(
+    "A packet that crossed the device; thinned, the slowest kept.",
+    {**shared("device cell block elapsed_s"), "delay_ns": (pl.Float64, "The delay between the taps.")},
+    with_factors=True,
+)
 
 
 def subtracted_rate(run: Run) -> int | None:
@@ -26,8 +33,7 @@ def subtracted_rate(run: Run) -> int | None:
 
 
 def timeline(run: Run, packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Return every k-th packet, and the slowest of those left out between them: device, cell, block, elapsed_s,
-    delay_ns.
+    """Return every k-th packet, and the slowest of those left out between them.
 
     The taps' clock may differ from that of the ends: times count from the begin of the packet's trial.
     """
@@ -35,4 +41,4 @@ def timeline(run: Run, packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFra
     within = (pl.col("first_ns") - pl.col("first_ns").min().over("block")).cast(pl.Float64) / 1e9
     known = packets.join(began, on="block", how="inner").with_columns(elapsed_s=pl.col("began_s") + within)
     kept = thinned(known.sort("block", "first_ns", maintain_order=True), "delay_ns")
-    return kept.select("device", "cell", "block", "elapsed_s", "delay_ns")
+    return TAP_TIMELINE.of(kept)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.streams import elapsed_s, in_order, over_trials, sessions_of, share_of
 from sojourn.statistics.interval import Interval
 
@@ -62,12 +63,34 @@ def flight_rows(run: Run, packets: pl.DataFrame) -> list[Row]:
     return rows
 
 
+IN_FLIGHT = Sample(
+    "The packets that found so many others in the device.",
+    {
+        **shared("device cell"),
+        "in_flight": (pl.Int64, "How many others; from some number on a class, which reaches to its double."),
+        "packets": (pl.Int64, "Packets of this class."),
+        "mean_ns": (pl.Float64, "Their mean delay between the taps."),
+        "low_ns": (pl.Float64, "The lower end of its interval."),
+        "high_ns": (pl.Float64, "The upper end of its interval."),
+    },
+    with_factors=True,
+)
+TAP_TRIALS = Sample(
+    "A trial, as its taps counted.",
+    {
+        **shared("block device cell elapsed_s"),
+        "entered": (pl.Int64, "Packets at the tap before the device."),
+        "left": (pl.Int64, "Packets of them at the tap behind it."),
+        "lost": (pl.Int64, "Packets of them that did not come there."),
+        "reordered": (pl.Int64, "Packets that a later one overtook between the taps."),
+        "duplicated": (pl.Int64, "Packets that came to the tap behind the device again."),
+    },
+    with_factors=True,
+)
+
+
 def delays_in_flight(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
-    """Return the delay by packets in the device: device, cell, in_flight, packets, mean_ns, low_ns, high_ns."""
-    schema: dict[str, Any] = {
-        "device": pl.String, "cell": pl.Int32, "in_flight": pl.Int64, "packets": pl.Int64, "mean_ns": pl.Float64,
-        "low_ns": pl.Float64, "high_ns": pl.Float64,
-    }  # fmt: skip
+    """Return the delay by packets in the device."""
     power = 2 ** pl.col("in_flight").clip(lower_bound=1).log(2).floor().cast(pl.Int64)
     classed = packets.with_columns(begins=pl.when(pl.col("in_flight") < EXACT).then("in_flight").otherwise(power))
     found = []
@@ -80,7 +103,7 @@ def delays_in_flight(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
                 continue
             mean = over_trials(trials["delay_ns"].to_numpy(), 0.95, trials["session"].to_numpy().astype(np.int64))
             found.append((device, cell, begins, here.height, mean.estimate, mean.low, mean.high))
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return pl.DataFrame(found, schema=IN_FLIGHT.own, orient="row")
 
 
 def _places(run: Run, packets: pl.DataFrame) -> list[tuple[tuple[str, int], pl.DataFrame]]:

@@ -5,19 +5,6 @@ half the throughput are equally far from no effect. Slow variation over a run af
 order within a pair is drawn and then reversed, variation within pairs cancels too. Estimates are Hodges and Lehmann's
 with the exact signed-rank interval; of a run of several sessions they are means over beds, with Student's interval, and
 ratios are combined bed by bed.
-
-Samples beside what every method writes:
-
-- `cost_ratios`: a row for each cell: traffic (path, flows), where, mode, packets_per_log, pairs; throughput with it
-  over without it (ratio, ratio_low, ratio_high), both throughputs, the processors' time per bit likewise (cpu_…),
-  cores that the log's own process took, packets logged and skipped, skipped packets a minute per Mbit/s.
-- `cost_traffic`: for each traffic the throughput without the log, and the difference between slices without it.
-- `cost_programs`: time per packet in the log's kernel programs, minus that of null programs; null factors: pooled.
-- `cost_skips`: skipped packets by reason and cell.
-- `cost_collapses`: for each setting and cell collapses of congestion windows with the setting and without it (off_…):
-  how many, the share of slices with any, pairs with more and with fewer, p of the sign test times the number of
-  settings; null factors: all cells.
-- `cost_slices`: every slice: elapsed_s, and its throughput over that of its traffic without the log.
 """
 
 from __future__ import annotations
@@ -34,7 +21,16 @@ from sojourn.methods.tcp_cost.analyse.seen import seen_of
 if TYPE_CHECKING:
     from sojourn.analysis.run import Run
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
+
+SAMPLES = {
+    "cost_ratios": ratios.RATIOS,
+    "cost_traffic": ratios.TRAFFICS,
+    "cost_programs": programs.PROGRAMS,
+    "cost_skips": ratios.SKIPS,
+    "cost_collapses": collapses.COLLAPSES,
+    "cost_slices": ratios.SLICES,
+}
 
 
 def study(run: Run) -> Study:
@@ -44,9 +40,9 @@ def study(run: Run) -> Study:
     spent = programs.spent(seen)
     collapsed = collapses.collapses(seen)
     samples = {
-        "cost_ratios": ratios.frame(cells, ratios.CELL_SCHEMA),
-        "cost_traffic": ratios.frame(traffic, ratios.TRAFFIC_SCHEMA),
-        "cost_programs": ratios.frame(spent, programs.SCHEMA),
+        "cost_ratios": ratios.frame(cells, ratios.RATIOS),
+        "cost_traffic": ratios.frame(traffic, ratios.TRAFFICS),
+        "cost_programs": ratios.frame(spent, programs.PROGRAMS),
         "cost_skips": ratios.skips(seen),
         "cost_collapses": collapsed,
         "cost_slices": ratios.over_time(seen),

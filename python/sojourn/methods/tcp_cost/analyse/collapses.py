@@ -15,8 +15,10 @@ import polars as pl
 from scipy import special
 
 from sojourn.analysis.finding import Finding
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.wording import percent
 from sojourn.methods.tcp_cost.analyse.judged import CHANCE
+from sojourn.methods.tcp_cost.analyse.ratios import SETTING
 from sojourn.methods.tcp_cost.analyse.seen import CELL
 from sojourn.statistics.proportion import clopper_pearson, share_by_rounds
 
@@ -26,14 +28,26 @@ if TYPE_CHECKING:
     from sojourn.methods.tcp_cost.analyse.seen import Seen
     from sojourn.statistics.interval import Interval
 
-SCHEMA: dict[str, Any] = {
-    "path": pl.String, "flows": pl.Int64, "where": pl.String, "setting": pl.String, "packets_per_log": pl.Int64,
-    "pairs": pl.Int64, "collapses": pl.Int64, "share": pl.Float64, "share_low": pl.Float64, "share_high": pl.Float64,
-    "off_collapses": pl.Int64, "off_share": pl.Float64, "off_share_low": pl.Float64, "off_share_high": pl.Float64,
-    "more": pl.Int64, "fewer": pl.Int64, "p": pl.Float64,
-}  # fmt: skip
-"""`share` of the slices has at least one collapse; `more` pairs have more of them with the setting, `fewer` without.
-Rows without a path are of a setting in all cells; only these have a p."""
+_COUNTED = {
+    "collapses": (pl.Int64, "Collapses of congestion windows"),
+    "share": (pl.Float64, "The share of slices with any"),
+    "share_low": (pl.Float64, "The lower end of its interval"),
+    "share_high": (pl.Float64, "The upper end of its interval"),
+}
+COLLAPSES = Sample(
+    "A setting in a cell; without a path in all cells.",
+    {
+        **shared("path flows where"),
+        "setting": SETTING,
+        **shared("packets_per_log"),
+        "pairs": (pl.Int64, "Pairs of slices."),
+        **{name: (kind, f"{doc}, with the setting.") for name, (kind, doc) in _COUNTED.items()},
+        **{f"off_{name}": (kind, f"{doc}, without it.") for name, (kind, doc) in _COUNTED.items()},
+        "more": (pl.Int64, "Pairs with more of them with the setting."),
+        "fewer": (pl.Int64, "Pairs with fewer of them with the setting."),
+        "p": (pl.Float64, "The p of the sign test times the number of settings; null for a single cell."),
+    },
+)
 
 
 def collapses(seen: Seen) -> pl.DataFrame:
@@ -47,7 +61,7 @@ def collapses(seen: Seen) -> pl.DataFrame:
     tests = [sign_p(row["more"], row["fewer"]) * len(settings) for row in judged]
     cells = [_row(rows, CELL) for rows in counted.partition_by(CELL, maintain_order=True)]
     made = [row | {"p": min(1.0, p)} for row, p in zip(judged, tests, strict=True)] + cells
-    return pl.DataFrame([{name: row.get(name) for name in SCHEMA} for row in made], schema=SCHEMA)
+    return pl.DataFrame([{name: row.get(name) for name in COLLAPSES.own} for row in made], schema=COLLAPSES.own)
 
 
 def findings(found: pl.DataFrame) -> Iterator[Finding]:

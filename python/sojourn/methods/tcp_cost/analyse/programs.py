@@ -10,11 +10,12 @@ run of several sessions a session counts as one value, the mean of its transfers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.sessions import beds_in, by_session
 from sojourn.methods.tcp_cost.analyse.ratios import with_ends
 from sojourn.statistics.interval import student_t
@@ -37,11 +38,22 @@ LEVEL = 0.95
 
 WHAT = ("logged", "decimated", "disabled", "empty", "placebo")
 TURN = ("session", "transfer", "repetition", "path", "flows", "direction")
-SCHEMA: dict[str, Any] = {
-    "path": pl.String, "flows": pl.Int64, "host": pl.String, "direction": pl.String, "what": pl.String,
-    **with_ends("ns"), "gross_ns": pl.Float64, "empty_ns": pl.Float64, "runs": pl.Int64, "slices": pl.Int64,
-    "transfers": pl.Int64, "transfers_needed": pl.Int64,
-}  # fmt: skip
+PROGRAMS = Sample(
+    "The time per packet in the log's kernel programs; null factors: over all.",
+    {
+        **shared("path flows"),
+        "host": (pl.String, "The host on which they ran."),
+        "direction": (pl.String, "The direction of the packets: in, out."),
+        "what": (pl.String, "What was in force: logged, decimated (almost no records), disabled, placebo."),
+        **with_ends(ns="The time, minus that of the null programs of the same turn"),
+        "gross_ns": (pl.Float64, "The time, with that of reading the clock."),
+        "empty_ns": (pl.Float64, "The time of the null programs."),
+        "runs": (pl.Int64, "How often the programs ran: once a packet."),
+        "slices": (pl.Int64, "Slices."),
+        "transfers": (pl.Int64, "Transfers, or beds where there are several: the unit of the interval."),
+        "transfers_needed": (pl.Int64, "The least number of them for an interval."),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from sojourn.analysis.samples import Columns, Sample, shared
 from sojourn.analysis.sessions import LEAST_PAIRS, NO_SESSION, beds_counted, beds_in, beside, figure_of, middle
 from sojourn.methods.tcp_cost.analyse.seen import CELL, TRAFFIC
+from sojourn.records.results import SETTINGS
 from sojourn.statistics.interval import Interval
 
 if TYPE_CHECKING:
@@ -21,6 +23,72 @@ if TYPE_CHECKING:
 
 PUBLISHED_SECONDS = 60.0
 """The duration of the published runs in which skipped packets were counted."""
+
+
+def with_ends(**meanings: str) -> Columns:
+    """Return the columns of intervals, by the meanings of the figures."""
+    ends = {"": "", "_low": ": the lower end of its interval", "_high": ": the upper end of its interval"}
+    return {
+        f"{name}{end}": (pl.Float64, f"{doc}{said}.") for name, doc in meanings.items() for end, said in ends.items()
+    }
+
+
+SETTING = (pl.String, "on (the log), off (the control), disabled, empty or placebo.")
+RATIOS = Sample(
+    "A setting with one kind of traffic, from pairs of slices with it and without it.",
+    {
+        **shared("path flows where"),
+        "mode": SETTING,
+        **shared("packets_per_log"),
+        "pairs": (pl.Int64, "Pairs of slices."),
+        **with_ends(
+            ratio="The throughput with the setting over that without it",
+            bps="The throughput with it",
+            off_bps="The throughput without it",
+            cpu_ratio="The processors' time per bit with it over that without it",
+        ),
+        "cpu_s_per_gbit": (pl.Float64, "The processors' time per Gbit with the setting, in s."),
+        "logger_cores": (pl.Float64, "The cores that the log's own process took."),
+        "logged": (pl.Int64, "Packets logged."),
+        "skipped": (pl.Int64, "Packets skipped."),
+        "packets": (pl.Int64, "Packets in and out."),
+        "skipped_per_mbps": (pl.Float64, "Packets skipped a minute, for each Mbit/s."),
+        "logged_per_s": (pl.Float64, "Packets logged a second."),
+    },
+)
+TRAFFICS = Sample(
+    "A kind of traffic without the log.",
+    {
+        **shared("path flows"),
+        "slices": (pl.Int64, "Slices without the log."),
+        **with_ends(off_bps="Their throughput", a_a="The ratio of two of them, the A/A control"),
+        "resolved": (pl.Float64, "The smallest effect that would be detected: how far that interval reaches from 1."),
+        "retransmitted_per_s": (pl.Float64, "Segments retransmitted a second."),
+        "frame_bytes": (pl.Float64, "The mean bytes of a frame."),
+    },
+)
+_IN_RECORDS: Columns = {
+    **shared("path flows where packets_per_log"),
+    **{name: (pl.Int32, SETTINGS[name][1]) for name in ("flows", "packets_per_log")},
+    "mode": (pl.String, "What was in force in the slice: on, off, disabled, empty, placebo."),
+    "setting": SETTING,
+}
+SKIPS = Sample(
+    "A reason to skip packets, in a cell that has any.",
+    {
+        **{name: _IN_RECORDS[name] for name in CELL},
+        "reason": (pl.String, "The reason."),
+        "packets": (pl.Int64, "Packets skipped for it."),
+    },
+)
+SLICES = Sample(
+    "A slice.",
+    {
+        **{name: _IN_RECORDS[name] for name in (*TRAFFIC, "where", "mode", "packets_per_log")},
+        "elapsed_s": (pl.Float64, "Seconds since the first slice began."),
+        "ratio": (pl.Float64, "Its throughput over the median of its traffic without the log."),
+    },
+)
 
 
 class Bed(NamedTuple):
@@ -215,34 +283,33 @@ def skips(seen: Seen) -> pl.DataFrame:
     names = [one for one in seen.slices.columns if one.startswith("skipped_")]
     by = seen.slices.filter(pl.col("mode") == "on").group_by(CELL, maintain_order=True).agg(pl.col(names).sum())
     long = by.unpivot(on=names, index=list(CELL), variable_name="reason", value_name="packets")
-    return long.filter(pl.col("packets") > 0).with_columns(
-        pl.col("reason").str.strip_prefix("skipped_").str.replace_all("_", " ")
-    )
+    named = pl.col("reason").str.strip_prefix("skipped_").str.replace_all("_", " ")
+    return SKIPS.of(long.filter(pl.col("packets") > 0).with_columns(named))
 
 
 def over_time(seen: Seen) -> pl.DataFrame:
     """Return every slice: its time, and its throughput over the median of its traffic without the log."""
     if seen.slices.is_empty():
-        return pl.DataFrame()
+        return pl.DataFrame(schema=SLICES.own)
     typical = seen.slices.filter(pl.col("mode") == "off").group_by(TRAFFIC).agg(typical=pl.col("bps").median())
     return (
         seen.slices.join(typical, on=TRAFFIC)
         .sort("started_ns")
-        .select(
-            *TRAFFIC, "where", "mode", "packets_per_log",
+        .with_columns(
             elapsed_s=(pl.col("started_ns") - pl.col("started_ns").min()) / 1e9,
             ratio=pl.col("bps") / pl.col("typical"),
         )
-    )  # fmt: skip
+        .pipe(SLICES.of)
+    )
 
 
 INTERVALS = ("ratio", "bps", "off_bps", "cpu_ratio", "a_a", "ns")
 
 
-def frame(several: Iterable[Any], schema: Mapping[str, Any]) -> pl.DataFrame:
+def frame(several: Iterable[Any], sample: Sample) -> pl.DataFrame:
     """Return dataclasses as a table; an interval has three columns."""
     rows = [_flat(asdict(one)) for one in several]
-    return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=dict(schema))
+    return pl.DataFrame([{name: row.get(name) for name in sample.own} for row in rows], schema=sample.own)
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -253,20 +320,3 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
         elif value is not None:
             flat |= {name: value["estimate"], f"{name}_low": value["low"], f"{name}_high": value["high"]}
     return flat
-
-
-def with_ends(*names: str) -> dict[str, Any]:
-    """Return the columns of intervals."""
-    return {f"{name}{end}": pl.Float64 for name in names for end in ("", "_low", "_high")}
-
-
-CELL_SCHEMA: dict[str, Any] = {
-    "path": pl.String, "flows": pl.Int64, "where": pl.String, "mode": pl.String, "packets_per_log": pl.Int64,
-    "pairs": pl.Int64, **with_ends("ratio", "bps", "off_bps", "cpu_ratio"), "cpu_s_per_gbit": pl.Float64,
-    "logger_cores": pl.Float64, "logged": pl.Int64, "skipped": pl.Int64, "packets": pl.Int64,
-    "skipped_per_mbps": pl.Float64, "logged_per_s": pl.Float64,
-}  # fmt: skip
-TRAFFIC_SCHEMA: dict[str, Any] = {
-    "path": pl.String, "flows": pl.Int64, "slices": pl.Int64, **with_ends("off_bps", "a_a"), "resolved": pl.Float64,
-    "retransmitted_per_s": pl.Float64, "frame_bytes": pl.Float64,
-}  # fmt: skip

@@ -62,7 +62,7 @@ from sojourn.analysis.finding import Finding, Place, worst_first
 from sojourn.analysis.host_clock import clock_findings
 from sojourn.analysis.lateness import late_emulators, lateness
 from sojourn.analysis.rows import LoadSetting, MarkedSetting, Row, over_beds
-from sojourn.analysis.samples import curve_of, thinned
+from sojourn.analysis.samples import Sample, curve_of, shared, thinned
 from sojourn.analysis.sessions import beside, figure_of
 from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
@@ -72,12 +72,14 @@ from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
 from sojourn.methods.tcp_load.analyse import background, clocks, round_trips
 from sojourn.methods.tcp_load.analyse.clocks import on_clock_of_a
-from sojourn.methods.tcp_load.analyse.conserved import frame_of, judged
-from sojourn.methods.tcp_load.analyse.grid import grid_of
+from sojourn.methods.tcp_load.analyse.conserved import CONSERVED, frame_of, judged
+from sojourn.methods.tcp_load.analyse.grid import GRID, grid_of
 from sojourn.methods.tcp_load.analyse.hypotheses import formula_ratio, mss_of, pipes_set, tested
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.queues import WAYS, unaccounted
 from sojourn.methods.tcp_load.analyse.trials import (
+    FACTORS,
+    LOGGED,
     PERCENTILES,
     Done,
     besides_of,
@@ -132,6 +134,46 @@ MOST_PROBES = 0.9
 
 BEYOND = 1.01
 """No link carries more than its rate: a hundredth is left for what the readings' edges cut."""
+
+TIMELINE = Sample(
+    "A round trip; thinned, the slowest kept.",
+    {
+        **shared("device cell round"),
+        "elapsed_s": (pl.Float64, "Seconds since the trial's first flows began."),
+        **shared("rtt_ns"),
+    },
+)
+QUANTILES = Sample(
+    "A point of the distribution of round trips in a state of the path.",
+    {
+        **shared("device cell"),
+        "state": (pl.String, "idle, or working: under the flows after their start-up."),
+        **shared("exceedance rtt_ns"),
+    },
+)
+GRADED = Sample(
+    "A latency under load.",
+    {
+        **shared("device"),
+        **FACTORS,
+        "cell": (pl.Int32, "The number of the combination of factors; null: over several."),
+        "grade": (pl.String, "Its grade."),
+        "said": (pl.String, "The grade, with those within the interval."),
+        "increase_ns": (pl.Float64, "The mean round trip under load less that of the idle path."),
+        "low_ns": (pl.Float64, "The lower end of its interval."),
+        "high_ns": (pl.Float64, "The upper end of its interval."),
+        **shared("n"),
+    },
+)
+SAMPLES = {
+    "load_timeline": TIMELINE,
+    "load_quantiles": QUANTILES,
+    "load_grades": GRADED,
+    "load_logged": LOGGED,
+    "load_grid": GRID,
+    "load_conserved": CONSERVED,
+    "load_clocks": clocks.CLOCKS,
+}
 
 
 def study(run: Run) -> Study:
@@ -521,17 +563,17 @@ def _few_probes(run: Run, places: Mapping[tuple[str, int], Sequence[Done]]) -> I
 
 
 def _timeline(run: Run, several: Sequence[Done]) -> pl.DataFrame:
-    """Round trips over the time since the flows began: device, cell, round, elapsed_s, rtt_ns."""
+    """Round trips over the time since the flows began."""
     begun = pl.DataFrame({"block": [one.block for one in several], "begun_ns": [one.begun_ns for one in several]},
                          schema={"block": pl.Int32, "begun_ns": pl.Float64})  # fmt: skip
-    since = ((pl.col("departure_ns") - pl.col("begun_ns")) / 1e9).alias("elapsed_s")
+    since = (pl.col("departure_ns") - pl.col("begun_ns")) / 1e9
     known = run.measured.drop_nulls("rtt").join(begun, on="block")
-    answered = known.with_columns(since, pl.col("rtt").cast(pl.Float64).alias("rtt_ns"))
-    return thinned(answered, "rtt_ns").select("device", "cell", "round", "elapsed_s", "rtt_ns")
+    answered = known.with_columns(elapsed_s=since, rtt_ns=pl.col("rtt").cast(pl.Float64))
+    return TIMELINE.of(thinned(answered, "rtt_ns"))
 
 
 def _quantiles(run: Run, several: Sequence[Done]) -> pl.DataFrame:
-    """The distribution of round trips, idle and working: device, cell, state, exceedance, rtt_ns."""
+    """The distribution of round trips, idle and working."""
     start_up, lasts = parts_of(run)
     times = pl.DataFrame(
         [(one.block, one.begun_ns, one.joined_ns + start_up) for one in several],
@@ -540,31 +582,18 @@ def _quantiles(run: Run, several: Sequence[Done]) -> pl.DataFrame:
     known = run.measured.join(times, on="block")
     idle = pl.col("arrival_ns") < pl.col("begun_ns")
     working = pl.col("departure_ns").is_between("working_ns", pl.col("working_ns") + lasts, closed="left")
-    curves = [
-        pl.DataFrame(
-            schema={
-                "device": pl.String,
-                "cell": pl.Int32,
-                "state": pl.String,
-                "exceedance": pl.Float64,
-                "value": pl.Float64,
-            }
-        )
-    ]
+    curves = [pl.DataFrame(schema=QUANTILES.own)]
     for state, within in (("idle", idle), ("working", working)):
         for (device, cell), own in sorted(known.filter(within).partition_by("device", "cell", as_dict=True).items()):
             if len(values := rtts(own)):
-                named = (
-                    pl.lit(device).alias("device"),
-                    pl.lit(cell, dtype=pl.Int32).alias("cell"),
-                    pl.lit(state).alias("state"),
-                )
-                curves.append(curve_of(values).with_columns(*named).select(curves[0].columns))
-    return pl.concat(curves).rename({"value": "rtt_ns"})
+                curve = curve_of(values).rename({"value": "rtt_ns"})
+                named = {"device": pl.lit(device), "cell": pl.lit(cell), "state": pl.lit(state)}
+                curves.append(QUANTILES.of(curve.with_columns(**named)))
+    return pl.concat(curves)
 
 
 def _grades(heads: Sequence[Row]) -> pl.DataFrame:
-    """The grade of each latency under load: device, flows, direction, congestion, pipe, grade, said."""
+    """The grade of each latency under load."""
     return pl.DataFrame(
         [
             {"device": row.device, "flows": of.flows, "direction": of.direction, "congestion": of.congestion,
@@ -575,9 +604,5 @@ def _grades(heads: Sequence[Row]) -> pl.DataFrame:
              "high_ns": row.value.high, "n": row.value.n}
             for row in heads if row.statistic == "mean" and isinstance(of := row.setting, LoadSetting)
         ],
-        schema={"device": pl.String, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-                "pipe": pl.String, "round_trips": pl.String, "background": pl.String, "scenario": pl.String,
-                "cell": pl.Int32, "grade": pl.String,
-                "said": pl.String, "increase_ns": pl.Float64,
-                "low_ns": pl.Float64, "high_ns": pl.Float64, "n": pl.Int64},
+        schema=GRADED.own,
     )  # fmt: skip

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sojourn.analysis.host_clock import Trials, on_one_clock
+from sojourn.analysis.samples import Sample, shared
+from sojourn.methods.tcp_load.analyse.conserved import BLOCK
 from sojourn.methods.tcp_load.analyse.shares import begun_ns, joined_ns
 from sojourn.methods.tcp_load.analyse.trials import parts_of
 
@@ -33,6 +35,16 @@ FLOWS, CHANNELS = ("started_ns",), ("started_ns", "ended_ns")
 CROSSING = ("convergence", "background_delay")
 """Figures that may be the difference of a time of A and one of B."""
 
+CLOCKS = Sample(
+    "A trial with times of host B, and how wrong they may be on host A's clock.",
+    {
+        **shared("device cell"),
+        "block": BLOCK,
+        "bound_ns": (pl.Float64, "By how much at most."),
+        "error95_ns": (pl.Float64, "By how much in all but one case of 20."),
+    },
+)
+
 
 def on_clock_of_a(run: Run) -> OneClock:
     """Return the run on A's clock."""
@@ -49,12 +61,10 @@ def state(joined: OneClock, rows: Iterable[Row], several: Sequence[Done]) -> Non
 
 
 def frame_of(joined: OneClock, several: Iterable[Done]) -> pl.DataFrame:
-    """Return the errors in each trial that has times of B: device, cell, block, bound_ns, error95_ns."""
-    kinds = {"device": pl.String, "cell": pl.Int32, "block": pl.Int64, "bound_ns": pl.Float64,
-             "error95_ns": pl.Float64}  # fmt: skip
+    """Return the errors in each trial that has times of B."""
     rows = [(one.device, one.cell, one.block, error.bound_ns, error.error95_ns)
             for one in several if (error := joined.errors.get(one.block)) is not None]  # fmt: skip
-    return pl.DataFrame(rows, schema=kinds, orient="row")
+    return pl.DataFrame(rows, schema=CLOCKS.own, orient="row")
 
 
 def _has_far(entry: dict[str, Any]) -> bool:

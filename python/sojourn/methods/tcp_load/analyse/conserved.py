@@ -9,11 +9,12 @@ and is no difference. Each flow of data is one row. It names the place where a n
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place
+from sojourn.analysis.samples import Sample, shared
 from sojourn.export.log import Chosen
 from sojourn.records import read_table
 from sojourn.timeline.segments import data_frames, joined
@@ -28,6 +29,36 @@ if TYPE_CHECKING:
 
 MOST_FLOWS = 100
 """Of a trial with more connections, so many are judged."""
+
+BLOCK = (pl.Int64, "The number of the trial, as in records/.")
+CONSERVED = Sample(
+    "A flow of data in a trial with the log: its segments, retransmissions included, as each instrument counts them.",
+    {
+        **shared("device cell"),
+        "block": BLOCK,
+        "flow": (pl.String, "The flow, by its addresses and ports."),
+        "segments": (pl.Int64, "Segments that the sender's TCP sent."),
+        "before": (pl.Int64, "Of them, that no emulator saw; null here and below: they passed no emulator's log."),
+        "arrived": (pl.Int64, "That arrived at the emulator."),
+        "departed": (pl.Int64, "That departed from it."),
+        "dropped": (pl.Int64, "That it dropped."),
+        "held": (pl.Int64, "That arrived, and neither departed nor were dropped."),
+        "received": (pl.Int64, "That the receiver's TCP got."),
+        "behind": (pl.Int64, "That departed, and that the receiver's TCP did not see."),
+        "strangers": (pl.Int64, "Packets at the emulator and at the receiver that no sample of the sender tells of."),
+        "missing": (pl.Int64, "Records that a log or a tap lacks: then nothing is judged; -1: nobody knows how many."),
+        "tap_near": (pl.Int64, "Seen at the first tap; null here and below: the flow passed no two taps."),
+        "tap_before": (pl.Int64, "Seen neither there nor anywhere behind it."),
+        "tap_missed": (pl.Int64, "Not seen there, and seen behind it."),
+        "tap_device": (pl.Int64, "Of those at the first tap, seen nowhere behind it."),
+        "tap_unrecorded": (pl.Int64, "Of those at the first tap, that the emulator did not get; null without its log."),
+        "tap_silent": (pl.Int64, "Seen nowhere behind, though the emulator let them go; null without its log."),
+        "tap_blind": (pl.Int64, "That the receiver's TCP got, and that the last tap did not see."),
+        "tap_far": (pl.Int64, "Seen at the last tap."),
+        "tap_after": (pl.Int64, "Of those, that the receiver's TCP did not get, and no emulator damaged."),
+        "tap_others": (pl.Int64, "Packets with data at either tap that no sample of the sender tells of."),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +231,10 @@ def judged(found: Iterable[tuple[Place, int, Way]]) -> Iterator[Finding]:
 
 
 def frame_of(found: Sequence[tuple[Place, int, Way]]) -> pl.DataFrame:
-    """A row a flow: device, cell, block, and what `Way` has; what its taps saw in columns `tap_…`."""
-    kinds: dict[str, Any] = {"device": pl.String, "cell": pl.Int32, "block": pl.Int64, "flow": pl.String}
-    kinds |= {name: pl.Int64 for name in Way.__dataclass_fields__ if name not in {"flow", "seen"}}
-    kinds |= {f"tap_{name}": pl.Int64 for name in Seen.__dataclass_fields__}
+    """A row a flow; what its taps saw in columns `tap_…`."""
     rows = []
     for place, block, way in found:
         told = asdict(way)
         taps = {f"tap_{name}": count for name, count in (told.pop("seen") or {}).items()}
         rows.append({"device": place.device, "cell": place.cell, "block": block} | told | taps)
-    return pl.DataFrame(rows, schema=kinds)
+    return pl.DataFrame(rows, schema=CONSERVED.own)

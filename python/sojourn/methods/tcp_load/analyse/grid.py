@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.analysis.rows import LoadSetting
+from sojourn.analysis.samples import Sample, shared
 from sojourn.methods.tcp_load.analyse.hypotheses import FULL_FRAME_BYTES
 
 if TYPE_CHECKING:
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 
 AXES = ("rate_bps", "delay_ns", "queue_packets")
 QUANTITIES = {"latency": "rtt_increase", "goodput": "goodput", "utilisation": "utilisation"}
-SCHEMA = {
-    "device": pl.String, "flows": pl.Int64, "congestion": pl.String, "direction": pl.String, "what": pl.String,
-    "rate_bps": pl.Float64, "delay_ns": pl.Float64, "queue_packets": pl.Float64, "estimate": pl.Float64,
-    "ci_low": pl.Float64, "ci_high": pl.Float64,
-}  # fmt: skip
+GRID = Sample(
+    "A figure through a pipe, where the plan has every rate with every delay and queue.",
+    {
+        **shared("device flows congestion direction"),
+        "what": (pl.String, "latency (under load, ns), goodput (bit/s), utilisation (a share)."),
+        "rate_bps": (pl.Float64, "The rate of the pipe."),
+        "delay_ns": (pl.Float64, "The round trip of the idle path."),
+        "queue_packets": (pl.Float64, "Its queue in full packets."),
+        **shared("estimate ci_low ci_high"),
+    },
+)
 
 
 def grid_of(rows: Sequence[Row], pipes: Mapping[str, Pipe]) -> pl.DataFrame:
@@ -31,7 +38,7 @@ def grid_of(rows: Sequence[Row], pipes: Mapping[str, Pipe]) -> pl.DataFrame:
     values = [sorted(set(axis)) for axis in zip(*places.values(), strict=True)]
     is_whole = set(places.values()) == set(product(*values)) and len(places) == len(set(places.values()))
     if not places or not is_whole or sum(len(axis) > 1 for axis in values) < 2:
-        return pl.DataFrame(schema=SCHEMA)
+        return pl.DataFrame(schema=GRID.own)
     found = []
     for row in rows:
         what = next((name for name, quantity in QUANTITIES.items() if quantity == row.quantity), None)
@@ -44,7 +51,7 @@ def grid_of(rows: Sequence[Row], pipes: Mapping[str, Pipe]) -> pl.DataFrame:
             way = own.direction if row.statistic == "mean" else row.statistic
             found.append((row.device, own.flows, own.congestion, way, what, *place, row.value.estimate, row.value.low,
                           row.value.high))  # fmt: skip
-    return pl.DataFrame(found, schema=SCHEMA, orient="row")
+    return pl.DataFrame(found, schema=GRID.own, orient="row")
 
 
 def place_of(pipe: Pipe) -> tuple[float, float, float]:

@@ -17,8 +17,9 @@ from sojourn.analysis.finding import Place
 from sojourn.analysis.host_clock import has_two_clocks
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.tcp_trials import LOG, arrived, told_by
-from sojourn.methods.tcp_load.analyse.conserved import ways_of
+from sojourn.methods.tcp_load.analyse.conserved import BLOCK, ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
 from sojourn.methods.tcp_load.analyse.shares import begun_ns, convergence_of, groups_of, joined_ns, shares_of
 from sojourn.methods.tcp_load.analyse.tcp_says import losses_inferred, tcp_says
@@ -156,19 +157,27 @@ def parts_of(run: Run) -> tuple[float, float]:
     return float(nanoseconds(asked.get("start_up", "0s")) or 0), float(nanoseconds(asked.get("duration", "0s")) or 0)
 
 
+FACTORS = shared("flows direction congestion pipe round_trips background scenario")
+LOGGED = Sample(
+    "A trial with the log of TCP's state.",
+    {
+        **shared("device cell"),
+        **FACTORS,
+        "block": BLOCK,
+        "records": (pl.Int64, "The records of the log."),
+    },
+)
+
+
 def logged_of(run: Run) -> pl.DataFrame:
-    """The trials that have the log: device, cell, flows, direction, congestion, pipe, block, records."""
-    kinds = {"device": pl.String, "cell": pl.Int32, "flows": pl.Int64, "direction": pl.String, "congestion": pl.String,
-             "pipe": pl.String, "round_trips": pl.String, "background": pl.String, "scenario": pl.String,
-             "block": pl.Int64, "records": pl.Int64}  # fmt: skip
-    factors = ("flows", "direction", "congestion", "pipe", "round_trips", "background", "scenario")
+    """The trials that have the log."""
     rows = [
-        {name: entry["factors"].get(name) for name in factors}
+        {name: entry["factors"].get(name) for name in FACTORS}
         | {"device": entry["device"], "cell": entry["cell"], "block": block, "records": entry["logged"]["records"]}
         for block, entry in sorted(told_by(run, LOG).items())
         if entry.get("logged")
     ]
-    return pl.DataFrame(rows, schema=kinds)
+    return pl.DataFrame(rows, schema=LOGGED.own)
 
 
 def ways_logged(run: Run) -> list[tuple[Place, int, Way]]:

@@ -16,6 +16,7 @@ import polars as pl
 from sojourn.analysis.checks import FAIL, INCONCLUSIVE, Asked, Checks
 from sojourn.analysis.finding import Finding
 from sojourn.analysis.rows import Row
+from sojourn.analysis.samples import Sample, shared
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
 from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, of_block, readings_of, samples_of, trials_of
@@ -45,6 +46,95 @@ CURVES = 8
 POINTS = 120
 FEW_POINTS = 30
 
+CELL = {"cell": (pl.String, "The cell, in words.")}
+DIRECTION = {"direction": (pl.String, "out or in.")}
+COUNTED = {
+    "pairs": (pl.Int64, "Values that were compared."),
+    "agree": (pl.Int64, "Values that agree."),
+    "quiet": (pl.Int64, "Values at quiet moments."),
+    "quiet_agree": (pl.Int64, "Of these, values that agree."),
+}
+FIELD = {
+    "field": (pl.String, "The field of TCP's state."),
+    "law": (pl.String, "How the log's value follows from TCP_INFO's."),
+}
+ENDS = {
+    "low": (pl.Float64, "The lower end of the interval of the share that agrees; null without one."),
+    "high": (pl.Float64, "The upper end of that interval."),
+}
+STRETCH = {**CELL, "stretch": (pl.Int64, "The stretch of congestion avoidance; only the longest are drawn.")}
+SAMPLES = {
+    "oracle": Sample(
+        "A field of the log in a cell against TCP_INFO.",
+        {
+            **CELL,
+            "kind": (pl.String, "The kind of trial."),
+            **FIELD,
+            **{name: COUNTED[name] for name in ("pairs", "agree")},
+            **ENDS,
+            **{name: COUNTED[name] for name in ("quiet", "quiet_agree")},
+        },
+    ),
+    "agreement": Sample(
+        "A field of the log against TCP_INFO, over all trials of a kind.",
+        {"kind": (pl.String, "The kind of trial; null: over all."), **FIELD, **COUNTED, **ENDS},
+    ),
+    "witness": Sample(
+        "A direction in a cell: packets of the log against those of a capture.",
+        {
+            **CELL,
+            **DIRECTION,
+            "logged": (pl.Int64, "Packets logged."),
+            "captured": (pl.Int64, "Packets captured."),
+            "missing": (pl.Int64, "Packets captured and not logged."),
+            "more": (pl.Int64, "Packets logged and not captured."),
+            "skipped": (pl.Int64, "Packets that the log counts as skipped."),
+            "dropped": (pl.Int64, "Packets that the capture dropped."),
+            "swapped": (pl.Int64, "Packets in another order than captured."),
+            "too_early": (pl.Int64, "Packets whose times are in the wrong order."),
+        },
+    ),
+    "apart": Sample(
+        "A point of the distribution of the time between log and capture.",
+        {
+            **CELL,
+            **DIRECTION,
+            **shared("exceedance"),
+            "apart_ns": (pl.Float64, "From the log to the capture for packets out, the reverse for packets in."),
+        },
+    ),
+    "back_offs": Sample(
+        "A back-off of a congestion window; windows are in segments.",
+        {
+            **CELL,
+            "before": (pl.Int64, "The window before it."),
+            "threshold": (pl.Int64, "The slow-start threshold that it set."),
+            "after": (pl.Int64, "The window after recovery; null where recovery did not end."),
+            "factor": (pl.Float64, "The algorithm's factor."),
+        },
+    ),
+    "reno_windows": Sample(
+        "A point of a stretch under Reno; thinned.",
+        {
+            **STRETCH,
+            "round_trips": (pl.Float64, "Round trips since its begin."),
+            "grown": (pl.Float64, "The growth of the window since then, in segments."),
+        },
+    ),
+    "reno_slopes": Sample(
+        "A stretch under Reno.", {**CELL, "slope": (pl.Float64, "The window's growth in segments a round trip.")}
+    ),
+    "cubic_windows": Sample(
+        "A point of a stretch under CUBIC; thinned.",
+        {
+            **STRETCH,
+            "seconds": (pl.Float64, "Seconds since its begin."),
+            "window": (pl.Float64, "The window, in segments."),
+            "law": (pl.Float64, "The window by CUBIC's curve."),
+        },
+    ),
+}
+
 
 @dataclass
 class Found:
@@ -65,6 +155,10 @@ class Found:
         """Add a row to a sample."""
         self.samples.setdefault(name, []).append(columns)
 
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """Return the samples as they are declared."""
+        return {name: pl.DataFrame(rows, schema=SAMPLES[name].own) for name, rows in self.samples.items()}
+
 
 def study(run: Run) -> Study:
     """Return the checks with their verdicts, the results, and the samples of the figures."""
@@ -78,8 +172,7 @@ def study(run: Run) -> Study:
     agreed(found)
     checks = found.checks.answered()
     _surroundings(run, found)
-    frames = {name: pl.DataFrame(rows, infer_schema_length=None) for name, rows in found.samples.items()}
-    return Study(found.rows, found.findings, sentence(checks), samples=frames, checks=checks)
+    return Study(found.rows, found.findings, sentence(checks), samples=found.frames(), checks=checks)
 
 
 def asked(found: Found, records: Path, cell: Sequence[Done]) -> None:

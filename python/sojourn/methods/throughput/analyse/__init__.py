@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.factors import in_common
-from sojourn.analysis.rates import overloads_of, rate_rows, rate_samples
+from sojourn.analysis.rates import RATES, overloads_of, rate_rows, rate_samples
 from sojourn.analysis.rows import Row
 from sojourn.analysis.run import A_A
-from sojourn.analysis.samples import BAND_POINTS, with_cells
+from sojourn.analysis.samples import BAND_POINTS, Sample, shared, with_cells
 from sojourn.analysis.sessions import beds_in, by_session
+from sojourn.analysis.stream_samples import COMMON
 from sojourn.analysis.stream_study import Gathered
 from sojourn.analysis.streams import Series, series
 from sojourn.analysis.verdict import amid
@@ -34,14 +35,19 @@ if TYPE_CHECKING:
     from sojourn.analysis.study import Study
     from sojourn.statistics.line import Over
 
-__all__ = ["budgets", "study"]
+__all__ = ["SAMPLES", "budgets", "study"]
 
 LEAST_SIZES = 2
 PACING = "minimum-frame-time"
-LINE = {
-    "device": pl.String, "frame_bytes": pl.Float64,
-    "estimate_ns": pl.Float64, "ci_low_ns": pl.Float64, "ci_high_ns": pl.Float64,
-}  # fmt: skip
+RATE_LINES = Sample(
+    "A point of the line that is fitted to the time between frames over sizes, with its 95 % band.",
+    {
+        **shared("device"),
+        "frame_bytes": (pl.Float64, "The Ethernet frame with its FCS."),
+        **shared("estimate_ns ci_low_ns ci_high_ns"),
+    },
+)
+SAMPLES = COMMON | {"rates": RATES, "rate_lines": RATE_LINES}
 
 
 def study(run: Run) -> Study:
@@ -152,4 +158,4 @@ def line_samples(fits: Fits) -> pl.DataFrame:
         grid = np.linspace(sizes.min(), sizes.max(), BAND_POINTS)
         for at, value in zip(grid, line.band(grid), strict=True):
             found.append((device, float(at), value.estimate, value.low, value.high))
-    return pl.DataFrame(found, schema=LINE, orient="row")
+    return pl.DataFrame(found, schema=RATE_LINES.own, orient="row")
