@@ -94,7 +94,7 @@ STUDIES = {
 }  # fmt: skip
 """Probes, an emulator, streams, loads of TCP, timed searches, taps: by name."""
 
-DISK = "size=4m"
+DISK = "size=32m"
 """More than any run here records; a flood, which qualifies a tester whose trials keep packets, would fill it."""
 
 

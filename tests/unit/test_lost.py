@@ -178,3 +178,19 @@ def test_analysis_excludes_lost_blocks_and_reports_them(tmp_path: Path) -> None:
     (finding,) = [one for one in findings if one["name"] == "blocks_lost"]
     assert f"round {block['round']}, bridge, cell {block['cell']} (block {block['block']})" in finding["sentence"]
     assert finding["severity"] == "doubtful"
+
+
+def test_lost_search_marks_every_row_of_its_path(tmp_path: Path) -> None:
+    with tarfile.open(Path("tests/golden/rfc2544.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("plan.toml")).parent
+    lost = {"block": 1 << 30, "round": 1, "path": "bridge", "cell": 5}  # a search's cell is no cell of a row
+    with (folder / "log.jsonl").open("a") as log:
+        log.write(f"{json.dumps({'event': 'lost', 'part': 0, 'why': WHY, 'trials': [lost]})}\n")
+    analyse(folder)
+    rows = json.loads((folder / "analysis/results.json").read_text())
+    marked = {"blocks_lost" in row["findings"] for row in rows if row["device"] == "bridge"}
+    assert marked == {True}
+    assert {
+        "blocks_lost" in row["findings"] for row in rows if {row["device"], row["reference"]} == {"direct", None}
+    } <= {False}

@@ -103,7 +103,9 @@ def lost(run: Run) -> Iterator[Finding]:
     again = [one for one in lost_trials(run.log) if one.again]
     several = missing or again
     if several:
-        places = tuple(dict.fromkeys(Place(one.path.removesuffix(TWIN), one.cell) for one in [*missing, *again]))
+        counts_cells = "search" not in run.plan  # searches have numbers of their own, and rows those of their streams
+        each = ((one.path.removesuffix(TWIN), one.cell if counts_cells else None) for one in [*missing, *again])
+        places = tuple(Place(*one) for one in dict.fromkeys(each))
         ends = "they are missing: sojourn run --resume measures them" if missing else "they were measured again"
         sentence = f"{named(several)} ({several[0].why}); {ends}"
         yield Finding("blocks_lost", sentence, float(len(several)), places, "doubtful" if missing else None)
