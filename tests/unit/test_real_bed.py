@@ -116,11 +116,11 @@ def test_forecast_between_hosts_has_the_comparisons_of_their_clocks(tmp_path: Pa
 @pytest.mark.parametrize(
     ("study", "sets", "clock_trials"),
     [
-        # Before the first batch of each session and behind each batch; 3 rounds of 4 trials, of 5 s each.
-        ("short-flows", ["bed.sessions=3", "rounds=3", "size=10kB,20kB", "pipe=10ms,20ms", "transfers=100"], 3 + 3),
+        # Before the first round of each session, and behind each of 3 rounds of two trials of 2.5 s.
+        ("short-flows", ["bed.sessions=3", "rounds=3", "short.size_bytes=10000,20000", "transfers=20"], 3 + 3),
         # Each trial of a second is between two of its own: 2 rounds of 5.
         ("ping-wait", ["bed.sessions=1", "pairs.rounds=2", "departures.tools=probe", "departures.count=1000",
-                       "probe.interval=[1ms, 1.1ms, 1.2ms, 1.3ms, 1.4ms]"], 1 + 2 + 2 * 4),
+                       "probe.icmp_bytes=64", "probe.interval=1ms,1.1ms,1.2ms,1.3ms,1.4ms"], 1 + 2 + 2 * 4),
         # Its streams have exchanges of their own, and round trips have one clock.
         ("one-way", [], 0),
         ("bridge-latency", [], 0),
@@ -144,7 +144,7 @@ def test_forecast_has_the_clock_trials_of_the_rounds_within_the_time_limit(tmp_p
     file = tmp_path / "bed.toml"
     file.write_text(ENDS + DIRECT + CISCO)
     every, half = (
-        load_plan("short-flows", sets=["bed.sessions=1", "rounds=10", f"at_most={limit}"], backend=str(file))
+        load_plan("short-flows", sets=["bed.sessions=1", "rounds=10", f"short.at_most={limit}"], backend=str(file))
         for limit in ("24h", "10min")
     )
     trials = every.expand()
