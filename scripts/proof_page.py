@@ -239,7 +239,7 @@ def soak_table(facts: Facts) -> str:
 
 def when(facts: Facts, figure: dict[str, Any]) -> tuple[str, str]:
     """Return the date and the commit of a figure: its own, or those of its suite."""
-    of_suite = next((one for one in facts["suites"] if one["name"] == figure["suite"]), {})
+    of_suite: Facts = next((one for one in facts["suites"] if one["name"] == figure["suite"]), {})
     told = of_suite | figure
     return told.get("date", "–"), f"`{told['commit']}`" if "commit" in told else "–"
 

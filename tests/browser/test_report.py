@@ -193,13 +193,13 @@ def test_the_scheme_follows_the_switch(browser: Browser, run: Path) -> None:
 def test_selecting_a_cell_changes_the_figure(browser: Browser, many: Path) -> None:
     opened = _open(browser, many, "light", 1200)
     figure = opened.page.locator("#figure-rtt_cdf")
-    before = figure.locator("svg").inner_html()
+    before = figure.locator(".plot svg").inner_html()
     figure.locator("select").select_option(label="1480 B")
     for _ in range(300):
-        if figure.locator("svg").inner_html() != before:
+        if figure.locator(".plot svg").inner_html() != before:
             break
         opened.page.wait_for_timeout(100)
-    assert figure.locator("svg").inner_html() != before
+    assert figure.locator(".plot svg").inner_html() != before
     assert opened.said == []
 
 
@@ -260,9 +260,11 @@ def test_every_control_of_a_report_is_operated_by_the_keyboard_alone(
         assert page.locator("main > details:last-of-type").evaluate("one => one.open") == is_open, key
 
     _to(page, "#figure-rtt_cdf select")
-    curve = page.locator("#figure-rtt_cdf svg").inner_html()
+    curve = page.locator("#figure-rtt_cdf .plot svg").inner_html()
     page.keyboard.press("End")
-    page.wait_for_function("before => document.querySelector('#figure-rtt_cdf svg').innerHTML != before", arg=curve)
+    page.wait_for_function(
+        "before => document.querySelector('#figure-rtt_cdf .plot svg').innerHTML != before", arg=curve
+    )
 
     page.set_viewport_size({"width": 390, "height": 844})  # where a table is wider than its place
     _to(page, "#table-device_latency .scroll")

@@ -124,7 +124,8 @@ def test_each_of_the_series_has_its_own_dash_and_mark() -> None:
     names = tuple(f"series {place}" for place in range(len(SERIES) + len(OTHERS)))
     assert len({*SHAPES}) == len(DASHES) == len(names)
     assert not [pair for pair in combinations(DASHES, 2) if are_alike(*pair)]
-    for channel in (charts.by_dash(names), charts.by_shape(names), charts.by_colour(names, Palette(for_page=False))):
+    channels: list[Any] = [charts.by_dash(names), charts.by_shape(names)]
+    for channel in (*channels, charts.by_colour(names, Palette(for_page=False))):
         assert len({str(one) for one in channel.to_dict()["scale"]["range"]}) == len(names)
 
 
@@ -170,7 +171,7 @@ ROWS = pl.concat([FIRST, FIRST.with_columns(pl.col("x") + 4.0)])
 
 OF_SERIES = ("a", "b")
 NAMES = ("here", "there")
-DRAWN = {
+DRAWN: dict[str, charts.Chart] = {
     "Lines": charts.Lines(Axis("x"), Axis("y")),
     "Lines, of series": charts.Lines(Axis("x"), Axis("y"), OF_SERIES, hued=True),
     "Lines, of both": charts.Lines(Axis("x"), Axis("y"), OF_SERIES).fitted_to(ROWS, TWO),

@@ -105,8 +105,8 @@ def time_axis() -> alt.X:
 
 def offsets(points: pl.DataFrame, palette: Palette, width: Width) -> Any:
     """Draw the offsets with both bands."""
-    peers, legend = peers_of(points), {"title": None, "labelLimit": FILE_WIDTH, "symbolOpacity": 1}
-    named, dashed = by_colour(peers, palette).legend(**legend), by_dash(peers).legend(**legend)
+    peers, legend = peers_of(points), alt.Legend(title=None, labelLimit=FILE_WIDTH, symbolOpacity=1)
+    named, dashed = by_colour(peers, palette).legend(legend), by_dash(peers).legend(legend)
     base = alt.Chart(points).encode(x=time_axis(), color=named, detail=alt.Detail("line:N"))
     centre = alt.Y("offset_us:Q", title="Offset (µs)", scale=alt.Scale(zero=False))
 
