@@ -71,7 +71,7 @@ def as_declared(folder: RunFolder) -> None:
 
 
 def test_each_declared_sample_is_made_by_a_run_or_a_test() -> None:
-    makers = Counter(name for names in BY_RUNS.values() for name in names.split()) + Counter(BY_TESTS)
+    makers = Counter(name for names in BY_RUNS.values() for name in names.split()) + Counter([*BY_TESTS])
     declared = declared_samples()
     assert makers.keys() == declared.keys()
     assert [name for name, kinds in declared.items() if makers[name] < len(kinds)] == []

@@ -125,7 +125,11 @@ class Crossed:
 
 TAP_INTERVALS = Sample(
     "A point of the distribution of the times between one frame of a regular stream and the next.",
-    shared("device cell port node measure exceedance gap_ns"),
+    {
+        **shared("device cell port node"),
+        "measure": (pl.String, "tap_interval (by the first tap), departure_interval (by the sender's stamps)."),
+        **shared("exceedance gap_ns"),
+    },
     with_factors=True,
 )
 TAP_DENSITY = Sample(
