@@ -58,7 +58,7 @@ from sojourn.devices import called, references
 from sojourn.methods.taps.analyse.budget import of_delay, of_difference
 from sojourn.methods.taps.analyse.course import TAP_TIMELINE, subtracted_rate, timeline
 from sojourn.methods.taps.analyse.flight import (
-    IN_FLIGHT_TABLE,
+    TAP_IN_FLIGHT,
     TAP_TRIALS,
     account_rows,
     accounts,
@@ -147,7 +147,7 @@ SAMPLES = COMMON | {
     "tap_histograms": replace(DELAY_HISTOGRAMS, rows="A bin of the delays between the taps, as delay_histograms."),
     "tap_density": TAP_DENSITY,
     "tap_timeline": TAP_TIMELINE,
-    "tap_in_flight": IN_FLIGHT_TABLE,
+    "tap_in_flight": TAP_IN_FLIGHT,
     "tap_trials": TAP_TRIALS,
 }
 

@@ -63,7 +63,7 @@ def flight_rows(run: Run, packets: pl.DataFrame) -> list[Row]:
     return rows
 
 
-IN_FLIGHT_TABLE = Sample(
+TAP_IN_FLIGHT = Sample(
     "The packets that found so many others in the device.",
     {
         **shared("device cell"),
@@ -103,7 +103,7 @@ def delays_in_flight(run: Run, packets: pl.DataFrame) -> pl.DataFrame:
                 continue
             mean = over_trials(trials["delay_ns"].to_numpy(), 0.95, trials["session"].to_numpy().astype(np.int64))
             found.append((device, cell, begins, here.height, mean.estimate, mean.low, mean.high))
-    return pl.DataFrame(found, schema=IN_FLIGHT_TABLE.own, orient="row")
+    return pl.DataFrame(found, schema=TAP_IN_FLIGHT.own, orient="row")
 
 
 def _places(run: Run, packets: pl.DataFrame) -> list[tuple[tuple[str, int], pl.DataFrame]]:

@@ -209,7 +209,7 @@ def study(run: Run) -> Study:
     said = sentence(rows, headline)
     if shares := [row for row in rows if row.quantity == "share"]:
         headline = shares[1]
-        said = f"{sharing(rows, shares)}. {said}"
+        said = f"{how_shared(rows, shares)}. {said}"
     elif own := round_trips.head(rows):
         headline, said = own, f"{round_trips.sentence(rows, own, f'{_flows(own)} over {_amid(own.device)}')}. {said}"
     return Study(rows, findings, said, tested(run, several, rows), samples=samples, headline=headline)
@@ -389,7 +389,7 @@ def by_queue(rows: Sequence[Row], headline: Row) -> str:
     )
 
 
-def sharing(rows: Sequence[Row], shares: Sequence[Row]) -> str:
+def how_shared(rows: Sequence[Row], shares: Sequence[Row]) -> str:
     """What the flows that joined got beside the first, of the first cell that has several algorithms."""
     row, own = shares[1], shares[1].setting
     assert isinstance(own, LoadSetting)
