@@ -162,6 +162,7 @@ NO_DECISIONS = {
     "patience, pauses and pace of our own programs": """
         conduct.addresses: GRACE_SECONDS
         conduct.asking: MOST_KEPT MOST_PPS START_IN_NS
+        plan.clock_trials: CLOCK_TRIAL_NS
         conduct.blocks: WARM_UP_COUNT WARM_UP_INTERVAL_NS
         conduct.emulators: DRAINED_SECONDS
         conduct.loop: GATHER_SECONDS
@@ -208,11 +209,15 @@ def listed(kinds: dict[str, str]) -> list[tuple[str, str]]:
 EXCLUDED = set(listed(NO_DECISIONS)) | set(listed(RUST_NO_DECISIONS))
 
 
+OF_PLANS = ("plan.clock_trials",)
+"""Modules of plans that decide something: most of theirs are what a plan may ask for."""
+
+
 def modules() -> list[str]:
     """Every module of the packages in which something is decided."""
     files = (path for package in WALKED for path in (SOURCES / package).rglob("*.py"))
     names = (".".join(path.relative_to(SOURCES).with_suffix("").parts) for path in files)
-    return sorted(name.removesuffix(".__init__") for name in names)
+    return sorted([*(name.removesuffix(".__init__") for name in names), *OF_PLANS])
 
 
 def numbers_of(module: str) -> dict[str, float]:
