@@ -291,7 +291,8 @@ INSTALLED = {
     ],
     "rights.md": [
         f"{MEMBER} --init-groups /usr/local/libexec/sojourn-instrument probe icmp 10.0.0.2 -c 10 -i 1ms",
-        f"! {MEMBER} --clear-groups /usr/local/libexec/sojourn-instrument --version",
+        # By a shell: setpriv keeps the capabilities of root until it has executed a program.
+        f"! {MEMBER} --clear-groups sh -c 'exec /usr/local/libexec/sojourn-instrument --version' 2>/dev/null",
     ],
 }
 """What holds once a page of `BY_ADMINISTRATORS` was followed, by the user whom it names (`$USER`, here nobody)."""

@@ -96,7 +96,8 @@ def test_path_mtu_carries_packets_of_one_segment(tmp_path: Path, asked: Path) ->
     rows = read_table(folder.records, "tcp_slices").frame.with_columns(
         each=pl.col("received_bytes") / pl.col("frames").cast(pl.Float64)
     )
-    assert rows.filter(pl.col("path") == "mtu")["each"].max() <= 1514  # type: ignore[operator]
+    # Bytes and frames are in two files of the kernel, which are read one after the other.
+    assert rows.filter(pl.col("path") == "mtu")["each"].max() <= 1.05 * 1514  # type: ignore[operator]
     with undisturbed():
         assert rows.filter(pl.col("path") == "gso")["each"].mean() > 5_000  # type: ignore[operator]
 
