@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import shutil
 import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from sojourn.export import Chosen
 from sojourn.export.log import TcpLog
 from sojourn.records.pcap import Block, dropped_of
-from sojourn.timeline.perfetto import STAGES, stages_of
+from sojourn.timeline.perfetto import STAGES, _segments, stages_of
 from sojourn.timeline.segments import Account, joined
 from sojourn.timeline.source import open_flow
 from tests.unit import made_up_path
@@ -22,6 +25,7 @@ from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import CALL_NS, MSS, SOON_NS, TAP_NS, MadePath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 LOST = {40: "before", 41: "full", 120: "managed"}
@@ -101,6 +105,30 @@ def test_microsecond_captures_are_joined_like_nanosecond_ones(tmp_path: Path, mo
 def test_trace_contains_segments_not_seen_after_the_emulator(tmp_path: Path) -> None:
     row = dict.fromkeys(("write_ns", "tap_after_ns", "received_ns", "acked_ns", *STAGES), None)
     assert stages_of(row | {"sent_ns": 5, "arrival_ns": 7, "departure_ns": 9})[-1][1:] == (7, 9)
+
+
+TIMES = ("write_ns", "sent_ns", "acked_ns", *STAGES)
+
+
+@given(st.fixed_dictionaries({name: st.none() | st.integers(1, 50) for name in TIMES}), st.booleans())
+@example(dict.fromkeys(TIMES) | {"sent_ns": 1, "tap_after_ns": 9, "received_ns": 8, "acked_ns": 20}, False)  # noqa: FBT003
+@example(dict.fromkeys(TIMES) | {"sent_ns": 1, "tap_after_ns": 9, "received_ns": 8}, False)  # noqa: FBT003
+def test_stages_of_a_segment_follow_each_other_and_end_before_it(times: dict[str, int | None], again: bool) -> None:
+    """A tap's timestamp may be later than that of TCP behind it, on another processor."""
+    row = times | {"sent_ns": times["sent_ns"] or 1, "again": again}
+    stages = stages_of(row)
+    assert all(begin <= end for _, begin, end in stages)
+    assert all(after[1] >= before[2] for before, after in pairwise(stages))
+    events = list(_segments_of(row | {"disposition": "passed"}))
+    assert max(float(one["ts"]) for one in events if one["ph"] == "e") == float(events[-1]["ts"])
+
+
+def _segments_of(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of one segment."""
+    names = "seq payload_bytes ip_id snd_cwnd limited_by cause lost_where sent_cpu sent_number emulator_number".split()
+    whole = dict.fromkeys(names) | row
+    segments = pl.DataFrame([whole], infer_schema_length=1)
+    yield from (one for one in _segments(segments, {"pid": 1, "tid": 1}, 0, 0, 1) if one["ph"] in "be")
 
 
 def test_a_trace_has_the_device_between_the_taps(tmp_path: Path) -> None:

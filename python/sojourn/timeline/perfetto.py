@@ -108,9 +108,11 @@ def _segments(segments: pl.DataFrame, track: Row, begin: int, before: int, flow:
         common = {**track, "cat": f"flow {flow}", "id": f"0x{place:x}"}
         sent = _us(row["sent_ns"], begin)
         starts = _us(row["write_ns"], begin) if written_first(row) else sent
+        stages = stages_of(row)
+        ends = max([row["sent_ns"] if end is None else end, *(at for _, _, at in stages)])
         yield common | {"ph": "b", "name": "segment", "ts": starts, "args": _told(known)}
-        yield from _stages(row, common, begin)
-        yield common | {"ph": "e", "name": "segment", "ts": sent if end is None else _us(end, begin)}
+        yield from _stages(stages, common, begin)
+        yield common | {"ph": "e", "name": "segment", "ts": _us(ends, begin)}
         if row["again"]:
             yield {**track, "ph": "i", "s": "t", "name": "retransmission", "ts": sent, "args": {"seq": row["seq"]}}
         if is_lost:
@@ -125,9 +127,9 @@ def lost_at(row: Row) -> int:
     return at
 
 
-def _stages(row: Row, common: Row, begin: int) -> Iterator[Row]:
+def _stages(stages: list[tuple[str, int, int]], common: Row, begin: int) -> Iterator[Row]:
     """Return the stages as consecutive slices, from each known point to the next."""
-    for name, start, end in stages_of(row):
+    for name, start, end in stages:
         yield common | {"ph": "b", "name": name, "ts": _us(start, begin)}
         yield common | {"ph": "e", "name": name, "ts": _us(end, begin)}
 
@@ -150,8 +152,10 @@ def stages_of(row: Row) -> list[tuple[str, int, int]]:
             continue
         found.append((stage, last, at))
         last = at
-    if row["received_ns"] is not None and row["acked_ns"] is not None and row["acked_ns"] >= row["received_ns"]:
-        found.append(("acknowledgement", row["received_ns"], row["acked_ns"]))
+    if row["received_ns"] is not None and row["acked_ns"] is not None:
+        begins = max(row["received_ns"], last)  # a tap's timestamp may be later than that of TCP behind it
+        if row["acked_ns"] >= begins:
+            found.append(("acknowledgement", begins, row["acked_ns"]))
     return found
 
 
