@@ -125,18 +125,8 @@ def test_stages_of_a_segment_follow_each_other_and_end_before_it(times: dict[str
 
 def _segments_of(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of one segment."""
-    names = [
-        "seq",
-        "payload_bytes",
-        "ip_id",
-        "snd_cwnd",
-        "limited_by",
-        "cause",
-        "lost_where",
-        "sent_cpu",
-        "sent_number",
-        "emulator_number",
-    ]
+    names = ["seq", "payload_bytes", "ip_id", "snd_cwnd", "limited_by", "cause", "lost_where"]
+    names += ["sent_cpu", "sent_number", "emulator_number"]
     whole = dict.fromkeys(names) | row
     segments = pl.DataFrame([whole], infer_schema_length=1)
     yield from (one for one in _segments(segments, {"pid": 1, "tid": 1}, 0, 0, 1) if one["ph"] in "be")
