@@ -85,13 +85,6 @@ def passes_of(session: Session) -> list[frozenset[str] | None]:
     return [others | several[0], *several[1:]] if several else [None]
 
 
-def at_most_ns(plan: Plan) -> int | None:
-    """The time that the plan allows for measuring."""
-    limit = plan.ask.limit
-    found: int | None = plan.sections[limit.section].at_most_ns if limit else None
-    return found
-
-
 def give_back(plan: Plan, folder: RunFolder, owed: Sequence[Trial[Any]], done: int, log: Log) -> None:
     """Let the effective plan ask for the rounds that there was time for, and say what was asked before."""
     limit, path = plan.ask.limit, folder.plan

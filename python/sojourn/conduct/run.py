@@ -20,7 +20,7 @@ from sojourn.conduct.cores import choose_cores
 from sojourn.conduct.draw import Draw
 from sojourn.conduct.emulators import Emulators
 from sojourn.conduct.facts import keep_facts, keep_moment
-from sojourn.conduct.loop import at_most_ns, give_back, measure_trials
+from sojourn.conduct.loop import give_back, measure_trials
 from sojourn.conduct.losses import lost_of, tell_cut
 from sojourn.conduct.part import Part, Session
 from sojourn.conduct.real_hosts import real_hosts, real_paths
@@ -32,7 +32,7 @@ from sojourn.devices import PERSON
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
-from sojourn.plan.sessions import batches_of, of_one_session, sessions_for
+from sojourn.plan.sessions import batches_of, limit_ns, of_one_session, sessions_for
 from sojourn.records.earlier import plan_text
 from sojourn.records.log import read_log
 from sojourn.records.lost import named
@@ -220,7 +220,7 @@ def remove_analysis(folder: RunFolder) -> None:
 def measure_sessions(owed: Owed, log: Log, screen: Screen) -> None:
     """Measure session after session, each a part of the run with its own bed, until no trial remains."""
     plan, done, part = owed.plan, 0, owed.first_part
-    clock, starts = Clock(at_most_ns(plan)), plan.ask.starts(plan)
+    clock, starts = Clock(limit_ns(plan)), plan.ask.starts(plan)
     had = -(-len(recorded_parts(owed.folder)) // starts)
     sessions = sessions_for(len(batches_of(owed.trials)), plan.bed.sessions - had, plan.ask.session_batches)
     bed = next_bed(owed.folder, part)

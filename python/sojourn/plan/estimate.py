@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.plan.ask import Estimate
 from sojourn.plan.clock_trials import clock_trials_ns
-from sojourn.plan.sessions import least_measured
+from sojourn.plan.sessions import least_measured, limit_ns
 from sojourn.units import as_duration
 
 if TYPE_CHECKING:
@@ -52,13 +52,6 @@ def estimated(plan: Plan, trials: Sequence[Trial[Any]], probes: int, measuring_n
         measuring = min(measuring, max(budget, first))
         total = min(total, max(budget, first + clocks // plan.bed.sessions + around) + AFTERWARDS_NS)
     return Estimate(len(trials), probes, measuring, total)
-
-
-def limit_ns(plan: Plan) -> int | None:
-    """Return the time that the plan allows for measuring."""
-    limit = plan.ask.limit
-    found: int | None = plan.sections[limit.section].at_most_ns if limit else None
-    return found
 
 
 def ends_by_rounds(plan: Plan) -> bool:

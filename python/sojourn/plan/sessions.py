@@ -36,6 +36,13 @@ def of_one_session(owed: Sequence[Trial[Any]], sessions: int) -> list[Trial[Any]
     return [trial for batch in batches[: share_of_session(len(batches), sessions)] for trial in batch]
 
 
+def limit_ns(plan: Plan) -> int | None:
+    """Return the time that the plan allows for measuring."""
+    limit = plan.ask.limit
+    found: int | None = plan.sections[limit.section].at_most_ns if limit else None
+    return found
+
+
 def least_in_session(plan: Plan) -> int:
     """Return the batches that each session of a plan measures at least."""
     return plan.ask.session_batches if plan.bed.sessions > 1 else 1
