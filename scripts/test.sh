@@ -10,5 +10,5 @@ suite cargo-test .venv/bin/python scripts/cargo_tests.py
 # measure time have the cores alone.
 suite_side_by_side pytest auto tests --ignore tests/net
 suite_side_by_side pytest-net 5 -m 'not proof and not alone' tests/net
-suite pytest-alone .venv/bin/pytest -m 'alone and not proof' tests/net
+suite_side_by_side pytest-alone 0 -m 'alone and not proof' tests/net
 closing_lines
