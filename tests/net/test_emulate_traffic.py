@@ -308,7 +308,8 @@ def test_profile_delays_each_packet_by_one_of_its_values(tmp_path: Path) -> None
         short = [time for time in times if time < 15.0]
         # Half of sixty, five standard deviations about.
         assert 11 <= len(short) <= 49, times
-        assert sum(time < 12.0 or 20.0 <= time < 33.0 for time in times) >= 57, times  # three may have waited for a processor
+        usual = [time for time in times if time < 12.0 or 20.0 <= time < 33.0]
+        assert len(usual) >= 57, times  # three may have waited for a processor
 
 
 def echo_times(*words: str) -> list[float]:
