@@ -235,7 +235,7 @@ def end_sessions(going: Going, name: str) -> None:
 
 def fill(going: Going, name: str) -> None:
     """A host's disk, on which records are, is full; never the machine's own, where `small_disk` was not."""
-    going.hosts.at(name, "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k count=128 2>/dev/null; true")
+    going.hosts.at(name, "sh", "-c", "dd if=/dev/zero of=/var/tmp/filled bs=64k count=1024 2>/dev/null; true")
     free = int(going.hosts.at(name, "stat", "-f", "-c", "%a", "/var/tmp"))
     assert free == 0, f"{name}'s disk has {free} blocks left: it was booted without `small_disk`"
 
