@@ -115,7 +115,8 @@ def plot(
 ) -> None:
     """Draw windows, round trips and rates over time, with what was retransmitted, lost or skipped marked.
 
-    Of the flows with the most packets, at most six, where --flow names none.
+    Of the flows with the most packets, at most six, where --flow names none. For the time-sequence graph of a flow:
+    sojourn timeline OUT --to html.
     """
     from sojourn.export.output import refuse_existing
     from sojourn.report.tcplog import FORMS, draw
