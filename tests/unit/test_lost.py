@@ -75,7 +75,7 @@ def test_lost_block_is_missing_until_later_records_are_fetched() -> None:
         log=lambda event, **told: log.append({"event": event, **told}),
     )
     trial: Any = SimpleNamespace(block=7, path="direct")
-    with batch_of(session) as begin:
+    with batch_of(session, [trial]) as begin:
         begin(trial)
     with pytest.raises(MachineError):
         site.gather()

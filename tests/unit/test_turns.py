@@ -17,7 +17,7 @@ from sojourn.conduct.losses import batch_of, tell_hit_by_links
 from sojourn.conduct.real_hosts import refused_with_two_clocks
 from sojourn.conduct.site import Site, bed_spec
 from sojourn.conduct.turns import put_in_place
-from sojourn.errors import RequestError
+from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.plan import load_plan
 from sojourn.plan.load import studies
 from sojourn.plan.real_bed import real_bed_of
@@ -96,6 +96,7 @@ class Cabled:
         self.turns = Turns(self.topology, spec)
         self.dev = self.topology.link("direct").a_dev
         self.lost: dict[str, str] = {}
+        self.waited = False
         self.backend = SimpleNamespace(require_hosts=lambda: None, lost_links=self.lost_links)
 
     def lost_links(self) -> dict[str, str]:
@@ -111,14 +112,13 @@ class Cabled:
         """Take a link down for a moment."""
         self.lost = {self.dev: "eth1 of host A"}
 
+    def await_links(self) -> None:
+        """The link has come back."""
+        self.waited = True
 
-def test_a_change_is_no_loss_and_what_was_lost_before_or_behind_it_is() -> None:
-    bed, log = Cabled(), list[dict[str, Any]]()
-    trials: list[Any] = [
-        SimpleNamespace(block=block, path=path, round=0, device=path, cell=0)
-        for block, path in enumerate(("direct", "dut:cisco", "direct"))
-    ]
-    session: Any = SimpleNamespace(
+
+def a_session(bed: Cabled, log: list[dict[str, Any]]) -> Any:
+    return SimpleNamespace(
         site=Site(bed, {}),  # type: ignore[arg-type]
         part=SimpleNamespace(number=0),
         since=[],
@@ -127,10 +127,74 @@ def test_a_change_is_no_loss_and_what_was_lost_before_or_behind_it_is() -> None:
         screen=SimpleNamespace(say=lambda _: None, paused=nullcontext),
     )
 
-    def lost() -> list[int]:
-        return [one["block"] for entry in log if entry["event"] == "lost" for one in entry["trials"]]
 
-    with batch_of(session) as begin:
+def trials_over(*paths: str) -> list[Any]:
+    return [SimpleNamespace(block=block, path=path, round=0, device=path, cell=0) for block, path in enumerate(paths)]
+
+
+def lost_in(log: list[dict[str, Any]]) -> list[int]:
+    return [one["block"] for entry in log if entry["event"] == "lost" for one in entry["trials"]]
+
+
+def failing(session: Any, bed: Cabled, trials: list[Any], error: SojournError, *, pulled: bool) -> None:
+    """A batch whose second trial fails, after its link was lost or with it."""
+    with batch_of(session, trials) as begin:
+        begin(trials[0])
+        begin(trials[1])
+        if pulled:
+            bed.pull()
+        raise error
+
+
+NO_CARRIER = MachineError("host A: a-direct: the interface has no carrier")
+
+
+def test_an_error_while_a_link_is_away_ends_its_batch_alone_and_all_of_its_trials_are_lost() -> None:
+    bed, log = Cabled(), list[dict[str, Any]]()
+    session, trials = a_session(bed, log), trials_over("direct", "direct", "dut:cisco")
+    failing(session, bed, trials, NO_CARRIER, pulled=True)
+    assert bed.waited
+    assert lost_in(log) == [0, 1, 2], "also the trial that it had not come to"
+    with batch_of(session, trials_over("direct")) as begin:
+        begin(trials[0])
+    assert lost_in(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "pulled", "lost"),
+    [(NO_CARRIER, False, []), (DoubtfulError("the disk is full"), True, [0, 1])],
+    ids=["no link was lost", "not for want of a link"],
+)
+def test_another_error_ends_the_run(error: SojournError, pulled: bool, lost: list[int]) -> None:
+    bed, log = Cabled(), list[dict[str, Any]]()
+    session = a_session(bed, log)
+    with pytest.raises(type(error)):
+        failing(session, bed, trials_over("direct", "direct"), error, pulled=pulled)
+    assert lost_in(log) == lost
+    assert not bed.waited
+
+
+def test_an_error_ends_the_run_whose_link_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, log = Cabled(), list[dict[str, Any]]()
+    away = MachineError("links are not up after 30 s")
+
+    def await_links() -> None:
+        raise away
+
+    monkeypatch.setattr(bed, "await_links", await_links)
+    with pytest.raises(MachineError, match="are not up"):
+        failing(a_session(bed, log), bed, trials_over("direct", "direct"), NO_CARRIER, pulled=True)
+    assert lost_in(log) == [0, 1]
+
+
+def test_a_change_is_no_loss_and_what_was_lost_before_or_behind_it_is() -> None:
+    bed, log = Cabled(), list[dict[str, Any]]()
+    session, trials = a_session(bed, log), trials_over("direct", "dut:cisco", "direct")
+
+    def lost() -> list[int]:
+        return lost_in(log)
+
+    with batch_of(session, trials) as begin:
         put_in_place(session, trials[0].path)
         begin(trials[0])
         bed.pull()

@@ -54,10 +54,11 @@ class Bed:
     def put_in_place(self, path: str) -> None:
         """Connect a path to the ports that it shares with others, unless it is already, and check that B answers."""
         if not self.turns.is_in_place(path):
-            self.turns.put(path, self._await_links, self._has_lost_links)
+            self.turns.put(path, self.await_links, self._has_lost_links)
             self.turns.require_answer(path, self.backend)
 
-    def _await_links(self) -> None:
+    def await_links(self) -> None:
+        """Wait until every link has a carrier, and every device forwards."""
         await_links(self.backend, self.topology, self.spec)
 
     def _has_lost_links(self) -> bool:

@@ -53,7 +53,7 @@ def measure_trials(session: Session, how: Measure, share: float) -> int:
                 if limit and may_end and clock.has_less_than(allowed):
                     break
                 own = [one for one in batch if paths is None or one.path in paths]
-                with batch_of(session) as begin:
+                with batch_of(session, own) as begin:
                     if own:  # what a batch starts for all of its trials passes the first one's path
                         put_in_place(session, own[0].path)
                     with bench.batch(batch):

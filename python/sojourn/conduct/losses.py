@@ -27,8 +27,11 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 
 
 @contextmanager
-def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
-    """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer."""
+def batch_of(session: Session, owed: Sequence[Trial[Any]]) -> Iterator[Callable[[Trial[Any]], None]]:
+    """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer.
+
+    An error that a lost link explains ends the batch alone: once the link is back, the run goes on with the next one.
+    """
     begun: list[Trial[Any]] = []
     session.since.clear()
 
@@ -42,10 +45,12 @@ def batch_of(session: Session) -> Iterator[Callable[[Trial[Any]], None]]:
         yield begin
         backend.require_hosts()
     except SojournError as error:
-        gone = _tell_after_error(session, begun)
+        gone = _tell_of_lost_host(session, begun)
         if gone is not None:
             raise gone from error  # what the other hosts say of it is a consequence
-        raise
+        if not _is_of_a_link(session, error, owed):
+            raise
+        return
     blocks = [trial.block for trial in begun]
     session.site.when_gathered(partial(session.log, CLOSED, part=session.part.number, trials=blocks))
     tell_hit_by_links(session)
@@ -89,18 +94,36 @@ def lost_of(folder: RunFolder) -> list[LostTrial]:
     return still_lost(read_log(folder.log, TOLD))
 
 
-def _tell_after_error(session: Session, begun: Sequence[Trial[Any]]) -> MachineError | None:
-    """After an error in a batch, log the trials that a lost host or link invalidated; return a lost host's error."""
-    part = session.part.number
+def _tell_of_lost_host(session: Session, begun: Sequence[Trial[Any]]) -> MachineError | None:
+    """After an error in a batch, log its trials as lost if a host is lost; return that host's error."""
     try:
         session.site.bed.backend.require_hosts()
     except MachineError as gone:
         if begun:
-            tell(session.log, part, str(gone), begun)
+            tell(session.log, session.part.number, str(gone), begun)
         return gone
-    if hit := _hit_by_links(session):
-        tell(session.log, part, *hit)
     return None
+
+
+def _is_of_a_link(session: Session, error: SojournError, owed: Sequence[Trial[Any]]) -> bool:
+    """Return whether a link that a trial needs was lost, and has come back.
+
+    A port that is opened meanwhile has no carrier, for example. Then all trials of the batch are lost: those that it
+    had not come to would otherwise be missing without a word.
+    """
+    hit = _hit_by_links(session)
+    if hit is None:
+        return False
+    why, trials = hit
+    if not trials or not isinstance(error, MachineError):
+        tell(session.log, session.part.number, why, trials)
+        return False
+    lost = tell(session.log, session.part.number, why, owed)
+    session.screen.say(f"{why}: {named(lost)} ({error})")
+    with session.clock.paused():
+        session.site.bed.await_links()
+    begin_to_watch(session)
+    return True
 
 
 def _hit_by_links(session: Session) -> tuple[str, list[Trial[Any]]] | None:
