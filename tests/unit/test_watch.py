@@ -570,7 +570,8 @@ def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Pat
         assert {name: told[name] for name in expected} == expected
         if os.geteuid() == 0:
             status = Path(f"/proc/{starter}/status").read_text(encoding="utf-8")
-            assert re.findall(r"^(?:NoNewPrivs|CapEff|Uid):\s+(\S+)", status, re.M) == ["65534", f"{1 << 2:016x}", "1"]
+            rights = re.findall(r"^(?:NoNewPrivs|CapEff|Uid):\s+(\S+)", status, re.MULTILINE)
+            assert rights == ["65534", f"{1 << 2:016x}", "1"], "it has given up what the server has"
         process.kill()
         await_that(lambda: not Path(f"/proc/{starter}").exists(), "it ends with a killed server")
 

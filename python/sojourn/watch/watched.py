@@ -1,8 +1,8 @@
 """One run for its page: the state from the log at once, and the results of the last evaluation of the records.
 
 An evaluation (`look`) is a separate program, which gives way to all others (`giving_way`) unless there is nothing to
-disturb: a run that has ended, or is simulated. The next one begins when there are new trials and ten times the processor time of the
-last one has passed. Nothing is read while nobody requests it.
+disturb: a run that has ended, or is simulated. The next one begins when there are new trials and ten times the
+processor time of the last one has passed. Nothing is read while nobody requests it.
 """
 
 from __future__ import annotations
