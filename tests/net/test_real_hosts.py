@@ -501,7 +501,7 @@ def test_bed_new_drafts_a_file_from_the_hosts_and_the_bed_works(spoilt: Hosts) -
     found = json.loads(done.stdout)
     checks = {check["name"]: check for check in found["checks"]}
     assert done.returncode == found["status"] == 0, found
-    assert re.match(r"B answered 20 of 20 probes, least round-trip time \d+\.\d us", checks["path bridge"]["found"])
+    assert re.match(r"B answered 20 of 20 probes, least round-trip time \d+\.\d µs", checks["path bridge"]["found"])
     assert checks["host A: eth1 (direct)"]["found"].startswith("10000Mb/s, duplex full")
     assert checks["host device: port eth2"]["found"].endswith("MTU 1500, down")
     assert checks["host B: rights"]["found"] == "root"
