@@ -40,6 +40,12 @@ def find_durations(words: str) -> list[Decimal]:
     return [Decimal(number) * UNITS_NS[unit] for number, unit in re.findall(DURATION.pattern + r"\b", words)]
 
 
+def find_rates_bps(words: str) -> list[Decimal]:
+    """Return every rate in bits among other words, in bit/s."""
+    found = re.findall(RATE.pattern + r"\b", words)
+    return [Decimal(number).scaleb(SCALES[prefix]) for number, prefix, unit in found if unit == "bit/s"]
+
+
 def as_duration(nanos: int) -> str:
     """Return the shortest exact form up to seconds: 1500000 -> "1500us"."""
     for unit in ("s", "ms", "us"):

@@ -80,6 +80,25 @@ def test_the_sdist_installs_where_there_is_a_compiler(dist: Path, tmp_path: Path
         assert sojourn.__version__ in said.stdout
 
 
+COUNT = 20
+AS_USERS = f"""
+ip link add s0 type veth peer name s1 address 02:00:00:00:00:02
+ip link set s0 up
+ip link set s1 up
+as() {{ user=$1; shift; exec setpriv --reuid="$user" --regid="$user" --init-groups -- "$@"; }}
+probe="sojourn probe raw --dev s0 --to 02:00:00:00:00:02 --count {COUNT} --json"
+(as member sojourn probe respond --raw s1) >/tmp/answering 2>&1 &
+for _ in $(seq 100); do grep -q answering /tmp/answering && break; sleep 0.1; done
+(as member $probe) >/tmp/measured
+echo member measured $?
+kill $!
+wait
+(as other $probe) 2>/tmp/refused
+echo other refused $?
+"""
+"""Frames over a veth, which take packet sockets: a member of the group measures, another user is refused."""
+
+
 @EACH
 def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     system: Path, version: str, dist: Path, request: pytest.FixtureRequest, proven: Callable[..., None]
@@ -88,6 +107,7 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     package = dist / f"sojourn_{sojourn.__version__}{version}_amd64.deb"
     shutil.rmtree(system / "src")
     shutil.copy(package, system / "tmp")
+    (system / "tmp/as-users").write_text(AS_USERS)
     helper = "/usr/libexec/sojourn/sojourn-instrument"
     done = within(
         system,
@@ -95,7 +115,8 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
         f"stat -c '%U:%G %a' {helper}; getcap {helper}; getent group sojourn\n"
         f"sojourn {MEASURE}; echo root $?\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
-        f"su member -c '{helper} --version' && echo member may; su other -c {helper} 2>&1\n"
+        f"su other -c 'test -x {helper}' || echo only members may\n"
+        "unshare --net sh /tmp/as-users\n"
         "man -w sojourn-emulate-run\n"
         "bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader sojourn; complete -p sojourn'\n"
         "ls /usr/lib/systemd/system/ | grep -c sojourn\n"
@@ -107,8 +128,18 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     [capabilities] = re.findall(rf"{helper} (\S+)=ep", said)
     assert set(capabilities.split(",")) == {"cap_ipc_lock", "cap_net_raw", "cap_sys_nice"}
     assert "root 0" in said, done.stderr[-2000:]
-    assert "member may" in said
-    assert "Permission denied" in said
+    assert "only members may" in said
+    assert "member measured 0\nother refused 3\n" in said, said + done.stderr[-2000:]
+    measured = json.loads((system / "tmp/measured").read_text())
+    assert (measured["sent"], measured["target"]["dev"]) == (COUNT, "s0")
+    assert 0 < measured["received"] <= COUNT
+    assert (
+        0 < measured["rtt"]["min_ns"] <= measured["rtt"]["p50_ns"] <= measured["rtt"]["max_ns"] < measured["timeout_ns"]
+    )
+    [refused] = (system / "tmp/refused").read_text().splitlines()
+    assert refused.startswith(
+        "sojourn: open a packet socket on s0 needs CAP_NET_RAW: run it as root, or let the members of"
+    )
     assert "/usr/share/man/man1/sojourn-emulate-run.1.gz" in said
     assert "complete -F _sojourn sojourn" in said
     assert "\n3\n" in said
@@ -148,6 +179,8 @@ def test_the_image_measures_with_the_rights_that_it_names(
     less = [one for one in named if one != "CAP_NET_ADMIN"]
     refused = contained(bundle, less, [*config["config"]["Entrypoint"], "run", "bridge-latency", "--quick"])
     assert refused.returncode == 3, refused.stdout[-2000:] + refused.stderr[-2000:]
+    said = "sojourn: root lacks CAP_NET_ADMIN here, as in a container: start the container with --cap-add NET_ADMIN, or"
+    assert refused.stderr.splitlines()[-1].startswith(said), refused.stderr[-2000:]
     proven("bare", "the image under runc, with its rights and with one less", seconds=round(monotonic() - began))
     shutil.rmtree(tmp_path)
 

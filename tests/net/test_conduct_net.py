@@ -474,3 +474,18 @@ def test_without_any_right_it_is_one_sentence_and_status_3(plan: Path, tmp_path:
     assert doctor.returncode == 3
     lacking = {one["name"] for one in json.loads(doctor.stdout)["checks"] if one["needed"] and one["status"] != "ok"}
     assert "network namespaces" in lacking
+
+
+@pytest.mark.parametrize("lacking", ["NET_ADMIN", "NET_RAW"])
+def test_root_without_a_capability_is_told_which_before_anything_is_built(lacking: str, tmp_path: Path) -> None:
+    """As in a container: root may make network namespaces there, and no links in them."""
+    argv = ["setpriv", f"--bounding-set=-{lacking.lower()}", "--inh-caps=-all", "--", SOJOURN]
+    done = run_as(argv, "run", "bridge-latency", "--quick", "--out", tmp_path / "run")
+    assert done.returncode == 3, done.stderr
+    said = f"root lacks CAP_{lacking} here, as in a container: start the container with --cap-add {lacking}, or measure"
+    assert said in sentence(done.stderr)
+    doctor = run_as(argv, "doctor", "--json")
+    assert doctor.returncode == 3
+    [found] = [one for one in json.loads(doctor.stdout)["checks"] if one["name"] == "network namespaces"]
+    assert (found["status"], found["found"]) == ("missing", said.partition(": ")[0])
+    assert found["fix"] == said.partition(": ")[2] + " outside of it"

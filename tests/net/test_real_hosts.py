@@ -385,6 +385,32 @@ def test_hosts_clean_up_when_the_controller_is_killed_and_the_run_resumes(hosts:
     assert log[-1]["event"] == "finished"
 
 
+def test_resume_with_an_instrument_of_other_content_is_refused_and_changes_nothing(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = shutil.copy(instrument_for_hosts(), tmp_path / "sojourn-instrument")
+    monkeypatch.setenv("SOJOURN_INSTRUMENT", str(own))
+    process = started(hosts, "run")
+    process.kill()
+    process.communicate()
+    await_nothing(hosts, LEASE_SECONDS)
+    run = hosts.folder / "run"
+    had = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with own.open("ab") as program:
+        program.write(b"\0")  # it works as before
+    refused = hosts.sojourn("run", "--resume", "run", "--no-history", "--no-report")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert re.search(OTHER_INSTRUMENT, refused.stderr.splitlines()[-1]), refused.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == had
+    await_nothing(hosts, 5)
+
+
+OTHER_INSTRUMENT = (
+    r"^sojourn: run was begun on another bed \(the instrument is not the one that it was\): "
+    r"go on with it there, or begin a run anew$"
+)
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.proof)])
 def test_a_killed_check_of_a_bed_has_its_hosts_clean_up(kills: int, hosts: Hosts, proven: Callable[..., None]) -> None:
     before = settings(hosts)
@@ -475,7 +501,7 @@ def test_bed_new_drafts_a_file_from_the_hosts_and_the_bed_works(spoilt: Hosts) -
     found = json.loads(done.stdout)
     checks = {check["name"]: check for check in found["checks"]}
     assert done.returncode == found["status"] == 0, found
-    assert re.match(r"B answered 20 of 20 probes, least round-trip time \d+\.\d us", checks["path bridge"]["found"])
+    assert re.match(r"B answered 20 of 20 probes, least round-trip time \d+\.\d µs", checks["path bridge"]["found"])
     assert checks["host A: eth1 (direct)"]["found"].startswith("10000Mb/s, duplex full")
     assert checks["host device: port eth2"]["found"].endswith("MTU 1500, down")
     assert checks["host B: rights"]["found"] == "root"

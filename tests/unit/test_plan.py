@@ -17,6 +17,7 @@ from sojourn.plan import (
     load_plan,
     studies,
 )
+from sojourn.plan.estimate import over_limit
 from sojourn.plan.source import read_toml
 from sojourn.plan.values import duration
 from sojourn.units import UNITS_NS, as_duration
@@ -48,6 +49,18 @@ def refusal(tmp_path: Path, text: str, **more: object) -> str:
     assert caught.value.status == 2
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+QUICK_SECONDS = dict.fromkeys((name for name, _ in studies()), 60.5) | {"variance": 150}
+"""The most that the quick run of a study is forecast to take; `variance` is about differences between many beds."""
+
+
+@pytest.mark.parametrize("name", QUICK_SECONDS)
+def test_quick_run_is_forecast_to_take_a_minute_and_all_of_its_rounds(name: str) -> None:
+    plan = load_plan(name, quick=True)
+    told = plan.ask.describe(plan)
+    assert told["total_ns"] <= QUICK_SECONDS[name] * 1e9
+    assert over_limit(plan, told["measuring_ns"]) is None
 
 
 @pytest.mark.parametrize("name", [name for name, _ in studies()])

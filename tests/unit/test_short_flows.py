@@ -120,7 +120,6 @@ def test_effective_plan_parses_to_the_same_plan(quick: bool, tmp_path: Path) -> 
     path.write_text(effective_toml(plan))
     again = load_plan(path)
     assert (again.sections, again.expand()) == (plan.sections, plan.expand())
-    assert not quick or plan.ask.estimate(plan, plan.expand()).total_ns < 75e9
 
 
 def test_zero_size_is_refused() -> None:

@@ -34,6 +34,7 @@ from sojourn.watch.place import remember, remembered
 from sojourn.watch.runs import MOST_FOLLOWED, UNREAD, Runs
 from sojourn.watch.server import listen, serve
 from tests.children import Child
+from tests.net.busy_machine import await_that
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import printed
 
@@ -546,3 +547,45 @@ def test_restarted_server_keeps_its_port_with_a_new_token(run: Path, tmp_path: P
         kept = [file.read_text() for file in tmp_path.rglob("*.json")]
         assert len(kept) == 1
         assert token not in kept[0]
+
+
+def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Path, tmp_path: Path) -> None:
+    half = cut_short(run, tmp_path / "half")
+    log = half / "log.jsonl"
+    log.write_text(log.read_text().replace('"backend": "sim"', '"backend": "netns"'), encoding="utf-8")
+    with served(half, tmp_path) as (address, process):
+        assert first_event(address)["state"] == MEASURING
+        [starter] = children(process.pid)
+        await_that(lambda: weight(starter) in {"nice 19", ""}, "what starts looks lowers the weight of its session")
+        assert os.getsid(starter) == starter != os.getsid(process.pid), "Ctrl-C ends the server alone, and that ends it"
+        if weight(process.pid):
+            assert autogroup(process.pid) == autogroup(os.getpid()) != autogroup(starter), "others keep their weight"
+        await_that(lambda: bool(children(starter)), "a look begins")
+        [look] = children(starter)
+        await_that(lambda: os.sched_getscheduler(look) == os.SCHED_IDLE, "it gives way in its own session, too")
+        assert autogroup(look) == autogroup(starter)
+        await_that(lambda: bool(first_event(address)["look"].get("cells")), "the page has its figures")
+        told = first_event(address)["look"]
+        expected = json.loads(json.dumps(looked(half)))
+        assert {name: told[name] for name in expected} == expected
+        if os.geteuid() == 0:
+            status = Path(f"/proc/{starter}/status").read_text(encoding="utf-8")
+            rights = re.findall(r"^(?:NoNewPrivs|CapEff|Uid):\s+(\S+)", status, re.MULTILINE)
+            assert rights == ["65534", f"{1 << 2:016x}", "1"], "it has given up what the server has"
+        process.kill()
+        await_that(lambda: not Path(f"/proc/{starter}").exists(), "it ends with a killed server")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def autogroup(pid: int) -> str:
+    """The kernel's name of the session that a process is weighed with, and its weight; empty without such a feature."""
+    file = Path(f"/proc/{pid}/autogroup")
+    return file.read_text(encoding="ascii").strip() if file.exists() else ""
+
+
+def weight(pid: int) -> str:
+    return autogroup(pid).partition(" ")[2]

@@ -141,7 +141,7 @@ def text(answer: Response) -> str:
 
 def test_ended_run_without_analysis_is_served_without_figures(tmp_path: Path) -> None:
     folder = made_up(tmp_path, "run", block(1, 0, "wire", 1.0), line(2, "finished"))
-    pages = Pages(tmp_path, looks=False)
+    pages = Pages(tmp_path, None)
     answer = asked(tmp_path, pages, "run")
     assert answer.status_code == 200, text(answer)
     families = parsed(text(answer))
@@ -165,7 +165,7 @@ def test_metrics_of_a_folder_are_as_fast_as_its_list_and_complete_later(
     several = 2 * MOST_FOLLOWED
     for number in range(several):
         made_up(tmp_path, f"r{number:02}", *(block(at, at, "wire", 1.0) for at in range(20)), line(30, "finished"))
-    pages, tenths = Pages(tmp_path, looks=False), iter(range(10**6))
+    pages, tenths = Pages(tmp_path, None), iter(range(10**6))
     monkeypatch.setattr("sojourn.watch.runs.time.monotonic", lambda: next(tenths) / 10)
     there = [len(parsed(told)["sojourn_run_ended"].samples) if (told := text(asked(tmp_path, pages))) else 0
              for _ in range(6 * several)]  # fmt: skip
@@ -178,7 +178,7 @@ def test_long_log_is_read_in_parts_per_request(tmp_path: Path, monkeypatch: pyte
     """Each look at the clock takes a tenth of a second, and a read is of eight lines."""
     monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 2048)
     made_up(tmp_path, "run", *(block(at, at, "wire", 1.0) for at in range(400)), line(500, "finished"))
-    pages, tenths = Pages(tmp_path, looks=False), iter(range(10**6))
+    pages, tenths = Pages(tmp_path, None), iter(range(10**6))
     monkeypatch.setattr("sojourn.watch.watched.time.monotonic", lambda: next(tenths) / 10)
     answers = [asked(tmp_path, pages, "run") for _ in range(30)]
     unread = [answer for answer in answers if answer.status_code == 503]
@@ -204,11 +204,11 @@ def test_invalid_utf_8_in_one_run_does_not_hide_others_from_the_metrics(tmp_path
     made_up(tmp_path, os.fsdecode(b"odd-\xff"), block(1, 0, "wire", 1.0))
     strange = made_up(tmp_path, "strange")
     strange.log.write_text(json.dumps({"event": "started", "study": "\ud800", "blocks": 9}) + "\n")
-    answer = asked(tmp_path, Pages(tmp_path, looks=False))
+    answer = asked(tmp_path, Pages(tmp_path, None))
     families = parsed(text(answer))
     assert {one.labels["run"] for one in families["sojourn_run_ended"].samples} == {"good", "odd-?", "strange"}
     strange.log.write_text(json.dumps({"event": "started", "study": "huge", "blocks": 10**400}) + "\n")
-    huge = parsed(text(asked(tmp_path, Pages(tmp_path, looks=False))))
+    huge = parsed(text(asked(tmp_path, Pages(tmp_path, None))))
     assert value(huge, "sojourn_run_ended", run="strange") == 0
     assert value(huge, "sojourn_run_trials", run="strange", trials="ended") == 0
     (study,) = [one.labels["study"] for one in families["sojourn_run_info"].samples if one.labels["run"] == "strange"]
@@ -217,7 +217,7 @@ def test_invalid_utf_8_in_one_run_does_not_hide_others_from_the_metrics(tmp_path
 
 def test_a_run_of_a_folder_has_one_name_on_both_pages(run: Path, tmp_path: Path) -> None:
     cut_short(run, tmp_path / "copied")
-    pages = Pages(tmp_path, looks=False)
+    pages = Pages(tmp_path, None)
     for answer in (asked(tmp_path, pages), asked(tmp_path, pages, "copied")):
         told = parsed(text(answer)).values()
         assert {sample.labels["run"] for one in told for sample in one.samples} == {"copied"}

@@ -119,7 +119,10 @@ def _there(group: str, name: str, path: str | None, fix: str, *, needed: bool) -
 def _rights() -> Iterator[Check]:
     """Check what this user may do."""
     may = rights()
-    if may.root_namespaces:
+    if may.root_lacks:
+        found, _, fix = may.root_lacks.partition(": ")
+        yield Check("rights", "network namespaces", "missing", found, fix, needed=True)
+    elif may.root_namespaces:
         yield Check("rights", "network namespaces", "ok", "as root", needed=True)
     elif may.user_namespaces:
         found = "in a user namespace: no real-time priority, no core of its own for the device, no BPF"

@@ -171,7 +171,7 @@ def judge_clock(looked: Looked) -> Judged:
     """Judge the offset of a host's clock from ours."""
     apart, error = abs(looked.ahead_ns), looked.ahead_error_ns
     if apart <= error:
-        return Judged(f"ours, within {error // 1_000_000 + 1}ms", None, "ok")
+        return Judged(f"ours, within {error // 1_000_000 + 1} ms", None, "ok")
     way = "ahead of" if looked.ahead_ns > 0 else "behind"
     told = f"{apart / 1e9:.3f} s {way} ours, with an error of at most {error / 1e9:.3f} s"
     far = apart - error > APART_NS
@@ -299,7 +299,7 @@ def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     try:
         said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
         least_us = said["rtt"]["min_ns"] / 1e3
-        told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} us"
+        told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} µs"
         if kind_of(link.path) == DIRECT and own.left:
             told += f"; through {own.left[0]} and {own.right[0]} of host {DEVICES_HOST}: {ONLY_RATED}"
         passed = {port.dev for cable in link.cables for port in (cable.left, cable.right)}

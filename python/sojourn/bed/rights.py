@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import resource
 import socket
 import subprocess
@@ -30,11 +31,20 @@ _NAMESPACE_SYSCTLS = (
 _NAMESPACES = ("unshare", "--mount", "--propagation", "unchanged", "--net")
 
 
+_SYS_ADMIN = 21
+_NEEDED_BY_ROOT = {"NET_ADMIN": 12, "NET_RAW": 13}
+"""The capabilities that a bed needs beside the one that makes its namespaces, by number: links, packet sockets."""
+
+
 @dataclass(frozen=True)
 class Rights:
-    """The rights found. `lockable_bytes` is None without a limit; `refusal` says why there are no namespaces."""
+    """The rights found. `lockable_bytes` is None without a limit; `refusal` says why there are no namespaces.
+
+    `root_lacks` is a sentence where root may make namespaces and no links in them.
+    """
 
     root_namespaces: bool
+    root_lacks: str
     user_namespaces: bool
     refusal: str
     fifo: bool
@@ -52,6 +62,7 @@ def rights() -> Rights:
     unlimited = limit == resource.RLIM_INFINITY or os.geteuid() == 0
     return Rights(
         root_namespaces=not root_said,
+        root_lacks=what_root_lacks() if is_root else "",
         user_namespaces=not user_said,
         refusal=why_no_namespaces(root_said if is_root else user_said) if root_said and user_said else "",
         fifo=not _try(["chrt", "--fifo", "1", "true"]),
@@ -59,6 +70,21 @@ def rights() -> Rights:
         bpf=_may_make_a_bpf_map(),
         lockable_bytes=None if unlimited else limit,
     )
+
+
+def what_root_lacks() -> str:
+    """Return the capabilities that root lacks for a bed in namespaces that it may make, with a fix; else nothing.
+
+    A container's root has few. Without the one for namespaces the bed is built in a user namespace, which has all.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    held = int(found[1], 16) if found else -1
+    lacking = [name for name, number in _NEEDED_BY_ROOT.items() if not held >> number & 1]
+    if not lacking or not held >> _SYS_ADMIN & 1:
+        return ""
+    names, options = (" and ".join(f"CAP_{one}" for one in lacking), " ".join(f"--cap-add {one}" for one in lacking))
+    return f"root lacks {names} here, as in a container: start the container with {options}, or measure outside of it"
 
 
 def what_is_missing_without_root() -> list[str]:

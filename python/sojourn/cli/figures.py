@@ -132,10 +132,15 @@ def beat(row: dict[str, Any]) -> str:
 
 
 def sizes(row: dict[str, Any]) -> str:
-    """Return the frame size of a stream; for probes the user data of requests, and of responses if different."""
+    """Return the frame size of a stream; for probes the user data of requests, and of responses if different.
+
+    Of ICMP it is what plans say, header and data: `icmp_bytes`.
+    """
     if row.get("engine") and row.get("frame_bytes"):
         return f"frames of {row['frame_bytes']} B"
     there, back = row["payload_bytes"], row["response_payload_bytes"]
+    if row.get("icmp_bytes") and back in {None, there}:
+        return f"{row['icmp_bytes']} B of ICMP"
     return f"{there} B" if back in {None, there} else f"{there} B for {back} B"
 
 

@@ -23,6 +23,7 @@ class Contention(NamedTuple):
     others_cores: float
     steal_cores: float
     processors: int
+    """Of all machines of the bed."""
 
     @property
     def is_worth_telling(self) -> bool:
@@ -32,8 +33,8 @@ class Contention(NamedTuple):
     @property
     def sentence(self) -> str:
         """The contention as a sentence."""
-        words = f"other programs took {self.others_cores:.1f} of this machine's {self.processors} cores during the run"
-        stolen = f", and its host took {self.steal_cores:.2f}" if self.steal_cores > STEAL_CORES else ""
+        words = f"other programs took {self.others_cores:.1f} of {self.processors} cores during the run"
+        stolen = f", and a hypervisor took {self.steal_cores:.2f}" if self.steal_cores > STEAL_CORES else ""
         return words + stolen
 
 

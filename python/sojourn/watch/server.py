@@ -24,6 +24,7 @@ from sojourn.errors import MachineError, RequestError
 from sojourn.export.prometheus import CONTENT_TYPE, exposition, text_of
 from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
+from sojourn.watch.giving_way import GivingWay
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
 from sojourn.watch.place import remember, remembered
@@ -54,8 +55,8 @@ GRACE_S = 1
 class Pages:
     """The handlers of requests, behind the guard."""
 
-    def __init__(self, folder: Path, *, looks: bool) -> None:
-        self.folder, self._looks = folder, looks
+    def __init__(self, folder: Path, giving_way: GivingWay | None) -> None:
+        self.folder, self._giving_way = folder, giving_way
         self._runs = Runs(folder)
         self._watched: dict[str, Watched] = {}
         self._streams = 0
@@ -134,6 +135,8 @@ class Pages:
         """End running evaluations."""
         for one in self._watched.values():
             one.close()
+        if self._giving_way is not None:
+            self._giving_way.close()
 
     def _of(self, request: Request) -> Watched | None:
         """Return the requested run, if it is listed."""
@@ -141,7 +144,7 @@ class Pages:
         if name not in self._watched:
             if name and (self.single or name not in self._runs.names()):
                 return None
-            self._watched[name] = Watched(RunFolder(self.folder / name if name else self.folder), looks=self._looks)
+            self._watched[name] = Watched(RunFolder(self.folder / name if name else self.folder), self._giving_way)
         return self._watched[name]
 
     def _stream(self, request: Request, tell: Callable[[], dict[str, Any]], every_s: float) -> Response:
@@ -177,7 +180,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]
     listening = listen(port, remembered(folder))
     there, token = listening.getsockname()[1], secrets.token_urlsafe(24)
     remember(folder, there)
-    pages = Pages(folder.resolve(), looks=looks)
+    pages = Pages(folder.resolve(), GivingWay(folder.resolve()) if looks else None)
     config = uvicorn.Config(
         Guard(pages.app(), token, there), lifespan="off", access_log=False, log_level="warning", ws="none",
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=GRACE_S, loop="asyncio", http="h11",

@@ -1,14 +1,13 @@
 """One run for its page: the state from the log at once, and the results of the last evaluation of the records.
 
-An evaluation (`look`) is a separate program, which gives way to all others unless there is nothing to disturb: a run
-that has ended, or is simulated. The next one begins when there are new trials and ten times the processor time of the
-last one has passed. Nothing is read while nobody requests it.
+An evaluation (`look`) is a separate program, which gives way to all others (`giving_way`) unless there is nothing to
+disturb: a run that has ended, or is simulated. The next one begins when there are new trials and ten times the
+processor time of the last one has passed. Nothing is read while nobody requests it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 from sojourn.records.decode import json_value
 from sojourn.report.palette import ink, ordered, symbol_path
 from sojourn.watch.follow import FINISHED, GOES_ON, Follower
+from sojourn.watch.giving_way import PATIENCE_S, look_at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sojourn.records.folder import RunFolder
     from sojourn.records.so_far import SoFar
+    from sojourn.watch.giving_way import GivingWay
 
 LEAST_WAIT_S = 8.0
 LEAST_TRIALS = 4
 TIMES_AS_LONG = 10
 """The time between evaluations, in multiples of the last one's processor time."""
 
-PATIENCE_S = 1800.0
 STILL_S = 120.0
 """After this time without a new entry, a run in progress is reported as silent."""
 
@@ -34,10 +36,11 @@ STILL_S = 120.0
 class Watched:
     """A watched run."""
 
-    def __init__(self, folder: RunFolder, *, looks: bool) -> None:
+    def __init__(self, folder: RunFolder, giving_way: GivingWay | None) -> None:
         self.folder = folder
         self._follower = Follower(folder.log)
-        self._looks = looks
+        self._giving_way = giving_way
+        """Starts evaluations beside a measurement; None if there are to be no evaluations."""
         self._of_log: dict[str, Any] | None = None
         self._look: dict[str, Any] = {}
         self._looked_at: tuple[int, str, float] | None = None
@@ -51,7 +54,7 @@ class Watched:
             self._of_log = None
         if self._of_log is None:
             self._of_log = self._follower.told()
-        if self._looks:
+        if self._giving_way is not None:
             self._look_again()
         told = self._of_log
         return {
@@ -61,7 +64,7 @@ class Watched:
             "paths": {name: told["paths"][name] for name in ordered(list(told["paths"]))},
             "study": self._follower.study,
             "still_s": self._still_s(told["state"]),
-            "looks": self._looks,
+            "looks": self._giving_way is not None,
             "look": self._look,
             "slugs": {name: ink(name).slug for name in self._names(told)},
             "symbols": {name: symbol_path(name) for name in self._names(told)},
@@ -113,22 +116,28 @@ class Watched:
             return 0.0
 
     async def _look_once(self) -> None:
-        argv = [sys.executable, "-P", "-m", "sojourn.watch.look", str(self.folder.path)]
-        if self._follower.state in GOES_ON and not self._follower.simulated:
-            argv.append("--give-way")
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
+        goes_on = self._follower.state in GOES_ON and not self._follower.simulated
         try:
-            said, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            run = self.folder.path
+            said = await (self._giving_way.looked(run) if goes_on and self._giving_way is not None else looked_now(run))
             found = json_value(said)
         except (TimeoutError, ValueError):
             found = {"problem": "the records could not be looked at within the memory and the time that there is"}
-        finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
         if "problem" in found and "cells" in self._look:
             found = self._look | {"problem": found["problem"], "cpu_s": found.get("cpu_s", 0.0)}
         self._look = found
         self._not_before = time.monotonic() + max(LEAST_WAIT_S, TIMES_AS_LONG * float(found.get("cpu_s", 0.0)))
+
+
+async def looked_now(run: Path) -> bytes:
+    """Return what a look at a run prints that does not give way."""
+    process = await asyncio.create_subprocess_exec(
+        *look_at(run), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        return (await asyncio.wait_for(process.communicate(), PATIENCE_S))[0]
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()

@@ -29,7 +29,7 @@ from sojourn.bed import cgroups
 from sojourn.bed.backends.local import LocalMachine
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
-from sojourn.bed.rights import what_is_missing_without_root, why_no_namespaces
+from sojourn.bed.rights import what_is_missing_without_root, what_root_lacks, why_no_namespaces
 from sojourn.bed.state import Process, StateFile
 from sojourn.errors import MachineError
 
@@ -121,6 +121,8 @@ class NetnsBackend(LocalMachine):
     def open(self, topology: Topology, spec: BedSpec) -> None:
         """Start the holder and make the namespaces; as root if possible, else in a user namespace."""
         require_tools(TOOL_PACKAGES | {k: v for one in topology.stations for k, v in one.mode.tools.items()})
+        if os.geteuid() == 0 and (lacking := what_root_lacks()):
+            raise MachineError(lacking)
         self._state.claim()
         if spec.cgroups:
             try:

@@ -18,6 +18,7 @@ from sojourn.plan.source import refuse
 from sojourn.plan.tcp import BUFFER, CONGESTION, MSS, OFF, Connections, describe_connections, over_devices
 from sojourn.plan.trial import Trial
 from sojourn.plan.values import duration, list_of, text, whole
+from sojourn.units import find_rates_bps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,11 @@ TRIPS = 8
 FLOW_NS = 40_000_000
 """Further time per transfer: the requests to both ends."""
 
-BYTE_NS = 400
-"""The time per byte at 20 Mbit/s; for the estimate of the time only."""
+ASSUMED_BPS = 20_000_000
+"""The rate of a path that is not known, for the estimate of the time only."""
+
+BYTE_BITS = 8.4
+"""With the share of the headers of full frames."""
 
 
 @section
@@ -90,7 +94,8 @@ def expand(plan: Plan) -> list[Trial[Any]]:
 def lasts_ns(plan: Plan, factors: Transfers) -> int:
     """Return the approximate duration of a transfer."""
     words = factors.pipe or max((one.forward or "" for one in plan.emulators.values()), key=expected_ns)
-    return FLOW_NS + TRIPS * expected_ns(words) + BYTE_NS * factors.size_bytes
+    bps = min(filter(None, find_rates_bps(words)), default=ASSUMED_BPS)
+    return FLOW_NS + TRIPS * expected_ns(words) + int(BYTE_BITS * 1e9 * factors.size_bytes / float(bps))
 
 
 def estimate(plan: Plan, trials: Sequence[Trial[Any]]) -> Estimate:
