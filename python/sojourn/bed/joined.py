@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from sojourn.bed.hosts import ports_of
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def strays(bed: Bed, link: Link) -> list[str]:
     return [dev for dev in dict.fromkeys(others) if any(2 * one[dev] >= PROBES for one in came)]
 
 
-def silent(came: Mapping[str, int], opposite: Sequence[Port], senders: int) -> list[str]:
+def silent(came: Mapping[str, int], opposite: Sequence[Port], senders: int) -> list[Port]:
     """Return the ports that lack the frames of one of the senders, by how many came in; a few may be lost."""
-    return [port.dev for port in opposite if came[port.dev] < PROBES * (senders - 0.5)]
+    return [port for port in opposite if came[port.dev] < PROBES * (senders - 0.5)]
 
 
 def send(bed: Bed, ports: Sequence[Port]) -> None:
@@ -83,5 +84,10 @@ def _first_silent(bed: Bed, link: Link) -> str | None:
     for ours, opposite in _ways(link):
         for own in ours:
             if missing := silent(_came(bed, [own], opposite), opposite, 1):
-                return f"path {link.path}: what {own.dev} sends does not reach {', '.join(missing)}"
+                there = ", ".join(_called(bed, port) for port in missing)
+                return f"path {link.path}: what {_called(bed, own)} sends does not reach {there}"
     return None
+
+
+def _called(bed: Bed, port: Port) -> str:
+    return f"{ports_of(bed.topology, bed.spec.paths)[port.dev]} of host {port.host.upper()}"

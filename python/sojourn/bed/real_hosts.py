@@ -267,7 +267,7 @@ def _joining(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
     try:
         require_joined(bed, link)
     except MachineError as error:
-        said = _in_real_names(str(error).removeprefix(f"path {link.path}: "), spec)
+        said = str(error).removeprefix(f"path {link.path}: ")
         fix = "is each port of a and b cabled to the device, and does it forward between all of them (VLANs)?"
         yield Check("paths", f"ports of path {link.path}", "missing", said, fix, needed=True)
         return

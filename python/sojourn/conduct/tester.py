@@ -63,7 +63,7 @@ SIMULATED_FLOOD_PPS = 1e6
 ANNOUNCED_FRAMES = 3
 ANNOUNCED_PPS = 1000.0
 KNOWN_SECONDS = 60.0
-"""Switches forget an address after 300 s unless they are configured otherwise (IEEE 802.1D), many after less."""
+"""Addresses age out after 300 s unless a switch is configured otherwise (IEEE 802.1D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ class Tester:
     def announce(self, asked: Asked) -> None:
         """Have every receiver of a path send once, so that a bridge learns its address; done once in a run.
 
-        A device that Sojourn does not build may forget it: there they send again from time to time.
+        In a device that Sojourn does not build it may age out: there they send again from time to time.
         """
         for link in (asked.link, asked.load_link):
             if link is None or self.session.site.simulated or self._is_known(link):
