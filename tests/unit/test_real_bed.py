@@ -437,7 +437,7 @@ def test_bypass_is_a_separate_path_without_a_device() -> None:
         (SEVERAL.replace('["eth2", "eth3"]', str([f"e{one}" for one in range(18)])), r"list of up to 17 different"),
         (BRIDGE.replace("bridge", "wire").replace('a = "eth2"', 'a = ["eth2", "eth3"]'),
          "line 13: path wire: a has 2 ports: expected one: it joins two ports"),
-        (PORTS + 'left = "eth7"\n', "line 14: path dut:cisco: expected no left and right: nothing is built there"),
+        (PORTS + 'left = "eth7"\n', "line 13: path dut:cisco: expected no left and right: nothing is built there"),
         (PORTS + 'switch = "./vlans.sh"\n', "path dut:cisco: expected no switch: a path with several ports at an end"),
         (PORTS.replace('"eth4"', '"eth1"'), "eth1 of host a is a port of path direct already: expected another inter"),
         (CISCO + PORTS.replace("cisco", "cisco/bypass").replace('"eth2"', '"eth8"'),
