@@ -1,6 +1,8 @@
 """A bench for the devices of a study: a direct cable, and for each device a cable from A and one to B.
 
 A device of many ports has as many cables as the study asks; where it loads a second link beside each, there is one.
+A device that Sojourn does not build (`dut:box`) has them, too: they end at the host `device`, which the file does not
+name, and what joins them there is for the test to build.
 """
 
 from __future__ import annotations
@@ -44,16 +46,27 @@ def cabled(
         cables.append(("a", port("a"), "b", port("b")))
         words += section(path, a=[cables[-1][1]], b=[cables[-1][3]])
     for name in names:
-        several = (near, far) if devices.is_switch(name) else (1, 1)
+        is_outside = name.startswith("dut:")
+        several = (near, far) if is_outside or devices.is_switch(name) else (1, 1)
         for path, ends in ((name, several), *([(f"{name}/bypass", (1, 1))] * bypass)):
             a, left = ([port(host) for _ in range(ends[0])] for host in ("a", "device"))
             right, b = ([port(host) for _ in range(ends[1])] for host in ("device", "b"))
             cables += [("a", one, "device", other) for one, other in zip(a, left, strict=True)]
             cables += [("device", one, "b", other) for one, other in zip(right, b, strict=True)]
-            words += section(path, a=a, left=left, right=right, b=b)
+            words += section(path, a=a, b=b) if is_outside else section(path, a=a, left=left, right=right, b=b)
     return cables, words
 
 
 def cabled_for(bed: BedPlan) -> tuple[list[Cable], str]:
     """The bench that a plan's bed asks."""
     return cabled(bed.devices, bed.near, bed.far, bypass=bed.bypass, is_direct_rated="direct" in bed.links)
+
+
+def cabled_to_dut(bed: BedPlan) -> tuple[list[Cable], str]:
+    """The same with one device that Sojourn does not build in the place of all that a plan's bed names."""
+    return cabled(["dut:box"], bed.near, bed.far, bypass=bed.bypass)
+
+
+def ports_at(cables: Sequence[Cable], host: str) -> list[str]:
+    """The ports of a host at which cables end."""
+    return [port for a, a_port, b, b_port in cables for there, port in ((a, a_port), (b, b_port)) if there == host]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tests.net.real_hosts import LEFT, PATHS, Hosts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 BUILD = Path(__file__).resolve().parents[2] / "build/guests"
 PACKAGES = "openssh-server,iproute2,systemd-sysv,udev,linux-image-amd64"
@@ -126,12 +126,12 @@ class Guests(Hosts):
         assert done.returncode == 0, f"{name}: {shlex.join(argv)}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def bed(self, paths: str | None = None, more: str = "") -> Path:
+    def bed(self, paths: str | None = None, more: str = "", names: Sequence[str] | None = None) -> Path:
         """As of other hosts; a device that is a guest has its own names of ports."""
         if paths is None and "device" in self.images:
             left, right = self.ports("device")
             paths = PATHS.replace('left = "eth1"', f'left = "{left}"').replace('right = "eth2"', f'right = "{right}"')
-        return super().bed(paths, more)
+        return super().bed(paths, more, names)
 
     def ports(self, name: str) -> list[str]:
         """The test ports of a guest, as it calls them, in the order of the cables."""

@@ -180,10 +180,11 @@ class Hosts:
         """The desk's configuration of OpenSSH: names, key and known hosts."""
         return self.folder / "ssh_config"
 
-    def bed(self, paths: str | None = None, more: str = "") -> Path:
-        """A file that describes the bed; `paths` in place of a direct one and a bridge."""
+    def bed(self, paths: str | None = None, more: str = "", names: Sequence[str] | None = None) -> Path:
+        """A file that describes the bed; `paths` in place of a direct one and a bridge, `names` of all hosts."""
         hosts = "".join(
-            f'[hosts.{name}]\naddress = "{name}.lab"\nconfig = "{self.config}"\n{more}' for name in self.names
+            f'[hosts.{name}]\naddress = "{name}.lab"\nconfig = "{self.config}"\n{more}'
+            for name in (self.names if names is None else names)
         )
         file = self.folder / "bed.toml"
         file.write_text(hosts + (PATHS if paths is None else paths), encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from sojourn.plan import load_plan
 from sojourn.plan.load import studies
 from sojourn.records import read_table
-from tests.cabled import cabled, cabled_for
+from tests.cabled import cabled, cabled_for, cabled_to_dut, ports_at
 from tests.net.busy_machine import idle_ends, retried, undisturbed
 from tests.net.real_hosts import SSHD, Hosts
 from tests.net.test_real_hosts import await_nothing
@@ -24,11 +24,25 @@ pytestmark = [
 ]
 
 
-def run_over_ssh(folder: Path, study: str, *more: str, own_boots: bool = True) -> Path:
-    """The run folder of a study on a bench for its devices; nothing is left on any host."""
-    cables, paths = cabled_for(load_plan(study).bed)
+JOIN = """
+ip link add name switch type bridge stp_state 0 mcast_snooping 0
+for dev in "$@" switch; do ip link set dev "$dev" addrgenmode none; ip link set dev "$dev" up; done
+for dev; do ip link set dev "$dev" master switch; done
+"""
+"""A bridge over all ports of a host, which Sojourn does not build and is not told of."""
+
+
+def run_over_ssh(folder: Path, study: str, *more: str, own_boots: bool = True, over_dut: bool = False) -> Path:
+    """The run folder of a study on a bench for its devices; nothing is left on any host.
+
+    `over_dut`: on one for `dut:box`, which is a bridge on a host that is not in the file.
+    """
+    cables, paths = (cabled_to_dut if over_dut else cabled_for)(load_plan(study).bed)
     with Hosts(folder / "lab", cables=cables, own_boots=own_boots) as hosts:
-        argv = ["run", study, "--quick", "--bed", str(hosts.bed(paths)), "--out", "run", "--no-history", "--no-report"]
+        bed = hosts.bed(paths, names=("a", "b") if over_dut else None)
+        if over_dut:
+            hosts.at("device", "sh", "-ec", JOIN, "sh", *ports_at(cables, "device"))
+        argv = ["run", study, "--quick", "--bed", str(bed), "--out", "run", "--no-history", "--no-report"]
         done = hosts.sojourn(*argv, *more, seconds=900)
         assert done.returncode in (0, 4), done.stderr
         await_nothing(hosts, 5)

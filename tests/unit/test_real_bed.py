@@ -11,15 +11,18 @@ import pytest
 
 from sojourn.bed import BedSpec, HostSpec, LinkSpec, PathSpec
 from sojourn.bed.backends.ssh import require_fit
+from sojourn.bed.drawing import drawing
 from sojourn.bed.hosts import ports_of
+from sojourn.bed.joined import silent
 from sojourn.bed.look import TOOLS, Looked, cpus_of, parse
-from sojourn.bed.model import Topology, checked
+from sojourn.bed.model import End, Topology, checked
 from sojourn.bed.negotiated import delaying, judge_port, judge_rates
 from sojourn.bed.real_hosts import judge_cable, judge_clock, judge_way
 from sojourn.bed.ssh import Line, why
 from sojourn.bed.turns import Turns
 from sojourn.cli.dry_run import expansion, show_plan
 from sojourn.conduct import real_hosts
+from sojourn.conduct.drops import located
 from sojourn.conduct.real_hosts import hosts_of, paths_of, refused_with_two_clocks
 from sojourn.errors import MachineError, RequestError
 from sojourn.plan import effective_toml, load_plan
@@ -333,6 +336,80 @@ def test_ports_of_rated_links_are_the_outer_ends_of_their_emulators() -> None:
     assert len(within) == 3 + 1
 
 
+PORTS = '[paths."dut:cisco"]\na = ["eth2", "eth3", "eth4"]\nb = ["eth2", "eth3"]\n'
+
+
+def test_a_device_that_sojourn_does_not_build_may_have_several_ports_at_each_end() -> None:
+    bed = real_bed_of(ENDS + DIRECT + PORTS, "bed.toml")
+    assert bed.switches == ("dut:cisco",)
+    paths = paths_of(bed)
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths, near=2, far=2)
+    topology = Topology.of_spec(checked(asked))
+    link = topology.link("dut:cisco")
+    assert [port.dev for port in link.loose] == ["a-cisco-2", "b-cisco-2"]
+    assert ports_of(topology, paths) == {
+        "a-direct": "eth1", "b-direct": "eth1",
+        "a-cisco": "eth2", "a-cisco-2": "eth3", "b-cisco": "eth2", "b-cisco-2": "eth3",
+    }  # fmt: skip
+    assert [port.dev for port in topology.ports("a")] == ["a-direct", "a-cisco", "a-cisco-2"]
+    every = Topology.of_spec(checked(replace(asked, near=1, far=1, every_port=True)))
+    assert (len(every.link("dut:cisco").near), len(every.link("dut:cisco").far)) == (3, 2)
+    assert Topology.of_spec(checked(replace(asked, near=1, far=1))).link("dut:cisco").loose == ()
+    with pytest.raises(RequestError, match=r"path 'dut:cisco' .*: expected 4 ports at A and 2 at B, and not 3 and 2"):
+        checked(replace(asked, near=4))
+
+
+def test_a_device_with_one_port_at_each_end_is_no_switch() -> None:
+    """A firewall beside a bridge: the bridge's ports are not asked of it."""
+    bed = real_bed_of(ENDS + DEVICE + DIRECT + SEVERAL + CISCO.replace("eth2", "eth7"), "bed.toml")
+    assert bed.switches == ()
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), near=3, far=2)
+    link = Topology.of_spec(checked(asked)).link("dut:cisco")
+    assert (len(link.near), len(link.far), link.loose) == (1, 1, ())
+
+
+def test_longest_names_of_ports_of_a_device_are_names_of_interfaces() -> None:
+    every = [f"e{one}" for one in range(17)]
+    paths = {"direct": PathSpec(("eth1",), ("eth1",))} | {
+        f"dut:manylong{twin}": PathSpec(tuple(f"{one}{twin[1:]}" for one in every), ("eth2" + twin[1:],))
+        for twin in ("", "/2")
+    }
+    asked = spec(devices=("dut:manylong",), paths=paths, twins=("dut:manylong",), near=17)
+    links = Topology.of_spec(checked(asked)).links
+    assert [len(link.near) for link in links] == [1, 17, 17]
+    names = [port.dev for link in links for port in link.ports]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) == 15
+
+
+def test_further_ports_of_a_device_are_drawn_at_it() -> None:
+    bed = real_bed_of(ENDS + DIRECT + PORTS, "bed.toml")
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), near=2, far=2)
+    drawn = drawing(Topology.of_spec(checked(asked)))
+    own = [one for one in drawn["links"] if one["path"] == "dut:cisco"]
+    assert {(one["from"], one["to"], one["from_port"] or one["to_port"]) for one in own} == {
+        ("a", "dut:cisco/1", "a-cisco"), ("a", "dut:cisco/1", "a-cisco-2"),
+        ("dut:cisco/1", "b", "b-cisco"), ("dut:cisco/1", "b", "b-cisco-2"),
+    }  # fmt: skip
+    assert len(drawn["text"].splitlines()) == 1 + 2 + 1
+
+
+def test_drops_are_located_at_every_receiving_port_of_a_device() -> None:
+    bed = real_bed_of(ENDS + DIRECT + PORTS, "bed.toml")
+    asked = BedSpec(backend="ssh", devices=bed.devices, hosts=hosts_of(bed), paths=paths_of(bed), near=2, far=2)
+    link = Topology.of_spec(checked(asked)).link("dut:cisco")
+    counted = {port.dev: {"tx_dropped": 0, "rx_dropped": 5} for port in link.ports}
+    assert located(link, counted) == {dev: {"ring": 0, "backlog": 5} for dev in ("b-cisco", "b-cisco-2")}
+
+
+def test_ports_of_a_device_that_lack_the_frames_of_one_sender_are_named() -> None:
+    """A few frames may be lost; without those of one of three senders a third is missing."""
+    ports = [End("b", dev, 1, "", "", "") for dev in ("b-cisco", "b-cisco-2", "b-cisco-3")]
+    came = {"b-cisco": 60, "b-cisco-2": 51, "b-cisco-3": 42}
+    assert silent(came, ports, 3) == [ports[2]]
+    assert silent({"b-cisco": 9, "b-cisco-2": 11, "b-cisco-3": 0}, ports, 1) == [ports[0], ports[2]]
+
+
 LOADED = '[paths."bridge/bypass"]\na = "eth9"\nleft = "eth8"\nright = "eth9"\nb = "eth9"\n'
 
 
@@ -360,7 +437,11 @@ def test_bypass_is_a_separate_path_without_a_device() -> None:
         (SEVERAL.replace('["eth2", "eth3"]', str([f"e{one}" for one in range(18)])), r"list of up to 17 different"),
         (BRIDGE.replace("bridge", "wire").replace('a = "eth2"', 'a = ["eth2", "eth3"]'),
          "line 13: path wire: a has 2 ports: expected one: it joins two ports"),
-        (CISCO.replace('b = "eth2"', 'b = ["eth2", "eth3"]'), "line 14: path dut:cisco: b has 2 ports: expected one"),
+        (PORTS + 'left = "eth7"\n', "line 13: path dut:cisco: expected no left and right: nothing is built there"),
+        (PORTS + 'switch = "./vlans.sh"\n', "path dut:cisco: expected no switch: a path with several ports at an end"),
+        (PORTS.replace('"eth4"', '"eth1"'), "eth1 of host a is a port of path direct already: expected another inter"),
+        (CISCO + PORTS.replace("cisco", "cisco/bypass").replace('"eth2"', '"eth8"'),
+         "path dut:cisco/bypass: a has 3 ports: expected one: a load beside a device has one pair of ports"),
         (LOADED, r"path bridge/bypass: expected a section \[paths.bridge\]"),
         (BRIDGE + LOADED.replace('"eth9"', '["eth9", "eth10"]'),
          "path bridge/bypass: a has 2 ports: expected one: a load beside a device has one pair of ports"),
@@ -380,10 +461,11 @@ def test_impossible_ports_of_a_path_are_refused_with_their_line(words: str, sent
         ("background", r"direct has none: name \[paths.\"direct/bypass\"\] in .*, or --set stream.load_via=through$"),
     ],
 )  # fmt: skip
-def test_study_that_needs_more_ports_names_the_fix(study: str, sentence: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["bridge", "dut:cisco"])
+def test_study_that_needs_more_ports_names_the_fix(study: str, sentence: str, device: str, tmp_path: Path) -> None:
     file = tmp_path / "bed.toml"
-    file.write_text(ENDS + DEVICE + DIRECT + SEVERAL)
-    with pytest.raises(RequestError, match=sentence) as refused:
+    file.write_text(ENDS + DEVICE + DIRECT + (SEVERAL if device == "bridge" else PORTS))
+    with pytest.raises(RequestError, match=sentence.replace("bridge", device)) as refused:
         load_plan(study, backend=str(file))
     fixed = re.search(r"--set (\S+)$", str(refused.value))
     assert fixed is not None
@@ -399,6 +481,26 @@ def test_a_load_through_a_bridge_with_one_port_at_an_end_is_sent_beside_it(tmp_p
     with pytest.raises(RequestError, match=r"needs 2 ports at A .*, or --set stream.load_via=beside$"):
         load_plan("background", backend=str(file))
     assert load_plan("background", sets=["stream.load_via=beside"], backend=str(file)).bed.near == 1
+
+
+@pytest.mark.parametrize(
+    ("study", "sentence"),
+    [
+        ("fan-in", r"the study needs 8 ports at A \(near\), and path dut:cisco has 1: .*, or --set stream.senders=1$"),
+        ("multicast", r"needs 6 ports at B \(far\), and path dut:cisco has 1: .*, or --set stream.receivers=0$"),
+        ("background", r"needs 2 ports at A \(near\), and path dut:cisco has 1: name more in the file of hosts$"),
+        ("loss", r"stream.to = \"unknown\": expected a bridge in bed.devices, or a dut:<label> that has several ports"),
+        ("rfc2889", r"expected bridges alone for rfc2889, .* or a dut:<label> that has several ports at an end"),
+    ],
+)  # fmt: skip
+def test_study_over_a_device_with_one_port_at_each_end_asks_for_more(study: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "bed.toml"
+    file.write_text(ENDS + DIRECT + CISCO)
+    with pytest.raises(RequestError, match=sentence) as refused:
+        load_plan(study, backend=str(file))
+    assert refused.value.status == 2
+    if fixed := re.search(r"--set (\S+)$", str(refused.value)):
+        assert load_plan(study, sets=[fixed[1]], backend=str(file)).bed.outside_switches == ()
 
 
 def test_no_option_is_named_that_would_be_refused_in_its_turn(tmp_path: Path) -> None:

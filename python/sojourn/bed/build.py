@@ -16,6 +16,7 @@ from sojourn.bed.boxes import Boxes
 from sojourn.bed.cores import DeviceCores, require_usable_cores
 from sojourn.bed.facts import broken, counters, facts, moment, notes, objects, qdisc_dropped
 from sojourn.bed.hosts import ports_of
+from sojourn.bed.joined import require_joined
 from sojourn.bed.model import BedSpec, Topology, checked
 from sojourn.bed.negotiated import delaying
 from sojourn.bed.switches import switch
@@ -152,6 +153,9 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
         bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec), turns)
         for several in turns.groups:
             turns.require_answer(several[0], backend)
+        for link in topology.links:
+            if link.loose and not spec.every_port:  # a check of the bed does so path by path
+                require_joined(bed, link)
         bed.delaying = told
         bed.left_out = switch(backend, topology, spec)
         yield bed

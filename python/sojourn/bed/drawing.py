@@ -55,9 +55,10 @@ def _links(topology: Topology) -> list[dict[str, str]]:
             links.append({"path": link.path, **ends, **_ports(stretch)})
         way = ["a", *(f"{link.path}/{i}" for i in range(1, len(link.boxes) + 1)), "b"]
         if link.device.mode.is_outside:
-            there, back = {"from_port": link.a_dev, "to_port": ""}, {"from_port": "", "to_port": link.b_dev}
-            links += [{"path": link.path, "from": way[0], "to": way[1], **there}]
-            links += [{"path": link.path, "from": way[1], "to": way[2], **back}]
+            for own in (*link.near, *link.far):
+                there = {"from": way[0], "to": way[1], "from_port": own.dev, "to_port": ""}
+                back = {"from": way[1], "to": way[2], "from_port": "", "to_port": own.dev}
+                links.append({"path": link.path, **(there if own.host == "a" else back)})
             continue
         for i, stretch in enumerate(link.stretches):
             links.append({"path": link.path, "from": way[i], "to": way[i + 1], **_ports(stretch)})

@@ -8,7 +8,8 @@ and ::2 at host B, interfaces `a-<path>` and `b-<path>`, MACs 02:77:00:00:k:01 a
 a left port `d-<path>-<i>l` (towards A) and a right one `d-<path>-<i>r`. A bridge may have further A-side ends, the j-th
 (from 2) `a-<path>-<j>` with 10.77.k.(10+j), ::(10+j hex) and 02:77:00:00:k:(10+j hex) at `d-<path>-1l<j>`, and further
 B-side ends `b-<path>-<j>` with 10.77.k.(100+j), ::(40+j hex) and 02:77:00:00:k:(40+j hex) at its last station's
-`…r<j>`. Behind a box that routes, B is in a subnet of its own: 10.78.k.2 and fd78:0:0:k::2, and the box has .254 and
+`…r<j>`. So may a device between real hosts that Sojourn does not build: of the cables of these ends it knows one port
+alone. Behind a box that routes, B is in a subnet of its own: 10.78.k.2 and fd78:0:0:k::2, and the box has .254 and
 ::fe in both. A bypass is one more link with a second device of the same kind; its path is `<device>/bypass`, its names
 end in `-y`. Its load loads the machine as the device does, but not the device. A twin is one more link of the same kind
 that is measured like the first; its names end in `-t`, its path is `a/a` for the direct link and `<device>/2` for a
@@ -366,9 +367,15 @@ class Link:
         return (self.device.mode.box,) * self.device.stations
 
     @property
+    def loose(self) -> tuple[End, ...]:
+        """The further ends whose cables lead to a device that Sojourn does not build: their other ports are unknown."""
+        return (*self.near[1:], *self.far[1:]) if self.device.mode.is_outside else ()
+
+    @property
     def ports(self) -> tuple[Port, ...]:
         """Every cable end of the link, from A to B and then the further ones."""
-        return tuple(port for cable in (*self.cables, *self.further_cables) for port in (cable.left, cable.right))
+        cables = (*self.cables, *self.further_cables)
+        return (*(port for cable in cables for port in (cable.left, cable.right)), *self.loose)
 
     @cached_property
     def cables(self) -> tuple[Cable, ...]:
@@ -490,7 +497,7 @@ class Topology:
         draw = None if spec.layout is None else random.Random(spec.layout)
         numbers = range(1, len(paths) + 1) if draw is None else draw.sample(NUMBERS, len(paths))
         numbered = zip(numbers, paths, strict=True)
-        plain = [_link(path, number, device, *_ends(path, spec)) for number, (path, device) in numbered]
+        plain = [_link(path, number, device, spec) for number, (path, device) in numbered]
         if spec.addresses is not None:
             octets = random.Random(f"{spec.addresses}/addresses").sample(NUMBERS, len(plain))
             plain = [replace(link, addressed=octet) for link, octet in zip(plain, octets, strict=True)]
@@ -533,7 +540,7 @@ class Topology:
 
     def ports(self, host: HostName) -> tuple[Port, ...]:
         """Every cable end at a host."""
-        return tuple(port for cable in self.cables for port in (cable.left, cable.right) if port.host == host)
+        return tuple(port for link in self.laid for port in link.ports if port.host == host)
 
 
 def _plain_name(dashed: str) -> str:
@@ -541,19 +548,20 @@ def _plain_name(dashed: str) -> str:
     return dashed.replace("-", "")
 
 
-def _link(path: str, number: int, device: Device, near: int, far: int) -> Link:
-    """Return a link; only a switch has further ends, and its twin if their names fit; a bypass has one pair."""
+def _link(path: str, number: int, device: Device, spec: BedSpec) -> Link:
+    """Return a link; only a switch has further ends, and its twin if their names fit; a bypass has one pair.
+
+    A device that Sojourn does not build is one if it has several ports at an end.
+    """
     is_twin = path == device_modes.twin_of(device.name)
     one = Link(path, number, device, is_routed=device.mode.is_routed, is_twin=is_twin)
-    if not device.mode.is_switch or path.endswith(BYPASS) or (is_twin and device_modes.is_long(device.name)):
-        return one
-    return replace(one, near_ends=near, far_ends=far)
-
-
-def _ends(path: str, spec: BedSpec) -> tuple[int, int]:
-    """How many ports a path has at A and at B, where its device has room for them."""
     own = spec.paths.get(path)
-    return (len(own.a), len(own.b)) if spec.every_port and own is not None else (spec.near, spec.far)
+    several = own is not None and max(len(own.a), len(own.b)) > 1
+    is_built = device.mode.is_switch and not (is_twin and device_modes.is_long(device.name))
+    if path.endswith(BYPASS) or not (is_built or (device.mode.is_outside and several)):
+        return one
+    near, far = (len(own.a), len(own.b)) if spec.every_port and own is not None else (spec.near, spec.far)
+    return replace(one, near_ends=near, far_ends=far)
 
 
 def _sharing(links: tuple[Link, ...], paths: Mapping[str, PathSpec]) -> tuple[Link, ...]:

@@ -25,6 +25,7 @@ from sojourn.bed.copies import instrument_for_hosts
 from sojourn.bed.doctor import Check
 from sojourn.bed.emulated import LinkSpec
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
+from sojourn.bed.joined import COUNTED_SECONDS, PROBES, require_joined, send, strays
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
 from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
 from sojourn.bed.negotiated import Port, judge_rates, rates_of
@@ -47,17 +48,10 @@ ROOM_BYTES = 1_000_000_000
 APART_NS = 1_000_000_000
 """A larger clock offset makes logs and records hard to compare; round-trip times are not affected."""
 
-PROBES = 20
-BROADCAST = "ff:ff:ff:ff:ff:ff"
-UNANSWERED = '"$@" >/dev/null 2>&1 || [ $? = 4 ]'
-"""A shell's words for probes that nobody answers, which is status 4."""
-
 Grown = Mapping[str, Mapping[str, int]]
 """Counters by port, or how they have grown."""
 
 READY_SECONDS = 15.0
-COUNTED_SECONDS = 3.0
-"""The time that drivers may take to update their counters."""
 
 JOINED = LinkSpec((None,), (1,))
 """Of a direct link through the host of devices: that there is an emulator, which passes frames on as they come here."""
@@ -192,6 +186,7 @@ def _tried(spec: BedSpec) -> Iterator[Check]:
                 bed.put_in_place(link.path)
                 yield from _ports(negotiated.ports_found(bed.backend, bed.topology, real), link)
                 with _emulating(bed, link):
+                    yield from _joining(bed, spec, link) if link.loose else ()
                     yield _cabling(bed, spec, link) or _path(bed, spec, link)
     except SojournError as error:
         said = _in_real_names(str(error), spec)
@@ -256,15 +251,31 @@ def _cabling(bed: Bed, spec: BedSpec, link: Link) -> Check | None:
         if own.dev not in of_link:
             continue
         before = bed.counters()
-        argv = [bed.backend.instrument(), "probe", "raw", "--dev", own.dev, "--to", BROADCAST]
-        argv += ["-c", str(PROBES), "-i", "1ms", "--timeout", "1ms"]
-        bed.backend.run(own.host, ["sh", "-c", UNANSWERED, "probe", *argv])
+        send(bed, [own])
         flooded = [one.dev for one in first.get(own.dev, ())]
         wrong = _settled(bed, before, partial(judge_cable, own.dev, leads, flooded))
         if wrong is not None:
             fix = "is each port of a and b cabled to the one in its place of left and right?"
             return Check("paths", f"path {link.path}", "missing", _in_real_names(wrong, spec), fix, needed=True)
     return None
+
+
+def _joining(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
+    """Report a port of a device that Sojourn does not build which is not joined with those opposite, or that is joined
+    with other paths.
+    """
+    try:
+        require_joined(bed, link)
+    except MachineError as error:
+        said = str(error).removeprefix(f"path {link.path}: ")
+        fix = "is each port of a and b cabled to the device, and does it forward between all of them (VLANs)?"
+        yield Check("paths", f"ports of path {link.path}", "missing", said, fix, needed=True)
+        return
+    told, fix = f"each of {len(link.near)} at A and {len(link.far)} at B gets what those opposite send", None
+    if others := strays(bed, link):
+        said = _in_real_names(", ".join(others), spec)
+        told, fix = f"what its ports send comes in at {said}, too", "keep the paths apart: a VLAN of its own for each"
+    yield Check("paths", f"ports of path {link.path}", "limited" if fix else "ok", told, fix)
 
 
 def _leads(link: Link) -> dict[str, str]:
@@ -394,6 +405,7 @@ def first_file(hosts: Mapping[str, HostSpec]) -> str:
         words += _more_words(a[2:], looked[DEVICES_HOST][2:])
     elif len(a) > 1 and len(b) > 1:
         words += _path_words('"dut:box"', a=a[1], b=b[1])
+        words += _several_words(a[2:], b[2:])
     return "\n".join(words) + "\n"
 
 
@@ -406,6 +418,17 @@ def _more_words(a: list[Candidate], inner: list[Candidate]) -> list[str]:
         "# a = [..., {}]    left = [..., {}]    and b and right alike".format(
             *(json.dumps(one[0].name) for one in (a, inner))
         ),
+    ]
+
+
+def _several_words(a: list[Candidate], b: list[Candidate]) -> list[str]:
+    """The same where the device is not built here: no cable of one end belongs to one of the other."""
+    more = [f"{end} = [..., {json.dumps(ports[0].name)}]" for end, ports in (("a", a), ("b", b)) if ports]
+    if not more:
+        return []
+    return [
+        "# For studies of several senders or receivers, with a cable from each port to one of the device:",
+        f"# {'    '.join(more)}",
     ]
 
 

@@ -25,4 +25,7 @@ def located(link: Link, counted: Counts) -> dict[str, dict[str, int]]:
         backlog = max(0, counted[cable.right.dev]["rx_dropped"] - ring)
         if ring or backlog:
             found[cable.right.dev] = {"ring": ring, "backlog": backlog}
+    for port in link.loose:
+        if port.host == "b" and (backlog := counted.get(port.dev, {}).get("rx_dropped", 0)):
+            found[port.dev] = {"ring": 0, "backlog": backlog}
     return found

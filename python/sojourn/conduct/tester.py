@@ -62,6 +62,8 @@ SIMULATED_FLOOD_PPS = 1e6
 
 ANNOUNCED_FRAMES = 3
 ANNOUNCED_PPS = 1000.0
+KNOWN_SECONDS = 60.0
+"""Addresses age out after 300 s unless a switch is configured otherwise (IEEE 802.1D)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ class Tester:
     """
     taps: Taps | None = None
     """The taps at the ports of a trial's device, if the method needs them."""
-    _learned: set[str] = field(default_factory=set)
+    _learned: dict[str, float] = field(default_factory=dict)
+    """When the receivers of each path last sent."""
 
     def number(self) -> int:
         """Return an unused block number."""
@@ -356,12 +359,15 @@ class Tester:
     def flush_fdb(self, path: str) -> None:
         """Flush the FDB of a path's bridges; they learn the receivers' addresses again before its next trial."""
         self.session.site.bed.flush_fdb(path)
-        self._learned.discard(path)
+        self._learned.pop(path, None)
 
     def announce(self, asked: Asked) -> None:
-        """Have every receiver of a path send once, so that a bridge learns its address; done once in a run."""
+        """Have every receiver of a path send once, so that a bridge learns its address; done once in a run.
+
+        In a device that Sojourn does not build it may age out: there they send again from time to time.
+        """
         for link in (asked.link, asked.load_link):
-            if link is None or link.path in self._learned or self.session.site.simulated:
+            if link is None or self.session.site.simulated or self._is_known(link):
                 continue
             flows = [announcement(link, number) for number in range(len(link.far))]
             own = {
@@ -373,9 +379,14 @@ class Tester:
             place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
             sent = self.ends["b"].sent(self.session.screen.tick)
-            self._learned.add(link.path)
+            self._learned[link.path] = time.monotonic()
             if any(flow["sent"] == 0 for flow in sent["flows"]):
                 raise MachineError(f"nothing can be sent over {link.path}: see `sojourn doctor`")
+
+    def _is_known(self, link: Link) -> bool:
+        """Return whether a device still knows the addresses of the receivers."""
+        told = self._learned.get(link.path)
+        return told is not None and (not link.device.mode.is_outside or time.monotonic() - told < KNOWN_SECONDS)
 
 
 def tells_when_accounted(asked: Asked) -> bool:

@@ -311,5 +311,7 @@ def read_bed(table: Table, name: str, method: str, sections: Mapping[str, Any]) 
     links = read_links(own["link_rate_bps"], own["link_delay_ns"], own["devices"], table)
     given_lines = {key: given for key, given in table.items() if key.startswith("bed.lines.")}
     lines = read_lines(given_lines, one_way=not ask.probes)
+    if own["hosts"] is not None:
+        own["outside_switches"] = load_real_bed(own["hosts"]).switches
     once = {one.name: one.default for one in fields(BedPlan) if one.name.startswith("link_")}
     return BedPlan(**own | once | {"links": links, "lines": lines, "boxes": read_boxes(table, name)})

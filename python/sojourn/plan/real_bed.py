@@ -82,6 +82,11 @@ class RealPath:
         text(), None, f"what puts this path between its ports, which paths may then share: {SWITCH}"
     )
 
+    @property
+    def has_several(self) -> bool:
+        """Whether it has several ports at an end."""
+        return max(len(self.a), len(self.b)) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class RealBed:
@@ -95,6 +100,11 @@ class RealBed:
         """The devices in its paths, by their names in a plan."""
         twins = {devices.twin_of(one) for one in self.paths}
         return tuple(one for one in self.paths if one != DIRECT and one not in twins and not one.endswith(BYPASS))
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The devices that Sojourn does not build and that have several ports at an end, all of which they join."""
+        return tuple(one for one in self.devices if _is_outside(one) and self.paths[one].has_several)
 
     def has_twins(self, main: str | None) -> bool:
         """Return whether the direct link and a device have a second one of their kind."""
@@ -227,7 +237,13 @@ def _check_devices(bed: RealBed, table: Table) -> None:
         elif not ours and (own.left or own.right):
             wanted = "no left and right: nothing is built there"
             raise RequestError(f"{given.where}: path {path}: expected {wanted}")
-        _check_several(path, own, table, is_switch=device is not None and device.mode.is_switch)
+        is_switch = device is not None and (device.mode.is_switch or device.mode.is_outside)
+        _check_several(path, own, table, is_switch=is_switch)
+
+
+def _is_outside(device: str) -> bool:
+    known = devices.known(device)
+    return known is not None and known.mode.is_outside
 
 
 def _check_direct(path: str, own: RealPath, bed: RealBed, given: Given) -> None:
@@ -244,13 +260,16 @@ def _check_direct(path: str, own: RealPath, bed: RealBed, given: Given) -> None:
 
 
 def _check_several(path: str, own: RealPath, table: Table, *, is_switch: bool) -> None:
-    """Only what joins more than two ports has several at an end, each with a cable to the device's host."""
+    """Only what joins more than two ports has several at an end, each with a cable to the device's host or, where
+    Sojourn does not build it, to the device itself.
+    """
     for end, inner in (("a", "left"), ("b", "right")):
         there, given = getattr(own, end), table[f"paths.{path}.{end}"]
         if len(there) > 1 and (not is_switch or path.endswith(BYPASS)):
             why = "a load beside a device has one pair of ports" if is_switch else "it joins two ports"
             raise RequestError(f"{given.where}: path {path}: {end} has {len(there)} ports: expected one: {why}")
-        if (is_switch or getattr(own, inner)) and len(getattr(own, inner)) != len(there):
+        is_through = is_switch and not _is_outside(devices.kind_of(path))
+        if (is_through or getattr(own, inner)) and len(getattr(own, inner)) != len(there):
             counted = f"{inner} has {len(getattr(own, inner))} and {end} has {len(there)}"
             wanted = "as many: each of the one is cabled to the one in its place of the other"
             raise RequestError(f"{table[f'paths.{path}.{inner}'].where}: path {path}: {counted}: expected {wanted}")
@@ -262,6 +281,9 @@ def _check_ports(bed: RealBed, table: Table) -> None:
     for path, own in bed.paths.items():
         if own.switch is not None and own.left:
             wanted = "no switch: what is joined by left and right has ports of its own"
+            raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
+        if own.switch is not None and own.has_several:
+            wanted = "no switch: a path with several ports at an end has ports of its own"
             raise RequestError(f"{table[f'paths.{path}.switch'].where}: path {path}: expected {wanted}")
         if own.switch is not None and path.endswith(BYPASS):
             wanted = "no switch: its load passes while the path beside it is measured"

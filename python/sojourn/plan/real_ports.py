@@ -22,12 +22,12 @@ def check_real_ports(plan: Plan, given: Lookup, paths: Mapping[str, RealPath]) -
     where, bed = given("bed.hosts", plan.bed.hosts).where, plan.bed
     if lacking := _wrong_direct(DIRECT in bed.links, paths[DIRECT], has_clock_trials=plan.ask.clock_trials):
         raise RequestError(f"{where}: {lacking}")
-    for device in bed.devices:
-        if devices.is_switch(device) and (lacking := too_few(device, paths[device], bed.near, bed.far)):
+    for device in _switches(plan):
+        if lacking := too_few(device, paths[device], bed.near, bed.far):
             raise RequestError(f"{where}: {lacking}: name more in the file of hosts{_or_ask_less(plan, paths, device)}")
     if bed.bypass and (path := _without_bypass(plan, paths)) is not None:
         wanted = f'name [paths."{path}{BYPASS}"] in the file of hosts'
-        if any(map(devices.is_switch, bed.devices)) and _suffice(plan, paths, load_via=("through",)):
+        if _switches(plan) and _suffice(plan, paths, load_via=("through",)):
             wanted += ", or --set stream.load_via=through"
         raise RequestError(f"{where}: the study loads a second link beside each path, and {path} has none: {wanted}")
 
@@ -49,6 +49,19 @@ def _wrong_direct(is_rated: bool, own: RealPath, *, has_clock_trials: bool) -> s
             + ("" if has_clock_trials else ', or --set bed.links.direct.rate="100Mbit/s"')
         )
     return None
+
+
+def _switches(plan: Plan) -> list[str]:
+    """Return the devices that need the ports which a plan asks.
+
+    If none has more than two ports, and streams need more, these are those that Sojourn does not build: any of them may
+    be a switch.
+    """
+    found = [device for device in plan.bed.devices if plan.bed.is_switch(device)]
+    least = plan.ask.ends(plan.sections)
+    if found or max(least.near, least.far) == 1:
+        return found
+    return [device for device in plan.bed.devices if (known := devices.known(device)) and known.mode.is_outside]
 
 
 def too_few(path: str, own: RealPath, near: int, far: int) -> str | None:
@@ -79,8 +92,7 @@ def _suffice(plan: Plan, paths: Mapping[str, RealPath], **stream: object) -> boo
     if "stream" not in plan.sections:
         return False
     asked = plan.ask.ends({**plan.sections, "stream": replace(plan.sections["stream"], **stream)})
-    switches = [device for device in plan.bed.devices if devices.is_switch(device)]
-    if any(too_few(device, paths[device], asked.near, asked.far) for device in switches):
+    if any(too_few(device, paths[device], asked.near, asked.far) for device in _switches(plan)):
         return False
     return not asked.bypass or _without_bypass(plan, paths) is None
 

@@ -43,6 +43,9 @@ NEEDED_FIRST = {
 }
 """The test whose result another test needs as its load."""
 
+READ = ("address-capacity", "learning-rate")
+"""Tests that read the table of addresses of the device, and empty it before each trial."""
+
 TESTS = (
     *("throughput", "latency", "pdv", "ipdv", "frame-loss", "back-to-back"),
     *("address-capacity", "learning-rate", "broadcast-forwarding", "broadcast-latency", "forward-pressure"),
@@ -216,9 +219,26 @@ def check_search(plan: Plan, given: Lookup, tests: tuple[str, ...], *, bridges: 
             raise refuse(where, "search.tests", f'"{NEEDED_FIRST[test]}" beside it, at whose result it is done')
     if bridges and not all(is_bridge(plan, device) for device in plan.bed.devices or (DIRECT,)):
         value = given("bed.devices", list(plan.bed.devices))
-        raise refuse(value, "bed.devices", f"bridges alone for {method}, which is about tables of addresses")
+        several = "or a dut:<label> that has several ports at an end in the file of hosts"
+        wanted = f"bridges alone for {method}, which is about tables of addresses, {several}"
+        raise refuse(value, "bed.devices", wanted)
+    check_tables(plan, given, tests)
     if search.initial_duration_ns > search.duration_ns:
         key = "search.initial_duration"
         raise refuse(given(key, "longer"), key, "at most search.duration")
     if search.duration_ns > search.duration_sum_ns:
         raise refuse(given("search.duration_sum", "shorter"), "search.duration_sum", "at least search.duration")
+
+
+def check_tables(plan: Plan, given: Lookup, tests: tuple[str, ...]) -> None:
+    """Refuse tests of the table of addresses over a device that Sojourn does not build: it cannot be read or emptied.
+
+    RFC 2889 infers what it holds from flooded frames, and waits until it has forgotten them before each trial.
+    """
+    outside = [device for device in plan.bed.devices if device in plan.bed.outside_switches]
+    for test in plan.search.tests if outside else ():
+        if test in READ:
+            others = ",".join(one for one in tests if one not in READ)
+            wanted = f"no test of the table of addresses over {outside[0]}, which Sojourn can neither read nor empty"
+            where = Given(test, given("search.tests", test).where)
+            raise refuse(where, "search.tests", f"{wanted}: --set search.tests={others}")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
-from sojourn import devices
 from sojourn.plan.rates import BURST, ramp_ends
 from sojourn.plan.sizes import ENGINES, ETHERNET, LEAST_FRAME, stream_frame, stream_overhead, stream_payload
 from sojourn.plan.source import Given, refuse
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from sojourn.plan.types import Plan
 
 CLOSED = ("ping-pong", "request-response")
+SWITCH = "a bridge in bed.devices, or a dut:<label> that has several ports at an end in the file of hosts"
 MOST_FRAMES = 1_000_000_000
 """The maximum of `trials.count_at_most`."""
 
@@ -156,7 +156,7 @@ def check_addresses(plan: Plan, given: Lookup) -> None:
         if to == "unknown" and set(stream.kind) != {"one-way"}:
             raise refuse(where, "stream.to", 'it with stream.kind = ["one-way"] alone: nobody answers')
         if to == "unknown" and not has_switch(plan):
-            raise refuse(where, "stream.to", "a bridge in bed.devices: no other path knows addresses")
+            raise refuse(where, "stream.to", f"{SWITCH}: no other path knows addresses")
 
 
 def check_ends(plan: Plan, given: Lookup) -> None:
@@ -165,7 +165,7 @@ def check_ends(plan: Plan, given: Lookup) -> None:
     for key, values, alone in (("senders", stream.senders, 1), ("receivers", stream.receivers, 0)):
         where = given(f"stream.{key}", list(values))
         if max(values) > alone and not has_switch(plan) and not (key == "senders" and stream.marks):
-            raise refuse(where, f"stream.{key}", "a bridge in bed.devices: no other path has more than two ports")
+            raise refuse(where, f"stream.{key}", f"{SWITCH}: no other path has more than two ports")
     if max(stream.receivers) and not {"broadcast", "multicast"} & set(stream.to):
         value = given("stream.receivers", list(stream.receivers))
         raise refuse(value, "stream.receivers", '0, or "multicast" or "broadcast" in stream.to')
@@ -198,7 +198,7 @@ def check_loads(plan: Plan, given: Lookup) -> None:
         raise refuse(where, "stream.load", "a device in bed.devices: its throughput is what the load is a share of")
     if any(stream.load) and "through" in stream.load_via and not has_switch(plan):
         via = given("stream.load_via", list(stream.load_via))
-        raise refuse(via, "stream.load_via", '"beside", or a bridge in bed.devices: no other path has ports for a load')
+        raise refuse(via, "stream.load_via", f'"beside", or {SWITCH}: no other path has ports for a load')
     if any(stream.load) and "beside" in stream.load_via and not plan.bed.bypass:
         raise refuse(given("bed.bypass", plan.bed.bypass), "bed.bypass", 'true for stream.load_via = "beside"')
     if stream.load_frame_bytes > plan.bed.mtu + ETHERNET:
@@ -302,7 +302,7 @@ def has_switch(plan: Plan) -> bool:
 
 def is_bridge(plan: Plan, device: str) -> bool:
     """Return whether it is a bridge, or a simulated line, which may represent one."""
-    return devices.is_switch(device) or (plan.bed.simulated and device != "direct")
+    return plan.bed.is_switch(device) or (plan.bed.simulated and device != "direct")
 
 
 def words(choices: tuple[str, ...]) -> str:

@@ -153,7 +153,7 @@ def paths_of(plan: Plan, factors: Factors) -> tuple[str, ...]:
 
 def is_switch(plan: Plan, device: str) -> bool:
     """Return whether it has more than two ports; every simulated line except the wire may represent a switch."""
-    return devices.is_switch(device) or (plan.bed.simulated and device != WIRE)
+    return plan.bed.is_switch(device) or (plan.bed.simulated and device != WIRE)
 
 
 def expand_trials(plan: Plan) -> list[Trial[Factors]]:

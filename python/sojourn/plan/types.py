@@ -169,6 +169,8 @@ class BedPlan:
     """Cables that are replaced by links of our emulator, by path."""
     boxes: Mapping[str, BoxPlan] = field(default_factory=dict)
     """Boxes that programs of the user build, by device."""
+    outside_switches: tuple[str, ...] = ()
+    """Devices that Sojourn does not build, and that have several ports at an end in the file of hosts."""
     lines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The behaviour of each device of a simulated bed, as the instrument reads it."""
 
@@ -176,6 +178,10 @@ class BedPlan:
     def simulated(self) -> bool:
         """Whether its lines are simulated, and time costs nothing."""
         return is_simulated(self.backend)
+
+    def is_switch(self, device: str) -> bool:
+        """Whether a device has more than two ports, and learns addresses."""
+        return devices.is_switch(device) or device in self.outside_switches
 
 
 @section

@@ -66,6 +66,8 @@ class SshBackend:
         self._ports: dict[str, str] = {}
         self._at: dict[str, RemoteMachine] = {}
         """The machine of each port of the bed, by the port's name there."""
+        self._loose: list[Port] = []
+        """Ports whose cable leads to a device that is none of ours."""
         self._carriers: dict[str, int] = {}
         self._started: list[subprocess.Popen[Any]] = []
         self._folders: dict[tuple[HostName, Path], Fetched] = {}
@@ -116,6 +118,7 @@ class SshBackend:
         self._ports = ports_of(topology, spec.paths)
         at = {port.dev: self._on(host.name) for host in topology.hosts for port in topology.ports(host.name)}
         self._at = {dev: one for dev, one in at.items() if dev in self._ports}
+        self._loose = [port for link in topology.laid for port in link.loose]
         binaries = _binaries(self._machines.values())
         if DEVICES_HOST in self._machines:
             tools = {tool: package for one in topology.stations for tool, package in one.mode.tools.items()}
@@ -142,7 +145,8 @@ class SshBackend:
         """
         every, lines = list(cables), dict[str, list[str]]()
         self._lay_within([one for one in every if one.left.dev not in self._ports], mtu)
-        for port in (port for cable in every for port in (cable.left, cable.right) if port.dev in self._ports):
+        ends = [port for cable in every for port in (cable.left, cable.right) if port.dev in self._ports]
+        for port in (*ends, *self._loose):
             one, old = self._on(port.host), self._ports[port.dev]
             link = one.found.links[old]
             up = "up" if "UP" in link["flags"] else "down"
