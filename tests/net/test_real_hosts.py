@@ -385,24 +385,31 @@ def test_hosts_clean_up_when_the_controller_is_killed_and_the_run_resumes(hosts:
     assert log[-1]["event"] == "finished"
 
 
-def test_resume_with_an_instrument_of_other_content_is_refused_and_changes_nothing(
+def test_resume_with_an_instrument_of_other_content_is_refused_and_measures_nothing(
     hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = shutil.copy(instrument_for_hosts(), tmp_path / "sojourn-instrument")
+    own = Path(shutil.copy(instrument_for_hosts(), tmp_path / "sojourn-instrument"))
     monkeypatch.setenv("SOJOURN_INSTRUMENT", str(own))
     process = started(hosts, "run")
     process.kill()
     process.communicate()
     await_nothing(hosts, LEASE_SECONDS)
     run = hosts.folder / "run"
-    had = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    had, log = recorded(run), (run / "log.jsonl").read_text()
     with own.open("ab") as program:
         program.write(b"\0")  # it works as before
     refused = hosts.sojourn("run", "--resume", "run", "--no-history", "--no-report")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert re.search(OTHER_INSTRUMENT, refused.stderr.splitlines()[-1]), refused.stderr
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == had
+    assert recorded(run) == had
+    added = (run / "log.jsonl").read_text().removeprefix(log)
+    assert {json.loads(line)["event"] for line in added.splitlines()} <= {"started", "bed", "lost", "failed"}
     await_nothing(hosts, 5)
+
+
+def recorded(run: Path) -> dict[Path, bytes]:
+    """Every file of a run but its log."""
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "log.jsonl"}
 
 
 OTHER_INSTRUMENT = (

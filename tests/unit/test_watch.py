@@ -549,10 +549,16 @@ def test_restarted_server_keeps_its_port_with_a_new_token(run: Path, tmp_path: P
         assert token not in kept[0]
 
 
-def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Path, tmp_path: Path) -> None:
-    half = cut_short(run, tmp_path / "half")
+def going_on(run: Path, into: Path) -> Path:
+    """A run of which a bed is to go, on links that can be disturbed."""
+    half = cut_short(run, into)
     log = half / "log.jsonl"
     log.write_text(log.read_text().replace('"backend": "sim"', '"backend": "netns"'), encoding="utf-8")
+    return half
+
+
+def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Path, tmp_path: Path) -> None:
+    half = going_on(run, tmp_path / "half")
     with served(half, tmp_path) as (address, process):
         assert first_event(address)["state"] == MEASURING
         [starter] = children(process.pid)
@@ -560,8 +566,7 @@ def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Pat
         assert os.getsid(starter) == starter != os.getsid(process.pid), "Ctrl-C ends the server alone, and that ends it"
         if weight(process.pid):
             assert autogroup(process.pid) == autogroup(os.getpid()) != autogroup(starter), "others keep their weight"
-        await_that(lambda: bool(children(starter)), "a look begins")
-        [look] = children(starter)
+        look = look_of(starter)
         await_that(lambda: os.sched_getscheduler(look) == os.SCHED_IDLE, "it gives way in its own session, too")
         assert autogroup(look) == autogroup(starter)
         await_that(lambda: bool(first_event(address)["look"].get("cells")), "the page has its figures")
@@ -572,8 +577,35 @@ def test_looks_at_a_run_in_progress_have_a_session_of_the_lowest_weight(run: Pat
             status = Path(f"/proc/{starter}/status").read_text(encoding="utf-8")
             rights = re.findall(r"^(?:NoNewPrivs|CapEff|Uid):\s+(\S+)", status, re.MULTILINE)
             assert rights == ["65534", f"{1 << 2:016x}", "1"], "it has given up what the server has"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 0
+        await_that(lambda: not is_there(starter), "it ends with the server")
+
+
+def test_a_killed_server_ends_the_look_under_way(run: Path, tmp_path: Path) -> None:
+    with served(going_on(run, tmp_path / "half"), tmp_path) as (address, process):
+        assert first_event(address)["state"] == MEASURING
+        [starter] = children(process.pid)
+        look = look_of(starter)
+        os.kill(look, signal.SIGSTOP)
         process.kill()
-        await_that(lambda: not Path(f"/proc/{starter}").exists(), "it ends with a killed server")
+        await_that(lambda: not is_there(starter) and not is_there(look), "neither stays")
+
+
+def look_of(starter: int) -> int:
+    """The look that a program starts, once it is there."""
+    await_that(lambda: bool(children(starter)), "a look begins")
+    [look] = children(starter)
+    return look
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs, or could again."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def children(pid: int) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import selectors
 import socket
 import subprocess
 import sys
@@ -18,7 +19,6 @@ import time
 from pathlib import Path
 
 from sojourn.watch.confine import confine
-from sojourn.watch.look import end_with_who_asked
 
 AUTOGROUP = Path("/proc/self/autogroup")
 LOWEST = "19"
@@ -27,6 +27,10 @@ PAUSE_S = 0.1
 """The kernel accepts a weight from users other than root every tenth of a second, of all users together."""
 
 PATIENCE_S = 1800.0
+SERVER = 0
+"""Standard input: a socket to the server, as standard output is."""
+
+MOST_ASKED = 1 << 16
 MOST_BYTES = 64 << 20
 """The longest answer of a look."""
 
@@ -39,7 +43,7 @@ class GivingWay:
         argv = [sys.executable, "-P", "-m", "sojourn.watch.giving_way", str(folder)]
         with other:
             self._process = subprocess.Popen(
-                argv, stdin=other, stdout=other, stderr=subprocess.DEVNULL, start_new_session=True
+                argv, stdin=other.fileno(), stdout=other.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
             )
         self._turn = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -58,9 +62,7 @@ class GivingWay:
                 return b""
 
     def close(self) -> None:
-        """End it, with a look that is under way."""
-        self._process.kill()
-        self._process.wait()
+        """End it, with a look that is under way; by this alone, as Landlock lets no signal through to it."""
         self._socket.close()
 
 
@@ -70,19 +72,31 @@ def look_at(run: Path) -> list[str]:
 
 
 def main() -> None:
-    """Read the path of a run from each line, and write a line with what a look at it prints."""
+    """Read the path of a run from each line, and write a line with what a look at it prints; end with the server."""
     lower_session()
     confine([Path(sys.argv[1])])
-    end_with_who_asked()  # after `confine`: the kernel forgets it when rights change
-    for line in sys.stdin.buffer:
-        argv = [*look_at(Path(json.loads(line))), "--give-way"]
-        try:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
-            said = done.stdout.strip()
-        except subprocess.TimeoutExpired:
-            said = b""
-        sys.stdout.buffer.write(said + b"\n")
-        sys.stdout.buffer.flush()
+    while line := os.read(SERVER, MOST_ASKED):
+        os.write(sys.stdout.fileno(), looked(Path(json.loads(line))) + b"\n")
+
+
+def looked(run: Path) -> bytes:
+    """Return what a look prints, or nothing: if it takes too long, or the server, silent until then, has ended."""
+    argv, until, said = [*look_at(run), "--give-way"], time.monotonic() + PATIENCE_S, bytearray()
+    with (
+        subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as look,
+        selectors.DefaultSelector() as either,
+    ):
+        assert look.stdout is not None
+        either.register(look.stdout, selectors.EVENT_READ)
+        either.register(SERVER, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in either.select(max(0.0, until - time.monotonic()))}
+            if SERVER in ready or not ready:
+                look.kill()
+                return b""
+            if not (new := os.read(look.stdout.fileno(), 1 << 16)):
+                return bytes(said).strip()
+            said += new
 
 
 def lower_session() -> None:
