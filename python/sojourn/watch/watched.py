@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.decode import json_value
-from sojourn.report.palette import ink, ordered, symbol_path
+from sojourn.report.palette import inks, ordered, symbol_path
 from sojourn.watch.follow import FINISHED, GOES_ON, Follower
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Watched:
         if self._looks:
             self._look_again()
         told = self._of_log
+        found = inks(self._names(told))
         return {
             "name": self.folder.path.resolve().name,
             "folder": str(self.folder.path.resolve()),
@@ -63,8 +64,8 @@ class Watched:
             "still_s": self._still_s(told["state"]),
             "looks": self._looks,
             "look": self._look,
-            "slugs": {name: ink(name).slug for name in self._names(told)},
-            "symbols": {name: symbol_path(name) for name in self._names(told)},
+            "slugs": {name: one.slug for name, one in found.items()},
+            "symbols": {name: symbol_path(one) for name, one in found.items()},
             "looking": self._looking is not None and not self._looking.done(),
         }
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from sojourn.report.charts import Axis, Lines
 from sojourn.report.numbers import NOTHING, Shown, as_written, show
+from sojourn.report.palette import FORMULA
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
 from sojourn.report.published import read_published
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 ESTIMATE = ("estimate", "ci_low", "ci_high")
-FORMULA = "formula"
 PLACE = (
     Column(("device",), "Path", numeric=False),
     Column(("pipe",), "Pipe", numeric=False),
