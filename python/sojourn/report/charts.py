@@ -494,7 +494,7 @@ class Intervals:
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
         shown = [name for name in self.names if name in set(rows["name"].to_list())]
-        axis = alt.Axis(labelLimit=190, domain=False, ticks=False, grid=True)
+        axis = alt.Axis(labelLimit=190, labelPadding=8, domain=False, ticks=False, grid=True)
         y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
         several = ordered(rows["device"].to_list())
         offset = alt.YOffset("device:N", sort=several, scale=alt.Scale(domain=several))

@@ -86,7 +86,10 @@ class Figure:
         for spec in specs:
             shared["datasets"] |= spec.pop("datasets", {})
             del spec["$schema"], spec["config"]
-        whole = specs[0] if len(specs) == 1 else {"concat": specs, "columns": min(self.columns, 2), "spacing": 24}
+        several = {"concat": specs, "columns": min(self.columns, 2), "spacing": 24}
+        # A panel with fewer devices has fewer rows: offsets of another's would move them off their names.
+        several["resolve"] = {"scale": {"yOffset": "independent"}}
+        whole = specs[0] if len(specs) == 1 else several
         return json.dumps(shared | whole)
 
 
