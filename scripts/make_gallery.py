@@ -23,12 +23,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import vl_convert
-
 from sojourn.analysis import analyse
 from sojourn.records import RunFolder
 from sojourn.report import write_report
-from sojourn.report.bundle import VEGA_LITE
+from sojourn.report.bundle import svg
 from sojourn.report.contents import all_figures
 from sojourn.report.experiments import answer, experiments
 from sojourn.report.overview import ours
@@ -132,7 +130,7 @@ def picture(run: Run) -> tuple[str, str]:
     if not (figures := all_figures(run)):
         return "", ""
     small = replace(figures[0], panels=figures[0].panels[:1])
-    return figures[0].title, steady(vl_convert.vegalite_to_svg(small.file(), vl_version=VEGA_LITE)) + "\n"
+    return figures[0].title, steady(svg(small.file())) + "\n"
 
 
 def beside(run: Run, study: str) -> str:

@@ -14,10 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sojourn.report import charts, clocks
 from sojourn.report.charts import DASHES, SHAPES, Axis
-from sojourn.report.palette import INKS, INSIDE, OTHERS, OUTSIDE, SERIES, TRACES, Palette, ink, ordered, symbol_path
+from sojourn.report.palette import (
+    HUES,
+    INKS,
+    INSIDE,
+    OTHERS,
+    OUTSIDE,
+    SERIES,
+    TRACES,
+    Palette,
+    inks,
+    ordered,
+    symbol_path,
+)
 from sojourn.report.shell import legend_mark
 from sojourn.report.streams.points import figure
 from sojourn.report.tcplog.panels import FAINT
@@ -105,11 +119,11 @@ TOGETHER = {
 
 @pytest.mark.parametrize("group", TOGETHER)
 def test_inks_that_are_near_for_some_readers_differ_in_dash_and_symbol(group: str) -> None:
-    inks = [INKS[name] for name in TOGETHER[group]] + [*OTHERS] * (group == "devices")
-    near = [pair for pair in combinations(inks, 2) if are_near(*pair)]
+    several = [INKS[name] for name in TOGETHER[group]] + [*OTHERS] * (group == "devices")
+    near = [pair for pair in combinations(several, 2) if are_near(*pair)]
     assert [f"{a.slug}, {b.slug}: dash" for a, b in near if are_alike(a.dash, b.dash)] == []
     assert [f"{a.slug}, {b.slug}: symbol" for a, b in near if a.symbol == b.symbol] == []
-    assert "stroke" not in {one.symbol for one in inks}, "a filled point of this form is not seen"
+    assert "stroke" not in {one.symbol for one in several}, "a filled point of this form is not seen"
 
 
 def test_every_ink_is_compared_with_those_beside_it() -> None:
@@ -121,12 +135,55 @@ def test_every_ink_is_compared_with_those_beside_it() -> None:
 
 
 def test_each_of_the_series_has_its_own_dash_and_mark() -> None:
-    names = tuple(f"series {place}" for place in range(len(SERIES) + len(OTHERS)))
-    assert len({*SHAPES}) == len(DASHES) == len(names)
+    names = tuple(f"series {place}" for place in range(len(SERIES) + HUES))
+    assert len({*SHAPES}) >= len(DASHES) == len(names)
     assert not [pair for pair in combinations(DASHES, 2) if are_alike(*pair)]
     channels: list[Any] = [charts.by_dash(names), charts.by_shape(names)]
     for channel in (*channels, charts.by_colour(names, Palette(for_page=False))):
         assert len({str(one) for one in channel.to_dict()["scale"]["range"]}) == len(names)
+
+
+@pytest.mark.parametrize("channels", [("colour", "dash"), ("dash", "shape")])
+def test_no_two_of_many_series_are_alike(channels: tuple[str, str]) -> None:
+    names = tuple(f"series {place}" for place in range(40))
+    each: dict[str, Any] = {
+        "colour": charts.by_colour(names, Palette(for_page=False)),
+        "dash": charts.by_dash(names),
+        "shape": charts.by_shape(names),
+    }
+    ranges = [each[one].to_dict()["scale"]["range"] for one in channels]
+    assert len({str(pair) for pair in zip(*ranges, strict=True)}) == len(names)
+
+
+UNKNOWN = [f"box:{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+
+
+def test_unknown_devices_of_one_figure_are_never_alike() -> None:
+    assert len(OTHERS) % HUES == 0
+    found = inks([*UNKNOWN, *TOGETHER["devices"]])
+    assert len({(one.light, one.symbol) for name, one in found.items() if name in UNKNOWN}) == len(UNKNOWN)
+    assert len({(one.light, one.dash) for one in found.values()}) == len(found)
+    assert all(found[name] == INKS[name] for name in TOGETHER["devices"])
+    # Two names whose letters have the same sum had one ink.
+    assert len({*inks(["box:ad", "box:bc"]).values()}) == 2
+
+
+@settings(max_examples=25)
+@given(st.lists(st.text(min_size=1), unique=True, max_size=len(OTHERS)))
+def test_the_first_unknown_devices_differ_in_dash_and_symbol(names: list[str]) -> None:
+    found = [one for name, one in inks(names).items() if name not in INKS]
+    assert len({one.dash for one in found}) == len({one.symbol for one in found}) == len(found)
+
+
+@settings(max_examples=25)
+@given(st.permutations(UNKNOWN[:6]), st.sets(st.sampled_from(UNKNOWN[:6]), min_size=1))
+def test_an_unknown_device_has_one_ink_in_every_figure_of_a_report(order: list[str], shown: set[str]) -> None:
+    whole = inks(UNKNOWN[:6])
+    assert inks(shown, order) == {name: whole[name] for name in ordered([*shown])}
+    palette = Palette(for_page=True, devices=tuple(order))
+    assert {name: palette.device(name) for name in shown} == {name: palette.hue(whole[name]) for name in shown}
+    strange = inks([*shown, "box:0"], order)
+    assert len({*strange.values()}) == len(shown) + 1, "a name that the report does not have"
 
 
 PANELS = (
@@ -175,6 +232,8 @@ DRAWN: dict[str, charts.Chart] = {
     "Lines": charts.Lines(Axis("x"), Axis("y")),
     "Lines, of series": charts.Lines(Axis("x"), Axis("y"), OF_SERIES, hued=True),
     "Lines, of both": charts.Lines(Axis("x"), Axis("y"), OF_SERIES).fitted_to(ROWS, TWO),
+    "Lines, of both with one point": charts.Lines(Axis("x"), Axis("y"), OF_SERIES).fitted_to(FIRST, TWO),
+    "Lines, of both as points": charts.Lines(Axis("x"), Axis("y"), OF_SERIES, joined=False).fitted_to(ROWS, TWO),
     "Distribution": charts.Distribution(Axis("x").x("x"), 0.1, "x"),
     "Histogram": charts.Histogram("x"),
     "Histogram, of series": charts.Histogram("x", OF_SERIES),
@@ -213,18 +272,60 @@ def test_charts_do_not_distinguish_by_colour_alone(name: str) -> None:
     assert told_by_colour_alone(drawn) == set()
 
 
+def looks_of(drawn: dict[str, Any], rows: pl.DataFrame) -> dict[tuple[str, str], set[tuple[Any, ...]]]:
+    """How the points of each device and series look, colours aside: symbol, filling, area."""
+    shapes = next(one["shape"]["scale"] for one in layers(drawn) if one.get("shape", {}).get("field") == "device")
+    symbols = dict(zip(shapes["domain"], shapes["range"], strict=True))
+    found: dict[tuple[str, str], set[tuple[Any, ...]]] = {}
+    for one in charts.with_fillings(rows, OF_SERIES).iter_rows(named=True):
+        look = symbols[one["device"]], one["full"], one["area"]
+        found.setdefault((one["device"], one["series"]), set()).add(look)
+    return found
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["lines", "points"])
+def test_series_of_one_point_differ_though_no_line_shows_their_dash(joined: bool) -> None:
+    chart = charts.Lines(Axis("x"), Axis("y"), OF_SERIES, joined=joined)
+    whole = figure("few", "few", "few", FIRST, chart)
+    assert whole is not None
+    assert whole.key == "symbol"
+    drawn = whole.panels[0].build(Palette(for_page=True), 300).to_dict()
+    marks = [one for one in layers(drawn) if one.get("fillOpacity", {}).get("field") == "full"]
+    assert len(marks) == 1
+    assert (marks[0]["shape"]["field"], marks[0]["size"]["field"]) == ("device", "area")
+    each = looks_of(drawn, FIRST)
+    assert len(each) == 4
+    assert len(set.union(*each.values())) == 4, "no two series look alike"
+    legend = next(
+        one[key]["legend"]
+        for one in layers(drawn)
+        for key in ("strokeDash", "strokeWidth")
+        if one.get(key, {}).get("field") == "series"
+    )
+    assert "a (filled)" in legend["labelExpr"]
+    assert "b (empty)" in legend["labelExpr"]
+
+
+def test_as_many_fillings_as_series_have_dashes() -> None:
+    names = [f"series {place}" for place in range(len(DASHES))]
+    rows = charts.with_fillings(pl.DataFrame({"series": names}), tuple(names))
+    assert rows.select("full", "area").n_unique() == len(names)
+
+
+def test_a_limit_has_the_symbol_of_its_device() -> None:
+    limits = FIRST.with_columns(hollow=pl.lit(value=True))
+    drawn = charts.Lines(Axis("x"), Axis("y")).draw(limits, TWO, Palette(for_page=True), 300).to_dict()
+    assert [one["shape"]["field"] for one in layers(drawn) if "field" in one.get("shape", {})] == ["device"]
+    assert [one for one in layers(drawn) if "value" in one.get("shape", {})], "an arrow above it"
+
+
 def test_legend_shows_what_distinguishes_devices_in_its_figure() -> None:
-    both = charts.Lines(Axis("x"), Axis("y"), OF_SERIES)
-    found = {}
-    for name, rows in (("each", ROWS), ("few", FIRST)):
-        whole = figure(name, name, name, rows, both)
-        assert whole is not None
-        found[name] = whole.key
-        drawn = list(layers(whole.panels[0].build(Palette(for_page=True), 300).to_dict()))
-        assert {one["shape"]["field"] for one in drawn if "field" in one.get("shape", {})} == {
-            "device" if whole.key == "symbol" else "series"
-        }
-    assert found == {"each": "symbol", "few": "swatch"}, "a series of one point has no line whose dash is its own"
+    whole = figure("each", "each", "each", ROWS, charts.Lines(Axis("x"), Axis("y"), OF_SERIES))
+    assert whole is not None
+    assert whole.key == "symbol"
+    drawn = list(layers(whole.panels[0].build(Palette(for_page=True), 300).to_dict()))
+    assert {one["shape"]["field"] for one in drawn if "field" in one.get("shape", {})} == {"device"}
+    assert not [one for one in drawn if "fillOpacity" in one], "each series has a line with its dash"
     for name, chart in DRAWN.items():
         drawn = list(layers(chart.draw(ROWS, TWO, Palette(for_page=True), 300).to_dict()))
         of_devices = {
@@ -260,10 +361,11 @@ def test_clocks_of_several_peers_do_not_differ_by_colour_alone() -> None:
 
 @pytest.mark.parametrize("name", [*TOGETHER["devices"], "a device of others", '"><script>'])
 def test_legends_show_dash_and_symbol_beside_the_name(name: str) -> None:
-    mark, one = str(legend_mark(name)), ink(name)
+    one = inks([name])[name]
+    mark = str(legend_mark(one))
     assert f'stroke-dasharray="{" ".join(map(str, one.dash))}"' in mark
     assert mark.count(f"var(--device-{one.slug})") == 2
-    assert "dasharray" not in legend_mark(name, "symbol")
-    assert f"device-{one.slug}" in legend_mark(name, "swatch")
-    assert symbol_path(name).startswith("M"), "a symbol without a path has no picture"
+    assert "dasharray" not in legend_mark(one, "symbol")
+    assert f"device-{one.slug}" in legend_mark(one, "swatch")
+    assert symbol_path(one).startswith("M"), "a symbol without a path has no picture"
     assert "<script>" not in mark

@@ -22,7 +22,7 @@ from sojourn.report import render_terminal, write_report
 from sojourn.report.checks import worst_of
 from sojourn.report.contents import all_figures, all_tables, parts_of
 from sojourn.report.drawing import draw, rows_of
-from sojourn.report.palette import Palette, ink
+from sojourn.report.palette import Palette
 from sojourn.report.published import published_tables
 from sojourn.report.run import Run
 from tests.unit import made_up_costs, made_up_emulator, test_model, test_stages, test_taps, vega_lite
@@ -231,12 +231,13 @@ def test_a_method_has_its_tables_and_figures(made: Callable[[str], Path], method
 def test_specifications_are_valid_and_have_data(made: Callable[[str], Path], method: str) -> None:
     for figure in all_figures(Run.read(made(method))):
         for panel in figure.panels:
-            spec = panel.page()
+            spec = panel.page(figure.among)
             vega_lite.check(spec)
             assert any(len(rows) for rows in spec["datasets"].values()), figure.name
         assert "var(--" not in figure.file(), f"{figure.name} needs the page's style"
-        inks = [ink(device) for device in figure.devices]
-        assert len(set(inks)) == len(inks), f"two of {figure.devices} in {figure.name} look alike"
+        assert len({*figure.inks().values()}) == len(figure.devices), (
+            f"two of {figure.devices} in {figure.name} look alike"
+        )
 
 
 @pytest.mark.parametrize("method", MAKERS, scope="module")

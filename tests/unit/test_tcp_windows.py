@@ -211,6 +211,24 @@ def test_published_rtts_through_dummynet_are_shown_beside_ours(tmp_path: Path) -
     assert each["25"]["our_rtt_ms"].values[0] is None
 
 
+def test_throughput_over_several_delays_is_drawn_beside_formula_and_paper(tmp_path: Path) -> None:
+    pipes = [f"rate 50Mbit/s delay {delay} queue 200" for delay in ("10ms", "25ms")]
+    asked = f"windows.pipe={json.dumps(pipes)}"
+    folder = made_up(tmp_path / "run", Truth(), "dummynet-tcp", [*SETS, asked])
+    judged(folder)
+    run = Run.read(folder.path)
+    [drawn] = [one for one in all_figures(run) if one.name == "delays"]
+    assert drawn.devices == ("emulate", "formula", "published")
+    assert [one.title for one in drawn.panels] == ["window: 0.5 BDP, connections: 1"]
+    points = {(row["device"], row["x"]): row for data in drawn.panels[0].page()["datasets"].values() for row in data}
+    assert {name for name, _ in points} == {"emulate", "formula", "published"}
+    ours, formula, theirs = (points[name, 10.0] for name in ("emulate", "formula", "published"))
+    assert ours["y"] == pytest.approx(25, rel=0.02)
+    assert ours["low"] < ours["y"] < ours["high"]
+    assert theirs["y"] / formula["y"] == pytest.approx(20 / 19.61, rel=1e-3)
+    assert theirs["low"] is None, "the paper has no interval"
+
+
 def test_throughput_a_tenth_below_the_formula_rejects_the_hypothesis(tmp_path: Path) -> None:
     verdict, _ = judged(made_up(tmp_path / "run", Truth(slower=0.9)))
     assert [one["outcome"] for one in verdict["hypotheses"]] == ["rejected"]

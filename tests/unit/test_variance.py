@@ -26,6 +26,8 @@ from sojourn.plan import load_plan
 from sojourn.plan.types import DRAWN, SWITCHED
 from sojourn.records.log import read_log
 from sojourn.report import write_report
+from sojourn.report.contents import all_figures
+from sojourn.report.run import Run
 from sojourn.statistics.components import factorial
 
 if TYPE_CHECKING:
@@ -113,6 +115,24 @@ def test_simulated_run_attributes_its_variance_to_the_cores(tmp_path: Path) -> N
     assert "no significant share: layout" in verdict.sentence
     page = write_report(folder.path, vector=True)
     assert "Causes of the variance between beds" in page.read_text()
+    shares, deviations = all_figures(Run.read(folder.path))
+    assert {one.title for one in shares.panels} == {"bridge over wire", "bridge over direct", "round trip over direct"}
+    points = {
+        (panel.title, row["name"]): row
+        for panel in (*shares.panels, *deviations.panels)
+        for data in panel.page()["datasets"].values()
+        for row in data
+        if "name" in row
+    }
+    share, among = points["bridge over wire", "cores"], points["bridge over wire", "beds"]
+    own = rows["variance_share", "cores"]
+    assert [share[name] for name in ("x", "low", "high")] == pytest.approx(
+        [100 * own[name] for name in ("estimate", "ci_low", "ci_high")]
+    )
+    assert [among[name] for name in ("x", "low", "high")] == pytest.approx(
+        [bed[name] / 1e3 for name in ("estimate", "ci_low", "ci_high")]
+    )
+    assert (page.parent / "figures/shares.svg").read_text().startswith("<svg")
     with folder.log.open("a") as log:
         log.write(json.dumps({"event": "bed", "left_out": {"layout": "it cannot be switched here"}}) + "\n")
     assert "; layout is left out: it cannot be switched here" in analyse(folder.path).sentence

@@ -5,12 +5,14 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::anyhow;
 use sojourn_port::kernel::{About, Answer, Ethtool, Feature, Interface, Number};
 
 use crate::failure::WrongRequest;
+use crate::printed::printed;
 
 const USAGE: &str = "write ethtool [-a|-c|-g|-i|-k|--show-eee] DEV, or ethtool -C|-G|-K DEV NAME VALUE …";
 
@@ -88,8 +90,7 @@ pub fn run(words: &[String]) -> anyhow::Result<()> {
         }
         ["-i", device] => {
             let driver = Interface::named(device)?.driver().unwrap_or_default();
-            println!("driver: {driver}");
-            Ok(())
+            Ok(writeln!(printed(), "driver: {driver}")?)
         }
         [device] if !device.starts_with('-') => show("", device),
         [option, device] => show(option, device),
@@ -108,8 +109,7 @@ fn show(option: &str, device: &str) -> anyhow::Result<()> {
         "--show-eee" => ("EEE settings for", energy(&kernel.get(About::Energy)?)),
         _ => return Err(WrongRequest(format!("{option} is not known here; {USAGE}")).into()),
     };
-    print!("{title} {device}:\n{told}");
-    Ok(())
+    Ok(write!(printed(), "{title} {device}:\n{told}")?)
 }
 
 fn set(option: &str, kernel: &mut Ethtool, pairs: &[(&str, &str)]) -> anyhow::Result<()> {

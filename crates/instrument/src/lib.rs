@@ -15,6 +15,7 @@ pub mod foreign;
 mod matching;
 mod numbers;
 mod place;
+mod printed;
 mod probe;
 mod remover;
 mod respond;
@@ -27,6 +28,7 @@ mod sys;
 mod tcp;
 mod tcplog;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -37,6 +39,7 @@ use sojourn_record::Origin;
 use sojourn_rights::table;
 
 use arguments::{Arguments, Command};
+use printed::printed;
 
 /// How this binary was built.
 const PROFILE: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
@@ -90,18 +93,9 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Tcplog(command) => tcplog::run(command),
         Command::Ethtool { words } => ethtool::run(words),
         Command::RemoveSocket(asked) => remover::run(asked),
-        Command::Rights => {
-            println!("{:#}", rights());
-            Ok(())
-        }
-        Command::Commands => {
-            println!("{:#}", described::commands());
-            Ok(())
-        }
-        Command::Schema => {
-            println!("{:#}", sojourn_record::schema::to_json());
-            Ok(())
-        }
+        Command::Rights => Ok(writeln!(printed(), "{:#}", rights())?),
+        Command::Commands => Ok(writeln!(printed(), "{:#}", described::commands())?),
+        Command::Schema => Ok(writeln!(printed(), "{:#}", sojourn_record::schema::to_json())?),
         Command::Doctor { json } => doctor::run(*json),
     }
 }

@@ -62,8 +62,10 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         print("sojourn: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        from sojourn.cli.readers import silence
+
+        silence()
     except OSError as error:
         if error.errno not in DENIED:
             raise
@@ -92,17 +94,24 @@ def run_command() -> None:
     import typer
 
     from sojourn.cli.commands import app
+    from sojourn.cli.readers import finish_output, has_closed
     from sojourn.cli.shallow import for_word
 
     asked = app if COMPLETION in os.environ else for_word(app, next(iter(sys.argv[1:]), None))
     try:
         status = asked(standalone_mode=False)
+    except SystemExit as end:
+        if has_closed(end):
+            raise BrokenPipeError from end
+        finish_output()
+        raise
     except typer.Abort as error:  # the form of Ctrl-C if no command has caught it
         raise KeyboardInterrupt from error
     except Exception as error:
         if not isinstance(error, typer.BadParameter.__mro__[1]):  # the parser's own class, which has no name here
             raise
         raise_as_sentence(error)
+    finish_output()
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -338,8 +338,8 @@ def compare(  # noqa: PLR0913 - one for each option
         read_fail_on,
         read_margin,
         status_of,
-        whoever_reads,
     )
+    from sojourn.cli.readers import whoever_reads
 
     if github and as_json:
         raise RequestError("--github beside --json: standard output can hold only one of them")

@@ -6,11 +6,9 @@ Reads run folders only; the differences of figures are computed in `analysis.com
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import tomllib
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -61,7 +59,7 @@ from sojourn.records.results import read_verdict
 from sojourn.units import nanoseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from sojourn.analysis.limits import Limit
@@ -175,16 +173,6 @@ def read_fail_on(word: str | None, *, limited: bool) -> str:
     if word is not None and word not in FAIL_ON:
         raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}")
     return word or ("never" if limited else "worse")
-
-
-@contextmanager
-def whoever_reads() -> Iterator[None]:
-    """Print, and continue if the reader closes the pipe: the exit status must be the answer's."""
-    try:
-        yield
-        sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich converts the former to the latter
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def bed_change(change: Change) -> dict[str, Any]:

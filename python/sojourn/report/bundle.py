@@ -1,4 +1,4 @@
-"""The JavaScript that draws figures: Vega, Vega-Lite and Vega-Embed as one script, made once and cached.
+"""What draws figures: Vega, Vega-Lite and Vega-Embed as one script, made once and cached; and figures as SVG.
 
 Making it takes two seconds, so it is kept under $XDG_CACHE_HOME/sojourn, named by the version that made it. Where the
 cache cannot be written, it is made anew each time.
@@ -14,6 +14,16 @@ from pathlib import Path
 from sojourn.records.whole_file import write_whole
 
 VEGA_LITE = "6.4"
+LEGENDS = {"legend": {"layout": {"top": {"direction": "vertical", "anchor": "start", "margin": 4}}}}
+"""Legends above a panel, one below the other: a setting of Vega, which the schema of Vega-Lite does not have."""
+
+
+def svg(specification: str) -> str:
+    """Return a figure's specification for files as SVG."""
+    import vl_convert
+
+    drawn: str = vl_convert.vegalite_to_svg(specification, vl_version=VEGA_LITE, config=LEGENDS)
+    return drawn
 
 
 def script() -> str:

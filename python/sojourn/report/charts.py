@@ -6,23 +6,48 @@ have one colour per device; `series`, where a chart takes it, has a dash or a sh
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import altair as alt
 import polars as pl
 
-from sojourn.devices.mode import SALTIRE, STAR
-from sojourn.report.marks import colour, dash, exceedance, symbol, time_scale
+from sojourn.devices.mode import (
+    BOW_TIE,
+    CHEVRON_DOWN,
+    CHEVRON_LEFT,
+    CHEVRON_RIGHT,
+    CHEVRON_UP,
+    LEVEL,
+    SALTIRE,
+    SPARK,
+    STAR,
+    TEE,
+    UPRIGHT,
+)
+from sojourn.report.marks import (
+    EMPTY,
+    FILLED,
+    LINE,
+    colour,
+    dash,
+    exceedance,
+    fill,
+    legend_of,
+    symbol,
+    time_scale,
+)
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
     from sojourn.report.figure import Key, Width
+    from sojourn.report.marks import Look
 
 DASHES = (
     [1, 0], [6, 4], [2, 3], [9, 3, 2, 3], [4, 2, 1, 2], [12, 4], [2, 2, 2, 6], [10, 2, 2, 2, 2, 2], [14, 3, 1, 3]
 )  # fmt: skip
-"""As many as there are colours of series (`Palette.series`), and of SHAPES."""
+"""As many as there are colours of series (`Palette.series`)."""
 SPELLED = "datum.value < 10000 ? format(datum.value, ',.6~f') : format(datum.value, '~s')"
 RARE = f"datum.value && abs(datum.value) < 0.0001 ? format(datum.value, '.2~e') : {SPELLED}"
 """Formats small shares too: with six decimals, neighbouring ticks would read alike."""
@@ -108,6 +133,8 @@ class Lines:
     """Whether the series have the colours, instead of the devices."""
     marks_devices: bool = False
     """Whether the marks of points distinguish devices although there are several series: see `fitted_to`."""
+    fills_series: bool = False
+    """Whether points of the series differ in filling and size, where no line with a dash distinguishes them all."""
 
     @property
     def own_colours(self) -> bool:
@@ -122,15 +149,16 @@ class Lines:
         return "symbol" if self.marks_devices else "swatch"
 
     def fitted_to(self, rows: pl.DataFrame, devices: list[str]) -> Lines:
-        """Return the chart with marks that distinguish devices, where lines with dashes distinguish all series.
+        """Return the chart with marks that distinguish devices, where there are several of them and several series.
 
-        A series of one point has no line whose dash identifies it: then marks distinguish series, as without lines.
+        The dashes of lines distinguish series. A series of one point has no line, and points that are not joined have
+        none: then the filling of marks distinguishes series, too.
         """
-        if len(self.series) < 2 or len(devices) < 2 or self.hued or not self.joined:
+        if len(self.series) < 2 or len(devices) < 2 or self.hued:
             return self
         points = of_role(rows, "point").drop_nulls(["x", "y"])
         places = points.group_by("cell", "device", "series").agg(pl.col("x").n_unique())["x"]
-        return replace(self, marks_devices=len(places) > 0 and bool((places > 1).all()))
+        return replace(self, marks_devices=True, fills_series=not self.joined or bool((places < 2).any()))
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
@@ -155,9 +183,9 @@ class Lines:
         return kept.with_columns(pl.col("low").cast(pl.Float64).clip(lower_bound=foot))
 
     def _base(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> Any:
-        hue = colour(devices, palette, not palette.for_page)
+        hue = colour(devices, palette, not palette.for_page, self._look)
         if self.hued:
-            hue = by_colour(self.series, palette).legend(legend_of_series())
+            hue = by_colour(self.series, palette).legend(legend_of_series(self.series))
         return alt.Chart(rows).encode(x=self.x.x("x"), color=hue)
 
     def _rules(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
@@ -185,14 +213,24 @@ class Lines:
         line = self._base(rows, devices, palette).mark_line(strokeWidth=1.6, clip=True).encode(y=self.y.y("y"))
         return [
             line.encode(
-                strokeDash=by_dash(self.series).legend(legend_of_series())
+                strokeDash=by_dash(self.series).legend(self._legend())
                 if len(self.series) > 1
-                else dash(devices, not palette.for_page)
+                else dash(devices, palette, not palette.for_page, self._look)
             )
         ]
 
+    @property
+    def _look(self) -> Look:
+        return EMPTY if self.fills_series else FILLED
+
+    def _legend(self) -> alt.Legend:
+        if self.fills_series:
+            return legend_of_fillings(self.series, joined=self.joined)
+        return legend_of_strokes(self.series) if self.marks_devices else legend_of_series(self.series)
+
     def _points(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
-        limits = pl.col("hollow") if "hollow" in rows.columns else pl.lit(value=False)
+        if rows.is_empty():
+            return []
         tips = [
             *(alt.Tooltip(one) for one in (("device:N", "series:N") if len(self.series) > 1 else ("device:N",))),
             alt.Tooltip("x:Q", title=self.x.title, format=".6~g"),
@@ -201,18 +239,40 @@ class Lines:
                 for name, title in (("y", self.y.title), ("low", "from"), ("high", "to"))
             ),
         ]
+        bounds = rows.filter(pl.col("hollow")) if "hollow" in rows.columns else rows.clear()
+        drawn = self._outlined if self.fills_series else self._filled
+        return [
+            layer.encode(y=self.y.y("y"), tooltip=tips)
+            for layer in (*drawn(rows, devices, palette), *self._arrows(bounds, devices, palette))
+        ]
+
+    def _filled(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        """Draw symbols of the series, or of the devices."""
+        named = not palette.for_page
         has_own = len(self.series) > 1 and not self.marks_devices
-        shape = by_shape(self.series) if has_own else symbol(devices, not palette.for_page)
-        values, bounds = rows.filter(~limits), rows.filter(limits)
-        drawn = []
-        if values.height:
-            dots = self._base(values, devices, palette).mark_point(filled=True, size=46, opacity=1)
-            drawn.append(dots.encode(y=self.y.y("y"), shape=shape, tooltip=tips))
-        if bounds.height:
-            arrow = alt.ShapeValue("M0,1 L0,-0.2 M-0.7,0.5 L0,-0.4 L0.7,0.5 M-0.8,1 L0.8,1")
-            hollow = self._base(bounds, devices, palette).mark_point(filled=False, size=240, strokeWidth=1.8)
-            drawn.append(hollow.encode(y=self.y.y("y"), shape=arrow, tooltip=tips))
-        return drawn
+        shape = by_shape(self.series) if has_own else symbol(devices, palette, named, FILLED)
+        return [self._base(rows, devices, palette).mark_point(filled=True, size=46, opacity=1).encode(shape=shape)]
+
+    def _outlined(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        """Draw symbols of the devices, whose filling and size are those of the series."""
+        named = not palette.for_page
+        base = self._base(with_fillings(rows, self.series), devices, palette)
+        base = base.encode(shape=symbol(devices, palette, named), size=alt.Size("area:Q", scale=None))
+        # What lies below an empty symbol would look like a filling.
+        paper = base.mark_point(filled=True, opacity=1).encode(color=alt.ColorValue(palette.surface("paper")))
+        marks = base.mark_point(strokeWidth=1.4, opacity=1).encode(
+            fill=fill(devices, palette, named), fillOpacity=alt.FillOpacity("full:Q", scale=None)
+        )
+        if not self.joined:  # no line has a legend
+            width = alt.Scale(domain=list(self.series), range=[1.4] * len(self.series))
+            marks = marks.encode(strokeWidth=alt.StrokeWidth("series:N", scale=width, legend=self._legend()))
+        return [paper, marks]
+
+    def _arrows(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:
+        """Draw an arrow above each point that is a limit."""
+        arrow = alt.ShapeValue("M0,1 L0,-0.9 M-0.5,-0.3 L0,-1 L0.5,-0.3")
+        base = self._base(rows, devices, palette).mark_point(filled=False, size=200, strokeWidth=1.8, yOffset=-9)
+        return [base.encode(shape=arrow)] if rows.height else []
 
 
 @dataclass(frozen=True)
@@ -244,8 +304,8 @@ class Distribution:
             .encode(
                 x=self.x,
                 y=exceedance(self.rarest),
-                color=colour(devices, palette, named),
-                strokeDash=dash(devices, named),
+                color=colour(devices, palette, named, LINE),
+                strokeDash=dash(devices, palette, named, LINE),
                 order=alt.Order("exceedance:Q", sort="descending"),
                 tooltip=[alt.Tooltip("device:N"), *tips],
             )
@@ -272,7 +332,8 @@ class Histogram:
 
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
-        hue = by_colour(self.series, palette) if self.series else colour(devices, palette, not palette.for_page)
+        named = not palette.for_page
+        hue = by_colour(self.series, palette) if self.series else colour(devices, palette, named, LINE)
         x = alt.X("low:Q", title=self.x, scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=6))
         # Bins differ in width between devices and loads: only shares per width are comparable.
         y = alt.Y("density:Q", title="Share of frames per µs", axis=alt.Axis(tickCount=4, labelExpr=RARE), stack=None)
@@ -281,7 +342,7 @@ class Histogram:
         )
         bins = alt.Chart(dense.drop("share", "high")).encode(x=x, color=hue)
         lines = bins.mark_line(interpolate="step-after", clip=True, strokeWidth=1.4).encode(y=y)
-        dashed = by_dash(self.series) if self.series else dash(devices, not palette.for_page)
+        dashed = by_dash(self.series) if self.series else dash(devices, palette, named, LINE)
         lines = lines.encode(strokeDash=dashed)
         solid = bins.mark_area(interpolate="step-after", clip=True, opacity=0.22).encode(y=y)
         if self.filled:
@@ -367,7 +428,7 @@ class Bars:
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
         named = not palette.for_page
-        hue, shape = colour(devices, palette, named), symbol(devices, named)
+        hue, shape = colour(devices, palette, named), symbol(devices, palette, named)
         base = alt.Chart(rows).encode(x=self.x.x("x"), y=self.y.y("y"), color=hue)
         tips = ["device:N", alt.Tooltip("x:Q", title=self.x.title), alt.Tooltip("y:Q", title=self.y.title)]
         dots = base.mark_point(filled=True, size=40, opacity=1).encode(shape=shape, tooltip=tips)
@@ -433,7 +494,7 @@ class Intervals:
     def draw(self, rows: pl.DataFrame, devices: list[str], palette: Palette, width: Width) -> Any:
         """The chart of these rows."""
         shown = [name for name in self.names if name in set(rows["name"].to_list())]
-        axis = alt.Axis(labelLimit=190, domain=False, ticks=False, grid=True)
+        axis = alt.Axis(labelLimit=190, labelPadding=8, domain=False, ticks=False, grid=True)
         y = alt.Y("name:N", title=None, sort=shown, scale=alt.Scale(domain=shown), axis=axis)
         several = ordered(rows["device"].to_list())
         offset = alt.YOffset("device:N", sort=several, scale=alt.Scale(domain=several))
@@ -450,7 +511,7 @@ class Intervals:
         bars = base.mark_rule(strokeWidth=2.4).properties(data=bounded)
         layers.append(bars.encode(x=alt.X("low:Q", title=""), x2=alt.X2("high:Q")))
         dots = base.mark_point(filled=True, size=44, opacity=1)
-        layers.append(dots.encode(x=x, shape=symbol(devices, not palette.for_page), tooltip=tips))
+        layers.append(dots.encode(x=x, shape=symbol(devices, palette, not palette.for_page), tooltip=tips))
         return alt.layer(*layers).properties(width=width, height=(10 + 14 * len(several)) * len(shown))
 
 
@@ -518,8 +579,12 @@ def of_role(rows: pl.DataFrame, role: str) -> pl.DataFrame:
 
 
 SHAPES = (
-    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", STAR, SALTIRE
+    "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", STAR, SALTIRE, BOW_TIE,
+    SPARK, TEE, UPRIGHT, CHEVRON_UP, LEVEL, CHEVRON_DOWN, CHEVRON_LEFT, CHEVRON_RIGHT,
 )  # fmt: skip
+FILLINGS = {"filled": 1.0, "empty": 0.0, "pale": 0.35}
+SIZES = {"": 46.0, "large": 150.0, "small": 14.0}
+"""Opacity and area of the marks of series; size is used beyond three series."""
 LEAST_TICKS = 3
 
 
@@ -534,29 +599,51 @@ def _spans_ticks(rows: pl.DataFrame, *columns: str) -> bool:
 def by_shape(series: tuple[str, ...]) -> alt.Shape:
     """Distinguish series by the marks of their points."""
     scale = alt.Scale(domain=list(series), range=[SHAPES[i % len(SHAPES)] for i in range(len(series))])
-    return alt.Shape("series:N", scale=scale, legend=legend_of_series())
+    return alt.Shape("series:N", scale=scale, legend=legend_of_series(series))
 
 
-def legend_of_series() -> alt.Legend:
+def with_fillings(rows: pl.DataFrame, series: tuple[str, ...]) -> pl.DataFrame:
+    """Return the rows with opacity of the filling (`full`) and area of the marks of their series."""
+    each = [_filling(place) for place in range(len(series))]
+    full, areas = ([FILLINGS[one] for one, _ in each], [SIZES[size] for _, size in each])
+    return rows.with_columns(
+        pl.col("series").replace_strict(dict(zip(series, values, strict=True)), return_dtype=pl.Float64).alias(name)
+        for name, values in (("full", full), ("area", areas))
+    )
+
+
+def _filling(place: int) -> tuple[str, str]:
+    """Return filling and size of the marks of a series, in words."""
+    turn, at = divmod(place, len(FILLINGS))
+    return list(FILLINGS)[at], list(SIZES)[turn % len(SIZES)]
+
+
+def legend_of_fillings(series: tuple[str, ...], *, joined: bool) -> alt.Legend:
+    """The legend of dashes and fillings; these are words, because a legend of Vega shows no filling."""
+    told = {name: f"{name} ({', '.join(filter(None, _filling(place)))})" for place, name in enumerate(series)}
+    words = f"{json.dumps(told)}[datum.label]"
+    look = LINE if joined else {"symbolSize": 1, "symbolOpacity": 0}
+    return legend_of(told.values(), labelExpr=words, labelLimit=300, **look)
+
+
+def legend_of_series(series: tuple[str, ...]) -> alt.Legend:
     """The legend shared by dashes and marks: Vega-Lite merges legends that are alike, and drops both if one is off."""
-    return alt.Legend(title=None, symbolSize=90, symbolOpacity=1, labelLimit=260)
+    return legend_of(series, symbolSize=90, symbolOpacity=1, labelLimit=260)
+
+
+def legend_of_strokes(series: tuple[str, ...]) -> alt.Legend:
+    """The legend of lines, whose dashes it shows."""
+    return legend_of(series, **LINE, labelLimit=260)
 
 
 def by_dash(series: tuple[str, ...]) -> alt.StrokeDash:
-    """Distinguish series by dash, with a legend of their own."""
-    scale = alt.Scale(domain=list(series), range=[DASHES[i % len(DASHES)] for i in range(len(series))])
-    return alt.StrokeDash(
-        "series:N",
-        scale=scale,
-        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=500, symbolOpacity=1, labelLimit=260),
-    )
+    """Distinguish series by dash, with a legend of their own; colour and dash together differ beyond nine, too."""
+    dashes = [DASHES[(i + i // len(DASHES)) % len(DASHES)] for i in range(len(series))]
+    scale = alt.Scale(domain=list(series), range=dashes)
+    return alt.StrokeDash("series:N", scale=scale, legend=legend_of_strokes(series))
 
 
 def by_colour(series: tuple[str, ...], palette: Palette) -> alt.Color:
     """Distinguish series by colour, with a legend of their own."""
     scale = alt.Scale(domain=list(series), range=[palette.series(i) for i in range(len(series))])
-    return alt.Color(
-        "series:N",
-        scale=scale,
-        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=500, symbolOpacity=1, labelLimit=260),
-    )
+    return alt.Color("series:N", scale=scale, legend=legend_of_strokes(series))

@@ -76,12 +76,9 @@ class Clocks:
 
     def svg(self) -> str:
         """Return the figure as SVG."""
-        import vl_convert
+        from sojourn.report.bundle import svg
 
-        from sojourn.report.bundle import VEGA_LITE
-
-        drawn: str = vl_convert.vegalite_to_svg(self.figure().file(), vl_version=VEGA_LITE)
-        return drawn
+        return svg(self.figure().file())
 
     def html(self) -> str:
         """Return the figure as an HTML page that loads nothing."""

@@ -5,6 +5,7 @@ The only file of the report that imports methods; the files of the report that m
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sojourn.methods import load
@@ -35,4 +36,5 @@ def all_tables(run: Run) -> list[Table]:
 
 def all_figures(run: Run) -> list[Figure]:
     """Return every figure that this run has samples for."""
-    return [figure for make in parts_of(run).figures if (figure := make(run)) is not None]
+    figures = [figure for make in parts_of(run).figures if (figure := make(run)) is not None]
+    return [replace(figure, among=tuple(run.devices)) for figure in figures]

@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
-from sojourn.report.marks import dress
-from sojourn.report.palette import Palette
+from sojourn.report.marks import FILE_WIDTH, dress
+from sojourn.report.palette import Palette, inks
+
+if TYPE_CHECKING:
+    from sojourn.devices import Ink
 
 Width = int | Literal["container"]
 Build = Callable[[Palette, Width], Any]
 BuildRows = Callable[[pl.DataFrame, Palette, Width], Any]
 
-FILE_WIDTH = 380
 MOST_PANELS = 4
 alt.data_transformers.disable_max_rows()
 
@@ -34,14 +36,14 @@ class Panel:
     title: str
     build: Build
 
-    def page(self) -> dict[str, Any]:
-        """Return the Vega-Lite specification for the page."""
-        palette = Palette(for_page=True)
+    def page(self, devices: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the Vega-Lite specification for the page of a report of these devices."""
+        palette = Palette(for_page=True, devices=devices)
         return self._specification(palette, "container") | {"config": dress(palette)}
 
-    def file(self) -> dict[str, Any]:
+    def file(self, devices: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the specification for files, without a configuration of its own."""
-        return self._specification(Palette(for_page=False), FILE_WIDTH) | {"title": self.title}
+        return self._specification(Palette(for_page=False, devices=devices), FILE_WIDTH) | {"title": self.title}
 
     def _specification(self, palette: Palette, width: Width) -> dict[str, Any]:
         """Return the specification, not validated: tests validate the whole, and validating each part takes long."""
@@ -65,10 +67,16 @@ class Figure:
     devices: tuple[str, ...] = ()
     columns: int = 2
     key: Key = "line"
+    among: tuple[str, ...] = ()
+    """The devices of the whole report, by whose order unknown ones have their inks."""
+
+    def inks(self) -> dict[str, Ink]:
+        """Return the ink of each device that the legend names, in its order."""
+        return inks(self.devices, self.among)
 
     def file(self) -> str:
         """The Vega-Lite specification for SVG and PDF, as JSON."""
-        specs = [panel.file() for panel in self.panels]
+        specs = [panel.file(self.among) for panel in self.panels]
         # Data are stored once, above the panels; so is the schema.
         shared: dict[str, Any] = {
             "$schema": specs[0]["$schema"],
@@ -78,7 +86,10 @@ class Figure:
         for spec in specs:
             shared["datasets"] |= spec.pop("datasets", {})
             del spec["$schema"], spec["config"]
-        whole = specs[0] if len(specs) == 1 else {"concat": specs, "columns": min(self.columns, 2), "spacing": 24}
+        several = {"concat": specs, "columns": min(self.columns, 2), "spacing": 24}
+        # A panel with fewer devices has fewer rows: offsets of another's would move them off their names.
+        several["resolve"] = {"scale": {"yOffset": "independent"}}
+        whole = specs[0] if len(specs) == 1 else several
         return json.dumps(shared | whole)
 
 

@@ -25,7 +25,7 @@ def specifications(figures: Iterable[Figure]) -> Iterable[tuple[str, dict[str, A
     """Return every panel's specification for the page, by the id of its HTML element."""
     for figure in figures:
         for i, panel in enumerate(figure.panels):
-            yield f"{figure.name}-{i}", panel.page()
+            yield f"{figure.name}-{i}", panel.page(figure.among)
 
 
 def cdfs(run: Run) -> Figure | None:

@@ -5,14 +5,17 @@ It draws nothing. The page's figures use CSS variables for colours, so light, da
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from sojourn.report.palette import Palette, ink, ordered
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import polars as pl
+
+    from sojourn.report.palette import Palette
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 FILE_FONT = "Liberation Sans, Helvetica, Arial, sans-serif"
@@ -46,6 +49,8 @@ def dress(palette: Palette) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "labelFontSize": 12,
         "symbolSize": 90,
+        "columnPadding": BETWEEN,
+        "rowPadding": 4,
     }
     title = {"font": font, "color": text, "fontSize": 12, "fontWeight": 600, "anchor": "start", "offset": 8}
     header = {
@@ -67,25 +72,57 @@ def dress(palette: Palette) -> dict[str, Any]:
     }
 
 
-def colour(devices: list[str], palette: Palette, legend: bool) -> alt.Color:
-    """Distinguish devices by colour."""
-    names = ordered(devices)
-    scale = alt.Scale(domain=names, range=[palette.device(name) for name in names])
-    return alt.Color("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+Look = Mapping[str, Any]
+EMPTY: Look = {}
+FILLED: Look = {"symbolStrokeWidth": 0}
+"""Of symbols without an outline: it would have the dash of the device's line."""
+LINE: Look = {"symbolType": "stroke", "symbolSize": 500, "symbolOpacity": 1}
+"""Of lines, long enough for their dashes."""
 
 
-def dash(devices: list[str], legend: bool) -> alt.StrokeDash:
+def colour(devices: list[str], palette: Palette, legend: bool, look: Look = EMPTY) -> alt.Color:
+    """Distinguish devices by colour; `look`: of the legend's symbols, equal for all channels of a chart."""
+    return alt.Color("device:N", **_hues(devices, palette, legend, look))
+
+
+def fill(devices: list[str], palette: Palette, legend: bool) -> alt.Fill:
+    """Distinguish devices by the colour of what is within the outline of a symbol."""
+    return alt.Fill("device:N", **_hues(devices, palette, legend))
+
+
+def _hues(devices: list[str], palette: Palette, legend: bool, look: Look = EMPTY) -> dict[str, Any]:
+    found = palette.inks(devices)
+    scale = alt.Scale(domain=list(found), range=[palette.hue(one) for one in found.values()])
+    return {"scale": scale, "legend": legend_of(found, **look) if legend else None}
+
+
+def dash(devices: list[str], palette: Palette, legend: bool, look: Look = EMPTY) -> alt.StrokeDash:
     """Distinguish devices by dash pattern, for prints in grey."""
-    names = ordered(devices)
-    scale = alt.Scale(domain=names, range=[list(ink(name).dash) for name in names])
-    return alt.StrokeDash("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+    found = palette.inks(devices)
+    scale = alt.Scale(domain=list(found), range=[list(one.dash) for one in found.values()])
+    return alt.StrokeDash("device:N", scale=scale, legend=legend_of(found, **look) if legend else None)
 
 
-def symbol(devices: list[str], legend: bool) -> alt.Shape:
+def symbol(devices: list[str], palette: Palette, legend: bool, look: Look = EMPTY) -> alt.Shape:
     """Distinguish devices by symbol."""
-    names = ordered(devices)
-    scale = alt.Scale(domain=names, range=[ink(name).symbol for name in names])
-    return alt.Shape("device:N", scale=scale, legend=alt.Legend(title=None) if legend else None)
+    found = palette.inks(devices)
+    scale = alt.Scale(domain=list(found), range=[one.symbol for one in found.values()])
+    return alt.Shape("device:N", scale=scale, legend=legend_of(found, **look) if legend else None)
+
+
+FILE_WIDTH = 380
+"""The width of a panel in a file, in pixels."""
+LETTER, KEY, STROKE, BETWEEN = 7.0, 20, 30, 22
+"""The width of a letter (of a wide font), of a legend's symbol or line with its gap, and between two entries."""
+
+
+def legend_of(names: Iterable[str], **look: Any) -> alt.Legend:
+    """Return the legend of these names: in one row, or in as many columns as a panel has room for."""
+    key = KEY if look.get("symbolType") != "stroke" else STROKE
+    each = [key + LETTER * len(name) for name in names]
+    in_row = sum(each) + BETWEEN * (len(each) - 1) <= FILE_WIDTH
+    columns = len(each) if in_row else max(1, int((FILE_WIDTH + BETWEEN) // (max(each) + BETWEEN)))
+    return alt.Legend(title=None, columns=columns, **look)
 
 
 def symbol_scatter(
@@ -100,7 +137,7 @@ def symbol_scatter(
             x=alt.X("x:Q", title=titles[0], scale=alt.Scale(zero=False), axis=axis),
             y=alt.Y("y:Q", title=titles[1], scale=scale, axis=axis),
             color=colour(devices, palette, named),
-            shape=symbol(devices, named),
+            shape=symbol(devices, palette, named),
         )
     )
 

@@ -96,5 +96,5 @@ def _points(found: pl.DataFrame, y: alt.Y, tools: list[str], palette: Palette) -
         alt.Tooltip("asked:Q", title="asked (ms)"),
         alt.Tooltip("ms:Q", title="achieved (ms)"),
     ]
-    shape = symbol(tools, not palette.for_page)
+    shape = symbol(tools, palette, not palette.for_page)
     return _base(found, tools, palette).mark_point(size=44, strokeWidth=1.6).encode(y=y, shape=shape, tooltip=tips)

@@ -18,7 +18,7 @@ from sojourn.report.contents import parts_of
 from sojourn.report.drawing import draw
 from sojourn.report.figures import specifications
 from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
-from sojourn.report.palette import Palette, ink
+from sojourn.report.palette import Palette, inks
 from sojourn.report.shell import asset, legend_mark, policy, script_json, style, templates
 from sojourn.version import __version__
 
@@ -60,7 +60,7 @@ def page(
     parts = parts_of(run)
     uncertain = [one for one in tables if one.name.startswith(f"{budgets.NAME}_")]
     further = [one for one in tables if one not in uncertain and one.name not in (*APART, *parts.results)]
-    return _template().render(
+    return _template(run.devices).render(
         run=run,
         policy=policy(scripts.values()),
         style=Markup(style()),
@@ -75,7 +75,7 @@ def page(
             others=bool(others),
         ),
         question=run.plan.get("study", {}).get("question", ""),
-        drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True))),
+        drawing=Markup(draw(run.bed, run.plan, Palette(for_page=True, devices=tuple(run.devices)))),
         method=[*parts.words(run), ONE_MINUTE],
         tables=tables,
         results=parts.results,
@@ -112,14 +112,14 @@ def environment(bed: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(_spaced(name), list(_flat(value))) for name, value in groups.items()]
 
 
-def _template() -> jinja2.Template:
+def _template(devices: list[str]) -> jinja2.Template:
     surroundings = templates()
     surroundings.filters["bound"] = bound
     surroundings.filters["hypothesis"] = hypothesis_name
     surroundings.filters["link"] = link
     surroundings.filters["anchor"] = anchor
     surroundings.filters["sentence"] = _sentence
-    surroundings.globals["slug"] = lambda device: ink(device).slug
+    surroundings.globals["slug"] = lambda device: inks([device], devices)[device].slug
     surroundings.globals["mark"] = legend_mark
     return surroundings.get_template("page.html")
 

@@ -9,12 +9,27 @@ both schemes and the printer; files for papers are drawn with the light colours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sojourn import devices
 from sojourn.devices import Ink
-from sojourn.devices.mode import HOURGLASS
+from sojourn.devices.mode import (
+    BOW_TIE,
+    CHEVRON_DOWN,
+    CHEVRON_LEFT,
+    CHEVRON_UP,
+    HOURGLASS,
+    LEVEL,
+    SPARK,
+    TEE,
+    UPRIGHT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 INSIDE, OUTSIDE = "emulator's log", "from outside"
+FORMULA, PAPER = "formula", "published"
 A_A_PLACE = 30
 """The place of the A/A control among the devices, in legends and tables."""
 
@@ -30,6 +45,9 @@ INKS = {
     **device_inks(range(A_A_PLACE)),
     "a/a": Ink("aa", "#8a7a4c", "#cdb978", (1, 2), "cross"),
     **device_inks(range(A_A_PLACE, 1_000_000)),
+    # What a formula predicts, and what a paper reports, beside any device.
+    FORMULA: Ink("formula", "#1c2127", "#e7ebf0", (3, 5), CHEVRON_UP),
+    PAPER: Ink("published", "#1c2127", "#e7ebf0", (9, 5), SPARK),
     # In figures of an emulator's errors, the source (its log, or the stream) has a colour instead of a device.
     INSIDE: Ink("inside", "#7a5cc0", "#b9a3f0", (1, 0), "square"),
     OUTSIDE: Ink("outside", "#c84f00", "#ff9355", (6, 3), "diamond"),
@@ -64,7 +82,16 @@ OTHERS = (
     Ink("other1", "#3d7fae", "#8cc7ee", (2, 2, 2, 2, 8, 2), "circle"),
     Ink("other2", "#7a5cc0", "#b9a3f0", (16, 6), "triangle-up"),
     Ink("other3", "#6b7a1f", "#bfd15c", (12, 4), HOURGLASS),
+    Ink("other4", "#3d7fae", "#8cc7ee", (16, 3, 3, 3), BOW_TIE),
+    Ink("other5", "#7a5cc0", "#b9a3f0", (2, 9), TEE),
+    Ink("other6", "#6b7a1f", "#bfd15c", (5, 2, 5, 6), UPRIGHT),
+    Ink("other7", "#3d7fae", "#8cc7ee", (12, 7), LEVEL),
+    Ink("other8", "#7a5cc0", "#b9a3f0", (9, 4, 1, 4, 1, 4), CHEVRON_DOWN),
+    Ink("other9", "#6b7a1f", "#bfd15c", (1, 5), CHEVRON_LEFT),
 )
+"""The inks of unknown devices (a label, a simulated line), by their order. The first have the hues of them all."""
+HUES = 3
+"""The number of hues in OTHERS, of whose length it is a divisor: so each hue gets each symbol, at other turns."""
 TRACES = {
     "congestion window": Ink("cwnd", "#0067a8", "#5fb3f2", (1, 0), "circle"),
     "slow-start threshold": Ink("ssthresh", "#c84f00", "#ff9355", (7, 3), "square"),
@@ -105,15 +132,26 @@ SYMBOLS = {
 ORDER = list(INKS)
 
 
-def ink(device: str) -> Ink:
-    """Return the device's ink; an unknown device gets one of OTHERS, always the same one for the same name."""
-    return INKS.get(device) or OTHERS[sum(device.encode()) % len(OTHERS)]
+def inks(names: Iterable[str], among: Iterable[str] = ()) -> dict[str, Ink]:
+    """Return the ink of each name, no two alike: that of a known device is its own, others have theirs by their order.
+
+    `among`: the devices of the whole report, so that each has the same ink in figures that show some of them.
+    """
+    several, report = ordered(list(names)), ordered(list(among))
+    unknown = [name for name in dict.fromkeys([*report, *several]) if name not in INKS]
+    return {name: INKS.get(name) or _other(unknown.index(name)) for name in several}
 
 
-def symbol_path(device: str) -> str:
-    """Return the path of the device's symbol, within a square from -1 to 1."""
-    symbol = ink(device).symbol
-    return SYMBOLS.get(symbol, symbol)
+def _other(place: int) -> Ink:
+    """Return the ink of an unknown device; beyond those of OTHERS, hue and symbol are combined anew."""
+    turn, at = divmod(place, len(OTHERS))
+    one = OTHERS[at]
+    return one._replace(dash=one.dash + (1, 2) * turn, symbol=OTHERS[(at + turn) % len(OTHERS)].symbol)
+
+
+def symbol_path(one: Ink) -> str:
+    """Return the path of an ink's symbol, within a square from -1 to 1."""
+    return SYMBOLS.get(one.symbol, one.symbol)
 
 
 def ordered(devices: list[str]) -> list[str]:
@@ -126,16 +164,25 @@ class Palette:
     """The colour of each name: CSS variables for the page, plain colours for files."""
 
     for_page: bool
+    devices: tuple[str, ...] = ()
+    """The devices of the report: see `inks`."""
+
+    def inks(self, names: Iterable[str]) -> dict[str, Ink]:
+        """Return the ink of each name, in the order of legends."""
+        return inks(names, self.devices)
 
     def device(self, name: str) -> str:
         """The colour of a device."""
-        return f"var(--device-{ink(name).slug})" if self.for_page else ink(name).light
+        return self.hue(self.inks([name])[name])
+
+    def hue(self, one: Ink) -> str:
+        """Return the colour of an ink."""
+        return f"var(--device-{one.slug})" if self.for_page else one.light
 
     def series(self, place: int) -> str:
         """Return the colour of a series in one device's figure: nodes, receivers, loads."""
-        inks = [*(INKS[name] for name in SERIES), *OTHERS]
-        one = inks[place % len(inks)]
-        return f"var(--device-{one.slug})" if self.for_page else one.light
+        several = [*(INKS[name] for name in SERIES), *OTHERS[:HUES]]
+        return self.hue(several[place % len(several)])
 
     def trace(self, name: str) -> str:
         """Return the colour of a quantity of a connection."""
@@ -149,8 +196,7 @@ class Palette:
 
 def css_variables(scheme: int) -> str:
     """Return the CSS declarations of every colour, in the light scheme (0) or the dark one (1)."""
-    inks = [*INKS.values(), *OTHERS]
-    devices = [f"--device-{one.slug}: {(one.light, one.dark)[scheme]};" for one in inks]
+    devices = [f"--device-{one.slug}: {(one.light, one.dark)[scheme]};" for one in [*INKS.values(), *OTHERS]]
     traces = [f"--trace-{one.slug}: {(one.light, one.dark)[scheme]};" for one in TRACES.values()]
     surfaces = [f"--{name}: {pair[scheme]};" for name, pair in SURFACES.items()]
     return " ".join(devices + traces + surfaces)

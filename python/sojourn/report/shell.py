@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from sojourn.report.palette import INKS, OTHERS, css_variables, ink, symbol_path
+from sojourn.report.palette import INKS, OTHERS, css_variables, symbol_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sojourn.devices import Ink
     from sojourn.report.figure import Key
 
 DARK_REST = (
@@ -60,9 +61,8 @@ def templates() -> jinja2.Environment:
 LINE = '<line x1="16" y1="6" x2="58" y2="6" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
 
 
-def legend_mark(device: str, key: Key = "line") -> Markup:
-    """Return what stands beside a device in a legend: colours alone do not distinguish all devices."""
-    one = ink(device)
+def legend_mark(one: Ink, key: Key = "line") -> Markup:
+    """Return what stands beside a device of this ink in a legend: colours alone do not distinguish all devices."""
     if key == "swatch":
         return Markup('<span class="swatch device-{slug}"></span>').format(slug=one.slug)
     width, line = (58, LINE) if key == "line" else (12, "")
@@ -72,7 +72,7 @@ def legend_mark(device: str, key: Key = "line") -> Markup:
     ).format(
         width=width,
         colour=f"var(--device-{one.slug})",
-        symbol=symbol_path(device),
+        symbol=symbol_path(one),
         dash=" ".join(map(str, one.dash)),
     )
 

@@ -50,9 +50,9 @@ def _write_tables(into: Path, tables: list[Table]) -> None:
 def _write_figures(into: Path, figures: list[Figure]) -> None:
     import vl_convert
 
-    from sojourn.report.bundle import VEGA_LITE
+    from sojourn.report.bundle import svg
 
     for figure in figures:
-        svg = vl_convert.vegalite_to_svg(figure.file(), vl_version=VEGA_LITE)
-        write_whole(into / f"{figure.name}.svg", svg)
-        write_whole(into / f"{figure.name}.pdf", vl_convert.svg_to_pdf(svg))
+        drawn = svg(figure.file())
+        write_whole(into / f"{figure.name}.svg", drawn)
+        write_whole(into / f"{figure.name}.pdf", vl_convert.svg_to_pdf(drawn))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sojourn.records.decode import json_value
-from sojourn.report.palette import ink, ordered, symbol_path
+from sojourn.report.palette import inks, ordered, symbol_path
 from sojourn.watch.follow import FINISHED, GOES_ON, Follower
 from sojourn.watch.giving_way import PATIENCE_S, look_at
 
@@ -57,6 +57,7 @@ class Watched:
         if self._giving_way is not None:
             self._look_again()
         told = self._of_log
+        found = inks(self._names(told))
         return {
             "name": self.folder.path.resolve().name,
             "folder": str(self.folder.path.resolve()),
@@ -66,8 +67,8 @@ class Watched:
             "still_s": self._still_s(told["state"]),
             "looks": self._giving_way is not None,
             "look": self._look,
-            "slugs": {name: ink(name).slug for name in self._names(told)},
-            "symbols": {name: symbol_path(name) for name in self._names(told)},
+            "slugs": {name: one.slug for name, one in found.items()},
+            "symbols": {name: symbol_path(one) for name, one in found.items()},
             "looking": self._looking is not None and not self._looking.done(),
         }
 

@@ -10,6 +10,7 @@ pub mod session;
 pub mod show;
 mod tap;
 
+use std::io::Write as _;
 use std::path::Path;
 
 use sojourn_capture::filter;
@@ -21,6 +22,7 @@ use sojourn_time::{Clock, HostClock, Time};
 use crate::caller;
 use crate::failure::{WrongRequest, exists, of_path};
 use crate::place;
+use crate::printed::printed;
 use crate::sys::STOP;
 use crate::tcplog::write_whole;
 use arguments::{ByHand, CaptureCommand, CaptureKind};
@@ -66,7 +68,7 @@ fn by_hand(asked: &ByHand) -> anyhow::Result<()> {
     let summary = show::json(&ended);
     let written = write_whole(&out.join(SUMMARY), &summary);
     let text = if asked.json { format!("{summary:#}\n") } else { show::text(&ended, out) };
-    print!("{text}");
+    write!(printed(), "{text}")?;
     let found = ended.findings();
     match ended.why {
         Why::Time | Why::Count | Why::Budget | Why::Asked => {}

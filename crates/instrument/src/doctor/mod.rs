@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::printed::printed;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 use sojourn_rights::{Right, for_a_group};
@@ -21,7 +22,7 @@ use sojourn_rights::{Right, for_a_group};
 /// If the output cannot be written.
 pub fn run(as_json: bool) -> anyhow::Result<()> {
     let examined = examine();
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if as_json {
         serde_json::to_writer_pretty(&mut output, &examined)?;
         writeln!(output)?;

@@ -14,6 +14,7 @@ use super::arguments::{Set, Show, Which};
 use super::show;
 use crate::control;
 use crate::failure::WrongRequest;
+use crate::printed::printed;
 
 const WHO: &str = "the emulator";
 const EVERY: Nanos = Nanos::seconds(1);
@@ -29,7 +30,7 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
     let pipe = if is_all { "" } else { &asked.pipe };
     let request = json!({ "do": "set", "pipe": pipe, "all": is_all, "words": words, "replace": asked.replace });
     let answer = control::ask(&mut stream, WHO, &path, &request)?;
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if asked.json {
         let pipes = answer["pipes"].as_array().into_iter().flatten();
         let pipes: Vec<_> = pipes.map(|pipe| json!({ "name": pipe["name"], "words": show::words(pipe) })).collect();
@@ -53,19 +54,19 @@ pub fn show(asked: &Show) -> anyhow::Result<()> {
     let mut before = None;
     loop {
         let answer = control::ask(&mut stream, WHO, &path, &json!({ "do": "show" }))?;
-        let mut output = io::stdout().lock();
+        let mut output = printed();
         if asked.json {
             writeln!(output, "{answer}")?;
             return Ok(());
         }
-        if asked.watch && output.is_terminal() {
+        if asked.watch && io::stdout().is_terminal() {
             // Terminal control: move the cursor home, clear to the end.
             write!(output, "\x1b[H\x1b[J")?;
         }
         let told = show::table(&answer["report"], &answer["config"], before.as_ref());
         writeln!(output, "{}", told.trim_end())?;
         output.flush()?;
-        if !asked.watch {
+        if !asked.watch || output.is_closed() {
             return Ok(());
         }
         before = Some(answer["report"].clone());

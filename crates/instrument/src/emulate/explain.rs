@@ -1,12 +1,13 @@
 //! `emulate explain`: prints how a request is understood, and does nothing else.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::{Value, json};
 use sojourn_emulate::config::{Pipe, to_stages, to_words};
 
 use super::arguments::Explain;
 use super::{asked, show};
+use crate::printed::printed;
 
 /// Prints the meaning of options, configuration strings and files.
 ///
@@ -17,7 +18,7 @@ pub fn run(asked: &Explain) -> anyhow::Result<()> {
     asked::check_ports(&ports)?;
     asked::check_both(&ports)?;
     let config = asked::config(&asked.asked)?;
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if asked.how.json {
         let pipes: Vec<_> = config.pipes.iter().map(explained).collect();
         let rules: Vec<_> = show::told_rules(&config.rules).iter().map(ToString::to_string).collect();

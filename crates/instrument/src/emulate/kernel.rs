@@ -1,6 +1,6 @@
 //! Emulation by the kernel's netem: the commands that create the same pipes, and `--backend kernel`, which runs them.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
@@ -15,6 +15,7 @@ use super::asked;
 use super::qdiscs::Qdiscs;
 use crate::failure::WrongRequest;
 use crate::place;
+use crate::printed::printed;
 use crate::serve;
 use crate::sys::STOP;
 
@@ -27,7 +28,7 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
     let (commands, undo) = (commands(&config, &asked.left, &asked.right)?, undo(&config, &asked.left, &asked.right)?);
     let (text, undone) = (to_text(&commands), to_text(&undo));
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if asked.json {
         return Ok(writeln!(output, "{}", json!({ "commands": commands, "undo": undo }))?);
     }

@@ -18,6 +18,7 @@ use super::arguments::Offline;
 use super::{asked, show};
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
+use crate::printed::printed;
 
 /// Runs every frame of a file through the engine.
 ///
@@ -277,7 +278,7 @@ impl<'a> Passage<'a> {
 }
 
 fn tell(asked: &Offline, config: &Config, report: &Report, frames: u64, cut: u64) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
+    let mut output = printed();
     if asked.json {
         let told = json!({ "event": "passed", "frames": frames, "cut": cut, "report": report, "config": config });
         writeln!(output, "{told}")?;

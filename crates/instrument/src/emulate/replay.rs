@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek};
+use std::io::{BufRead, BufReader, Read, Seek, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -19,6 +19,7 @@ use super::log;
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::numbers::span;
+use crate::printed::printed;
 use crate::serve;
 
 /// The maximum number of logs per command. Their files, two each, are opened before privileges are dropped, and stay
@@ -39,9 +40,9 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
         is_identical &= told.differences.is_identical();
         let sentence = told.sentence();
         if asked.json {
-            println!("{}", told.json(&name, part, &sentence));
+            writeln!(printed(), "{}", told.json(&name, part, &sentence))?;
         } else {
-            println!("{name}-{part:03}: {sentence}");
+            writeln!(printed(), "{name}-{part:03}: {sentence}")?;
         }
     }
     if is_identical { Ok(()) } else { Err(NotTrusted("the replay differs from the log".to_owned()).into()) }

@@ -27,6 +27,7 @@ use sojourn_rights::table::MATCH;
 use sojourn_wire::digest::Key;
 
 use crate::failure::{WrongRequest, exists, of_path};
+use crate::printed::printed;
 use arguments::{Engine, Match};
 use input::{Input, Name, Opened};
 use packet::{Packet, Rule};
@@ -64,8 +65,8 @@ pub fn run(asked: &Match) -> anyhow::Result<()> {
     let rule = Rule { most: most(&mut inputs, &rule)?, ..rule };
     let mut pairs = begin((asked, slices), &names, &mut inputs, &rule, output.is_some())?;
     if asked.terms {
-        println!("{}", json!({ "key": key.name(), "pairs": pairs.iter().map(Pair::terms).collect::<Vec<_>>() }));
-        return Ok(());
+        let told = json!({ "key": key.name(), "pairs": pairs.iter().map(Pair::terms).collect::<Vec<_>>() });
+        return Ok(writeln!(printed(), "{told}")?);
     }
     if slices.is_some() {
         inputs = inputs.into_iter().map(|input| input.on_its_own(rule)).collect();

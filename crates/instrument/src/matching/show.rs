@@ -8,13 +8,14 @@ use sojourn_emulate::config::units;
 
 use super::arguments::Match;
 use crate::numbers::{grouped, loss, span};
+use crate::printed::printed;
 
 /// Prints the results.
 ///
 /// # Errors
 /// If standard output cannot be written.
 pub fn tell(asked: &Match, told: &Value) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
+    let mut output = printed();
     if asked.json {
         writeln!(output, "{told}")?;
     } else {

@@ -1,5 +1,6 @@
 //! `tcp send` and `tcp receive` by hand: one request, reported as text or JSON.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::json;
@@ -12,6 +13,7 @@ use super::apply_scheduling;
 use super::arguments::{ReceiveByHand, SendByHand, TcpRun};
 use crate::failure::NotTrusted;
 use crate::place;
+use crate::printed::printed;
 use crate::sys::STOP;
 
 /// Sends, and reports the results.
@@ -39,7 +41,7 @@ pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     TCP.confine()?;
     let listening = Listening::begin(asked.request.clone(), &STOP)?;
     if asked.run.json {
-        println!("{}", json!({ "event": "listening", "at": listening.at }));
+        writeln!(printed(), "{}", json!({ "event": "listening", "at": listening.at }))?;
     }
     tell(&listening.finish(Nanos(i64::MAX))?, &asked.run, &mut file, "received")
 }
@@ -57,9 +59,10 @@ fn tell(outcomes: &[Outcome], run: &TcpRun, file: &mut Option<ReadingFile>, verb
     }
     for outcome in outcomes {
         if run.json {
-            println!("{}", json!({ "event": verb, "connection": outcome, "readings": outcome.readings.len() }));
+            let told = json!({ "event": verb, "connection": outcome, "readings": outcome.readings.len() });
+            writeln!(printed(), "{told}")?;
         } else {
-            println!("{}", sentence(outcome, verb));
+            writeln!(printed(), "{}", sentence(outcome, verb))?;
         }
     }
     match outcomes.iter().find_map(|outcome| outcome.problem.as_deref()) {

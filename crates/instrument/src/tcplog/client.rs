@@ -1,6 +1,6 @@
 //! `tcplog status` and `tcplog set`: clients of a running log; for a log that has ended, they read its footer.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use super::{folder, show};
 use crate::control;
 use crate::failure::WrongRequest;
 use crate::numbers::grouped;
+use crate::printed::printed;
 
 const WHO: &str = "the log";
 
@@ -34,7 +35,7 @@ pub fn status(asked: &Status) -> anyhow::Result<()> {
             folder::read(&footer)?
         }
     };
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if asked.json {
         writeln!(output, "{told}")?;
     } else {
@@ -55,7 +56,7 @@ pub fn set(asked: &Set) -> anyhow::Result<()> {
         return Err(WrongRequest(problem.to_owned()).into());
     }
     let mut log = Conversation::open(&asked.out)?.ok_or_else(|| not_running(&asked.out))?;
-    let mut output = io::stdout().lock();
+    let mut output = printed();
     if has_options || asked.enable || asked.disable {
         request["do"] = json!("set");
         if asked.enable || asked.disable {

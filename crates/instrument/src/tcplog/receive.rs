@@ -28,6 +28,7 @@ use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers::grouped;
 use crate::place;
+use crate::printed::printed;
 use crate::sys::STOP;
 
 /// The size of the read buffer.
@@ -265,7 +266,7 @@ fn finish(asked: &Receive, ended: Ended) -> anyhow::Result<()> {
     folder::write_whole(&asked.out.join(folder::FOOTER), &footer)?;
     spent.discard();
     if asked.json {
-        println!("{footer}");
+        writeln!(printed(), "{footer}")?;
     } else {
         eprint!("{}", summary(&footer));
     }

@@ -1,6 +1,7 @@
 //! `tcplog recover`: converts what a killed log left behind.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -19,6 +20,7 @@ use super::folder::{self, Moment};
 use super::run::summary;
 use crate::caller::{self, HERE};
 use crate::failure::WrongRequest;
+use crate::printed::printed;
 
 /// Converts the spool, and writes a footer that says that the log was killed. An existing footer stays: the log was
 /// killed after its end.
@@ -33,7 +35,7 @@ pub fn run(asked: &Recover) -> anyhow::Result<()> {
     confine(out)?;
     let (footer, converted) = recover().with_context(|| format!("below {}", out.display()))?;
     if asked.json {
-        println!("{footer}");
+        writeln!(printed(), "{footer}")?;
     } else {
         eprint!("{}", summary(&footer));
     }

@@ -1,5 +1,6 @@
 //! `tcplog run`: attaches programs, drops privileges, and logs until COMMAND or another reason ends the log.
 
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +29,7 @@ use crate::control::Control;
 use crate::failure::CommandFailed;
 use crate::numbers::grouped;
 use crate::place;
+use crate::printed::printed;
 use crate::sys::STOP;
 
 /// The poll interval of the log's state.
@@ -92,9 +94,10 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
         spent.discard();
     }
-    tell_ended(asked, &closed.footer);
+    let told = tell_ended(asked, &closed.footer);
     let whole = closed.interruption.map_or(Ok(()), |gap| Err(gap.into()));
     closed.outcome.and(whole).and(written).and(started).and(sent)?;
+    told?;
     match command_status {
         Some(status) if status != 0 && why == COMMAND_ENDED => {
             Err(CommandFailed(u8::try_from(status).unwrap_or(1)).into())
@@ -288,12 +291,13 @@ fn is_foreground() -> bool {
 }
 
 /// Prints the results.
-fn tell_ended(asked: &Run, footer: &Value) {
+fn tell_ended(asked: &Run, footer: &Value) -> io::Result<()> {
     if asked.json {
-        println!("{footer}");
+        writeln!(printed(), "{footer}")?;
     } else {
         eprint!("{}", summary(footer));
     }
+    Ok(())
 }
 
 /// Returns a warning about a log without records.

@@ -108,7 +108,7 @@ def _over_interval(run: Run, which: tuple[str, str], title: str) -> Figure | Non
     chart = Lines(Axis("Mean time between frames (µs)", log=True), Axis("One-way delay (µs)", log=True), series)
     caption = (
         f"Bars are 95 % CIs over {'beds' if run.sessions > 1 else 'trials'}. Points stand at the configured time; the "
-        "sender may have needed longer. An arrow in place of a point: the queue is not stable there, so the delay from "
+        "sender may have needed longer. An arrow above a point: the queue is not stable there, so the delay from "
         "the intended departure grows with the duration of the trial. Dotted vertical line: the shortest time between "
         "frames at which the queue is stable, where a shorter one was tried. There is no point where so many frames "
         "were lost that the figure is infinite."

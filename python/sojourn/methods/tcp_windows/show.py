@@ -9,6 +9,7 @@ import polars as pl
 
 from sojourn.report.charts import Axis, Lines
 from sojourn.report.numbers import NOTHING, Shown, as_written, show
+from sojourn.report.palette import FORMULA, PAPER
 from sojourn.report.parts import Key, Parts
 from sojourn.report.paths import path_words
 from sojourn.report.published import read_published
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 ESTIMATE = ("estimate", "ci_low", "ci_high")
-FORMULA = "formula"
 PLACE = (
     Column(("device",), "Path", numeric=False),
     Column(("pipe",), "Pipe", numeric=False),
@@ -155,6 +155,58 @@ def by_window(run: Run) -> Figure | None:
     return figure("windows", "Throughput by window", caption, rows, chart)
 
 
+DUMMYNET = "dummynet2003_delay"
+
+
+def by_delay(run: Run) -> Figure | None:
+    """Return the figure of the throughput of the smallest window over the delay: measured, formula, and paper."""
+    found = []
+    for (device, delay), of in smallest_windows(run).items():
+        named = {device: "throughput"} | ({FORMULA: "predicted"} if "predicted" in of else {})
+        for name, quantity in named.items():
+            one = shown(of[quantity], 1e-6, "Mbit/s")
+            found.append({"device": name, "x": delay, "y": one.value, "low": one.low, "high": one.high})
+    if len({one["x"] for one in found}) < 2:
+        return None
+    first = next(iter(smallest_windows(run).values()))["throughput"]
+    theirs = over_their_rtt(run) if DUMMYNET in run.published() else {}
+    found += [{"device": PAPER, "x": delay, "y": got, "low": None, "high": None} for delay, got in theirs.items()]
+    kinds = dict.fromkeys(("x", "y", "low", "high"), pl.Float64)
+    rows = pl.DataFrame(found, schema_overrides=kinds).sort("device", "x").with_columns(
+        cell=pl.lit(f"window: {first['window']:g} BDP, connections: {first['flows']}"), role=pl.lit("point")
+    )  # fmt: skip
+    caption = (
+        "Throughput over the delay of the pipes, and the formula: window over baseline RTT. Bars are 95 % intervals; "
+        "most are shorter than the symbols."
+    )
+    if theirs:
+        caption += (
+            " Published: what the same window would get over the round trips of Vanhonacker 2003, table 5, whose "
+            "delays were short; they measured pings alone."
+        )
+    chart = Lines(Axis("Delay of a pipe, each way (ms)", log=True), Axis("Throughput (Mbit/s)"))
+    return figure("delays", "Throughput by delay", caption, rows, chart)
+
+
+def smallest_windows(run: Run) -> dict[tuple[str, float], dict[str, dict[str, Any]]]:
+    """Return the figures of the smallest window over each device and delay, in the order of delays."""
+    found: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
+    for of in sorted(transfers_of(run), key=lambda of: (of["throughput"]["window"], of["throughput"]["flows"])):
+        if (delay := delay_of(of["throughput"])) is not None:
+            found.setdefault((str(of["throughput"]["device"]), delay), of)
+    return dict(sorted(found.items(), key=lambda one: one[0][1]))
+
+
+def over_their_rtt(run: Run) -> dict[float, float]:
+    """Return in Mbit/s what the smallest window would get over the published round trip of its delay, by delay."""
+    theirs = {float(row["configured_delay_ms"]): float(row["rtt_avg_ms"]) for row in read_published(DUMMYNET)}
+    return {
+        delay: 8e-3 * of["window_bytes"]["estimate"] / theirs[delay]
+        for (_, delay), of in smallest_windows(run).items()
+        if delay in theirs and "window_bytes" in of
+    }
+
+
 def keys(run: Run) -> list[Key]:
     """Return the product of the baseline, and the throughput of each window."""
     found = []
@@ -207,19 +259,16 @@ def delays_of_dummynet(run: Run, name: str) -> Table:
         Column(("our_formula_mbit_per_s",), "Formula", "Mbit/s", group="Ours"),
     )
     bases = {delay: of for of in cells_of(run) if (delay := delay_of(of.get("baseline_rtt"))) is not None}
-    smallest: dict[float, dict[str, dict[str, Any]]] = {}
-    for of in sorted(transfers_of(run), key=lambda of: (of["throughput"]["window"], of["throughput"]["flows"])):
-        if (delay := delay_of(of["throughput"])) is not None:
-            smallest.setdefault(delay, of)
+    smallest = {delay: of for (_, delay), of in smallest_windows(run).items()}
+    got_over_theirs = over_their_rtt(run)
     body = []
     for row in read_published(name):
         configured, theirs = float(row["configured_delay_ms"]), float(row["rtt_avg_ms"])
         base, of = bases.get(configured, {}), smallest.get(configured, {})
         rtt, got = shown(base.get("baseline_rtt"), 1e-6, "ms"), shown(of.get("throughput"), 1e-6, "Mbit/s")
-        window = of["window_bytes"]["estimate"] if "window_bytes" in of else None
         body.append((
             printed(row["configured_delay_ms"]), printed(row["rtt_avg_ms"]), excess(theirs, configured),
-            rounded(None if window is None else 8e-3 * window / theirs, 2), number(rtt), interval(rtt),
+            rounded(got_over_theirs.get(configured), 2), number(rtt), interval(rtt),
             excess(rtt.value, configured), number(got), interval(got),
             number(shown(of.get("predicted"), 1e-6, "Mbit/s")),
         ))  # fmt: skip
@@ -249,9 +298,9 @@ def excess(rtt_ms: float | None, delay_ms: float) -> Entry:
 
 PARTS = Parts(
     tables=(baseline, windows, metrics),
-    figures=(by_window,),
+    figures=(by_window, by_delay),
     keys=keys,
     words=words,
     results=("baseline", "windows", "metrics"),
-    published={"dummynet2003_delay": delays_of_dummynet},
+    published={DUMMYNET: delays_of_dummynet},
 )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from sojourn.report import tables
+from sojourn.report.charts import Intervals
 from sojourn.report.parts import Key, Parts
 from sojourn.report.sessions import session_machine
 from sojourn.report.stamps import clock_and_stamps
+from sojourn.report.streams.points import figure, several
 from sojourn.report.table import Column, Entry, Table, interval, number, text, whole
 from sojourn.report.tables import shown_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sojourn.report.figure import Figure
     from sojourn.report.run import Run
 
 NESTED = {"bed": "beds", "start": "starts on one bed", "repeat": "rounds of one start"}
@@ -62,6 +67,45 @@ def carriers(run: Run) -> Table:
         "it significant. No interval: the rows contradict this model."
     )
     return Table("variance_carriers", "Causes of the variance between beds", columns, tuple(rows), note)
+
+
+def shares(run: Run) -> Figure | None:
+    """Return the figure of the share of each factor, a panel for each measurand."""
+    caption = (
+        "The part of the variance between beds that each factor causes, with 95 % intervals that hold for the ratio. "
+        "An interval that begins at 0: not significant. A point without a bar has no interval: the beds contradict the "
+        "sum of parts. Parts are estimated one by one, so that they need not add up to 100 %. Rest: what is left with "
+        "all factors held."
+    )
+    rows = _estimates(run, "variance_share", 100)
+    chart = Intervals("Part of the variance between beds (%)", several(rows, "name"))
+    return figure("shares", "Causes of the variance between beds", caption, rows, chart)
+
+
+def deviations(run: Run) -> Figure | None:
+    """Return the figure of the standard deviations between beds, starts and rounds, a panel for each measurand."""
+    caption = (
+        "Standard deviations between beds, between starts on one bed, and between rounds of one start, with 95 % "
+        "intervals, over beds with all random choices made anew."
+    )
+    rows = _estimates(run, "variance_component", 1e-3).filter(pl.col("name").is_in(list(NESTED.values())))
+    chart = Intervals("Standard deviation (µs)", tuple(NESTED.values()))
+    return figure("deviations", "How far beds, starts and rounds differ", caption, rows, chart)
+
+
+def _estimates(run: Run, quantity: str, unit: float) -> pl.DataFrame:
+    """Return the rows of a quantity with a panel for each measurand, the rest behind the factors."""
+    over = pl.format("{} over {}", "device", "reference")
+    rows = run.rows(quantity).with_columns(
+        pl.coalesce(over, pl.format("round trip over {}", "device")).alias("cell"),
+        pl.col("statistic").replace(NESTED).alias("name"),
+        *(
+            (pl.col(key) * unit).alias(name)
+            for name, key in (("x", "estimate"), ("low", "ci_low"), ("high", "ci_high"))
+        ),
+    )
+    # No interval is a point, not a bar of no length.
+    return rows.sort(pl.col("name") == "rest", maintain_order=True)
 
 
 MEASURAND = (Column(("device",), "Of", numeric=False), Column(("reference",), "Over", numeric=False))
@@ -122,7 +166,7 @@ METHOD = (
 
 PARTS = Parts(
     tables=(components, carriers, tables.departures, session_machine),
-    figures=(),
+    figures=(shares, deviations),
     keys=keys,
     words=words,
     results=("variance_components", "variance_carriers"),

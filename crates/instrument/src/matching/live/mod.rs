@@ -22,6 +22,7 @@ use crate::capture::{self, rows};
 use crate::failure::NotTrusted;
 use crate::numbers::grouped;
 use crate::place;
+use crate::printed::printed;
 use crate::sys::STOP;
 use passing::Passing;
 
@@ -162,7 +163,7 @@ impl Live<'_> {
         }
         show::tell(self.asked, &told)?;
         if !self.asked.json {
-            write!(io::stdout(), "{}", text(&ended, outside, late))?;
+            write!(printed(), "{}", text(&ended, outside, late))?;
         }
         judge(ended)
     }

@@ -9,7 +9,7 @@ import polars as pl
 
 from sojourn.report import samples
 from sojourn.report.figure import Figure, Panel, Width
-from sojourn.report.marks import colour, dash, symbol
+from sojourn.report.marks import FILLED, colour, dash, symbol
 from sojourn.report.palette import Palette, ordered
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _panel(
 
 
 def _chart(run: Run, band: pl.DataFrame, points: pl.DataFrame, palette: Palette, width: Width) -> Any:
-    named, ink = not palette.for_page, colour(run.devices, palette, not palette.for_page)
+    named, ink = not palette.for_page, colour(run.devices, palette, not palette.for_page, FILLED)
     x = alt.X("frame:Q", title="Frame (bytes)", scale=SCALE, axis=AXIS)
     y = alt.Y("us:Q", title="Latency, one way (µs)", scale=SCALE, axis=AXIS)
     span = {"y": alt.Y("low:Q", title=""), "y2": "high:Q"}
@@ -79,9 +79,9 @@ def _chart(run: Run, band: pl.DataFrame, points: pl.DataFrame, palette: Palette,
     tips = ["device:N", alt.Tooltip("frame:Q", title="frame (bytes)"), *times]
     return alt.layer(
         fitted.mark_area(opacity=0.18 if band["device"].n_unique() <= FEW else 0.07).encode(**span),
-        fitted.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dash(run.devices, named)),
+        fitted.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dash(run.devices, palette, named, FILLED)),
         measured.mark_rule(strokeWidth=1.6).encode(**span),
         measured.mark_point(filled=True, size=46, opacity=1).encode(
-            y=y, shape=symbol(run.devices, named), tooltip=tips
+            y=y, shape=symbol(run.devices, palette, named, FILLED), tooltip=tips
         ),
     ).properties(width=width, height=280)
