@@ -271,11 +271,12 @@ def _joining(bed: Bed, spec: BedSpec, link: Link) -> Iterator[Check]:
         fix = "is each port of a and b cabled to the device, and does it forward between all of them (VLANs)?"
         yield Check("paths", f"ports of path {link.path}", "missing", said, fix, needed=True)
         return
-    told, fix = f"each of {len(link.near)} at A and {len(link.far)} at B gets what those opposite send", None
+    mend: str | None = None
+    told = f"each of {len(link.near)} at A and {len(link.far)} at B gets what those opposite send"
     if others := strays(bed, link):
         said = _in_real_names(", ".join(others), spec)
-        told, fix = f"what its ports send comes in at {said}, too", "keep the paths apart: a VLAN of its own for each"
-    yield Check("paths", f"ports of path {link.path}", "limited" if fix else "ok", told, fix)
+        told, mend = f"what its ports send comes in at {said}, too", "keep the paths apart: a VLAN of its own for each"
+    yield Check("paths", f"ports of path {link.path}", "limited" if mend else "ok", told, mend)
 
 
 def _leads(link: Link) -> dict[str, str]:

@@ -13,7 +13,8 @@ import altair as alt
 import polars as pl
 
 from sojourn.report.charts import by_colour, by_dash
-from sojourn.report.figure import FILE_WIDTH, Figure, Panel
+from sojourn.report.figure import Figure, Panel
+from sojourn.report.marks import FILE_WIDTH
 
 if TYPE_CHECKING:
     from pathlib import Path
