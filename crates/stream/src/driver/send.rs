@@ -208,7 +208,8 @@ impl<'a, 'p> Driver<'a, 'p> {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let capabilities = &self.capabilities[index];
             if ears.listens() {
-                match port.receive_batch(&mut |frame, received| ears.on_frame((index, capabilities), frame, &received)) {
+                match port.receive_batch(&mut |frame, received| ears.on_frame((index, capabilities), frame, &received))
+                {
                     Ok(frames) => taken += frames,
                     Err(PortError::Refused(_)) => {}
                     Err(error) => return Err(error),

@@ -51,11 +51,8 @@ fn ears(framing: Framing, is_keyed: bool) -> (Ears, Capabilities) {
     (ears, port)
 }
 
-const LINK: Link = Link {
-    destination: sojourn_wire::MacAddress([2; 6]),
-    source: sojourn_wire::MacAddress([4; 6]),
-    tag: None,
-};
+const LINK: Link =
+    Link { destination: sojourn_wire::MacAddress([2; 6]), source: sojourn_wire::MacAddress([4; 6]), tag: None };
 
 fn received(length: usize) -> Received {
     let arrived = Stamp { at: Time(900), source: Source::Kernel };
