@@ -126,7 +126,7 @@ class Searches:
 
     def _begin(self, target: str, seconds: int) -> None:
         corpus, kept, found = self.build / "corpus" / target, KEPT / target, self.build / "found"
-        for folder in (corpus, kept, found):
+        for folder in (corpus, found):
             folder.mkdir(parents=True, exist_ok=True)
         log = self.build / f"{target.replace('/', '-')}.log"
         before = set(self._found(target))
@@ -200,17 +200,23 @@ def commit() -> str:
 
 def keep(build: Path, program: tuple[str, ...], targets: list[str]) -> None:
     """Copy the fewest inputs with the same coverage to the corpus, the shortest first, as far as there is room."""
-    room = MOST_FOUND_BYTES // len(targets)
+    room = MOST_FOUND_BYTES // len(fuzz_ledger.targets())
     for target in targets:
         corpus, kept, fewest = build / "corpus" / target, KEPT / target, build / "fewest"
         if not corpus.is_dir():
             continue
         shutil.rmtree(fewest, ignore_errors=True)
         fewest.mkdir(parents=True)
-        kept.mkdir(parents=True, exist_ok=True)
+        # What the seeds cover needs no other file: only what adds to the first folder is copied there.
+        for seed in kept.glob("made-*"):
+            shutil.copy(seed, fewest)
         options = ["-merge=1", f"-max_len={LONGEST_FOUND}", str(fewest), str(kept), str(corpus)]
-        with (build / "keep.log").open("wb") as log:
+        path = build / "keep.log"
+        with path.open("wb") as log:
             subprocess.run([*program, target, *options], stdout=log, stderr=log, check=True)
+        # libFuzzer's status is 0 also where it could not read the files at all.
+        if "MERGE-OUTER: successful" not in path.read_text(errors="replace"):
+            raise SystemExit(f"fuzz: {target}: the corpora cannot be merged, see {path}; nothing was removed")
         take_fewest(fewest, kept, room)
         print(f"{target:24}{sum(1 for _ in kept.iterdir())} files", flush=True)
 
@@ -219,14 +225,11 @@ def take_fewest(fewest: Path, kept: Path, room: int) -> None:
     """Replace what searches have found by these files, the shortest first, as far as there is room; seeds stay."""
     for old in found_files(kept):
         old.unlink()
-    made = {path.read_bytes() for path in kept.glob("made-*")}
-    for path in sorted(fewest.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
-        octets = path.read_bytes()
-        room -= len(octets)
+    for path in sorted(found_files(fewest), key=lambda path: (path.stat().st_size, path.name)):
+        room -= path.stat().st_size
         if room < 0:
             return
-        if octets not in made:
-            (kept / path.name).write_bytes(octets)
+        shutil.copy(path, kept)
 
 
 def found_files(kept: Path) -> Iterator[Path]:
@@ -262,9 +265,6 @@ def main() -> int:
         print(f"fuzz: {fuzz_ledger.sentence(fuzz_ledger.read())} {fuzz_ledger.PAGE.name} says which.", flush=True)
     else:
         number = searches.each(targets, asked.seconds)
-    for folder in KEPT.rglob("*"):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
     if searches.failed:
         names, where = " ".join(searches.failed), asked.build
         print(

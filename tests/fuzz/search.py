@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-SEEDS = Path("build/fuzz/seeds")
+SEEDS, AGAIN = Path("build/fuzz/seeds"), Path("build/fuzz/again")
 
 
 def main() -> None:
@@ -24,8 +24,18 @@ def main() -> None:
         (folder / str(number)).write_bytes(seed)
     first = next((one for one in options if not one.startswith("-")), None)
     at = options.index(first) + 1 if first else len(options)
-    atheris.Setup([sys.argv[0], *options[:at], str(folder), *options[at:]], lambda octets: once(target, octets))
+    arguments = [again(name), *options[:at], str(folder), *options[at:]]
+    atheris.Setup(arguments, lambda octets: once(target, octets))
     atheris.Fuzz()
+
+
+def again(name: str) -> str:
+    """Return a program that searches this target: libFuzzer starts its first argument once more to merge corpora."""
+    path = (AGAIN / name).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fuzz.search {name} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 if __name__ == "__main__":

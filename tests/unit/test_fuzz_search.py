@@ -200,7 +200,42 @@ def test_kept_files_are_the_shortest_that_have_room(tmp_path: Path) -> None:
         folder.mkdir()
     (kept / "made-00").write_bytes(b"made")
     (kept / "earlier").write_bytes(b"no longer among the fewest")
-    for name, octets in (("one", b"1"), ("two", b"22"), ("six", b"666666"), ("long", bytes(90)), ("same", b"made")):
+    for name, octets in (("one", b"1"), ("two", b"22"), ("six", b"666666"), ("long", bytes(90)), ("made-00", b"made")):
         (fewest / name).write_bytes(octets)
-    take_fewest(fewest, kept, 14)
+    take_fewest(fewest, kept, 10)
     assert sorted(path.name for path in kept.iterdir()) == ["made-00", "one", "six", "two"]
+
+
+MERGE = """
+import shutil, sys
+from pathlib import Path
+how, target, *options = sys.argv[1:]
+first, *others = [Path(one) for one in options if not one.startswith("-")]
+if how == "whole":
+    there = {path.read_bytes() for path in first.iterdir()}
+    for path in (path for other in others for path in other.iterdir()):
+        if path.read_bytes() not in there:
+            shutil.copy(path, first)
+    print("MERGE-OUTER: successful in 1 attempt(s)")
+"""
+
+
+def test_what_searches_found_is_kept_and_nothing_is_removed_unless_it_was_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, corpus = tmp_path / "kept/a", tmp_path / "corpus/a"
+    for folder in (kept, corpus):
+        folder.mkdir(parents=True)
+    (kept / "made-00").write_bytes(b"made")
+    (kept / "earlier").write_bytes(b"found earlier")
+    (corpus / "same").write_bytes(b"made")
+    (corpus / "new").write_bytes(b"found now")
+    (tmp_path / "merge.py").write_text(MERGE)
+    monkeypatch.setattr(fuzz_search, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(fuzz_ledger, "CORPUS", tmp_path / "kept")
+    merge = (sys.executable, "-I", "-S", str(tmp_path / "merge.py"))
+    with pytest.raises(SystemExit, match="a: the corpora cannot be merged"):
+        fuzz_search.keep(tmp_path, (*merge, "broken"), ["a"])
+    assert sorted(path.name for path in kept.iterdir()) == ["earlier", "made-00"]
+    fuzz_search.keep(tmp_path, (*merge, "whole"), ["a"])
+    assert sorted(path.name for path in kept.iterdir()) == ["earlier", "made-00", "new"]
