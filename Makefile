@@ -41,9 +41,9 @@ browser: ## only the test that opens the report in headless Chromium
 	@scripts/setup.sh test
 	$(BIN)/pytest tests/browser
 
-fuzz: ## search by coverage for bytes that no reader of ours can take: SECONDS=60 for each target
+fuzz: ## search by coverage for bytes that no reader of ours can take: SECONDS=60 for each target, or MINUTES=120 in all
 	@scripts/setup.sh test
-	@scripts/fuzz.sh $(or $(SECONDS),60)
+	@scripts/fuzz.sh $(if $(MINUTES),minutes $(MINUTES),$(or $(SECONDS),60))
 
 check: ## formatting, lints, types, layers, schema, licences, lock files: nothing is run, nothing is changed
 	@scripts/setup.sh test

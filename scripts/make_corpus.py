@@ -37,6 +37,9 @@ RUNS = ("bridge-latency", "emulator-delay", "rfc2544", "tcplog-cost", "throughpu
 MOST_BYTES, LEAST, MOST = 300_000, 3, 20
 """The bytes of all seeds together; the numbers of seeds of a target."""
 
+MOST_FOUND_BYTES, LONGEST_FOUND = 2_000_000, 8_192
+"""The bytes of all files that searches have found, and of one of them."""
+
 Seeds = list[bytes]
 
 
@@ -303,19 +306,19 @@ UNITS = [b"1s", b"0.5us", b"2h", b"1Gbit/s", b"9600bit/s", b"1.5MB", b"100%", b"
 TRUTHS = declared("asked.rs", "truths")
 
 RUST: dict[str, Callable[[], Seeds]] = {
-    "layers": lambda: frames.frames() + heads()[:2],
+    "frame": lambda: [
+        *after(struct.pack(">HHH", 1500, 34, 16))(frames.large() + heads()[:1]),
+        *after(struct.pack(">HHH", 20, 34, 6))(frames.frames()[:13] + frames.frames()[15:]),
+    ],
     "digest": lambda: after(struct.pack(">HH", 96, 0))(frames.frames() + heads()[:2]),
-    "segment": lambda: after(struct.pack(">H", 1500))(frames.large() + frames.frames()[:3]),
-    "offload": lambda: after(struct.pack(">HH", 34, 16))(frames.large()[:1] + frames.frames()[1:9]),
     "icmp": echoes,
     "headers": lambda: after(bytes([5, 64, 2]))(frames.frames()[:12]),
     "engine": engines,
     "emulation-log": emulation_logs,
     "match-slice": slices_of_packets,
     "serve-request": lambda: otherwise(declared("requests.rs", "serveds")[:6]),
-    "tcp-sample": frames.ring_records,
-    "capture": lambda: frames.captures(frames.frames()[:4]),
-    "capture-frames": lambda: [
+    "capture": lambda: [
+        *frames.captures(frames.frames()[:4]),
         *frames.captures(frames.frames()[4:9] + heads()[:1]),
         *map(frames.packed, frames.captures(frames.frames()[:2])[2:4]),
     ],
@@ -334,6 +337,8 @@ RUST: dict[str, Callable[[], Seeds]] = {
     "probe-header": frames.probe_headers,
     "stamp": frames.stamps,
     "stream-header": stream_headers,
+    "probe-reply": frames.probe_replies,
+    "stream-reply": frames.stream_replies,
     "probe-request": lambda: otherwise(declared("requests.rs", "blocks")),
     "stream-request": lambda: otherwise(declared("requests.rs", "streams")),
     "emulator-request": lambda: otherwise(declared("requests.rs", "emulators")),
@@ -469,8 +474,10 @@ CPUS = [b"shared", b"own", b"loaded:10%", b"loaded:95%", b"loaded:1%"]
 PYTHON: dict[str, Callable[[], Seeds]] = {
     "plan": lambda: [plan_of(path) for path in sorted((ROOT / "tests/scenarios").glob("*.toml"))[::4]],
     "set": lambda: SETS,
-    "capture": lambda: frames.captures(frames.frames()[2:5]),
-    "own-capture": lambda: [frames.captures([frames.frames()[at]] * 2)[2] for at in (2, 3, 4, 5, 8, 11)],
+    "capture": lambda: [
+        *frames.captures(frames.frames()[2:5]),
+        *(frames.captures([frames.frames()[at]] * 2)[2] for at in (2, 3, 4, 5, 8, 11)),
+    ],
     "log": log_lines,
     "records": lambda: slices("bridge-latency", "probes-000"),
     "answer": lambda: ANSWERS,

@@ -18,7 +18,7 @@ suite proof-pytest .venv/bin/pytest -n auto --dist loadgroup -m proof tests --ig
 # are counted, as in test.sh. What measures time has the cores alone afterwards. What other work spoilt runs once more by itself, and
 # the page says so. Linux weighs sessions against each other before it looks at nice values within one (sched(7), autogroup).
 idle='if [ -w /proc/self/autogroup ]; then echo 19 >/proc/self/autogroup; fi'
-suite_beside proof-fuzz bash -c "$idle; exec nice -n 19 scripts/fuzz.sh 600 capture capture-frames layers digest"
+suite_beside proof-fuzz bash -c "$idle; exec nice -n 19 scripts/fuzz.sh 600 capture frame digest headers"
 suite_beside proof-published .venv/bin/pytest -m proof tests/net/test_published.py
 suite_beside proof-bare .venv/bin/pytest -m proof tests/bare
 suite_side_by_side proof-kills 3 -m 'proof and not alone' tests/net/test_bed_kill.py tests/net/test_kill_*.py

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import hmac
 import ipaddress
 import struct
 import zlib
@@ -58,9 +60,9 @@ def tcp(payload: bytes, addresses: tuple[bytes, bytes], flags: int = 0x18, optio
     return head[:16] + struct.pack(">H", _over(TCP, head + payload, addresses)) + head[18:] + payload
 
 
-def echo(kind: int, payload: bytes, addresses: tuple[bytes, bytes] | None = None) -> bytes:
+def echo(kind: int, payload: bytes, addresses: tuple[bytes, bytes] | None = None, number: int = 3) -> bytes:
     """Build an ICMP message with identifier and sequence number; ICMPv6 if addresses are given."""
-    message = struct.pack(">BBHHH", kind, 0, 0, 77, 3) + payload
+    message = struct.pack(">BBHHH", kind, 0, 0, 77, number) + payload
     right = checksum(message) if addresses is None else _over(ICMPV6, message, addresses)
     return message[:2] + struct.pack(">H", right) + message[4:]
 
@@ -176,6 +178,78 @@ def stamps() -> list[bytes]:
 
 
 TLVS = ((0x80, 1, bytes(16)), (0x80, 4, b"\x2e\0\0\0"), (0xC0, 9, b""))
+
+
+SESSION, SECRET = 0x0123456789ABCDEF, b"\x09" * 32
+NOW_S = 1_800_000_000
+"""As in tests/fuzz/src/replies.rs: the session, the key, and the second of the first probe and of the streams."""
+
+
+def tag(octets: bytes) -> bytes:
+    """Return the tag of a message (HMAC-SHA-256, the first 16 octets)."""
+    return hmac.new(SECRET, octets, hashlib.sha256).digest()[:16]
+
+
+def probe_replies() -> list[bytes]:
+    """Build a reply to a prober for each framing and protocol, each behind the settings of the prober."""
+
+    def header(kind: int, word: int, at: int, seq: int) -> bytes:
+        head = b"SOJ2" + struct.pack(">QI", SESSION, seq) + bytes([kind]) + word.to_bytes(7, "big")
+        head += struct.pack(">q", at)
+        return head + struct.pack(">II", zlib.crc32(head), 0 if kind == 1 else 77)
+
+    reply, request = header(2, 1500, 10**18, 2), header(1, 60, 0, 4)
+    # The ICMP number of the fifth probe of block 7.
+    number = (7 * 40_503 >> 3) + 4 & 0xFFFF
+    short = header(1, 60, 0, 4).ljust(60, b"\x2a")
+    raw = bytes.fromhex("020000000001 020000000002 88b5") + reply.ljust(60, b"\0")
+    keyed = (reply + tag(reply)).ljust(60, b"\0")
+    ntp = NOW_S + 2_208_988_800 << 32
+    opened = struct.pack(">IQHHQIQH2xB3x", 9, ntp + 7, 0x8A07, 0, ntp + 5, 0, ntp, 1, 64)
+    covered = struct.pack(">I12xQHH4xQ8xI12xQH6xB15x", 9, ntp + 7, 0xCA07, 0, ntp + 5, 0, ntp, 1, 64)
+    return [
+        b"\x00" + reply.ljust(60, b"\0"),
+        b"\x00" + reply.ljust(200, b"\x01"),
+        b"\x08" + keyed,
+        b"\x01" + raw,
+        b"\x02" + echo(0, request.ljust(60, b"\0"), number=number),
+        b"\x03" + echo(129, short, V6, number),
+        b"\x04" + opened,
+        b"\x04" + opened + struct.pack(">BBH", 0, 1, 4) + bytes(4),
+        b"\x0c" + covered + tag(covered),
+    ]
+
+
+def stream_replies() -> list[bytes]:
+    """Build what arrives at the sender of streams: replies of exchanges, answers, messages with another key or tag."""
+    sync_reply, follow_up, answer, end_ack, greeting_reply, data = 6, 8, 2, 4, 10, 1
+
+    def payload(kind: int, seq: int, key: int = SESSION, flow: int = 1, sent_ns: int = 5_000) -> bytes:
+        at = NOW_S * 10**9
+        head = b"SOJ3" + struct.pack(">BBHQ", kind, 1, flow, key) + seq.to_bytes(6, "big")
+        head += struct.pack(">qq", at, at + sent_ns)
+        tail = bytes((at * 167 + 13) & 0xFF for at in range(42, 60))
+        if kind in (sync_reply, follow_up):
+            tail = (77).to_bytes(6, "big") + bytes([2, 1])
+        return head + struct.pack(">I", zlib.crc32(head)) + tail
+
+    def arriving(*payloads: bytes, raw: bool = False, is_corrected: bool = False) -> bytes:
+        link = bytes.fromhex("020000000001 020000000002 88b6") if raw else b""
+        frames = [link + one for one in payloads]
+        return b"".join(struct.pack(">BBH", is_corrected, 1, len(one)) + one for one in frames)
+
+    exchange = [payload(sync_reply, 0), payload(follow_up, 0, sent_ns=9_000), payload(sync_reply, 1)]
+    answers = [payload(answer, seq, flow=flow) for seq, flow in ((0, 1), (2, 1), (1, 1), (1, 1), (0, 2), (5, 3))]
+    foreign = [payload(kind, 0, SESSION ^ 1) for kind in (answer, sync_reply, end_ack, greeting_reply, data)]
+    sealed = [one + tag(one) for one in exchange]
+    return [
+        b"\x00" + arriving(*exchange, *answers),
+        b"\x01" + arriving(*answers, *exchange, raw=True),
+        b"\x02" + arriving(*sealed, *exchange, *answers),
+        b"\x03" + arriving(*(one + bytes(16) for one in exchange), *sealed, raw=True),
+        b"\x08" + arriving(*answers, *foreign, is_corrected=True),
+        b"\x14" + arriving(*exchange, *foreign),
+    ]
 
 
 def types_of_kernel() -> list[bytes]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.make_corpus import CORPUS, LEAST, MOST, MOST_BYTES, PYTHON, RUST, made, rust_targets
+from scripts import fuzz_ledger
+from scripts.fuzz_search import found_files
+from scripts.make_corpus import (
+    CORPUS,
+    LEAST,
+    LONGEST_FOUND,
+    MOST,
+    MOST_BYTES,
+    MOST_FOUND_BYTES,
+    PYTHON,
+    RUST,
+    made,
+    rust_targets,
+)
 from tests.fuzz.targets import TARGETS
 
 MADE = dict(made())
@@ -14,6 +27,8 @@ def test_every_fuzz_target_has_a_corpus() -> None:
     assert sorted(RUST) == rust_targets()
     assert sorted(PYTHON) == sorted(TARGETS)
     assert len(RUST) > 25
+    assert sorted(fuzz_ledger.targets()) == sorted(MADE)
+    assert {path.parent.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*") if path.is_file()} == set(MADE)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -26,7 +41,10 @@ def test_stored_corpus_equals_the_generated_one(name: str) -> None:
 
 
 def test_corpus_is_small() -> None:
-    assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < MOST_BYTES
+    assert sum(path.stat().st_size for path in CORPUS.rglob("made-*")) < MOST_BYTES
+    found = [path.stat().st_size for name in MADE for path in found_files(CORPUS / name)]
+    assert sum(found) <= MOST_FOUND_BYTES
+    assert max(found) <= LONGEST_FOUND
 
 
 @pytest.mark.parametrize("name", PYTHON)

@@ -14,12 +14,18 @@ use sojourn_time::{Source, Stamp, Time};
 use crate::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "capture", read: capture, seeds: captures },
-    Target { name: "capture-frames", read: frames, seeds: all_captures },
+    Target { name: "capture", read: captured, seeds: all_captures },
     Target { name: "taps", read: taps, seeds: tap_files },
     Target { name: "pipe-file", read: pipe_file, seeds: pipe_files },
 ];
 
+/// The two ways to read a capture, with one parser below both.
+fn captured(bytes: &[u8]) {
+    capture(bytes);
+    frames(bytes);
+}
+
+/// Stops at the first frame that is damaged or not of Ethernet.
 fn capture(bytes: &[u8]) {
     let Ok(mut capture) = Capture::new(bytes) else { return };
     let mut frame = Vec::new();

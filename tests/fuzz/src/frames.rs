@@ -1,6 +1,5 @@
 //! Frames: arbitrary headers, super-frames, incomplete checksums, this tool's payloads.
 
-use sojourn_tcplog::decode;
 use sojourn_wire::digest::{Key, digest_within, endpoints};
 use sojourn_wire::ethernet::Header;
 use sojourn_wire::icmp::{Echo, Version};
@@ -9,13 +8,22 @@ use sojourn_wire::{Layers, offload, segment};
 use crate::Target;
 
 pub(crate) const TARGETS: &[Target] = &[
-    Target { name: "layers", read: layers, seeds: frames },
+    Target { name: "frame", read: frame, seeds: all_frames },
     Target { name: "digest", read: digests, seeds: tunnels },
-    Target { name: "segment", read: super_frame, seeds: frames },
-    Target { name: "offload", read: unfinished, seeds: frames },
     Target { name: "icmp", read: icmp, seeds: frames },
-    Target { name: "tcp-sample", read: sample, seeds: samples },
 ];
+
+/// The first two bytes give the most user data of a frame, the next four the start and offset of its checksum, as the
+/// kernel reports them. The rest is a frame: its layers are found, it is split, and its checksum is completed. The
+/// latter two begin with the layers, so one search covers all three.
+fn frame(bytes: &[u8]) {
+    let Some(([m0, m1, s0, s1, o0, o1], frame)) = bytes.split_first_chunk::<6>() else { return };
+    let word = |high: &u8, low: &u8| usize::from(u16::from_be_bytes([*high, *low]));
+    layers(frame);
+    super_frame(frame, word(m0, m1));
+    offload::complete(&mut frame.to_vec());
+    offload::finish(&mut frame.to_vec(), word(s0, s1), word(o0, o1));
+}
 
 fn layers(bytes: &[u8]) {
     let layers = Layers::of(bytes);
@@ -44,25 +52,13 @@ fn digests(bytes: &[u8]) {
     }
 }
 
-/// The first two bytes give the most user data of a frame.
-fn super_frame(bytes: &[u8]) {
-    let Some((most, frame)) = bytes.split_first_chunk::<2>() else { return };
-    let most = usize::from(u16::from_be_bytes(*most));
+fn super_frame(frame: &[u8], most: usize) {
     let mut pieces = 0;
     let said = segment::split(frame, most, &mut Vec::new(), &mut |piece| {
         assert!(piece.len() <= frame.len());
         pieces += 1;
     });
     assert_eq!(said.unwrap_or(0), pieces);
-}
-
-/// The first four bytes give the checksum's start and offset, as the kernel reports them.
-fn unfinished(bytes: &[u8]) {
-    offload::complete(&mut bytes.to_vec());
-    let Some((place, frame)) = bytes.split_first_chunk::<4>() else { return };
-    let [s0, s1, o0, o1] = *place;
-    let (start, offset) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([o0, o1]));
-    offload::finish(&mut frame.to_vec(), start.into(), offset.into());
 }
 
 /// Unchanged, and with a corrected checksum.
@@ -77,13 +73,9 @@ fn icmp(bytes: &[u8]) {
     }
 }
 
-fn sample(bytes: &[u8]) {
-    let _ = decode(bytes);
-}
-
-fn samples() -> Vec<Vec<u8>> {
-    let kinds = [1_u8, 2, 3];
-    kinds.iter().flat_map(|&kind| [64, 200, 512].map(|length| [vec![kind], vec![0; length]].concat())).collect()
+/// The other frames preceded by the parameters of their segments and of their checksum.
+fn all_frames() -> Vec<Vec<u8>> {
+    frames().into_iter().map(|frame| [&[5, 220, 0, 34, 0, 16][..], &frame].concat()).collect()
 }
 
 /// The other frames preceded by the parameters of their digest, and each of them in VXLAN and in GRE.

@@ -13,12 +13,14 @@ mod logs;
 mod matched;
 mod mutate;
 mod ours;
+mod replies;
 mod requests;
 mod words;
 
 pub use emulated::{is_engine, is_log};
 pub use matched::is_slice;
 pub use mutate::mutated;
+pub use replies::{is_heard, is_reply};
 
 /// A reader of untrusted bytes.
 pub struct Target {
@@ -41,6 +43,7 @@ pub fn targets() -> Vec<Target> {
         logs::TARGETS,
         matched::TARGETS,
         ours::TARGETS,
+        replies::TARGETS,
         requests::TARGETS,
         words::TARGETS,
     ];

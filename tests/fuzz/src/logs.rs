@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sojourn_record::Origin;
 use sojourn_tcplog::account::Account;
+use sojourn_tcplog::decode;
 use sojourn_tcplog::private::PrivateNames;
 use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Arrived, Arriving, Export, Frame, Outbox, Reader, Spool};
@@ -68,7 +69,7 @@ fn streams() -> Vec<Vec<u8>> {
     vec![std::iter::from_fn(|| outbox.take()).flat_map(|chunk| chunk.bytes).collect()]
 }
 
-/// The frames' checksums are corrected first.
+/// The frames' checksums are corrected first; each record of a frame, of any bytes and length, is decoded.
 fn spool(bytes: &[u8]) {
     with_file(&sealed(bytes), |path| {
         let Ok(mut reader) = Reader::open(path) else { return };
@@ -76,7 +77,10 @@ fn spool(bytes: &[u8]) {
         while let Ok(Some(frame)) = reader.next_frame() {
             frames += 1;
             if let Frame::Events(_, records) = frame {
-                records.each(|_| events += 1);
+                records.each(|record| {
+                    let _ = decode(record);
+                    events += 1;
+                });
             }
         }
         assert!(frames <= bytes.len(), "{frames} frames in {} bytes", bytes.len());

@@ -40,6 +40,9 @@ fn test_packet(bytes: &[u8]) {
         *place = key.tag(&[covered]);
     }
     for key in [None, Some(&key)] {
+        if let Ok(reflected) = Reflected::read(&bytes, key) {
+            reflect(&bytes, key, reflected);
+        }
         let Ok(sender) = stamp::Sent::read(&bytes, key) else { continue };
         let mut reply = bytes.clone();
         let reflected = Reflected { sender, ..REFLECTED };
@@ -51,6 +54,21 @@ fn test_packet(bytes: &[u8]) {
         );
         let _ = (sender.error.error(), Scale::default().with(sender.error.format()).read(sender.timestamp, Time(0)));
     }
+}
+
+/// A reflector's packet: written again, it reads the same, and its times are near the sender's clock.
+fn reflect(bytes: &[u8], key: Option<&Key>, reflected: Reflected) {
+    let mut again = bytes.to_vec();
+    reflected.write(&mut again, key);
+    assert_eq!(Reflected::read(&again, key), Ok(reflected));
+    let _ = stamp::is_reflected(bytes, key);
+    let scale = Scale { tai_offset_s: 37, ..Scale::default() }.with(reflected.error.format());
+    for stamp in [reflected.receive, reflected.timestamp] {
+        for near in [Time(0), Time(i64::MAX), Time(i64::MIN)] {
+            let _ = scale.read(stamp, near);
+        }
+    }
+    let _ = (reflected.error.error(), reflected.error.is_synchronised());
 }
 
 const REFLECTED: Reflected = Reflected {

@@ -10,11 +10,10 @@ use sojourn_clock::Limits;
 use sojourn_clock::simulate::Truth;
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_emulate::config::{Pipe, config_from_dummynet, load, pipe_from_words, units};
-use sojourn_fuzz::{is_engine, is_log, is_slice, targets};
+use sojourn_fuzz::{is_engine, is_heard, is_log, is_reply, is_slice, targets};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
-use sojourn_tcplog::decode;
 use sojourn_tcplog::private::btf::Btf;
 use sojourn_tcplog::spool::{Arriving, Ending, Reader};
 use sojourn_time::text;
@@ -49,10 +48,12 @@ fn made(target: &str) -> Vec<(String, Vec<u8>)> {
 fn is_understood(target: &str, bytes: &[u8]) -> bool {
     let frame = |skipped: usize| bytes.get(skipped..).unwrap_or_default();
     match target {
-        "layers" => Layers::of(bytes).network >= 14,
+        "frame" => {
+            let (frame, is_short) = (frame(6), bytes.len() < 1_520);
+            let is_split = segment::split(frame, 1_500, &mut Vec::new(), &mut |_| ()).is_some();
+            Layers::of(frame).network >= 14 && (is_short || is_split)
+        }
         "digest" => frame(4).len() >= 60 && (carries_no_ip(frame(4)) || has_digest(frame(4))),
-        "segment" => frame(2).len() < 1_514 || segment::split(frame(2), 1_500, &mut Vec::new(), &mut |_| ()).is_some(),
-        "offload" => Layers::of(frame(4)).transport.is_some() || carries_no_ip(frame(4)),
         "icmp" => {
             let is_echo = [Version::V4, Version::V6].into_iter().any(|one| Echo::split(one, bytes).is_some());
             is_echo || bytes.first() == Some(&3)
@@ -62,8 +63,7 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
         "emulation-log" => is_log(bytes),
         "match-slice" => is_slice(bytes),
         "serve-request" => foreign::taps(bytes) || foreign::logs_of_blocks(bytes) || foreign::ends_of_tcp(bytes),
-        "tcp-sample" => decode(bytes).is_ok(),
-        "capture" | "capture-frames" => frames_of(bytes) >= 2,
+        "capture" => frames_of(bytes) >= 2,
         "taps" => with_file(bytes, |path| TapReader::open(path).unwrap().next(usize::MAX, |_| ()).is_ok()),
         "packet-log" => with_file(bytes, |path| {
             let mut rows = Vec::new();
@@ -88,6 +88,8 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
         }
         "probe-header" => ProbeHeader::read(bytes).is_some(),
         "stamp" => stamp::Sent::read(bytes, None).is_ok(),
+        "probe-reply" => is_reply(bytes),
+        "stream-reply" => is_heard(bytes),
         "stream-header" => StreamHeader::read(bytes).is_ok() || is_intact(bytes),
         "probe-request" => foreign::block_of_probes(bytes),
         "stream-request" => foreign::streams(bytes),

@@ -6,18 +6,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sojourn_port::{Batch, Capabilities, PortError, Received};
+use sojourn_port::{Batch, Capabilities, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Watch};
-use sojourn_wire::stream::Kind;
-use sojourn_wire::{SessionKey, StreamHeader};
 
 use super::transmit;
-use crate::accounting::{Accounting, Counting};
-use crate::frame::split;
 use crate::sender::Step;
-use crate::sync::Syncer;
-use crate::{Auth, Exchange, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
+use crate::{Ears, Exchange, Heard, Keep, Phase, SendOutcome, SendRequest, Sender, Unexpected};
 
 /// How long before a departure the driver reads only the clock: the duration of one poll. At high rates it is a quarter
 /// of the mean interval, but not less than the minimum.
@@ -100,17 +95,13 @@ pub fn exchange(
     let mut driver = Driver::new(&request, ports, capabilities, clock, pace);
     driver.drain()?;
     driver.synchronise(&request, phase, stop)?;
-    Ok((driver.sync.map(Syncer::finish).unwrap_or_default(), driver.unexpected))
+    let heard = driver.ears.finish(&[], &[]);
+    Ok((heard.exchanges, heard.unexpected))
 }
 
 struct Driver<'a, 'p> {
     sender: Sender,
-    sync: Option<Syncer>,
-    answers: Option<Accounting>,
-    key: SessionKey,
-    auth: Auth,
-    /// Replies with another key.
-    unexpected: Unexpected,
+    ears: Ears,
     ports: &'a mut [&'p mut dyn Batch],
     capabilities: Vec<Capabilities>,
     /// Local drops of each port before the block.
@@ -128,17 +119,9 @@ impl<'a, 'p> Driver<'a, 'p> {
         clock: &'a dyn Clock,
         pace: Pace,
     ) -> Self {
-        let has_stamps: Vec<_> = capabilities.iter().map(|port| port.tx_timestamps).collect();
-        let flows: Vec<_> = request.flows.iter().map(|flow| flow.flow).collect();
-        let counting = |late_after| Counting { keep: request.keep, late_after, clock_offset: Nanos::ZERO };
-        let account = |late_after| Accounting::new(counting(late_after), &flows, ports.len(), Some(request.key));
         Self {
             sender: Sender::new(request, &capabilities),
-            sync: Syncer::new(request, &has_stamps),
-            answers: request.answers_late_after.map(account),
-            key: request.key,
-            auth: request.auth.clone(),
-            unexpected: Unexpected::default(),
+            ears: Ears::new(request, &capabilities),
             dropped: ports.iter_mut().map(|port| port.local_drops()).collect(),
             ports,
             capabilities,
@@ -221,28 +204,24 @@ impl<'a, 'p> Driver<'a, 'p> {
     /// Reads waiting frames and TX timestamps, at most `most` timestamps per port.
     fn collect(&mut self, most: usize) -> Result<usize, PortError> {
         let mut taken = 0;
-        let listens = self.sync.is_some() || self.answers.is_some();
+        let ears = &mut self.ears;
         for (index, port) in self.ports.iter_mut().enumerate() {
-            if listens {
-                let framing = self.capabilities[index].framing;
-                let (key, auth, unexpected) = (self.key, &self.auth, &mut self.unexpected);
-                let mut ears =
-                    Ears { sync: self.sync.as_mut(), answers: self.answers.as_mut(), key, auth, unexpected, index };
-                match port
-                    .receive_batch(&mut |frame, received| ears.on_frame(split(framing, frame).map(|s| s.1), &received))
+            let capabilities = &self.capabilities[index];
+            if ears.listens() {
+                match port.receive_batch(&mut |frame, received| ears.on_frame((index, capabilities), frame, &received))
                 {
                     Ok(frames) => taken += frames,
                     Err(PortError::Refused(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
-            if !self.capabilities[index].tx_timestamps {
+            if !capabilities.tx_timestamps {
                 continue;
             }
             for _ in 0..most {
                 let Some(stamp) = port.tx_timestamp()? else { break };
                 taken += 1;
-                if !self.sync.as_mut().is_some_and(|sync| sync.on_stamp(index, &stamp)) {
+                if !ears.sync.as_mut().is_some_and(|sync| sync.on_stamp(index, &stamp)) {
                     self.sender.on_stamp(index, &stamp);
                 }
             }
@@ -253,7 +232,7 @@ impl<'a, 'p> Driver<'a, 'p> {
     /// Uses the time until shortly before a departure for a time exchange if one is due, otherwise for sleep.
     fn idle(&mut self, at: Time) -> Result<(), PortError> {
         let now = self.clock.now();
-        if at - now > SYNC_ROOM && self.sync.as_ref().is_some_and(|sync| sync.is_due(now)) {
+        if at - now > SYNC_ROOM && self.ears.sync.as_ref().is_some_and(|sync| sync.is_due(now)) {
             return self.ask();
         }
         self.pacer.sleep(now, at - self.pacer.wake).map_or(Ok(()), |until| self.sleep(until))
@@ -261,7 +240,7 @@ impl<'a, 'p> Driver<'a, 'p> {
 
     /// Sleeps until a time, or until a frame arrives.
     fn sleep(&mut self, until: Time) -> Result<(), PortError> {
-        let listens = self.sync.as_ref().is_some_and(Syncer::is_waiting) || self.answers.is_some();
+        let listens = self.ears.is_waiting();
         match &mut *self.ports {
             // If nothing reads a port's frames, waiting for it would end at once.
             [port] if listens => port.wait(until)?,
@@ -275,12 +254,11 @@ impl<'a, 'p> Driver<'a, 'p> {
 
     /// Sends a time request.
     fn ask(&mut self) -> Result<(), PortError> {
-        let Some(sync) = &mut self.sync else { return Ok(()) };
         let now = self.clock.now();
-        let (index, frame) = sync.request(now);
+        let Some((index, frame)) = self.ears.request(now) else { return Ok(()) };
         match transmit(&mut *self.ports[index], frame) {
-            Ok(sent) => sync.asked(sent),
-            Err(error) if error.is_full_queue() => sync.refused(now),
+            Ok(sent) => self.ears.asked(sent),
+            Err(error) if error.is_full_queue() => self.ears.refused(now),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -288,7 +266,7 @@ impl<'a, 'p> Driver<'a, 'p> {
 
     /// Performs the exchanges before or after the stream.
     fn synchronise(&mut self, request: &SendRequest, phase: Phase, stop: &AtomicBool) -> Result<(), PortError> {
-        let (Some(asked), Some(sync)) = (&request.sync, &mut self.sync) else { return Ok(()) };
+        let (Some(asked), Some(sync)) = (&request.sync, &mut self.ears.sync) else { return Ok(()) };
         sync.enter(phase);
         let each = if phase == Phase::Before { asked.before } else { asked.after };
         let count = u64::from(each) * sync.peers() as u64;
@@ -298,10 +276,10 @@ impl<'a, 'p> Driver<'a, 'p> {
                 break;
             }
             self.ask()?;
-            self.hear(self.clock.now() + SYNC_PATIENCE, |driver| driver.sync.as_ref().is_some_and(Syncer::is_waiting))?;
+            self.hear(self.clock.now() + SYNC_PATIENCE, |driver| driver.ears.is_exchanging())?;
             self.hear(start + Nanos(asked.spacing.0.saturating_mul(number as i64 + 1)), |_| true)?;
         }
-        if let Some(sync) = &mut self.sync {
+        if let Some(sync) = &mut self.ears.sync {
             sync.expire(self.clock.now());
             sync.enter(Phase::During);
         }
@@ -351,48 +329,9 @@ impl<'a, 'p> Driver<'a, 'p> {
         let drops = self.ports.iter_mut().zip(&self.dropped);
         let local_drops: Vec<_> = drops.map(|(port, before)| port.local_drops().saturating_sub(*before)).collect();
         let counts: Vec<_> = self.sender.sent().collect();
-        let exchanges = self.sync.map(Syncer::finish).unwrap_or_default();
-        let answers = self.answers.map(|answers| answers.finish(&counts, &local_drops));
+        let Heard { exchanges, answers, unexpected } = self.ears.finish(&counts, &local_drops);
         let (flows, rows, not_kept) = self.sender.finish();
-        SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers, unexpected: self.unexpected }
-    }
-}
-
-/// Processes frames that arrive while sending.
-struct Ears<'a> {
-    sync: Option<&'a mut Syncer>,
-    answers: Option<&'a mut Accounting>,
-    key: SessionKey,
-    auth: &'a Auth,
-    unexpected: &'a mut Unexpected,
-    index: usize,
-}
-
-impl Ears<'_> {
-    fn on_frame(&mut self, payload: Option<&[u8]>, received: &Received) {
-        let Some((header, payload)) = payload.and_then(|bytes| Some((StreamHeader::read(bytes).ok()?, bytes))) else {
-            return;
-        };
-        match header.kind {
-            // Messages of receivers with another key, and forged ones.
-            Kind::Answer | Kind::SyncReply | Kind::SyncFollowUp | Kind::EndAck | Kind::GreetingReply
-                if header.key != self.key =>
-            {
-                self.unexpected.note(Some(header.kind));
-            }
-            Kind::SyncReply | Kind::SyncFollowUp => match (&mut self.sync, self.auth.open(payload)) {
-                (_, None) => self.unexpected.note(Some(header.kind)),
-                (Some(sync), Some(said)) if header.kind == Kind::SyncReply => sync.on_reply(&header, said, received),
-                (Some(sync), Some(said)) => sync.on_follow_up(&header, said),
-                (None, Some(_)) => {}
-            },
-            Kind::Answer => {
-                if let Some(answers) = &mut self.answers {
-                    answers.on_packet(self.index, &header, payload, received);
-                }
-            }
-            _ => {}
-        }
+        SendOutcome { started, ended, flows, rows, not_kept, exchanges, answers, unexpected }
     }
 }
 
