@@ -257,8 +257,8 @@ def main() -> int:
         keep(asked.build, program, targets)
         return 0
     searches = Searches(asked.build, program)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, searches.end)
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, searches.end)
     if asked.minutes is not None:
         number = searches.in_turn(targets, asked.minutes)
         fuzz_ledger.take(asked.build / "spent.tsv")
