@@ -472,13 +472,14 @@ def test_searches_are_repeated_on_separate_beds_with_several_trials(name: str) -
 
 
 @pytest.mark.parametrize("name", names((*STREAM_METHODS, *SEARCH_METHODS)))
-def test_quick_run_reserves_a_third_of_a_minute_for_setup_and_analysis(name: str) -> None:
+def test_quick_run_leaves_time_for_setup_and_analysis(name: str) -> None:
+    """The whole, with the building of beds, is held to a minute in test_plan.py."""
     plan = load_plan(name, quick=True)
     cost = plan.ask.estimate(plan, plan.expand())
     at_most = (plan.search if "search" in plan.sections else plan.trials).at_most_ns
-    assert cost.measuring_ns <= 53e9, "the rounds that every bed measures may exceed the limit"
+    assert cost.measuring_ns <= 53e9
     assert at_most is not None
-    assert at_most <= 32e9
+    assert at_most <= 48e9
 
 
 @pytest.mark.parametrize("name", names(STREAM_METHODS))

@@ -172,7 +172,7 @@ NO_DECISIONS = {
         conduct.backgrounds: MARGIN_NS
         conduct.tcp_hosts: CONVERTING_SECONDS NOT_SENT_BYTES
         conduct.tester: ANNOUNCED_FRAMES ANNOUNCED_PPS LOAD_LEAD_SECONDS LOAD_PATIENCE_SECONDS LOAD_POLL_SECONDS
-        conduct.tester: LOOK_SECONDS SIMULATED_FLOOD_PPS
+        conduct.tester: KNOWN_SECONDS LOOK_SECONDS SIMULATED_FLOOD_PPS
         conduct.throughput: CLEAN_NS FLOODS FLOOD_NS REACH_NS
         conduct.until: PATIENCE_S
         methods.departures.measure: SLOWEST STRAY_NS TICK_SECONDS
@@ -184,7 +184,7 @@ NO_DECISIONS = {
     "what other programs take, and what an estimate of the time is made of": """
         conduct.searches: WEIGHTS
         methods.departures.ask: PING_LEAST_NS
-        methods.short_flows.ask: BYTE_NS FLOW_NS TRIPS
+        methods.short_flows.ask: ASSUMED_BPS BYTE_BITS FLOW_NS TRIPS
         methods.tcp_cost.ask: COMMAND_NS LOADING_NS MOST_FLOWS
         methods.tcp_load.ask: ALONE LOG_NS
         methods.tcp_truth.ask: DIRECT_BPS
