@@ -210,13 +210,16 @@ def summary(  # noqa: PLR0913 - one for each option
 
     Example: sojourn tcplog summary out/t
     """
+    from sojourn.cli.readers import whoever_reads
     from sojourn.export.summary_command import Asked, summarise
 
     flows = frozenset(flow) if flow else None
     form = "json" if as_json else "csv" if as_csv else "text"
     if as_json and as_csv:
         raise RequestError("--json and --csv: choose one of them")
-    cut = summarise(Asked(log, other, flows, block, who, form, output, force))
+    said, cut = summarise(Asked(log, other, flows, block, who, form, output, force))
+    with whoever_reads():
+        sys.stdout.write(said)
     for path in cut:
         typer.echo(f"note: {path} ends before its end: the summary is of what lay before", err=True)
     if cut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,8 @@ class Asked:
     force: bool
 
 
-def summarise(asked: Asked) -> list[str]:
-    """Print or write the summary; return the truncated files."""
+def summarise(asked: Asked) -> tuple[str, list[str]]:
+    """Write the summary, if a file is asked for; return what is to be printed, and the truncated files."""
     if asked.output is not None:
         if asked.output.suffix != ".parquet":
             raise RequestError(f"--output {asked.output}: expected a file that ends in .parquet")
@@ -49,13 +48,13 @@ def summarise(asked: Asked) -> list[str]:
     if asked.output is not None:
         with writing(asked.output) as file:
             rows.write_parquet(file)
-        sys.stdout.write(f"{asked.output}\n")
+        said = f"{asked.output}\n"
     elif asked.form == "text":
         text = compared(*found) if len(logs) > 1 else (described if asked.flows else tabulated)(rows, logs[0])
-        sys.stdout.write(text + "\n")
+        said = text + "\n"
     else:
-        sys.stdout.write(rows.write_ndjson() if asked.form == "json" else rows.write_csv())
-    return [str(log.records / name) for log in logs for name in log.cut]
+        said = rows.write_ndjson() if asked.form == "json" else rows.write_csv()
+    return said, [str(log.records / name) for log in logs for name in log.cut]
 
 
 def _rows(log: TcpLog) -> pl.DataFrame:
