@@ -48,7 +48,7 @@ def without_time(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tria
         yield SimpleNamespace(now=lambda: None, if_due=lambda: None)
 
     @contextmanager
-    def begun(_: Any) -> Iterator[Any]:
+    def begun(*_: Any) -> Iterator[Any]:
         yield lambda _: None
 
     @contextmanager
