@@ -19,9 +19,9 @@ found=build/fuzz/found
 main() {
     case ${1:-} in
     search) search "${@:2}" ;;
-    keep) build && exec .venv/bin/python -m scripts.fuzz_search --keep "${@:2}" ;;
-    minutes) build && exec .venv/bin/python -m scripts.fuzz_search --minutes "${2:?minutes of how long?}" "${@:3}" ;;
-    *) build && exec .venv/bin/python -m scripts.fuzz_search --seconds "${1:-60}" "${@:2}" ;;
+    keep) build; exec .venv/bin/python -m scripts.fuzz_search --keep "${@:2}" ;;
+    minutes) build; exec .venv/bin/python -m scripts.fuzz_search --minutes "${2:?minutes of how long?}" "${@:3}" ;;
+    *) build; exec .venv/bin/python -m scripts.fuzz_search --seconds "${1:-60}" "${@:2}" ;;
     esac
 }
 

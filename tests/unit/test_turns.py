@@ -121,6 +121,7 @@ def a_session(bed: Cabled, log: list[dict[str, Any]]) -> Any:
     return SimpleNamespace(
         site=Site(bed, {}),  # type: ignore[arg-type]
         part=SimpleNamespace(number=0),
+        plan=SimpleNamespace(sections={"search": None}),
         since=[],
         clock=Clock(None),
         log=lambda event, **told: log.append({"event": event, **told}),

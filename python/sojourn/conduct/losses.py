@@ -108,14 +108,15 @@ def _tell_of_lost_host(session: Session, begun: Sequence[Trial[Any]]) -> Machine
 def _is_of_a_link(session: Session, error: SojournError, owed: Sequence[Trial[Any]]) -> bool:
     """Return whether a link that a trial needs was lost, and has come back.
 
-    A port that is opened meanwhile has no carrier, for example. Then all trials of the batch are lost: those that it
+    A port that is opened meanwhile has no carrier, for example. Searches alone go on: other programs may still
+    owe answers, which the next batch would take for its own. All trials of the batch are lost: those that it
     had not come to would otherwise be missing without a word.
     """
     hit = _hit_by_links(session)
     if hit is None:
         return False
     why, trials = hit
-    if not trials or not isinstance(error, MachineError):
+    if not trials or not isinstance(error, MachineError) or "search" not in session.plan.sections:
         tell(session.log, session.part.number, why, trials)
         return False
     lost = tell(session.log, session.part.number, why, owed)
