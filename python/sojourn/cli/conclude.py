@@ -34,6 +34,7 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     told = Console(file=sys.stderr, highlight=False, emoji=False)
     told.print("analysing", markup=False)
     from sojourn.analysis import analyse
+    from sojourn.cli.readers import whoever_reads
     from sojourn.report import render_terminal, write_report
     from sojourn.report.beside import read_result
 
@@ -50,14 +51,15 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
-    if as_json:
-        results = json.loads(folder.results.read_text(encoding="utf-8"))
-        said = {key: verdict[key] for key in ("verdict", "simulated", "sentence", "checks") if key in verdict}
-        print(json.dumps({"run": str(folder.path), **said, "results": results}))
-    else:
-        render_terminal(folder.path, Console(highlight=False, emoji=False))
-        if history and (widened := over_boots(folder)):
-            print(widened)
+    with whoever_reads():
+        if as_json:
+            results = json.loads(folder.results.read_text(encoding="utf-8"))
+            said = {key: verdict[key] for key in ("verdict", "simulated", "sentence", "checks") if key in verdict}
+            print(json.dumps({"run": str(folder.path), **said, "results": results}))
+        else:
+            render_terminal(folder.path, Console(highlight=False, emoji=False))
+            if history and (widened := over_boots(folder)):
+                print(widened)
     if verdict["verdict"] == "invalid":
         raise typer.Exit(INVALID)
 

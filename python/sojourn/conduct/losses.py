@@ -30,7 +30,7 @@ CUT = "it had not ended, or its records had not been fetched, when the run ended
 def batch_of(session: Session, owed: Sequence[Trial[Any]]) -> Iterator[Callable[[Trial[Any]], None]]:
     """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer.
 
-    An error that a lost link explains ends the batch alone: once the link is back, the run goes on with the next one.
+    An error that a lost link explains ends a search alone: once the link is back, the run goes on with the next one.
     """
     begun: list[Trial[Any]] = []
     session.since.clear()

@@ -176,22 +176,26 @@ def by_delay(run: Run) -> Figure | None:
         cell=pl.lit(f"window: {first['window']:g} BDP, connections: {first['flows']}"), role=pl.lit("point")
     )  # fmt: skip
     caption = (
-        "Throughput over the delay of the pipes, and the formula: window over baseline RTT. Bars are 95 % intervals; "
-        "most are shorter than the symbols."
+        "Throughput over the delay of the pipes, and the formula: the lesser of window over baseline RTT and of the "
+        "rate less headers. Bars are 95 % CIs."
     )
     if theirs:
         caption += (
-            " Published: what the same window would get over the round trips of Vanhonacker 2003, table 5, whose "
-            "delays were short; they measured pings alone."
+            " Published: the same window over the round trips of Vanhonacker 2003, table 5, whose delays were short, "
+            "without a limit by the rate; they measured pings alone."
         )
     chart = Lines(Axis("Delay of a pipe, each way (ms)", log=True), Axis("Throughput (Mbit/s)"))
     return figure("delays", "Throughput by delay", caption, rows, chart)
 
 
 def smallest_windows(run: Run) -> dict[tuple[str, float], dict[str, dict[str, Any]]]:
-    """Return the figures of the smallest window over each device and delay, in the order of delays."""
+    """Return the figures of the run's smallest window over each device and delay, in the order of delays."""
+    every = transfers_of(run)
+    least = min(((of["throughput"]["window"], of["throughput"]["flows"]) for of in every), default=None)
     found: dict[tuple[str, float], dict[str, dict[str, Any]]] = {}
-    for of in sorted(transfers_of(run), key=lambda of: (of["throughput"]["window"], of["throughput"]["flows"])):
+    for of in every:
+        if (of["throughput"]["window"], of["throughput"]["flows"]) != least:
+            continue  # a larger window would be a point of another line
         if (delay := delay_of(of["throughput"])) is not None:
             found.setdefault((str(of["throughput"]["device"]), delay), of)
     return dict(sorted(found.items(), key=lambda one: one[0][1]))

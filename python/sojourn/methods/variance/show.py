@@ -72,7 +72,7 @@ def carriers(run: Run) -> Table:
 def shares(run: Run) -> Figure | None:
     """Return the figure of the share of each factor, a panel for each measurand."""
     caption = (
-        "The part of the variance between beds that each factor causes, with 95 % intervals that hold for the ratio. "
+        "The part of the variance between beds that each factor causes, with 95 % CIs of the ratio. "
         "An interval that begins at 0: not significant. A point without a bar has no interval: the beds contradict the "
         "sum of parts. Parts are estimated one by one, so that they need not add up to 100 %. Rest: what is left with "
         "all factors held."
@@ -104,7 +104,6 @@ def _estimates(run: Run, quantity: str, unit: float) -> pl.DataFrame:
             for name, key in (("x", "estimate"), ("low", "ci_low"), ("high", "ci_high"))
         ),
     )
-    # No interval is a point, not a bar of no length.
     return rows.sort(pl.col("name") == "rest", maintain_order=True)
 
 
