@@ -116,6 +116,10 @@ class Cabled:
         """The link has come back."""
         self.waited = True
 
+    def require_joined(self) -> None:
+        """Its ports are joined again."""
+        assert self.waited
+
 
 def a_session(bed: Cabled, log: list[dict[str, Any]]) -> Any:
     return SimpleNamespace(

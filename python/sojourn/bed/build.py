@@ -62,6 +62,12 @@ class Bed:
         """Wait until every link has a carrier, and every device forwards."""
         await_links(self.backend, self.topology, self.spec)
 
+    def require_joined(self) -> None:
+        """Wait until each device that Sojourn does not build joins its ports: a switch may block them for a while."""
+        for link in self.topology.links:
+            if link.loose:
+                require_joined(self, link)
+
     def _has_lost_links(self) -> bool:
         self.backend.require_hosts()
         return bool(self.backend.lost_links())
@@ -153,9 +159,8 @@ def build_bed(spec: BedSpec, run_id: str, logs: Path | None = None) -> Iterator[
         bed = Bed(spec, topology, backend, DeviceCores(backend, topology, spec), turns)
         for several in turns.groups:
             turns.require_answer(several[0], backend)
-        for link in topology.links:
-            if link.loose and not spec.every_port:  # a check of the bed does so path by path
-                require_joined(bed, link)
+        if not spec.every_port:  # a check of the bed does so path by path
+            bed.require_joined()
         bed.delaying = told
         bed.left_out = switch(backend, topology, spec)
         yield bed

@@ -123,6 +123,7 @@ def _is_of_a_link(session: Session, error: SojournError, owed: Sequence[Trial[An
     session.screen.say(f"{why}: {named(lost)} ({error})")
     with session.clock.paused():
         session.site.bed.await_links()
+        session.site.bed.require_joined()
     begin_to_watch(session)
     return True
 
