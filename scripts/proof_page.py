@@ -303,7 +303,7 @@ def sentences(facts: Facts, alone: str) -> Iterator[str]:
     every = facts["suites"]
     ran = [one for one in every if one["outcome"] in {"passed", "failed"}]
     words = [one["outcome"] for one in every]
-    short = f"{words.count('failed')} failed, {len(words) - len(ran)} did not run to their end"
+    short = f"{words.count('failed')} failed, {len(words) - len(ran)} without a whole run"
     when = " to ".join(ends(one["date"] for one in every if one["outcome"] != NOT_RUN))
     commits = {one["commit"] for one in every if one["outcome"] != NOT_RUN}
     cores = " or ".join(sorted({str(one["machine"]["cores"]) for one in every if one["outcome"] != NOT_RUN}))

@@ -29,7 +29,9 @@ COUNTED_SECONDS = 3.0
 _SEND = """
 to=$1 count=$2 program=$3; shift 3
 for dev; do
-    "$program" probe raw --dev "$dev" --to "$to" -c "$count" -i 1ms --timeout 1ms >/dev/null 2>&1 || [ $? = 4 ] || exit
+    "$program" probe raw --dev "$dev" --to "$to" -c "$count" -i 1ms --timeout 1ms >/dev/null && continue
+    status=$?
+    [ $status = 4 ] || exit $status
 done
 """  # status 4: nobody answers
 
