@@ -178,20 +178,22 @@ impl StreamHeader {
 }
 
 impl Kind {
-    const fn of(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Self::Data,
-            2 => Self::Answer,
-            3 => Self::End,
-            4 => Self::EndAck,
-            5 => Self::SyncRequest,
-            6 => Self::SyncReply,
-            7 => Self::Live,
-            8 => Self::SyncFollowUp,
-            9 => Self::Greeting,
-            10 => Self::GreetingReply,
-            _ => return None,
-        })
+    /// Every kind, in the order of the numbers in frames, which begin at 1.
+    pub const ALL: [Self; 10] = [
+        Self::Data,
+        Self::Answer,
+        Self::End,
+        Self::EndAck,
+        Self::SyncRequest,
+        Self::SyncReply,
+        Self::Live,
+        Self::SyncFollowUp,
+        Self::Greeting,
+        Self::GreetingReply,
+    ];
+
+    fn of(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 }
 

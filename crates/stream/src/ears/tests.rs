@@ -10,19 +10,6 @@ use super::*;
 use crate::{FlowRequest, Head, Keep, Pattern, Schedule, SyncRequest};
 
 const KEY: SessionKey = SessionKey(0x0123_4567_89AB_CDEF);
-const KINDS: [Kind; 10] = [
-    Kind::Data,
-    Kind::Answer,
-    Kind::End,
-    Kind::EndAck,
-    Kind::SyncRequest,
-    Kind::SyncReply,
-    Kind::Live,
-    Kind::SyncFollowUp,
-    Kind::Greeting,
-    Kind::GreetingReply,
-];
-
 fn auth(is_keyed: bool) -> Auth {
     Auth::from(is_keyed.then(|| Key::new(&[9; 16]).unwrap()))
 }
@@ -75,7 +62,8 @@ struct Message {
 fn message() -> impl Strategy<Value = Message> {
     let times = prop_oneof![Just((300, 400)), any::<(i64, i64)>()];
     let cut = prop_oneof![4 => Just(0), 1 => 0..120_usize];
-    let of = (prop::sample::select(&KINDS[..]), any::<bool>(), any::<bool>(), 1..3_u16, 0..4_u64, 0..3_u64, times, cut);
+    let of =
+        (prop::sample::select(&Kind::ALL[..]), any::<bool>(), any::<bool>(), 1..3_u16, 0..4_u64, 0..3_u64, times, cut);
     of.prop_map(|(kind, is_ours, is_sealed, flow, seq, clock, times, cut)| Message {
         kind,
         is_ours,
@@ -128,7 +116,7 @@ proptest! {
     /// A valid header before arbitrary bytes.
     #[test]
     fn header_with_arbitrary_bytes_is_counted_at_most_once(
-        kind in prop::sample::select(&KINDS[..]), seq in 0..3_u64, times: (i64, i64), rest: Vec<u8>, is_keyed: bool,
+        kind in prop::sample::select(&Kind::ALL[..]), seq in 0..3_u64, times: (i64, i64), rest: Vec<u8>, is_keyed: bool,
     ) {
         let (mut ears, port) = ears(Framing::Udp, is_keyed);
         let mut frame = [&[0; HEADER_BYTES][..], &rest].concat();

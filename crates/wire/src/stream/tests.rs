@@ -158,3 +158,11 @@ fn text_of_an_end_message_has_no_padding() {
     payload[HEADER_BYTES..HEADER_BYTES + 10].copy_from_slice(b"{\"sent\":1}");
     assert_eq!(end_text(&payload), Some("{\"sent\":1}"));
 }
+
+#[test]
+fn every_kind_has_the_number_of_its_place() {
+    for (place, kind) in (1..).zip(Kind::ALL) {
+        assert_eq!((kind as u8, Kind::of(place)), (place, Some(kind)));
+    }
+    assert_eq!((Kind::of(0), Kind::of(11)), (None, None));
+}
