@@ -87,3 +87,17 @@ def test_the_status_of_an_answer_does_not_depend_on_its_reader(tmp_path: Path, m
     done = sojourn("tcplog", "summary", str(tmp_path / "t"))
     assert done.returncode == 4, done.stderr
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["note"]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_the_status_of_an_invalid_run_does_not_depend_on_its_reader(tmp_path: Path, form: tuple[str, ...]) -> None:
+    """Its clock is set by 5 ms."""
+    line = "forward = { constant_ns = 5000 }\nbackward = { constant_ns = 5000 }\n"
+    plan = tmp_path / "stepped.toml"
+    plan.write_text(
+        '[study]\nname = "stepped"\n[bed]\nbackend = "sim"\ndevices = ["bridge"]\n[probe]\nicmp_bytes = [64]\n'
+        f"[pairs]\nrounds = 8\n[bed.lines.direct]\n{line}"
+        f"clock_step = {{ at_ns = 500000000, by_ns = 5000000 }}\n[bed.lines.bridge]\n{line}"
+    )
+    done = sojourn("run", str(plan), "--out", str(tmp_path / "run"), "--no-history", "--no-report", *form)
+    assert done.returncode == 4, done.stderr

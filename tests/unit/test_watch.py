@@ -28,6 +28,7 @@ from sojourn.errors import MachineError, RequestError
 from sojourn.records import RunFolder
 from sojourn.records.so_far import NUMBERED
 from sojourn.watch.follow import BUILDING, FAILED, FINISHED, MEASURING, WAITING, Follower
+from sojourn.watch.giving_way import GivingWay
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
 from sojourn.watch.place import remember, remembered
@@ -593,10 +594,31 @@ def test_a_killed_server_ends_the_look_under_way(run: Path, tmp_path: Path) -> N
         await_that(lambda: not is_there(starter) and not is_there(look), "neither stays")
 
 
+def test_the_next_look_follows_one_whose_program_was_killed(run: Path, tmp_path: Path) -> None:
+    half = going_on(run, tmp_path / "half")
+
+    async def answers() -> list[bytes]:
+        giving_way = GivingWay(half)
+        [starter] = children(os.getpid())
+        os.kill(starter, signal.SIGKILL)
+        try:
+            return [await giving_way.looked(half), await giving_way.looked(half)]
+        finally:
+            giving_way.close()
+
+    lost, found = asyncio.run(answers())
+    assert lost == b""
+    assert json.loads(found)["cells"]
+    await_that(lambda: all(not is_there(one) for one in children(os.getpid())), "it ends with the server")
+
+
 def look_of(starter: int) -> int:
     """The look that a program starts, once it is there."""
     await_that(lambda: bool(children(starter)), "a look begins")
     [look] = children(starter)
+    command = Path(f"/proc/{look}/cmdline")
+    # Until then who started it waits in vfork, and stays there if it is stopped.
+    await_that(lambda: b"sojourn.watch.look" in command.read_bytes(), "it is executed")
     return look
 
 

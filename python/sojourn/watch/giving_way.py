@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sojourn.watch.confine import confine
@@ -30,6 +31,7 @@ PATIENCE_S = 1800.0
 SERVER = 0
 """Standard input: a socket to the server, as standard output is."""
 
+LEAVING_S = 5.0
 MOST_ASKED = 1 << 16
 MOST_BYTES = 64 << 20
 """The longest answer of a look."""
@@ -39,31 +41,48 @@ class GivingWay:
     """The server's end: one look at a time, whichever run it is at."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder, self._has_ended = folder, False
+        self._turn = asyncio.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the program. Later than at the begin, the server may not write below /proc: the weight stays."""
         self._socket, other = socket.socketpair()
-        argv = [sys.executable, "-P", "-m", "sojourn.watch.giving_way", str(folder)]
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        argv = [sys.executable, "-P", "-m", "sojourn.watch.giving_way", str(self._folder)]
         with other:
             self._process = subprocess.Popen(
                 argv, stdin=other.fileno(), stdout=other.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
             )
-        self._turn = asyncio.Lock()
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def looked(self, run: Path) -> bytes:
         """Return what a look at a run prints; nothing if it did not end within the memory and the time there is."""
         async with self._turn:
-            if self._streams is None:
-                self._streams = await asyncio.open_connection(sock=self._socket, limit=MOST_BYTES)
-            reader, writer = self._streams
-            try:
+            said = b""
+            with suppress(OSError):
+                if self._streams is None:
+                    self._streams = await asyncio.open_connection(sock=self._socket, limit=MOST_BYTES)
+                reader, writer = self._streams
                 writer.write(json.dumps(str(run)).encode() + b"\n")
                 await writer.drain()
-                return await reader.readline()
-            except OSError:  # the program was killed, for memory as a rule
-                return b""
+                said = await reader.readline()
+            if not said.endswith(b"\n") and not self._has_ended:  # the program was killed, for memory as a rule
+                self._leave()
+                self._begin()
+            return said
 
     def close(self) -> None:
         """End it, with a look that is under way; by this alone, as Landlock lets no signal through to it."""
+        self._has_ended = True
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._streams is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._streams[1].transport.abort()
         self._socket.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(LEAVING_S)
 
 
 def look_at(run: Path) -> list[str]:
