@@ -15,7 +15,7 @@ import pytest
 
 from scripts import make_gallery
 from scripts.make_site import build
-from tests.browser.accessible import CONTRAST, violations
+from tests.browser.accessible import CONTRAST, KEPT, once_a_kind, violations
 from tests.browser.looks import looks
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def seen_and_read(browser: Browser, path: Path) -> list[str]:
     """The violations of a page, in the light scheme; and those of contrast in the dark one."""
     page, _ = _opened(browser, path, "light", 1200)
     page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    once_a_kind(page)
     found = violations(page)
     light = page.evaluate(SURFACE)
     page.emulate_media(color_scheme="dark")
@@ -145,6 +146,26 @@ def test_contrast_that_is_too_low_in_the_dark_is_found(browser: Browser, tmp_pat
     for colour, kinds in (("#ccc", []), ("#333", ["dark: color-contrast"])):
         path = tmp_path / "page.html"
         path.write_text(head + style + dark.replace("COLOUR", colour) + body)
+        assert [one.partition(" (")[0] for one in seen_and_read(browser, path)] == kinds
+
+
+def test_a_row_that_differs_is_judged_among_hundreds_that_are_alike(browser: Browser, tmp_path: Path) -> None:
+    """Rows alike are reduced to a few; one with a button that has no name, or with grey text, is of another kind."""
+    head = '<!doctype html><html lang="en"><head><title>A page</title><style>body { background: #fff; } '
+    head += "@media (prefers-color-scheme: dark) { body { background: #fefefe; } }</style></head>"
+    alike = "".join(f'<tr id="r{n}"><td>{n}</td><td><a href="#r{n}">row</a></td></tr>' for n in range(500))
+    for odd, kinds in (
+        ("<td>1</td><td><a href='#r1'>row</a></td>", []),
+        ("<td>1</td><td><button></button></td>", ["button-name"]),
+        ("<td>1</td><td style='color: #ddd'>grey</td>", ["color-contrast", "dark: color-contrast"]),
+    ):
+        path = tmp_path / "page.html"
+        table = f"<table><tr><th>n</th><th>where</th></tr><tbody>{alike}<tr>{odd}</tr></tbody></table>"
+        path.write_text(f"{head}<body><main><h1>A page</h1>{table}</main></body></html>")
+        page, _ = _opened(browser, path, "light", 1200)
+        once_a_kind(page)
+        assert page.locator("tr").count() <= KEPT + 2
+        page.context.close()
         assert [one.partition(" (")[0] for one in seen_and_read(browser, path)] == kinds
 
 

@@ -127,6 +127,7 @@ def a_session(bed: Cabled, log: list[dict[str, Any]]) -> Any:
         part=SimpleNamespace(number=0),
         plan=SimpleNamespace(sections={"search": None}),
         since=[],
+        learned={"direct": 0.0},
         clock=Clock(None),
         log=lambda event, **told: log.append({"event": event, **told}),
         screen=SimpleNamespace(say=lambda _: None, paused=nullcontext),
@@ -159,6 +160,7 @@ def test_an_error_while_a_link_is_away_ends_its_batch_alone_and_all_of_its_trial
     session, trials = a_session(bed, log), trials_over("direct", "direct", "dut:cisco")
     failing(session, bed, trials, NO_CARRIER, pulled=True)
     assert bed.waited
+    assert session.learned == {}, "its bridges have forgotten the addresses"
     assert lost_in(log) == [0, 1, 2], "also the trial that it had not come to"
     with batch_of(session, trials_over("direct")) as begin:
         begin(trials[0])

@@ -133,6 +133,7 @@ def _hit_by_links(session: Session) -> tuple[str, list[Trial[Any]]] | None:
     lost = session.site.bed.backend.lost_links()
     if not lost:
         return None
+    session.learned.clear()  # a bridge forgets what it learned at a port whose carrier goes
     link = session.site.bed.topology.link
     hit = [one for one in session.since if any(port.dev in lost for port in link(one.path).ports)]
     return (f"{' and '.join(lost.values())} lost its link", hit) if hit else None

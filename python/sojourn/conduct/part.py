@@ -58,6 +58,8 @@ class Session:
     clock: Clock
     since: list[Trial[Any]] = field(default_factory=list)
     """The trials of a batch since a path was last put in place (`turns`)."""
+    learned: dict[str, float] = field(default_factory=dict)
+    """When the receivers of each path last sent, so that its bridges learned their addresses."""
 
     @property
     def plan(self) -> Plan:

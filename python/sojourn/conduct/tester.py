@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sojourn.conduct import asking
@@ -158,8 +158,6 @@ class Tester:
     """
     taps: Taps | None = None
     """The taps at the ports of a trial's device, if the method needs them."""
-    _learned: dict[str, float] = field(default_factory=dict)
-    """When the receivers of each path last sent."""
 
     def number(self) -> int:
         """Return an unused block number."""
@@ -359,7 +357,7 @@ class Tester:
     def flush_fdb(self, path: str) -> None:
         """Flush the FDB of a path's bridges; they learn the receivers' addresses again before its next trial."""
         self.session.site.bed.flush_fdb(path)
-        self._learned.pop(path, None)
+        self.session.learned.pop(path, None)
 
     def announce(self, asked: Asked) -> None:
         """Have every receiver of a path send once, so that a bridge learns its address; done once in a run.
@@ -379,13 +377,13 @@ class Tester:
             place = {"block": self.number(), "device": link.path, "round": 0, "visit": 0, "cell": 0}
             self.ends["b"].send(place | {"purpose": "warm-up", "flows": flows, **own})
             sent = self.ends["b"].sent(self.session.screen.tick)
-            self._learned[link.path] = time.monotonic()
+            self.session.learned[link.path] = time.monotonic()
             if any(flow["sent"] == 0 for flow in sent["flows"]):
                 raise MachineError(f"nothing can be sent over {link.path}: see `sojourn doctor`")
 
     def _is_known(self, link: Link) -> bool:
         """Return whether a device still knows the addresses of the receivers."""
-        told = self._learned.get(link.path)
+        told = self.session.learned.get(link.path)
         return told is not None and (not link.device.mode.is_outside or time.monotonic() - told < KNOWN_SECONDS)
 
 
