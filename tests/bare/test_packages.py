@@ -138,8 +138,9 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     )
     [refused] = (system / "tmp/refused").read_text().splitlines()
     assert refused.startswith(
-        "sojourn: open a packet socket on s0 needs CAP_NET_RAW: run it as root, or let the members of"
+        "sojourn: open a packet socket on s0 needs CAP_NET_RAW: run it as root, or join the group"
     )
+    assert f"{helper}, which has it: `sudo usermod -aG sojourn $USER`" in refused
     assert "/usr/share/man/man1/sojourn-emulate-run.1.gz" in said
     assert "complete -F _sojourn sojourn" in said
     assert "\n3\n" in said

@@ -55,7 +55,7 @@ fn missing_capability_is_named_with_the_command_that_grants_it() {
             let Output { status, stderr, .. } = without_rights(command);
             let said = String::from_utf8_lossy(&stderr);
             assert_eq!(status.code(), Some(3), "{command}: {said}");
-            assert!(said.contains(right) && said.contains("setcap"), "{command}: {said}");
+            assert!(said.contains(right) && said.contains("usermod -aG"), "{command}: {said}");
         }
     });
 }

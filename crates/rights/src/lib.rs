@@ -97,11 +97,25 @@ impl Right {
 /// The group whose members may run a copy of the program that has file capabilities.
 pub const GROUP: &str = "sojourn";
 
+/// The copy that the Debian package makes for the members of the group, and its capabilities.
+const PACKAGED: &str = "/usr/libexec/sojourn/sojourn-instrument";
+const PACKAGED_RIGHTS: [Right; 3] = [Right::NetRaw, Right::SysNice, Right::IpcLock];
+
 /// Return the commands that let only the members of a group run a copy of this program with these capabilities, as
-/// dumpcap is installed. File capabilities on a program that everybody may execute would apply to everybody.
+/// dumpcap is installed. File capabilities on a program that everybody may execute would apply to everybody. Where the
+/// Debian package has made such a copy, to join the group is enough.
 pub fn for_a_group(rights: &[Right]) -> String {
     let program =
         std::env::current_exe().map_or_else(|_| "sojourn-instrument".to_owned(), |path| path.display().to_string());
+    advice(rights, &program, std::path::Path::new(PACKAGED).exists())
+}
+
+fn advice(rights: &[Right], program: &str, packaged: bool) -> String {
+    if packaged && rights.iter().all(|right| PACKAGED_RIGHTS.contains(right)) {
+        return format!(
+            "join the group whose members may run {PACKAGED}, which has it: `sudo usermod -aG {GROUP} $USER`, and log in again"
+        );
+    }
     let names: Vec<String> = rights.iter().map(|right| right.name().to_lowercase()).collect();
     let copy = "/usr/local/libexec/sojourn-instrument";
     format!(
@@ -117,8 +131,16 @@ mod tests {
 
     #[test]
     fn advice_for_file_capabilities_restricts_the_program_to_a_group() {
-        let advice = for_a_group(&[Right::NetRaw, Right::IpcLock]);
+        let advice = advice(&[Right::NetRaw, Right::IpcLock], "sojourn-instrument", false);
         assert!(advice.contains("-m 0750") && advice.contains("setcap cap_net_raw,cap_ipc_lock=ep"), "{advice}");
         assert_eq!(advice.lines().count(), 1);
+    }
+
+    #[test]
+    fn where_the_package_made_the_copy_its_group_is_joined() {
+        let advised = advice(&[Right::NetRaw], "sojourn-instrument", true);
+        assert!(advised.contains("usermod -aG sojourn") && !advised.contains("setcap"), "{advised}");
+        let beyond = advice(&[Right::NetRaw, Right::SysAdmin], "sojourn-instrument", true);
+        assert!(beyond.contains("setcap"), "its copy has not all of them: {beyond}");
     }
 }
