@@ -239,3 +239,5 @@ def test_every_backend_implements_what_a_bed_uses(name: str) -> None:
 def test_unknown_backend_is_refused_with_the_known_ones() -> None:
     with pytest.raises(RequestError, match="bed backend 'rack': expected 'netns' or 'ssh' or 'sim'"):
         checked(BedSpec(backend="rack"))
+    with pytest.raises(RequestError, match="did you mean netns"):
+        checked(BedSpec(backend="netn"))

@@ -125,6 +125,7 @@ def test_only_bridges_have_further_ports_and_every_path_has_a_bypass() -> None:
         ("bridge:Slow", "device 'bridge:Slow': a label has 1 to 8 small letters and digits"),
         ("emulate:", "device 'emulate:': a label has 1 to 8 small letters and digits"),
         ("direct:x", "device 'direct:x': the direct link is there once, and has no label"),
+        ("brigde", f"device 'brigde': expected {devices.what_there_is()} (did you mean bridge?)"),
         ("switch", f"device 'switch': expected {devices.what_there_is()}"),
         ("", f"device '': expected {devices.what_there_is()}"),
     ],

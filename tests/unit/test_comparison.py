@@ -328,6 +328,8 @@ def test_exit_status_follows_the_options() -> None:
     assert status(NOTHING_SHARED) == 2
     with pytest.raises(RequestError, match="--fail-on sometimes: expected worse, difference, inconclusive, never"):
         read_fail_on("sometimes", limited=False)
+    with pytest.raises(RequestError, match="did you mean worse"):
+        read_fail_on("worst", limited=False)
 
 
 def made_up_run(path: Path, rows: list[dict[str, Any]], plan: str = "") -> Path:

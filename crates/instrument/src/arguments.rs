@@ -279,7 +279,7 @@ mod tests {
             |line: &str| sentence(&Arguments::try_parse_from(line.split(' ')).expect_err("a wrong command line"));
         assert_eq!(
             told("x probe icmp 10.0.0.2 -i 10"),
-            "invalid value '10' for '--interval <INTERVAL>': 10 has no unit that I know; write 10ms, 10us, 10ns or 10s"
+            "invalid value '10' for '--interval <INTERVAL>': 10 has no unit that I know; write 10ms, 10us, 10ns, 10s, 10min or 10h"
         );
         assert_eq!(
             told("x probe icmp 10.0.0.2 --icmp-bytes 64 --frame-bytes 64"),

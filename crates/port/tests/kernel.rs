@@ -141,9 +141,17 @@ fn failure_to_open_is_reported_in_one_sentence() {
         assert!(refused.contains("in use"), "{refused}");
         sojourn_rights::keep_only(&[]).expect("gives up rights");
         let denied = said(PacketPort::open("lo", true));
-        assert!(denied.contains("CAP_NET_RAW") && denied.contains("setcap"), "{denied}");
+        assert!(denied.contains("CAP_NET_RAW") && denied.contains("usermod -aG"), "{denied}");
         let denied = IcmpPort::open(peer.ip(), None).expect_err("is denied").to_string();
         assert!(denied.contains("ping_group_range"), "{denied}");
+    });
+}
+
+#[test]
+fn what_a_veth_says_of_its_speed_is_no_limit() {
+    within("what_a_veth_says_of_its_speed_is_no_limit", || {
+        link();
+        assert_eq!(Interface::named("near").expect("is there").link_bps(), None);
     });
 }
 

@@ -26,7 +26,7 @@ pub fn time_in(text: &str, bare: Option<u128>) -> Result<Nanos, String> {
         None => {
             return nanoseconds(&number, unit, text).unwrap_or_else(|| {
                 Err(format!(
-                    "{text} has no unit that I know; write {number}ms, {number}us, {number}ns or {number}s",
+                    "{text} has no unit that I know; write {number}ms, {number}us, {number}ns, {number}s, {number}min or {number}h",
                     number = number.text
                 ))
             });

@@ -23,7 +23,7 @@ from sojourn.bed.processes import require_tools
 from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
-from sojourn.errors import MachineError, RequestError
+from sojourn.errors import MachineError, RequestError, did_you_mean
 from sojourn.records.decode import json_value
 from sojourn.records.shape import FLAG, NEEDED, ONLY, TEXT, maybe, misfit
 
@@ -190,7 +190,7 @@ def in_use(port: str, link: dict[str, Any]) -> list[str]:
 
 def _refuse_words(name: str, mode: str, *, persist: bool) -> None:
     if mode not in MODES:
-        raise RequestError(f"--mode {mode}: expected {', '.join(MODES[:-1])} or {MODES[-1]}")
+        raise RequestError(f"--mode {mode}: expected {', '.join(MODES[:-1])} or {MODES[-1]}{did_you_mean(mode, MODES)}")
     if not NAME.fullmatch(name):
         raise RequestError(f"--name {name}: expected up to 15 letters, digits, '_' and '-'")
     if persist and mode == "netfilter":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,8 @@ def require_paths(topology: Topology, spec: BedSpec) -> None:
     """Refuse what real hosts do not support: every path needs existing ports of its own."""
     for link in topology.links:
         if link.path not in spec.paths:
-            raise RequestError(f"the bed has no path '{link.path}': expected one of {', '.join(spec.paths)}")
+            there_are = f"expected one of {', '.join(spec.paths)}{did_you_mean(link.path, spec.paths)}"
+            raise RequestError(f"the bed has no path '{link.path}': {there_are}")
         ports = spec.paths[link.path]
         is_through = bool(ports.left and ports.right) and DEVICES_HOST in spec.hosts
         if not link.stations and (wanted := _wanted_of(link, is_through=is_through)) is not None:

@@ -37,7 +37,7 @@ from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.bed.emulated import Emulated, LinkSpec, Rated
 from sojourn.bed.hosts import DEVICES, DEVICES_HOST, END_HOSTS, HOSTS, Host, HostName, require_paths
 from sojourn.devices import BYPASS, Side
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -609,7 +609,8 @@ def _require_names_of_their_own(devices: list[Device]) -> None:
 def checked(spec: BedSpec) -> BedSpec:
     """Return the same spec if its values are possible; the cores of the machine are not checked."""
     if spec.backend not in backends():
-        raise RequestError(f"bed backend '{spec.backend}': expected {' or '.join(map(repr, backends()))}")
+        meant = did_you_mean(spec.backend, backends())
+        raise RequestError(f"bed backend '{spec.backend}': expected {' or '.join(map(repr, backends()))}{meant}")
     if not LEAST_MTU_BYTES <= spec.mtu <= GREATEST_MTU_BYTES:
         raise RequestError(
             f"mtu = {spec.mtu}: expected {LEAST_MTU_BYTES} to {GREATEST_MTU_BYTES} bytes (every link carries IPv6 too)"

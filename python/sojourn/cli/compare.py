@@ -50,7 +50,7 @@ from sojourn.cli.figures import (
     shared_conditions,
     title,
 )
-from sojourn.errors import DoubtfulError, RequestError, SojournError
+from sojourn.errors import DoubtfulError, RequestError, SojournError, did_you_mean
 from sojourn.records import RunFolder, earlier, results
 from sojourn.records import bed as bed_of_run
 from sojourn.records.findings import label as finding_label
@@ -171,7 +171,7 @@ def status_of(compared: dict[str, Any], fail_on: str) -> int:
 def read_fail_on(word: str | None, *, limited: bool) -> str:
     """Return the word of --fail-on; without one, limits alone decide if there are any."""
     if word is not None and word not in FAIL_ON:
-        raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}")
+        raise RequestError(f"--fail-on {word}: expected {', '.join(FAIL_ON)}{did_you_mean(word, FAIL_ON)}")
     return word or ("never" if limited else "worse")
 
 

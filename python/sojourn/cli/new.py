@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sojourn.errors import RequestError
+from sojourn.errors import RequestError, did_you_mean
 
 Kind = Annotated[str, typer.Argument(metavar="device|method", help="What the package adds.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name for plans: up to 8 lower-case letters and digits.")]
@@ -26,7 +26,7 @@ def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
     from sojourn.cli.new_templates import FILES
 
     if kind not in FILES:
-        raise RequestError(f"new {kind}: expected {' or '.join(sorted(FILES))}")
+        raise RequestError(f"new {kind}: expected {' or '.join(sorted(FILES))}{did_you_mean(kind, FILES)}")
     require_free(kind, name)
     folder = Path(name)
     if folder.exists():

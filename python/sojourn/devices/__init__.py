@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from sojourn.devices.mode import LONGEST_SLUG, Box, Command, Device, Ink, Mode, Port, Side, commands
-from sojourn.errors import MachineError, RequestError
+from sojourn.errors import MachineError, RequestError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,8 @@ def parse(name: str) -> Device:
     kind, star, count = plain.partition("*")
     mode = modes().get(kind)
     if mode is None or (star and (mode.longest == 1 or not count.isdecimal())):
-        raise RequestError(f"device '{name}': expected {what_there_is()}")
+        meant = did_you_mean(kind, modes()) if mode is None else ""
+        raise RequestError(f"device '{name}': expected {what_there_is()}{meant}")
     if colon and not mode.boxes:
         raise RequestError(f"device '{name}': the {kind} link is there once, and has no label")
     if mode.is_box and colon and not BOX_LABEL.fullmatch(label):

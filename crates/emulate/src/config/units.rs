@@ -243,7 +243,7 @@ mod tests {
     fn times_without_a_unit_have_the_unit_of_the_tool_or_are_refused() {
         assert_eq!(time_in("20", Dialect::Dummynet), Ok(Nanos::millis(20)));
         assert_eq!(time_in("20", Dialect::Netem), Ok(Nanos(20)));
-        assert_eq!(time("20").unwrap_err(), "20 has no unit that I know; write 20ms, 20us, 20ns or 20s");
+        assert_eq!(time("20").unwrap_err(), "20 has no unit that I know; write 20ms, 20us, 20ns, 20s, 20min or 20h");
         assert!(time("99999999999h").unwrap_err().contains("too large"));
     }
 

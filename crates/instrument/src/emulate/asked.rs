@@ -188,7 +188,10 @@ mod tests {
             (["--loss", "2"], "pipe forward: loss: 2 has no percent sign: write 2%"),
             (["--delay", "-5ms"], "pipe forward: delay: -5ms: a time cannot be below zero; write it as 5ms"),
             (["--queue", "50 codel"], "pipe forward: queue: \"codel\" is more than it takes"),
-            (["--delay", "20"], "pipe forward: delay: 20 has no unit that I know; write 20ms, 20us, 20ns or 20s"),
+            (
+                ["--delay", "20"],
+                "pipe forward: delay: 20 has no unit that I know; write 20ms, 20us, 20ns, 20s, 20min or 20h",
+            ),
         ] {
             assert_eq!(config(&asked(&words)).unwrap_err().to_string(), sentence);
         }

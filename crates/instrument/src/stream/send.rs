@@ -20,7 +20,7 @@ use super::ports::{self, Open};
 use super::receive;
 use super::request::{self, ClockAsked, Flow, Send, SendOptions};
 use super::rows::{self, Common, What};
-use super::to::{To, Via};
+use super::to::To;
 use crate::failure::WrongRequest;
 use crate::place::Place;
 
@@ -318,9 +318,7 @@ pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows:
 }
 
 fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
-    // A veth only claims a rate. If live frames have passed the link (`proven`), that rate is ignored.
-    let is_known = flow.to.via() == Via::Live && flow.to.proven;
-    let dev = flow.to.dev.as_deref().filter(|_| !is_known);
+    let dev = flow.to.dev.as_deref();
     let link = dev.and_then(host::link_bps);
     let bytes = port.frame_bytes(request.payload_bytes, Some(request.head));
     let of = |error: &ScheduleError| match (dev, error) {
