@@ -77,6 +77,47 @@ def test_flent_has_a_unit_for_each_series() -> None:
     assert found["throughput", "TCP download", "max"] == pytest.approx(96e6)
 
 
+def test_round_trips_of_flent_are_divided_at_the_flows(tmp_path: Path) -> None:
+    """So flent writes a test whose flows begin 1 s after its pings: the first throughput is that of 1.0 to 1.2 s."""
+    path = tmp_path / "rrul.flent"
+    path.write_text(json.dumps(RRUL))
+    found = read_result(path)
+    told = figures(found)
+    assert told["round-trip time", "Ping (ms) ICMP, before the flows", "mean"] == pytest.approx(20.4e6)
+    assert told["round-trip time", "Ping (ms) ICMP, with the flows", "mean"] == pytest.approx(64e6)
+    assert told["round-trip time", "Ping (ms) ICMP, with the flows", "min"] == pytest.approx(60e6)
+    numbers = {figure.of: figure.n for figure in found.figures if figure.statistic == "mean"}
+    assert numbers == {
+        "Ping (ms) ICMP": 14,  # with the one as flows begin, and those after their end
+        "Ping (ms) ICMP, before the flows": 5,
+        "Ping (ms) ICMP, with the flows": 5,
+        "TCP download CS5": 5,
+        "TCP download sum": 6,
+    }
+
+
+RRUL = {
+    "metadata": {
+        "FLENT_VERSION": "2.1.1",
+        "SERIES_META": {
+            name: {"UNITS": unit}
+            for name, unit in {
+                "Ping (ms) ICMP": "ms",
+                "TCP download CS5": "Mbits/s",
+                "TCP download sum": "Mbits/s",
+            }.items()
+        },
+    },
+    "x_values": [round(0.2 * step, 1) for step in range(15)],
+    "results": {
+        "Ping (ms) ICMP": [20, 20, 20, 21, 21, 90, 60, 62, None, 64, 66, 68, 50, 30, 20],
+        "TCP download CS5": [None] * 7 + [11.0, 12.0, 11.0, 12.0, 11.0] + [None] * 3,
+        "TCP download sum": [None] * 6 + [44.0, 46.0, 45.0, 46.0, 45.0, 44.0] + [None] * 3,
+    },
+}
+"""The results of flent's test rrul in its format, made up, with a ping on every 0.2 s but one."""
+
+
 def test_an_index_of_fairness_is_no_throughput() -> None:
     """So flent writes it (`rtt_fair`): with the unit of the throughputs."""
     series = {"TCP upload sum": [90.0, 94.0], "TCP upload fairness": [0.8, 0.9]}
@@ -154,3 +195,29 @@ def test_report_shows_other_tools_beside_ours_without_changing_ours(tmp_path: Pa
     write_report(folder)
     assert not (folder / "report/tables/beside.csv").exists()
     assert "Comparison with other tools" not in page.read_text()
+
+
+def test_figures_of_a_load_stand_beside_those_of_flent(tmp_path: Path) -> None:
+    with tarfile.open(Path("tests/golden/rrul.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("plan.toml")).parent
+    analyse(folder)
+    path = tmp_path / "rrul.flent"
+    path.write_text(json.dumps(RRUL))
+    write_report(folder, beside=[read_result(path)])
+    with (folder / "report/tables/beside.csv").open() as file:
+        shown = [row for row in csv.DictReader(file) if row["source"].startswith("Sojourn")]
+    ours = {(row["kind"], row["of"].partition(": ")[2], row["statistic"]): row for row in shown}
+    assert len(ours) == len(shown)
+    assert {row["of"].partition(": ")[0] for row in shown} == {"emulate, 4 × cubic both"}
+    told = json.loads((folder / "analysis/results.json").read_text())
+    results = {(row["quantity"], row["statistic"]): row for row in told}
+    wanted = {
+        ("round-trip time", f"icmp, {said}", statistic): results[f"rtt_{state}", statistic]
+        for state, said in (("idle", "idle path"), ("working", "working conditions"))
+        for statistic in ("mean", "p50")
+    } | {("throughput", f"{way}, all flows", "mean"): results["goodput", way] for way in ("down", "up")}
+    assert ours.keys() == wanted.keys()
+    for key, row in wanted.items():
+        for name, mine in (("value", "estimate"), ("ci_low", "ci_low"), ("ci_high", "ci_high"), ("n", "n")):
+            assert float(ours[key][name]) == pytest.approx(row[mine]), (key, name)

@@ -13,6 +13,7 @@ from sojourn.analysis.comparison import key_of
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.measure import whole_trials
 from sojourn.methods.tcp_load.show import keys
+from sojourn.methods.tcp_load.show.beside import compared
 from sojourn.plan import load_plan
 from sojourn.plan.besides import beside_of, trial_of
 from sojourn.plan.dscp import code_of, name_of
@@ -170,6 +171,28 @@ def test_a_trial_without_a_further_series_is_measured_again(tmp_path: Path) -> N
         path.unlink()
     whole = whole_trials(folder, plan)
     assert {trial.batch * 3 // 9 for trial in plan.expand() if trial.block in whole} == {0, 2}
+
+
+def test_each_dscp_stands_beside_flents(tmp_path: Path) -> None:
+    folder, _ = run_of(tmp_path / "run")
+    analyse(folder.path)
+    rows = {(row["quantity"], row["statistic"], row.get("dscp")): row for row in read_results(folder.results)}
+    found = {(one.of.partition(": ")[2], one.statistic): one for one in compared(Run.read(folder.path))}
+    assert {words for words, _ in found} == {
+        *(f"{way}, {which}" for way in ("down", "up") for which in ("all flows", "flows of CS1", "flows of EF")),
+        *(
+            f"{probe}, {state}"
+            for probe in ("icmp", "udp/ping-pong, BE", "udp/ping-pong, EF")
+            for state in ("idle path", "working conditions")
+        ),
+    }
+    for way in ("down", "up"):
+        for mark, truth in (("CS1", 30e6), ("EF", 17e6)):
+            assert found[f"{way}, flows of {mark}", "mean"].row["estimate"] == pytest.approx(truth, rel=1e-3)
+        assert found[f"{way}, all flows", "mean"].row["estimate"] == pytest.approx(47e6, rel=1e-3)
+    for mark in ("BE", "EF"):
+        own = found[f"udp/ping-pong, {mark}, working conditions", "p50"]
+        assert (own.kind, own.row) == ("round-trip time", rows["rtt_working", "p50", mark])
 
 
 def test_dscp_names_are_parsed() -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from sojourn.report.beside.figure import Ours
     from sojourn.report.figure import Figure
     from sojourn.report.run import Run
     from sojourn.report.table import Table
@@ -40,3 +41,5 @@ class Parts:
     """Whether the terminal shows round trips, their lines and pacing, instead of the key numbers."""
     published: Mapping[str, Layout] = field(default_factory=dict)
     """The published tables that only this method shows beside ours, by their names."""
+    beside: Callable[[Run], Iterable[Ours]] | None = None
+    """The figures that are shown beside those of other tools; None: those of the usual names, over whole paths."""

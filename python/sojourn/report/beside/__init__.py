@@ -5,8 +5,8 @@ Their figures keep their names and are converted to our units. Nothing of ours i
 
 from __future__ import annotations
 
-from sojourn.report.beside.figure import ToolResult
+from sojourn.report.beside.figure import Ours, ToolResult
 from sojourn.report.beside.files import read_result
 from sojourn.report.beside.table import beside_table
 
-__all__ = ["ToolResult", "beside_table", "read_result"]
+__all__ = ["Ours", "ToolResult", "beside_table", "read_result"]

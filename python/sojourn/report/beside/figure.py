@@ -1,10 +1,14 @@
-"""A figure that another tool reported: its kind, its statistic, its value in our units. Knows no tool."""
+"""A figure that another tool reported, with its kind and statistic, in our units; and one of ours. Knows no tool."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROUND_TRIP, ONE_WAY, JITTER, RATE, LOSS = "round-trip time", "one-way delay", "jitter", "throughput", "loss"
 UNITS = {ROUND_TRIP: "ns", ONE_WAY: "ns", JITTER: "ns", RATE: "bit/s", LOSS: "1"}
@@ -35,3 +39,14 @@ class ToolResult:
     name: str
     tool: str
     figures: tuple[Theirs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A result row of the run that is of the same kind as figures of other tools."""
+
+    kind: str
+    of: str
+    """What the figure describes: its path, and what of it."""
+    statistic: str
+    row: Mapping[str, Any]

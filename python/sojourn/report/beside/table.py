@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sojourn.report.beside.figure import JITTER, LOSS, ONE_WAY, RATE, ROUND_TRIP, UNITS, Theirs, ToolResult
+from sojourn.report.beside.figure import JITTER, LOSS, ONE_WAY, RATE, ROUND_TRIP, UNITS, Ours, Theirs, ToolResult
+from sojourn.report.contents import parts_of
 from sojourn.report.numbers import NOTHING, duration, percent
 from sojourn.report.table import Column, Entry, Table, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sojourn.report.run import Run
 
@@ -41,12 +42,13 @@ def beside_table(run: Run, several: Sequence[ToolResult]) -> Table:
         Column(("ci_low", "ci_high"), "Interval"),
         Column(("n",), "n"),
     )
+    ours = list((parts_of(run).beside or whole_paths)(run))
     rows: list[tuple[Entry, ...]] = []
     for kind in UNITS:
         theirs = [(one, figure) for one in several for figure in one.figures if figure.kind == kind]
         if theirs:
             rows += (_theirs(one, figure) for one, figure in theirs)
-            rows += _ours(run, kind)
+            rows += (_ours(one) for one in ours if one.kind == kind)
     return Table(NAME, "Comparison with other tools", columns, tuple(rows), NOTE, wide=True, grouped=True)
 
 
@@ -62,23 +64,30 @@ def _theirs(one: ToolResult, figure: Theirs) -> tuple[Entry, ...]:
     )
 
 
-def _ours(run: Run, kind: str) -> Iterator[tuple[Entry, ...]]:
+def whole_paths(run: Run) -> Iterator[Ours]:
+    """Return the figures over whole paths, of any method that does not name its own."""
+    kinds = {quantity: kind for kind, several in OURS.items() for quantity in several}
     for row in run.results.iter_rows(named=True):
-        if row["quantity"] in OURS[kind] and row["statistic"] in STATISTICS and row["unit"] in (UNITS[kind], "ratio"):
+        kind = kinds.get(row["quantity"])
+        if kind and row["statistic"] in STATISTICS and row["unit"] in (UNITS[kind], "ratio"):
             cell = run.cell_of(row)
             where = f"{row['device']}, {cell.label}" if cell is not None else str(row["device"])
-            yield (
-                text(kind),
-                text("Sojourn (this run)"),
-                text(where, str(row["device"])),
-                text(str(row["statistic"])),
-                _value(row["estimate"], kind),
-                _interval(row, kind),
-                Entry(f"{row['n']}", (row["n"],)),
-            )
+            yield Ours(kind, where, str(row["statistic"]), row)
 
 
-def _interval(row: dict[str, Any], kind: str) -> Entry:
+def _ours(one: Ours) -> tuple[Entry, ...]:
+    return (
+        text(one.kind),
+        text("Sojourn (this run)"),
+        text(one.of, str(one.row["device"])),
+        text(one.statistic),
+        _value(one.row["estimate"], one.kind),
+        _interval(one.row, one.kind),
+        Entry(f"{one.row['n']}", (one.row["n"],)),
+    )
+
+
+def _interval(row: Mapping[str, Any], kind: str) -> Entry:
     low, high = row["ci_low"], row["ci_high"]
     if low is None or high is None:
         return Entry(NOTHING, (low, high))

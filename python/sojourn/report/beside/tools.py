@@ -15,7 +15,7 @@ import numpy as np
 from sojourn.report.beside.figure import JITTER, LOSS, ONE_WAY, RATE, ROUND_TRIP, Theirs, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -121,6 +121,22 @@ FAIRNESS = "fairness"
 
 
 def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
+    series = list(_series_of_flent(value))
+    flows = _span_of([values for kind, _, values in series if kind == RATE])
+    for kind, of, values in series:
+        yield from _of_values(kind, of, values[np.abs(values) < LARGEST])
+        if kind == ROUND_TRIP and flows:
+            first, last = flows
+            # The first throughput is that of the interval before it.
+            for words, part in ((BEFORE, values[: first - 1]), (WITH, values[first : last + 1])):
+                yield from _of_values(kind, f"{of}, {words}", part[np.abs(part) < LARGEST])
+
+
+BEFORE, WITH = "before the flows", "with the flows"
+
+
+def _series_of_flent(value: dict[str, Any]) -> Iterator[tuple[str, str, NDArray[np.float64]]]:
+    """Return kind, name and values of each series; NaN where it has none."""
     metas = _at(value, "metadata", "SERIES_META")
     for name, series in list(value["results"].items())[:MOST_FIGURES]:
         unit = _at(metas, name, "UNITS")
@@ -129,9 +145,16 @@ def _flent(value: dict[str, Any]) -> Iterator[Theirs]:
         if str(name).lower().endswith(FAIRNESS):
             continue  # Jain's index, to which flent gives the unit of what it is of
         if kind and isinstance(series, list):
-            numbers = [one for one in map(_number, series[:MOST_VALUES]) if one is not None]
-            values = np.asarray(numbers, dtype=np.float64) * factor
-            yield from _of_values(kind, plain(str(name))[:60], values[np.abs(values) < LARGEST])
+            numbers = [math.nan if one is None else one for one in map(_number, series[:MOST_VALUES])]
+            yield kind, plain(str(name))[:60], np.asarray(numbers, dtype=np.float64) * factor
+
+
+def _span_of(several: Sequence[NDArray[np.float64]]) -> tuple[int, int] | None:
+    """Return the first and the last place at which any of them has a value; None where the flows were there at once."""
+    places = [np.flatnonzero(~np.isnan(values)) for values in several]
+    there = [found for found in places if len(found)]
+    first = min((int(found[0]) for found in there), default=0)
+    return (first, max(int(found[-1]) for found in there)) if first > 1 else None
 
 
 STATISTICS = (("min", 0.0), ("p50", 0.5), ("p99", 0.99), ("max", 1.0))

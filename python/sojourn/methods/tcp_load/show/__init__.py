@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from sojourn.methods.tcp_load.show.background import background, trimmed
+from sojourn.methods.tcp_load.show.beside import compared
 from sojourn.methods.tcp_load.show.grid import over_grid
 from sojourn.methods.tcp_load.show.round_trips import by_round_trip, over_round_trips, round_trip_keys
 from sojourn.methods.tcp_load.show.rows import (
@@ -440,4 +441,5 @@ PARTS = Parts(
     keys=keys,
     words=words,
     results=tuple(table.__name__ for table in TABLES),
+    beside=compared,
 )
