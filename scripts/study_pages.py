@@ -7,6 +7,7 @@ read, and docs/studies/texts.toml for what none of these declares. Writes nothin
 
 from __future__ import annotations
 
+import csv
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sojourn.report.experiments import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED = ROOT / "python/sojourn/report/published"
 PAGES = ROOT / "docs/studies"
 TEXTS = PAGES / "texts.toml"
 GALLERY = ROOT / "docs/gallery.md"
@@ -178,7 +180,8 @@ def published(name: str, study: dict[str, Any]) -> list[str]:
     found = [one for one in experiments.experiments() if one.study == name]
     parts = ["## The published result", f"The question is that of {paper}."]
     if not found and (beside := study.get("published", [])):
-        return [*parts, f"The report sets published figures beside its own: {files_of(beside)}."]
+        told = f"The report sets published figures beside its own: {files_of(beside)}."
+        return [*parts, told, *(rows_of(one) for one in beside)]
     if not found:
         return [*parts, "Nothing published stands beside the figures of this study."]
     ours = measured(name)
@@ -186,6 +189,13 @@ def published(name: str, study: dict[str, Any]) -> list[str]:
     parts.append("| where | what | the paper's result | the run above |\n|---|---|---|---|\n" + "\n".join(rows))
     tables = sorted({one.table for one in found if one.table})
     return [*parts, f"{BESIDE}\nAs data: {files_of(tables)}." if tables else BESIDE]
+
+
+def rows_of(name: str) -> str:
+    """Return a table of published figures as it was printed, in Markdown."""
+    text = (PUBLISHED / f"{name}.csv").read_text(encoding="utf-8")
+    head, *rows = csv.reader(text.splitlines())
+    return "\n".join(f"| {' | '.join(row)} |" for row in ([f"`{one}`" for one in head], ["---:"] * len(head), *rows))
 
 
 def files_of(tables: Iterable[str]) -> str:

@@ -42,3 +42,17 @@ def violations(page: Page, *rules: str) -> list[str]:
 def once_a_kind(page: Page) -> None:
     """Leave of the rows of a table, and of other long rows of elements alike, a few of each kind: axe judges those."""
     page.evaluate(ONCE_A_KIND, KEPT)
+
+
+SURFACE = "getComputedStyle(document.body).backgroundColor"
+
+
+def seen_and_read(page: Page) -> list[str]:
+    """The violations of a page that was opened in the light scheme; and those of contrast in the dark one."""
+    page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
+    once_a_kind(page)
+    found = violations(page)
+    light = page.evaluate(SURFACE)
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(SURFACE) != light, "the page has a dark scheme"
+    return found + [f"dark: {one}" for one in violations(page, CONTRAST)]

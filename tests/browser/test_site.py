@@ -15,7 +15,7 @@ import pytest
 
 from scripts import make_gallery
 from scripts.make_site import build
-from tests.browser.accessible import CONTRAST, KEPT, once_a_kind, violations
+from tests.browser.accessible import KEPT, once_a_kind, seen_and_read, violations
 from tests.browser.looks import looks
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ def whole_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-SURFACE = "getComputedStyle(document.body).backgroundColor"
 PARTS = 6
 """Side by side, each of them some minutes."""
 
@@ -120,20 +119,13 @@ def test_every_page_and_every_report_is_accessible_by_keyboard_and_screen_reader
     pages = [whole_site / path.relative_to(ROOT) for path in pages]
     pages += sorted(whole_site.glob("docs/gallery/*/report/index.html"))
     assert len(pages) > 150
-    found = {str(path.relative_to(whole_site)): seen_and_read(browser, path) for path in pages[part::PARTS]}
+    found = {str(path.relative_to(whole_site)): judged(browser, path) for path in pages[part::PARTS]}
     assert not {path: several for path, several in found.items() if several}
 
 
-def seen_and_read(browser: Browser, path: Path) -> list[str]:
-    """The violations of a page, in the light scheme; and those of contrast in the dark one."""
+def judged(browser: Browser, path: Path) -> list[str]:
     page, _ = _opened(browser, path, "light", 1200)
-    page.locator("details").evaluate_all("all => { for (const one of all) one.open = true; }")
-    once_a_kind(page)
-    found = violations(page)
-    light = page.evaluate(SURFACE)
-    page.emulate_media(color_scheme="dark")
-    assert page.evaluate(SURFACE) != light, "the page has a dark scheme"
-    found += [f"dark: {one}" for one in violations(page, CONTRAST)]
+    found = seen_and_read(page)
     page.context.close()
     return found
 
@@ -146,7 +138,7 @@ def test_contrast_that_is_too_low_in_the_dark_is_found(browser: Browser, tmp_pat
     for colour, kinds in (("#ccc", []), ("#333", ["dark: color-contrast"])):
         path = tmp_path / "page.html"
         path.write_text(head + style + dark.replace("COLOUR", colour) + body)
-        assert [one.partition(" (")[0] for one in seen_and_read(browser, path)] == kinds
+        assert [one.partition(" (")[0] for one in judged(browser, path)] == kinds
 
 
 def test_a_row_that_differs_is_judged_among_hundreds_that_are_alike(browser: Browser, tmp_path: Path) -> None:
@@ -166,7 +158,7 @@ def test_a_row_that_differs_is_judged_among_hundreds_that_are_alike(browser: Bro
         once_a_kind(page)
         assert page.locator("tr").count() <= KEPT + 2
         page.context.close()
-        assert [one.partition(" (")[0] for one in seen_and_read(browser, path)] == kinds
+        assert [one.partition(" (")[0] for one in judged(browser, path)] == kinds
 
 
 def test_every_page_of_docs_is_reached_from_the_first(site: Path) -> None:

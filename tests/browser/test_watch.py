@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.accessible import seen_and_read
 from tests.browser.looks import looks
 from tests.browser.test_report import CONTRAST, Opened, _page_width
 from tests.children import Child
@@ -73,6 +75,21 @@ def test_page_of_a_run_is_complete_and_has_no_console_errors(
         assert _page_width(page) <= width, "the page scrolls sideways"
         assert live.said == []
         assert set(live.asked_for) == {address, f"{address}events"}, "it asks for nothing else"
+
+
+def test_both_pages_are_accessible_by_keyboard_and_screen_reader(browser: Browser, run: Path, tmp_path: Path) -> None:
+    cut_short(run, tmp_path / "runs" / "goes-on")
+    shutil.copytree(run, tmp_path / "runs" / "ended")
+    with served(tmp_path / "runs", tmp_path / "state") as (address, _):
+        index = opened(browser, address).page
+        expect(index.locator("#runs li")).to_have_count(2, timeout=PATIENCE_MS)
+        expect(index.get_by_text("being read")).to_have_count(0, timeout=PATIENCE_MS)
+        assert seen_and_read(index) == []
+    with served(run, tmp_path / "state", "--looks") as (address, _):
+        page = opened(browser, address).page
+        expect(page.locator("#cells tbody tr")).not_to_have_count(0, timeout=PATIENCE_MS)
+        assert page.locator("#charts .dot").count() > 50
+        assert seen_and_read(page) == []
 
 
 FEW_FRAMES = ("trials.duration=5ms", "trials.rounds=6", "stream.payload_bytes=46", "bed.sessions=3")

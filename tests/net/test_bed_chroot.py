@@ -48,6 +48,18 @@ with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "rooted") 
     sys.stdin.read()
 """
 
+WITHOUT_MOUNT = """
+import os
+os.mkdir("/tmp/programs")
+for folder in ("/usr/bin", "/usr/sbin"):
+    for one in os.listdir(folder):
+        if one != "mount" and not os.path.lexists(f"/tmp/programs/{one}"):
+            os.symlink(f"{folder}/{one}", f"/tmp/programs/{one}")
+os.environ["PATH"] = "/tmp/programs"
+from sojourn.bed.doctor import _own_box
+print("doctor:", _own_box().found)
+"""
+
 BOX = """
 from sojourn.bed import BedSpec, build_bed
 from sojourn.errors import MachineError
@@ -110,6 +122,18 @@ def test_box_works_in_a_plain_chroot_or_states_the_reason(root: Path, own_run: b
         assert told.startswith("refused: ")
     assert process.returncode == 0
     assert traces() == before
+
+
+def test_everything_that_a_box_lacks_is_told_at_once(root: Path) -> None:
+    with start(root, WITHOUT_MOUNT + BOX) as process:
+        told, _ = process.communicate(timeout=60)
+    lines = told.splitlines()
+    assert len(lines) == 2, told
+    assert lines[0].startswith("doctor: ")
+    assert lines[1].startswith("refused: ")
+    for line in lines:
+        assert "no program mount here: apt-get install mount; in this chroot these are no mount points" in line
+        assert "too: /run. Make each one, for instance by 'mount --rbind /run /run'" in line
 
 
 def test_clean_finds_what_a_dead_run_left_in_a_chroot(root: Path) -> None:

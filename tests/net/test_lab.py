@@ -67,13 +67,27 @@ def test_lab_prints_its_configuration_and_show_builds_nothing(tmp_path: Path) ->
     words = ["--delay", "3ms", "--backward", "loss 1%", "--log", str(tmp_path / "log")]
     done = lab(*words, "--", "true")
     said = r"sojourn: near to far: delay 3ms; far to near: loss 1% delay 3ms; seed 1; TCP by \w+\n"
-    assert re.fullmatch(said, done.stderr)
+    other = r"sojourn: the other end 10\.77\.1\.2; for a shell there, from another terminal: nsenter .*\n"
+    assert re.fullmatch(said + other, done.stderr)
     (tmp_path / "log").rename(tmp_path / "kept")
     done = lab(*words, "--show", "--", "no-such-command-here")
     assert (done.returncode, done.stderr) == (0, "")
     assert "near    a-emulate: 10.77.1.1/24" in done.stdout
     assert "runs no-such-command-here" in done.stdout
     assert not (tmp_path / "log").exists()
+
+
+def test_another_terminal_enters_the_other_end_while_the_command_runs() -> None:
+    words = [sys.executable, "-c", "from sojourn.cli import main; main()", "lab", "--delay", "1ms", "--", "cat"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=os.environ | {"SHELL": "/bin/sh"}) as running:  # fmt: skip
+        assert running.stderr is not None
+        _, line = running.stderr.readline(), running.stderr.readline()
+        far = line.rstrip("\n").partition("from another terminal: ")[2]
+        inside = ["sh", "-c", f"{far} -c 'echo $SOJOURN_ADDRESS'"]
+        assert subprocess.check_output(inside, text=True) == f"{PEER}\n", line
+        said, _ = running.communicate("of the command\n", timeout=SECONDS)
+    assert (running.returncode, said) == (0, "of the command\n")
 
 
 def test_pipes_can_be_given_by_a_file(tmp_path: Path) -> None:

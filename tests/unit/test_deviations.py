@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pytest
 from sojourn.analysis import analyse
 from sojourn.analysis.suites.deviations import ALWAYS, CHECKS, SIZES, SIZES_8219, Made
 from sojourn.plan import load_plan
+from sojourn.report import write_report
 from sojourn.report.run import Run as ReportRun
-from sojourn.report.suites import buffers, departures
+from sojourn.report.suites import buffers, departures, deviations_told
 from tests.unit.made_up_suites import Device, Suite
 
 if TYPE_CHECKING:
@@ -198,6 +200,10 @@ def test_deviations_refer_to_the_measured_plan_and_trials(tmp_path: Path) -> Non
     table = departures(ReportRun.read(short))
     assert any("0.02 s, not 2 s" in row[2].text for row in table.rows)
     assert any("lasted 1 s, not 60 s" in row[2].text for row in table.rows)
+    many = Counter(row[0].text for row in table.rows)
+    told = deviations_told(ReportRun.read(short))
+    assert told == f"{many['RFC 2544']} deviations from RFC 2544"
+    assert f'<a href="#table-deviations">{told}</a>, listed below.' in write_report(short).read_text()
     assert np.all([row[1].text for row in table.rows])
 
 

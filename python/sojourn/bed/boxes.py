@@ -31,24 +31,27 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
     from sojourn.bed.model import BedSpec, Link, Topology
 
+LACKS = """
+is_mounted() { [ -r /proc/self/mountinfo ] || return 0
+    while read -r _ _ _ _ at _; do [ "$at" = "$1" ] && return 0; done </proc/self/mountinfo; return 1; }
+needed= lacks=
+is_mounted / || for one in /proc /dev /run; do is_mounted $one || needed="$needed $one"; done
+command -v mount >/dev/null || lacks="no program mount here: apt-get install mount"
+[ -z "$needed" ] || lacks="${lacks:+$lacks; }in this chroot these are no mount points, so a box would mount outside,\
+ too:$needed. Make each one, for instance by 'mount --rbind /run /run'"
+"""
+"""Sets `lacks` to everything that this machine lacks for a box, as part of a sentence; it needs no program."""
+
 # The first process in the box's process namespace: it runs the program, reports its exit status, and waits. Its
 # standard output is ours; the program's is the log. Descriptor 3 is our pipe to it: "down", or its end.
 # Its mounts are private: nobody else sees them. In a chroot whose root is no mount point, only mount points below it
 # can be made private, so each place where we mount must be one; what the user's program mounts on the root itself is
 # visible outside.
 _FIRST = """
-if ! command -v mount >/dev/null; then echo "no program mount here: apt-get install mount" >&2; exit 1; fi
+[ -z "$lacks" ] || { echo "$lacks" >&2; exit 1; }
 if ! mount -n --make-rprivate / 2>/dev/null; then
     while read -r _ _ _ _ at _; do mount -n --make-private "$(printf %b "$at")" 2>/dev/null; done </proc/self/mountinfo
-    needed=
-    for one in /proc /dev /run; do
-        mount -n --make-private $one 2>/dev/null || needed="$needed $one"
-    done
-    if [ "$needed" ]; then
-        echo "in this chroot these are no mount points, so a box would mount outside, too:${needed}." \
-            "Make each one, for instance by 'mount --rbind /run /run'" >&2
-        exit 1
-    fi
+    for one in /proc /dev /run; do mount -n --make-private $one || exit 1; done
 fi
 mount -n -t proc proc /proc || exit 1
 mount -n -t tmpfs -o mode=700 box /dev/shm && mkdir /dev/shm/box || exit 1
@@ -146,7 +149,7 @@ class Boxes:
         # /bin/sh runs a script of ours, because packages do not keep the executable bit. Each host has its own shell.
         folder, lent = Path(words[0]).parent, 1 if words[0] == _SHELL else 0
         words[lent] = str(self._backend.lend(link.device_host, Path(words[lent])))
-        argv = [*_ALONE, "sh", "-c", _FIRST, "sh", shlex.join(words), spec.down or "true"]
+        argv = [*_ALONE, "sh", "-c", LACKS + _FIRST, "sh", shlex.join(words), spec.down or "true"]
         told = _told(self._spec, link) | {"SOJOURN_INSTRUMENT": self._backend.instrument()}
         path = self._logs / f"{link.slug}.log" if self._logs else None
         if path is not None:

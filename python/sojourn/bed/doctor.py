@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.bed import machine
 from sojourn.bed.backends.netns import TOOL_PACKAGES
+from sojourn.bed.boxes import LACKS
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.cores import cpu_mask
 from sojourn.bed.model import BedSpec
@@ -164,8 +165,18 @@ def _beds() -> Iterator[Check]:
     for mode in modes().values():
         if mode.fix and not mode.is_needed:
             yield _device(mode)
+    yield _own_box()
     for sentence in left_out():
         yield Check("bed", "devices of other packages", "limited", sentence, "update or remove that package")
+
+
+def _own_box() -> Check:
+    """Check what a box that the user's program builds needs, all of it at once."""
+    done = subprocess.run(["/bin/sh", "-c", f'{LACKS}printf %s "$lacks"'], capture_output=True, text=True, check=False)
+    name, lacks = "a box of your own", done.stdout or done.stderr
+    if lacks:
+        return Check("bed", name, "limited", lacks, "as it says; nothing else needs it")
+    return Check("bed", name, "ok", "its programs and mount points are here")
 
 
 def needed_modes() -> list[Mode]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.binary import find_instrument
 from sojourn.cli.lab_programs import as_caller, shell, start
-from sojourn.cli.lab_shells import shells
+from sojourn.cli.lab_shells import shells, the_other
 from sojourn.cli.lab_show import in_force, passed, shown
 from sojourn.errors import MachineError, RequestError
 from sojourn.instruments.emulator import Settings, explain
@@ -79,6 +79,8 @@ def lab(words: list[str]) -> int:
         if asked.peer is not None:
             start_peer(made.far, asked.peer)
         print(f"sojourn: {in_force(explained, settings.seed)}; TCP by {made.far.congestion}", file=sys.stderr)
+        if asked.command:
+            print(f"sojourn: {the_other(made.far)}", file=sys.stderr)
         status = attend(start(made.near, asked.command) if asked.command else shells(made))
         made.require_path()
         tell(made)

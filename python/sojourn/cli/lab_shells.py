@@ -37,11 +37,13 @@ def usable_tmux() -> str | None:
 
 def banner(near: End, far: End) -> str:
     """Return what the user must know if there is one terminal."""
+    return f"this end is {near.address}, {the_other(far)}\n`exit` here ends all of it."
+
+
+def the_other(far: End) -> str:
+    """Return the far end's address, and how another terminal gets a shell there."""
     sudo = ["sudo"] if sudo_caller() else []
-    return (
-        f"this end is {near.address}, the other end {far.address}; for a shell there, from another terminal: "
-        f"{shlex.join([*sudo, *enter(far)])}\n`exit` here ends all of it."
-    )
+    return f"the other end {far.address}; for a shell there, from another terminal: {shlex.join([*sudo, *enter(far)])}"
 
 
 def enter(end: End) -> list[str]:

@@ -265,7 +265,9 @@ class Lines:
         )
         if not self.joined:  # no line has a legend
             width = alt.Scale(domain=list(self.series), range=[1.4] * len(self.series))
-            marks = marks.encode(strokeWidth=alt.StrokeWidth("series:N", scale=width, legend=self._legend()))
+            # Vega-Lite warns of names without an order.
+            filled = alt.StrokeWidth("series:N", sort=list(self.series), scale=width, legend=self._legend())
+            marks = marks.encode(strokeWidth=filled)
         return [paper, marks]
 
     def _arrows(self, rows: pl.DataFrame, devices: list[str], palette: Palette) -> list[Any]:

@@ -20,6 +20,7 @@ from sojourn.report.figures import specifications
 from sojourn.report.glossary import anchor, glossary, hypothesis_name, link
 from sojourn.report.palette import Palette, inks
 from sojourn.report.shell import asset, legend_mark, policy, script_json, style, templates
+from sojourn.report.suites import deviations_told
 from sojourn.version import __version__
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def page(
         style=Markup(style()),
         facts=_facts(run),
         grave=run.findings("invalid", "doubtful"),
+        deviations=deviations_told(run),
         keys=parts.keys(run),
         sections=_sections(
             uncertainty=bool(uncertain),

@@ -238,6 +238,16 @@ def departures(run: Run) -> Table:
     return Table("deviations", "Deviations from the standard", columns, rows, note, grouped=True)
 
 
+def deviations_told(run: Run) -> str:
+    """Return how many deviations from which RFC the report lists: "3 deviations from RFC 2544, 1 from RFC 9004"."""
+    found = run.samples("deviations")
+    if found is None or found.is_empty():
+        return ""
+    many = found.group_by("rfc", maintain_order=True).len().rows()
+    first = f"{many[0][1]} deviation{'s' if many[0][1] != 1 else ''} from {many[0][0]}"
+    return ", ".join([first, *(f"{several} from {rfc}" for rfc, several in many[1:])])
+
+
 def missing(run: Run) -> Table:
     """The searches without a result, or with a limit only, each with the reason."""
     columns = (

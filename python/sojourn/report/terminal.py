@@ -19,6 +19,7 @@ from sojourn.report.contents import parts_of
 from sojourn.report.glossary import hypothesis_name
 from sojourn.report.numbers import NOTHING, Shown, percent
 from sojourn.report.run import Run, every
+from sojourn.report.suites import deviations_told
 from sojourn.report.tables import fitted_lines, in_order, pairs_of, shown_of, tool
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _print_verdict(run: Run, console: Console) -> None:
     console.print(Text(str(run.verdict["sentence"]), style="bold"))
     of = " (of a simulation)" if run.verdict.get("simulated") else ""
     console.print(Text.assemble("Verdict: ", (verdict, STYLES.get(verdict, "")), of))
+    if told := deviations_told(run):
+        console.print(Text(f"{told}, listed in the report."))
 
 
 def _print_keys(run: Run, console: Console) -> None:

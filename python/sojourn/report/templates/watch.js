@@ -128,7 +128,7 @@ function panel([key, title, unit], paths) {
   }
   const whole = make("div", null, { class: "panel", id: `chart-${key}` }), plot = make("div", null, { class: "plot" });
   plot.append(svg);
-  whole.append(make("h4", `${title} [${name}]`), plot);
+  whole.append(make("h3", `${title} [${name}]`), plot);
   return whole;
 }
 
