@@ -130,16 +130,17 @@ def unpack(wheel: Path, tree: Path) -> None:
 
 
 def libraries(wheel: Path, home: Path, python: str) -> None:
-    """The virtual environment: the wheel, and the locked versions of what it needs. That Python need not be here."""
+    """The virtual environment: the wheel, and what it needs as locked, by hash. That Python need not be here."""
     site = home / f"lib/python{python}/site-packages"
-    asked = ["export", "--frozen", "--no-dev", "--no-emit-project", "--no-hashes", "--quiet"]
+    asked = ["export", "--frozen", "--no-dev", "--no-emit-project", "--quiet"]
     locked = subprocess.run([UV, *asked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     needs = ROOT / "build/needs.txt"
     needs.write_text(locked, encoding="utf-8")
     install = [str(UV), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(site)]
     install += ["--link-mode", "copy", "--no-deps", "--python-version", python, "--only-binary", ":all:"]
-    install += ["-r", str(needs), str(wheel)]
-    subprocess.run(install, cwd=ROOT, check=True)
+    # The wheel was built a moment ago, and no lock has its hash.
+    for what in (["--require-hashes", "-r", str(needs)], [str(wheel)]):
+        subprocess.run([*install, *what], cwd=ROOT, check=True)
     for unneeded in (site / "bin", site / "lib", site / "share", site / "sojourn-instrument"):
         shutil.rmtree(unneeded, ignore_errors=True)
     for tests in [path for path in site.rglob("tests") if path.is_dir() and (path / "__init__.py").exists()]:

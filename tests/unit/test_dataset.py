@@ -221,6 +221,46 @@ def test_one_process_writes_at_a_time_and_removes_nothing_of_others(capture: Pat
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("owner", "mode"),
+    [
+        pytest.param(65534, 0o700, marks=pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives folders away")),
+        (-1, 0o777),
+        (-1, 0o770),
+    ],
+)
+def test_draft_folder_in_which_another_user_may_write_is_refused(
+    owner: int, mode: int, capture: Path, tmp_path: Path
+) -> None:
+    """A link that lies there could lead a write elsewhere."""
+    beside, elsewhere = tmp_path / ".data.part", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    beside.mkdir()
+    (beside / "run=monday").symlink_to(elsewhere)
+    beside.chmod(mode)
+    os.chown(beside, owner, -1)
+    done = sojourn("dataset", str(capture), "-o", str(tmp_path / "data"), "--run", "monday")
+    assert (done.returncode, "is another user's, or others may write in it" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in beside.iterdir()] == ["run=monday"]
+    assert not any(elsewhere.iterdir())
+    assert not (tmp_path / "data").exists()
+
+
+def test_draft_folder_is_private_while_it_is_written(
+    capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = set()
+    write = dataset._write_tap
+
+    def seen(parts: list[Path], folder: Path, *others: Any) -> dataset.Written:
+        modes.add(oct((tmp_path / ".data.part").stat().st_mode & 0o7777))
+        return write(parts, folder, *others)
+
+    monkeypatch.setattr(dataset, "_write_tap", seen)
+    write_dataset(capture, tmp_path / "data", "monday")
+    assert modes == {"0o700"}
+
+
 def test_taps_of_a_run_are_added_all_or_none(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two renames fails."""
     data = tmp_path / "data"

@@ -86,6 +86,28 @@ def test_required_glibc_version_is_read_from_the_binary(hook: ModuleType) -> Non
     assert re.fullmatch(r"libc6 \(>= 2\.\d+\)", needs[0])
 
 
+def test_libraries_of_the_deb_are_installed_by_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export has no option that leaves hashes out, and uv refuses what has none; the wheel comes by itself."""
+    uv = tmp_path / "uv"
+    uv.write_text(
+        f'#!/bin/sh\n[ "$1" = export ] && echo "altair==6.3.0 --hash=sha256:7d"\necho "$@" >>{tmp_path}/calls\n'
+    )
+    uv.chmod(0o755)
+    (tmp_path / "build").mkdir()
+    monkeypatch.setattr(debian, "ROOT", tmp_path)
+    monkeypatch.setattr(debian, "UV", uv)
+    debian.libraries(tmp_path / "sojourn.whl", tmp_path / "home", "3.11")
+    export, needs, wheel = (tmp_path / "calls").read_text().splitlines()
+    assert "--frozen" in export
+    assert "--no-hashes" not in export
+    assert needs.endswith(
+        f" --no-deps --python-version 3.11 --only-binary :all: --require-hashes -r {tmp_path}/build/needs.txt"
+    )
+    assert "--hash=sha256:7d" in (tmp_path / "build/needs.txt").read_text()
+    assert wheel.endswith(f" --only-binary :all: {tmp_path}/sojourn.whl")
+    assert "--require-hashes" not in wheel
+
+
 def test_man_pages_and_completions_are_installed_in_standard_places(hook: ModuleType, tmp_path: Path) -> None:
     assert hook.manual(tmp_path) == {}
     for name in ("man/sojourn.1", "completion/sojourn.bash", "completion/_sojourn", "completion/sojourn.fish"):

@@ -75,6 +75,22 @@ def test_only_new_content_of_a_file_is_fetched(tmp_path: Path) -> None:
     assert contents(here) == contents(there)
 
 
+def test_folders_for_records_on_a_host_are_private(tmp_path: Path) -> None:
+    [line] = [line for line in keeper.KEEPER.splitlines() if line.startswith("mkdir ") and '"$work"' in line]
+    (tmp_path / "boot").write_text("this boot\n")
+    work = tmp_path / "sojourn-run-0123"
+    script = f"umask 022; work=$0 boot=$1\n{line}"
+    subprocess.run(["sh", "-c", script, str(work), str(tmp_path / "boot")], check=True)
+    assert (work / "boot").read_text() == "this boot\n"
+
+    host = SimpleNamespace(work=str(work), run=lambda argv: subprocess.run(argv, check=True))
+    backend: Any = object.__new__(ssh.SshBackend)
+    backend._machines, backend._folders = {"a": host}, {}
+    there = backend.folder("a", tmp_path)
+    assert there.parent == work
+    assert [oct(path.stat().st_mode & 0o7777) for path in (work, there)] == ["0o700", "0o700"]
+
+
 def test_file_with_a_wrong_hash_is_fetched_again_once(tmp_path: Path) -> None:
     line, there, here, one = fetched(tmp_path)
     (there / "blocks.arrow").write_bytes(b"some blocks")

@@ -50,6 +50,14 @@ def test_systemd_unit_has_a_memory_limit(unit: Path) -> None:
     assert lines[lines.index(f"MemoryMax={limits['MemoryMax']}") - 1].startswith("# "), "why so much"
 
 
+def test_log_of_the_whole_machine_has_a_size_limit_that_its_configuration_replaces() -> None:
+    """systemd gives `$LIMIT` as words of its own, and a file of EnvironmentFile overrides Environment."""
+    lines = (ROOT / "packaging/systemd/sojourn-tcplog.service").read_text().splitlines()
+    [program] = [line for line in lines if line.startswith("ExecStart=")]
+    assert program.endswith(" $LIMIT $OPTIONS")
+    assert 'Environment="LIMIT=--log-limit 16GiB"' in lines
+
+
 def test_unprotected_unit_fails_the_exposure_check(tmp_path: Path) -> None:
     bare = tmp_path / "bare.service"
     bare.write_text("[Service]\nExecStart=/bin/true\n")

@@ -9,6 +9,9 @@ interfaces, and removes what was copied.
 Where a bed asks for cgroups, the keeper makes a folder with one for each host and one for the programs beside them. Its
 name ends as that of the folder for records, which is random; it is written down before it is made, so that the next
 keeper removes what one that was killed has left.
+
+The folder for records is root's alone, with all that is in it: what becomes another user there has its files open by
+then.
 """
 
 from __future__ import annotations
@@ -139,7 +142,7 @@ else
         [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
     done
 fi
-mkdir -m 755 "$work" && cat "$boot" >"$work/boot" || exit 1
+mkdir -m 700 "$work" && cat "$boot" >"$work/boot" || exit 1
 : >"$taken"
 keepers= keeps=
 for host in "$@"; do

@@ -4,7 +4,7 @@
 clock, a row group about a million. Columns are those of the table `taps`, with plain strings, and two more: `number`,
 the packet's place in its tap's order, and `behind_ns`. The tap's description and counts are in each file's metadata, so
 that the data set alone can be matched. A run and tap is written once. All taps of a capture are added, or none: they
-are written to `.DATA.part` beside the data set, and renamed into it.
+are written to `.DATA.part` beside the data set, which is its user's alone, and renamed into it.
 """
 
 from __future__ import annotations
@@ -170,9 +170,17 @@ def _place_of(data: Path) -> Path:
 def _beside(place: Path) -> Iterator[Path]:
     """Make a hidden folder beside a data set, for one writer at a time; remove what a killed writer left there."""
     folder = place.with_name(f".{place.name}.part")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        is_new = True
+    except FileExistsError:
+        is_new = False
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        if not is_new and not _is_ours(os.fstat(descriptor)):
+            raise RequestError(
+                f"{folder} is another user's, or others may write in it: remove it, or give another folder"
+            )
         if not _is_locked_by_us(descriptor, folder):
             raise RequestError(f"another `sojourn dataset` is writing into {place}: wait until it has ended")
         _clear(folder)
@@ -186,6 +194,11 @@ def _beside(place: Path) -> Iterator[Path]:
                 folder.rmdir()
     finally:
         os.close(descriptor)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Return whether nobody else can put links into a folder that was there before."""
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def _is_locked_by_us(descriptor: int, folder: Path) -> bool:

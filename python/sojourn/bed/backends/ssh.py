@@ -233,7 +233,7 @@ class SshBackend:
         if (host, local) not in self._folders:
             one = self._on(host)
             there = f"{one.work}/{len(self._folders)}"
-            one.run(["mkdir", there])
+            one.run(["mkdir", "-m", "700", there])
             self._folders[host, local] = Fetched(one, there, local, {})
         return Path(self._folders[host, local].there)
 
