@@ -80,7 +80,7 @@ def test_means_of_real_files_are_those_that_flent_keeps(
         if of.startswith("Ping"):
             at = zip(told["x_values"], told["results"][of], strict=True)
             during = [value * factor for time, value in at if value is not None and DELAY_S < time <= DELAY_S + length]
-            inside = every_mean[f"{of}, with the flows"]
-            assert inside.n == pytest.approx(len(during), abs=3), of
-            assert inside.value == pytest.approx(sum(during) / len(during), rel=0.005), of
+            with_flows = every_mean[f"{of}, with the flows"]
+            assert with_flows.n == pytest.approx(len(during), abs=3), of
+            assert with_flows.value == pytest.approx(sum(during) / len(during), rel=0.005), of
             assert every_mean[f"{of}, before the flows"].n == pytest.approx(DELAY_S / 0.2, abs=2), of
