@@ -32,8 +32,8 @@ from sojourn.watch.giving_way import GivingWay
 from sojourn.watch.guard import Guard
 from sojourn.watch.look import looked
 from sojourn.watch.place import remember, remembered
-from sojourn.watch.runs import MOST_FOLLOWED, UNREAD, Runs
-from sojourn.watch.server import listen, serve
+from sojourn.watch.runs import MOST, MOST_FOLLOWED, UNREAD, Runs
+from sojourn.watch.server import MOST_STREAMS, Pages, listen, serve
 from tests.children import Child
 from tests.net.busy_machine import await_that
 from tests.unit.in_process import sojourn
@@ -368,6 +368,60 @@ def test_folder_of_runs_lists_each_and_follows_no_symbolic_link(run: Path, tmp_p
     assert (told["name"], told["state"], told["study"]) == ("short", FINISHED, "bridge-latency")
     assert told["done"] == told["total"] > 0
     assert told["verdict"] == json.loads(RunFolder(run).verdict.read_text())["verdict"]
+
+
+def test_the_latest_runs_are_listed_if_there_are_too_many(tmp_path: Path) -> None:
+    for number in range(MOST + 2):
+        folder = RunFolder(tmp_path / f"r{number:03}")
+        folder.records.mkdir(parents=True)
+        folder.plan.touch()
+        folder.log.touch()
+        os.utime(folder.log, (1_000 - number,) * 2)
+    assert Runs(tmp_path).names() == [f"r{number:03}" for number in range(MOST)]
+    assert len(Runs(tmp_path).told()) == MOST
+
+
+async def streams_opened(app: Any, several: int) -> list[int]:
+    """The statuses of streams that are opened at once, of one when they are open, and of one when they have ended."""
+    over = asyncio.Event()
+
+    async def opened(status: asyncio.Future[int]) -> None:
+        is_asked = False
+
+        async def receive() -> Any:
+            nonlocal is_asked
+            if is_asked:
+                await over.wait()
+                return {"type": "http.disconnect"}
+            is_asked = True
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                status.set_result(message["status"])
+
+        headers: list[Any] = []
+        await app({"type": "http", "method": "GET", "path": "/events", "headers": headers}, receive, send)
+
+    async def wait_for(several: int) -> list[int]:
+        statuses = [asyncio.get_running_loop().create_future() for _ in range(several)]
+        tasks.extend(asyncio.create_task(opened(one)) for one in statuses)
+        return [await one for one in statuses]
+
+    tasks: list[asyncio.Task[None]] = []
+    found = await wait_for(several) + await wait_for(1)
+    over.set()
+    await asyncio.gather(*tasks)
+    over.clear()
+    found += await wait_for(1)
+    over.set()
+    await asyncio.gather(*tasks)
+    return found
+
+
+def test_streams_above_the_limit_are_refused_until_others_have_ended(tmp_path: Path) -> None:
+    found = asyncio.run(streams_opened(Pages(tmp_path, None).app(), MOST_STREAMS + 3))
+    assert found == [200] * MOST_STREAMS + [503] * 3 + [503] + [200]
 
 
 def test_only_new_lines_of_a_growing_log_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
 LOOPBACK = "127.0.0.1"
 EVERY_S = 1.0
@@ -150,27 +151,42 @@ class Pages:
     def _stream(self, request: Request, tell: Callable[[], dict[str, Any]], every_s: float) -> Response:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("Too many pages are open.\n", 503)
-        return StreamingResponse(self._events(request, tell, every_s), media_type="text/event-stream")
+        self._streams += 1  # now, not at its first event: several requests can come before that
+        return _Stream(self._events(request, tell, every_s), self._ended)
+
+    def _ended(self) -> None:
+        self._streams -= 1
 
     async def _events(self, request: Request, tell: Callable[[], dict[str, Any]], every_s: float) -> AsyncIterator[str]:
-        self._streams += 1
+        yield "retry: 1500\n\n"
+        last, silent_s = "", 0.0
+        while not self.is_over() and not await request.is_disconnected():
+            told = tell()
+            now = json.dumps(told, allow_nan=False, separators=(",", ":"))
+            if now != last:
+                yield f"data: {now}\n\n"
+                last, silent_s = now, 0.0
+            elif silent_s >= HEARTBEAT_S:
+                yield ": nothing new\n\n"
+                silent_s = 0.0
+            pause = HURRY_S if told.get("unread") else every_s
+            await asyncio.sleep(pause)
+            silent_s += pause
+
+
+class _Stream(StreamingResponse):
+    """Events, and what is to be done when no more are sent, however that came about."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
         try:
-            yield "retry: 1500\n\n"
-            last, silent_s = "", 0.0
-            while not self.is_over() and not await request.is_disconnected():
-                told = tell()
-                now = json.dumps(told, allow_nan=False, separators=(",", ":"))
-                if now != last:
-                    yield f"data: {now}\n\n"
-                    last, silent_s = now, 0.0
-                elif silent_s >= HEARTBEAT_S:
-                    yield ": nothing new\n\n"
-                    silent_s = 0.0
-                pause = HURRY_S if told.get("unread") else every_s
-                await asyncio.sleep(pause)
-                silent_s += pause
+            await super().__call__(scope, receive, send)
         finally:
-            self._streams -= 1
+            self._ended()
 
 
 def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]], None]) -> None:
