@@ -79,8 +79,8 @@ def test_lab_prints_its_configuration_and_show_builds_nothing(tmp_path: Path) ->
 
 def test_another_terminal_enters_the_other_end_while_the_command_runs() -> None:
     words = [sys.executable, "-c", "from sojourn.cli import main; main()", "lab", "--delay", "1ms", "--", "cat"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=os.environ | {"SHELL": "/bin/sh"}) as running:  # fmt: skip
+    with Child(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+               env=os.environ | {"SHELL": "/bin/sh"}) as running:  # fmt: skip
         assert running.stderr is not None
         _, line = running.stderr.readline(), running.stderr.readline()
         far = line.rstrip("\n").partition("from another terminal: ")[2]
