@@ -63,6 +63,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn file_above_the_maximum_size_is_refused() {
+        let path = std::env::temp_dir().join(format!("sojourn-files-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(MOST).unwrap();
+        assert_eq!(text(&path).unwrap().len() as u64, MOST);
+        file.set_len(MOST + 1).unwrap();
+        assert_eq!(text(&path).unwrap_err(), format!("{} is larger than 64 MB", path.display()));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn local_file_takes_precedence_over_a_packaged_file() {
         let packages = "wlan=/usr/lib/wlan:lte=/opt/lte";
         assert_eq!(packaged(packages, "lte/cell/edge.csv"), Some(PathBuf::from("/opt/lte/cell/edge.csv")));

@@ -180,6 +180,16 @@ mod tests {
     }
 
     #[test]
+    fn traces_with_too_many_lines_are_refused() {
+        let Trace::Opportunities { at, .. } = parse(&"7\n".repeat(MOST), "up").unwrap() else { panic!("a table") };
+        assert_eq!(at.len(), MOST);
+        let refused = parse(&"7\n".repeat(MOST + 1), "up").unwrap_err();
+        assert_eq!(refused, "line 4194305: more than 4194304 opportunities");
+        let table = (0..=MOST).fold("time_us,loss\n".to_owned(), |text, at| text + &at.to_string() + ",0\n");
+        assert_eq!(parse(&table, "up").unwrap_err(), "line 4194306: more than 4194304 lines");
+    }
+
+    #[test]
     fn table_of_rates_over_time_is_parsed() {
         let text = "time_ms, rate, delay_us, loss\n0, 10Mbit/s, 500, 1%\n20.5, , 1ms, \n100, 0, , 0\nrepeat, 1s\n";
         let Trace::Points { points, period, .. } = parse(text, "up").unwrap() else { panic!("mahimahi") };
@@ -224,7 +234,7 @@ mod tests {
         ] {
             assert_eq!(parse(text, "up").unwrap_err(), sentence, "{text}");
         }
-        assert!(parse("time,rate\n5,1M\n", "up").unwrap_err().contains("write 5ms, 5us, 5ns or 5s"));
+        assert!(parse("time,rate\n5,1M\n", "up").unwrap_err().contains("write 5ms, 5us, 5ns, 5s, 5min or 5h"));
     }
 
     proptest! {
