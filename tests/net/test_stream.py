@@ -540,7 +540,6 @@ def test_frames_missed_by_a_detached_receiver_are_not_counted_as_lost(engine: st
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("send", "--dev", "a0", "--to", MACS["b0"], "--rate", "20Mpps"), 2, ["a0", "14880952", "ask for less"]),
         (("send", "--dev", "a0", "--too", MACS["b0"]), 2, ["--too", "did you mean --to?"]),
         (("send", "--dev", "a0", "--to", MACS["b0"], "--duration", "-5ms"), 2, ["negative"]),
         (("send", "--dev", "a0", "--to", MACS["b0"], "--size", "60"), 2, ["fewer", "46"]),

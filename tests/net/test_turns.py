@@ -99,10 +99,10 @@ def test_switching_program_connects_each_path_and_the_device_is_measured(hosts: 
     assert done.returncode in (0, 4), done.stdout + done.stderr
     run = hosts.folder / "run"
     results = json.loads((run / "analysis/results.json").read_text())
-    [row] = [row for row in results if (row["quantity"], row["device"], row["statistic"]) == (
-        "device_latency", "dut:far", "mean")]  # fmt: skip
-    # One way: the device holds each packet for half a millisecond, and forwards it.
-    assert 0.5e6 < row["estimate"] < 0.7e6, row
+    row = row_of(results, "device_latency", "dut:far")
+    # One way: the device holds each packet for half a millisecond, and forwards it, later on a busy machine. Both ways
+    # would be a whole millisecond.
+    assert 0.5e6 < row["estimate"] < 1e6, row
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     turns = [(one["part"], one["path"]) for one in log if one["event"] == "in-place"]
     assert sum(path == "dut:far" for _, path in turns) >= 4

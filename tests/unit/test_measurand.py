@@ -45,6 +45,15 @@ def test_latency_below_the_resolution_of_the_a_a_control_is_not_claimed(half: fl
     assert direct.startswith("The Linux bridge adds less than the bed can resolve") == (half > 100), direct
 
 
+def test_the_limit_of_a_cell_is_named_where_it_is_wider_than_the_beds_resolution() -> None:
+    """Or the figure would lie below "the bed can resolve" and above the resolution that the sentence names."""
+    row = one_cell("bridge", "wire", 140.0, 120.0)
+    rows = [row, control(0, 390.0), pooled("a/a", "direct", 72.0, 0.0, "resolution")]
+    said = added_sentence(run("wire", "bridge"), rows)
+    assert said.startswith("The Linux bridge adds less than the bed can resolve in this cell (0.39 µs) one way"), said
+    assert "the bed can resolve 0.072 µs" in said
+
+
 def cells_apart(reference: str, *estimates: float) -> list[Row]:
     return [
         Row(

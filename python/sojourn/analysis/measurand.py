@@ -77,8 +77,7 @@ def said_in_full(run: Run, rows: list[Row], row: Row) -> str:
     if holds_zero(row.value):
         place = f"one way{_in_cell(run, row)}{over_reference(run, row)}"
         return f"{no_delay(subject(row), place)}: {figure(row.value)}, {HOLDS_ZERO} ({covers(rows, row)})"
-    said = f"{subject(row)} {adds(run, row, max(resolution_in(rows) or 0.0, control_in(rows, row)))}"
-    return f"{said}{over_reference(run, row)} ({covers(rows, row)})"
+    return f"{subject(row)} {adds(run, rows, row)}{over_reference(run, row)} ({covers(rows, row)})"
 
 
 def holds_zero(value: Interval) -> bool:
@@ -99,12 +98,23 @@ def subject(row: Row) -> str:
     return beyond or called(row.device)
 
 
-def adds(run: Run, row: Row, bed: float) -> str:
-    """Return what the device adds, and in which cell if there are several; `bed` is the resolution there."""
+def adds(run: Run, rows: list[Row], row: Row) -> str:
+    """Return what the device adds, and in which cell if there are several."""
     value, of = row.value, _in_cell(run, row)
-    if abs(value.estimate) < bed:
-        return f"adds less than the bed can resolve one way{of}, {figure(value)},"
+    if limit := _not_resolved(rows, row):
+        return f"{limit} one way{of}, {figure(value)},"
     return f"adds {figure(value)} one way{of}"
+
+
+def _not_resolved(rows: list[Row], row: Row) -> str:
+    """Return that the device adds less than can be resolved; empty where it adds more.
+
+    The limit of a cell is its A/A control's if that is wider than the bed's resolution, which is named elsewhere.
+    """
+    bed, control = resolution_in(rows) or 0.0, control_in(rows, row)
+    if abs(row.value.estimate) >= max(bed, control):
+        return ""
+    return f"adds less than the bed can resolve{f' in this cell ({micro(control)})' if control > bed > 0 else ''}"
 
 
 def _in_cell(run: Run, row: Row) -> str:
@@ -254,8 +264,8 @@ def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
         return f"{name} adds {several}{_links_included(run, pooled)}"
     if holds_zero(pooled.value):
         return f"{no_delay(name, 'over the direct link')}: {_one_way(pooled)}, {HOLDS_ZERO}"
-    if abs(pooled.value.estimate) < max(resolution_in(rows) or 0.0, control_in(rows, pooled)):
-        return f"{name} adds less than the bed can resolve: {_one_way(pooled)}; {what_bed_resolves(rows)}"
+    if limit := _not_resolved(rows, pooled):
+        return f"{name} {limit}: {_one_way(pooled)}; {what_bed_resolves(rows)}"
     return f"{name} adds {_one_way(pooled)}{_links_included(run, pooled)}"
 
 

@@ -203,10 +203,9 @@ impl Interface {
             .map(|entry| entry.address)
     }
 
-    /// Returns its link speed in bits per second, where its driver reports it. A veth reports 10 Gbit/s, and carries what
-    /// the processor copies: that is no speed.
+    /// Returns its link speed in bits per second, where its driver reports one that limits it.
     pub fn link_bps(&self) -> Option<u64> {
-        if self.driver().as_deref() == Some("veth") {
+        if self.driver().is_some_and(|driver| WITHOUT_LINE.contains(&driver.as_str())) {
             return None;
         }
         let socket = asking_socket().ok()?;
@@ -228,6 +227,10 @@ impl Interface {
         Some(HardwareStamping { clock: (clock != u32::MAX).then_some(clock), switched_on })
     }
 }
+
+/// Drivers whose interfaces report a speed (a veth and a TAP 10 Gbit/s, a bridge and a VLAN that of the interface below)
+/// and carry as much as the processor copies.
+const WITHOUT_LINE: [&str; 4] = ["veth", "tun", "bridge", "802.1Q VLAN Support"];
 
 fn no_such(name: &str) -> PortError {
     PortError::Wrong {
