@@ -24,7 +24,7 @@ SOAK = "soak"
 WRITTEN = ("README.md", "docs/reference/proof.md", "docs/reference/proof.json")
 """The files that scripts/write_proof.py writes; scripts/parts.sh excludes them from the commit as well."""
 
-Kind = Literal["coverage", "truths", "alarms", "kills", "power", "soak", "bare"]
+Kind = Literal["coverage", "truths", "alarms", "kills", "power", "soak", "bare", "packages"]
 KINDS: dict[Kind, dict[str, str]] = {
     "coverage": {"held": "intervals that hold the truth", "of": "intervals"},
     "truths": {"held": "intervals that hold the truth", "of": "intervals"},
@@ -39,6 +39,11 @@ KINDS: dict[Kind, dict[str, str]] = {
         "half_bytes_per_hour": "half the 95 % interval of that",
     },
     "bare": {"seconds": "from nothing to a verdict"},
+    "packages": {
+        "file_bytes": "of the file",
+        "installed_bytes": "of what it installs, without the distribution's packages",
+        "help_seconds": "from the start of `sojourn --help` to its end, median of 11",
+    },
 }
 """The numbers that a figure of each kind has, with what each number counts or measures."""
 

@@ -54,6 +54,7 @@ def page(facts: Facts) -> str:
         soak_table(facts),
         kernels_table(facts),
         bare_table(facts),
+        packages_table(facts),
         verdicts_table(facts),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
@@ -271,6 +272,25 @@ def bare_table(facts: Facts) -> str:
     rows = [(what, duration(one["seconds"])) for what, several in of_kind(facts, "bare").items() for one in several]
     about = "On a system that has neither cargo nor clang nor venv, up to the verdict of a measurement there."
     return f"\n## Bare systems\n\n{about}\n\n{unless_none(facts, rows, ('what', 'time'), ['proof-bare'])}"
+
+
+def packages_table(facts: Facts) -> str:
+    """Return the table of the packages' sizes and of how soon what they install starts."""
+    rows = [
+        (
+            what,
+            *(f"{one[name] / 1e6:.1f} MB" for name in ("file_bytes", "installed_bytes")),
+            f"{one['help_seconds']:.2f} s",
+        )
+        for what, several in of_kind(facts, "packages").items()
+        for one in several
+    ]
+    about = (
+        "What each package installs, without the distribution's packages, and the median time of 11 starts of\n"
+        "`sojourn --help` there, on a machine that runs other tests."
+    )
+    head = ("package", "file", "installed", "`sojourn --help`")
+    return f"\n## Packages\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-bare'])}"
 
 
 def verdicts_table(facts: Facts) -> str:

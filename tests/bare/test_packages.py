@@ -40,6 +40,31 @@ EACH = pytest.mark.parametrize(
 """A .deb is for one version of Python."""
 
 
+STARTS = """
+import subprocess, sys, time
+def took():
+    began = time.monotonic()
+    subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+print(sorted(took() for _ in range(11))[5])
+"""
+"""How long a command takes there: the median of 11, in seconds."""
+
+
+def starts_and_sizes(program: str, folders: str) -> str:
+    """The words for a shell that write what `figures` reads: how soon a program starts, and what folders hold."""
+    return f"python3 /tmp/starts {program} --help >/tmp/started && du -sbc {folders} | tail -n 1 >/tmp/holds"
+
+
+def figures(system: Path, package: Path) -> dict[str, float]:
+    """The figures of a package that is installed in a system."""
+    return {
+        "file_bytes": package.stat().st_size,
+        "installed_bytes": int((system / "tmp/holds").read_text().split()[0]),
+        "help_seconds": float((system / "tmp/started").read_text()),
+    }
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The three files, made anew; whoever runs the tests keeps theirs."""
@@ -60,10 +85,14 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(
     shutil.copy(wheel, system / "tmp")
     needs = f"{GET} pipx iproute2 ethtool libelf1 >/dev/null"
     install = f"pipx install /tmp/{wheel.name} >/dev/null"
-    done = within(system, f"{needs} && {install} && ~/.local/bin/sojourn {MEASURE}; echo status $?; cat /tmp/said")
+    (system / "tmp/starts").write_text(STARTS)
+    sizes = starts_and_sizes("~/.local/bin/sojourn", "~/.local/pipx/venvs/sojourn")
+    run = f"~/.local/bin/sojourn {MEASURE}"
+    done = within(system, f"{needs} && {install} && {run}; echo status $?; cat /tmp/said; {sizes}")
     assert "status 0" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
     assert '"verdict": "' in done.stdout
     proven("bare", "the wheel by pipx on bookworm", seconds=round(monotonic() - began))
+    proven("packages", "the wheel by pipx on bookworm", **figures(system, wheel))
     environment = system / "root/.local/pipx/venvs/sojourn"
     assert (environment / "share/man/man1/sojourn-compare.1").is_file()
     assert (environment / "lib/systemd/system/sojourn-responder.service").is_file()
@@ -108,12 +137,14 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     shutil.rmtree(system / "src")
     shutil.copy(package, system / "tmp")
     (system / "tmp/as-users").write_text(AS_USERS)
+    (system / "tmp/starts").write_text(STARTS)
     helper = "/usr/libexec/sojourn/sojourn-instrument"
     done = within(
         system,
         f"{GET} /tmp/{package.name} man-db bash-completion >/dev/null\n"
         f"stat -c '%U:%G %a' {helper}; getcap {helper}; getent group sojourn\n"
         f"sojourn {MEASURE}; echo root $?\n"
+        f"{starts_and_sizes('sojourn', '/usr/lib/sojourn /usr/libexec/sojourn')}\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
         f"su other -c 'test -x {helper}' || echo only members may\n"
         "unshare --net sh /tmp/as-users\n"
@@ -147,6 +178,7 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
     assert said.rstrip().endswith("3\nend"), "purged without a trace"
     name = request.node.callspec.params["archive"]
     proven("bare", f"the .deb by apt on {name}, and purged", seconds=round(monotonic() - began))
+    proven("packages", f"the .deb by apt on {name}", **figures(system, package))
 
 
 DOCKERS = (
