@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -283,6 +284,34 @@ def test_killed_stream_process_ends_the_run_and_its_trial_is_named_and_repeated(
     done = sojourn_here("run", "--resume", out, "--json", "--no-report")
     assert done.returncode in {0, 4}, done.stderr
     assert measured(load_plan(str(out / "plan.toml")), RunFolder(out)) == every
+
+
+@pytest.mark.parametrize(
+    ("study", "word"),
+    [
+        ("rrul", "tcplog"),
+        ("aqm", "emulate"),
+        *(pytest.param(*one, marks=pytest.mark.proof) for one in [
+            ("rrul", "capture"), ("rrul", "respond"), ("rrul", "tcp"), ("aqm", "blocks"), ("emulator-delay", "emulate"),
+        ]),
+    ],
+)  # fmt: skip
+def test_killed_process_of_any_kind_is_named_and_its_trial_is_lost(tmp_path: Path, study: str, word: str) -> None:
+    """What the others say of it is a consequence: "no answer for 10 s", "nobody listens there"."""
+    out = tmp_path / "run"
+    event = "stream-trial" if study == "emulator-delay" else "load-trial"
+    process = begin("run", study, "--quick", "--no-report", "--no-history", "--out", out, *idle_ends())
+    await_blocks(process, out, 1, event)
+    os.kill(program_of(process.pid, word), signal.SIGKILL)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode in {3, 4}, told
+    said = sentence(told)
+    assert re.search(rf"`sojourn-instrument [a-z ]*{word}[a-z ]*`( on host [ABD])? was ended by SIGKILL", said), said
+    assert f"sojourn run --resume {out}" in said
+    assert left_of(process.pid) == []
+    begun, lost = begun_and_lost(out, said)
+    assert len(lost) == 1, said
+    assert begun - lost == measured(load_plan(str(out / "plan.toml")), RunFolder(out))
 
 
 def begun_and_stopped(plan: Path, out: Path, word: str) -> tuple[subprocess.Popen[str], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,6 +86,40 @@ def test_lost_block_is_missing_until_later_records_are_fetched() -> None:
     site.gather()
     assert still_lost(log) == []
     assert [entry["event"] for entry in log] == ["lost", "begun", "closed"]
+
+
+@pytest.mark.parametrize("consequence", ["nobody listens there", "`sojourn-instrument tcp serve` was ended by SIGKILL"])
+def test_killed_program_is_named_before_what_the_others_say_of_it(consequence: str) -> None:
+    def start(host: str, argv: list[str], **popen: Any) -> subprocess.Popen[bytes]:
+        del host, argv
+        return subprocess.Popen(["sleep", "60"], **popen)
+
+    backend: Any = Fetching()
+    backend.start = start
+    bed: Any = SimpleNamespace(backend=backend, turns=Turns(Topology.of(()), BedSpec()))
+    backend.simulated = False
+    site = Site(bed, {})
+    session: Any = SimpleNamespace(site=site, part=SimpleNamespace(number=1), since=[], log=lambda *_, **__: None)
+    other = site.start("a")(["/bin/sojourn-instrument", "probe", "blocks"])
+    killed = site.start("b")(["/bin/sojourn-instrument", "tcp", "serve", "--name", "b"])
+    gone = site.start("b")(["/bin/sojourn-instrument", "capture"])
+    gone.kill()
+    gone.wait()
+
+    def measure() -> None:
+        with batch_of(session, []):
+            killed.kill()
+            killed.wait()
+            raise MachineError(consequence)
+
+    try:
+        with pytest.raises(MachineError) as caught:
+            measure()
+    finally:
+        other.kill()
+        other.wait()
+    said = "`sojourn-instrument tcp serve` on host B was ended by SIGKILL"
+    assert str(caught.value) == (said if "SIGKILL" in consequence else f"{said} ({consequence})")
 
 
 def test_attempts_and_steps_of_lost_trials_are_excluded() -> None:

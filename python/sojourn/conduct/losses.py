@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import MachineError, SojournError
+from sojourn.instruments.conversation import DEATH
 from sojourn.records.log import read_log
 from sojourn.records.lost import BEGUN, CLOSED, LOST, TOLD, LostTrial, begun_trials, named, still_lost
 
@@ -31,8 +32,10 @@ def batch_of(session: Session, owed: Sequence[Trial[Any]]) -> Iterator[Callable[
     """Yield a function to call at the begin of each trial of a batch; at the end of the block all hosts must answer.
 
     An error that a lost link explains ends a search alone: once the link is back, the run goes on with the next one.
+    An error while a program was killed names that program: the others say only that it does not answer.
     """
     begun: list[Trial[Any]] = []
+    running = session.site.running()
     session.since.clear()
 
     def begin(trial: Trial[Any]) -> None:
@@ -48,6 +51,8 @@ def batch_of(session: Session, owed: Sequence[Trial[Any]]) -> Iterator[Callable[
         gone = _tell_of_lost_host(session, begun)
         if gone is not None:
             raise gone from error  # what the other hosts say of it is a consequence
+        if killed := session.site.killed(running):
+            raise MachineError(f"{' and '.join(killed)}{'' if DEATH in str(error) else f' ({error})'}") from error
         if not _is_of_a_link(session, error, owed):
             raise
         return

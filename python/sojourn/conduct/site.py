@@ -5,6 +5,7 @@ Returns how a path is reached and how programs start there. Builds nothing itsel
 
 from __future__ import annotations
 
+import signal
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,12 +17,14 @@ from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.draw import FIXED
 from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
 from sojourn.errors import MachineError
+from sojourn.instruments.conversation import DEATH, called
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.settings import switched
 from sojourn.plan.sizes import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    import subprocess
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from sojourn.bed.hosts import HostName
@@ -45,6 +48,15 @@ CARRIES: dict[tuple[str, int | None], str] = {
 
 
 @dataclass(frozen=True)
+class Program:
+    """A program that the orchestrator started on a host."""
+
+    called: str
+    host: HostName
+    process: subprocess.Popen[Any]
+
+
+@dataclass(frozen=True)
 class Site:
     """A bed, and the properties of its simulated lines."""
 
@@ -53,6 +65,7 @@ class Site:
     draw: Draw | None = None
     """The draw of this session, if the run has several sessions."""
     _waiting: list[Callable[[], None]] = field(default_factory=list)
+    _started: list[Program] = field(default_factory=list)
 
     def when_gathered(self, told: Callable[[], None]) -> None:
         """Register a call for when all present records have been fetched; it is dropped if their host is lost."""
@@ -71,10 +84,30 @@ class Site:
 
     def start(self, host: HostName) -> Start:
         """Return the function that starts programs on a host."""
-        if self.draw is None or self.simulated:
-            return partial(self.bed.backend.start, host)
-        draw, start = self.draw, self.bed.backend.start
-        return lambda argv, **popen: start(host, draw.command(argv), env=draw.environment(), **popen)
+        return partial(self._start, host)
+
+    def _start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        command = argv
+        if self.draw is not None and not self.simulated:
+            command, popen = self.draw.command(argv), {"env": self.draw.environment(), **popen}
+        process = self.bed.backend.start(host, command, **popen)
+        self._started.append(Program(called(argv), host, process))
+        return process
+
+    def running(self) -> list[Program]:
+        """Return the programs that were started and have not ended."""
+        self._started[:] = [one for one in self._started if one.process.poll() is None]
+        return list(self._started)
+
+    @staticmethod
+    def killed(among: Iterable[Program]) -> list[str]:
+        """Return those that a signal has ended, each as part of a sentence; of other hosts nothing is known."""
+        ended = [(one, one.process.poll()) for one in among]
+        return [
+            f"{one.called} on host {one.host.upper()} {DEATH} {signal.Signals(-status).name}"
+            for one, status in ended
+            if status is not None and status < 0
+        ]
 
     def require_fixed_addresses(self) -> None:
         """Refuse hosts on which no program can start with a fixed address space.

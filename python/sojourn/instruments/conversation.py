@@ -13,18 +13,21 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 TICK_SECONDS = 1.0
 READY_SECONDS = 15.0
 PATIENCE_SECONDS = 30.0
 """The time added to a request's own duration before the instrument counts as dead: the machine may be busy."""
+
+DEATH = "was ended by"
 
 ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
 
@@ -43,6 +46,7 @@ class Conversation:
     """One process and its pipes, after it has reported that it is ready."""
 
     def __init__(self, start: Start, argv: list[str]) -> None:
+        self._called = called(argv)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = start(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True
@@ -58,6 +62,11 @@ class Conversation:
     def pid(self) -> int:
         """The process id; the process is in the network namespace of its host."""
         return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
 
     def ask(self, request: dict[str, Any]) -> None:
         """Send one request, whose answer `answer` must read."""
@@ -140,13 +149,19 @@ class Conversation:
         if words:
             return self._error(status or 3, words[-1].removeprefix("sojourn-instrument: "))
         if status is not None and status < 0:
-            return MachineError(f"the instrument was ended by {signal.Signals(-status).name}")
+            return MachineError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
         return MachineError(f"the instrument ended without a word (status {status})")
 
     def _error(self, status: int, message: str) -> SojournError:
         """Return an error in its words, with the name of its host if that is another one."""
         where = getattr(self._process, "where", None)
         return error_of(status, message if where is None else f"{where}: {message}")
+
+
+def called(argv: Sequence[str]) -> str:
+    """Return the name of an instrument's command: "`sojourn-instrument tcp serve`"."""
+    words = takewhile(str.isalpha, argv[1:3])
+    return f"`{' '.join(('sojourn-instrument', *words))}`"
 
 
 def error_of(status: int, message: str) -> SojournError:

@@ -139,10 +139,15 @@ class Loads(Bench):
         return {"block": block.block, "cell": block.cell, "probe": own.probe, "dscp": name_of(own.dscp)}
 
     def _begins(self, log: LogInstrument, block: int) -> bool:
-        """Whether the trial is logged from now on; a kernel that refuses the programs does so now."""
+        """Whether the trial is logged from now on; a kernel that refuses the programs does so now.
+
+        A log that somebody has killed ends the run, as any other program does: the trial can be measured again.
+        """
         try:
             begin_log(self.session, log, block, {"ppl": 1}, BOTH, keep=True)
         except MachineError as error:
+            if log.has_ended:
+                raise
             tell_unlogged(self.session, error)
             return False
         return True
