@@ -373,6 +373,38 @@ def test_process_stopped_for_a_minute_loses_no_written_block(plan: Path, tmp_pat
     assert sorted(blocks_of(out)) == list(range(BLOCKS)), "each block once"
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("study", "word"), [("aqm", "emulate"), ("aqm", "tcp"), ("rrul", "tcplog"), ("rrul", "capture")]
+)
+def test_process_of_any_kind_that_stands_for_a_minute_costs_one_trial_at_most(
+    tmp_path: Path, study: str, word: str
+) -> None:
+    """Its late answer is never taken for another: the run ends, or has waited."""
+    out = tmp_path / "run"
+    process = begin("run", study, "--quick", "--no-report", "--no-history", "--out", out, *idle_ends())
+    await_blocks(process, out, 1, "load-trial")
+    pid = program_of(process.pid, word)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(60.0)
+    with suppress(ProcessLookupError):  # the run may have ended it
+        os.kill(pid, signal.SIGCONT)
+    _, told = process.communicate(timeout=300)
+    assert left_of(process.pid) == []
+    whole = measured(load_plan(str(out / "plan.toml")), RunFolder(out))
+    if process.returncode == 3:
+        said = sentence(told)
+        assert f"sojourn run --resume {out}" in said
+        assert "answer" in said, said
+        begun, lost = begun_and_lost(out, said)
+        assert len(lost) == 1, said
+        assert begun - lost == whole
+    else:
+        assert process.returncode in {0, 4}, told
+        assert whole == {trial.block for trial in load_plan(str(out / "plan.toml")).expand()}
+        assert "unlogged" not in {entry["event"] for entry in read_log(RunFolder(out).log)}
+
+
 @contextmanager
 def small_disk(at: Path, size: str) -> Iterator[Path]:
     at.mkdir()

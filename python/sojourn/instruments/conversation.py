@@ -32,6 +32,10 @@ DEATH = "was ended by"
 ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
 
 
+class NoAnswerError(MachineError):
+    """It has ended, or does not answer in time: what it answers later would be taken for another answer."""
+
+
 class Start(Protocol):
     """Starts a program where the instrument runs: on a bed's host, or on this machine."""
 
@@ -62,11 +66,6 @@ class Conversation:
     def pid(self) -> int:
         """The process id; the process is in the network namespace of its host."""
         return self._process.pid
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
 
     def ask(self, request: dict[str, Any]) -> None:
         """Send one request, whose answer `answer` must read."""
@@ -131,8 +130,8 @@ class Conversation:
                     continue
                 tick()
                 if time.monotonic() > deadline:
-                    raise MachineError(
-                        f"the instrument does not answer for {seconds:.0f} s: is the machine overloaded?"
+                    raise NoAnswerError(
+                        f"{self._called} does not answer for {seconds:.0f} s: is the machine overloaded?"
                     )
         line, _, self._pending = self._pending.partition(b"\n")
         return line
@@ -149,8 +148,8 @@ class Conversation:
         if words:
             return self._error(status or 3, words[-1].removeprefix("sojourn-instrument: "))
         if status is not None and status < 0:
-            return MachineError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
-        return MachineError(f"the instrument ended without a word (status {status})")
+            return NoAnswerError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
+        return NoAnswerError(f"{self._called} ended without a word (status {status})")
 
     def _error(self, status: int, message: str) -> SojournError:
         """Return an error in its words, with the name of its host if that is another one."""

@@ -27,7 +27,7 @@ from sojourn.conduct.tcp_hosts import (
 from sojourn.errors import DoubtfulError, MachineError
 from sojourn.instruments import BlocksInstrument
 from sojourn.instruments.blocks import blocks_argv, longest_seconds
-from sojourn.instruments.conversation import place_options
+from sojourn.instruments.conversation import NoAnswerError, place_options
 from sojourn.instruments.tcp import DRAIN_SECONDS
 from sojourn.methods.tcp_load.ask import lasts_ns, pipe_of
 from sojourn.plan.besides import beside_of, trial_of
@@ -141,13 +141,13 @@ class Loads(Bench):
     def _begins(self, log: LogInstrument, block: int) -> bool:
         """Whether the trial is logged from now on; a kernel that refuses the programs does so now.
 
-        A log that somebody has killed ends the run, as any other program does: the trial can be measured again.
+        A log that was killed or stopped ends the run, as any other program does: the trial can be measured again.
         """
         try:
             begin_log(self.session, log, block, {"ppl": 1}, BOTH, keep=True)
+        except NoAnswerError:
+            raise
         except MachineError as error:
-            if log.has_ended:
-                raise
             tell_unlogged(self.session, error)
             return False
         return True
