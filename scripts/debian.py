@@ -132,10 +132,8 @@ def unpack(wheel: Path, tree: Path) -> None:
 def libraries(wheel: Path, home: Path, python: str) -> None:
     """The virtual environment: the wheel, and what it needs as locked, by hash. That Python need not be here."""
     site = home / f"lib/python{python}/site-packages"
-    asked = ["export", "--frozen", "--no-dev", "--no-emit-project", "--quiet"]
-    locked = subprocess.run([UV, *asked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     needs = ROOT / "build/needs.txt"
-    needs.write_text(locked, encoding="utf-8")
+    needs.write_text(locked(), encoding="utf-8")
     install = [str(UV), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(site)]
     install += ["--link-mode", "copy", "--no-deps", "--python-version", python, "--only-binary", ":all:"]
     # The wheel was built a moment ago, and no lock has its hash.
@@ -155,6 +153,12 @@ def libraries(wheel: Path, home: Path, python: str) -> None:
     ):
         (bin_folder / name).symlink_to(target)
     write(home / "pyvenv.cfg", f"home = /usr/bin\nversion = {python}\n".encode(), 0o644)
+
+
+def locked() -> str:
+    """Return what `sojourn` needs to run, as locked, with hashes; of the groups for development none."""
+    asked = ["export", "--frozen", "--no-default-groups", "--no-emit-project", "--quiet"]
+    return subprocess.run([UV, *asked], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def documents(tree: Path) -> None:

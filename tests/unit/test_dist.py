@@ -108,6 +108,13 @@ def test_libraries_of_the_deb_are_installed_by_hash(tmp_path: Path, monkeypatch:
     assert "--require-hashes" not in wheel
 
 
+def test_the_deb_has_the_libraries_of_the_bill_of_materials_and_no_others(hook: ModuleType) -> None:
+    """`uv export --no-dev` leaves out one group: the other default ones, with Sphinx, were in the package."""
+    exported = set(re.findall(r"^([a-z0-9][\w.-]*)==", debian.locked(), re.MULTILINE))
+    assert exported >= {"polars", "typer"}
+    assert exported == {one["name"] for one in hook.libraries(ROOT)}
+
+
 def test_man_pages_and_completions_are_installed_in_standard_places(hook: ModuleType, tmp_path: Path) -> None:
     assert hook.manual(tmp_path) == {}
     for name in ("man/sojourn.1", "completion/sojourn.bash", "completion/_sojourn", "completion/sojourn.fish"):
