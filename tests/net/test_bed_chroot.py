@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.alone,  # other beds come and go in the folders that are compared
+    pytest.mark.alone,  # `clean` looks at the whole machine
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its root folder"),
 ]
 
@@ -39,10 +40,13 @@ fi
 exec chroot "$root" "$@"
 """
 
-BED = """
+RUN = f"rooted-{uuid.uuid4().hex[:10]}"
+"""A run id that nobody else has: beds of others come and go meanwhile."""
+
+BED = f"""
 import sys, time
 from sojourn.bed import BedSpec, build_bed
-with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "rooted") as bed:
+with build_bed(BedSpec(devices=("wire", "bridge"), device_cpu="own"), "{RUN}") as bed:
     answered = "1 received" in bed.backend.run("a", ["ping", "-c", "1", bed.topology.link("bridge").b_ip4])
     print(answered, bed.backend.get("d", "/sys/class/net/d-wire-1l/address").strip(), *bed.backend.missing, flush=True)
     sys.stdin.read()
@@ -60,11 +64,11 @@ from sojourn.bed.doctor import _own_box
 print("doctor:", _own_box().found)
 """
 
-BOX = """
+BOX = f"""
 from sojourn.bed import BedSpec, build_bed
 from sojourn.errors import MachineError
 try:
-    with build_bed(BedSpec(devices=("bridge:tcpdump",)), "rooted") as bed:
+    with build_bed(BedSpec(devices=("bridge:tcpdump",)), "{RUN}") as bed:
         to = bed.topology.link("bridge:tcpdump").b_ip4
         said = bed.backend.run("a", ["ping", "-c", "10", "-i", "0.01", "-w", "20", to])
         seen = sum(line.split(" - ")[1].split()[1] == "box" for line in open("/proc/self/mountinfo"))
@@ -90,28 +94,26 @@ def start(root: Path, program: str, *, own_run: bool = False) -> subprocess.Pope
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def traces() -> set[str]:
-    """What a bed could leave in the root outside."""
-    return {str(path) for folder in ("/run", "/run/netns") for path in Path(folder).glob("s*j*")}
+def traces() -> list[str]:
+    """What our bed left in the root outside."""
+    return [str(path) for folder in ("/run", "/run/netns", "/run/sojourn") for path in Path(folder).glob(f"*{RUN}*")]
 
 
 def test_a_bed_stands_in_a_plain_chroot_and_leaves_nothing_outside(root: Path) -> None:
-    before = traces()
     with start(root, BED) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True 02:77:00:01:02:11\n"
         assert [path.suffix for path in (root / "run").iterdir()] == [".json"]
-        assert traces() == before
+        assert traces() == []
         process.communicate(timeout=30)
     assert process.returncode == 0
     assert not list((root / "run").iterdir())
-    assert traces() == before
+    assert traces() == []
 
 
 @pytest.mark.parametrize("own_run", [True, False])
 def test_box_works_in_a_plain_chroot_or_states_the_reason(root: Path, own_run: bool) -> None:
     """Its mounts must not be seen outside: where `/run` is no mount point they would be."""
-    before = traces()
     with start(root, BOX, own_run=own_run) as process:
         told, _ = process.communicate(timeout=60)
     if own_run:
@@ -121,7 +123,7 @@ def test_box_works_in_a_plain_chroot_or_states_the_reason(root: Path, own_run: b
         assert "mount --rbind /run /run" in told
         assert told.startswith("refused: ")
     assert process.returncode == 0
-    assert traces() == before
+    assert traces() == []
 
 
 def test_everything_that_a_box_lacks_is_told_at_once(root: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -13,12 +16,13 @@ import pytest
 
 from sojourn.analysis import analyse
 from sojourn.analysis.rows import LoadSetting, Row
+from sojourn.conduct import Screen
 from sojourn.errors import RequestError
 from sojourn.methods.tcp_load.analyse import grade_of, grade_said, sentence
 from sojourn.methods.tcp_load.analyse.naming import short_names
 from sojourn.methods.tcp_load.analyse.tcp_says import LIMITS
 from sojourn.methods.tcp_load.analyse.trials import responsiveness
-from sojourn.methods.tcp_load.measure import whole_trials
+from sojourn.methods.tcp_load.measure import start_log_of_both, whole_trials
 from sojourn.methods.tcp_load.show import keys
 from sojourn.plan import load_plan
 from sojourn.plan.effective import effective_toml
@@ -617,6 +621,38 @@ def test_trials_with_the_log_are_excluded_from_figures(tmp_path: Path) -> None:
     found = pl.read_parquet(folder.path / "analysis/samples/load_logged.parquet")
     assert found["block"].to_list() == [2, 3, 4, 5]
     assert found["records"].to_list() == [4711] * 4
+
+
+def test_a_bed_without_the_log_of_tcp_says_so(tmp_path: Path) -> None:
+    """Its trials are left out there: neither the screen nor the report said it."""
+    log: list[dict[str, Any]] = []
+    screen = io.StringIO()
+
+    def told(logged: int) -> None:
+        plan = load_plan("bufferbloat", sets=[f"load.logged={logged}"])
+        plan = replace(plan, bed=replace(plan.bed, backend="ssh"))
+        assert not [trial for trial in plan.expand() if trial.purpose == "log"]
+        part = SimpleNamespace(number=0, owed=plan.expand())
+        session = SimpleNamespace(
+            plan=plan, part=part, screen=Screen(screen), log=lambda event, **entry: log.append({"event": event} | entry)
+        )
+        with ExitStack() as stack:
+            assert start_log_of_both(cast("Any", session), stack) is None
+
+    told(logged=0)
+    assert (log, screen.getvalue()) == ([], "")
+    told(logged=1)
+    [entry] = log
+    assert entry["event"] == "unlogged"
+    assert entry["why"].endswith("the hosts of this bed (ssh) have kernels of their own")
+    assert screen.getvalue() == f"no log of TCP's state: {entry['why']}\n"
+
+    folder = made_up(tmp_path / "run", Truth(), sets=["load.logged=0"])
+    with folder.log.open("a") as file:
+        file.writelines(json.dumps(entry | {"part": part}) + "\n" for part in range(2))
+    verdict, findings, _ = judged(folder)
+    assert (verdict["verdict"], set(findings)) == ("trusted", {"log_left_out"})
+    assert findings["log_left_out"]["sentence"].startswith("there is no log of TCP's state: trials with it")
 
 
 MIX = (*FEW, "load.congestion=cubic+reno", "load.direction=up", "load.join=2s", "load.duration=6s", "load.rounds=9")

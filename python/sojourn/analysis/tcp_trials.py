@@ -78,6 +78,13 @@ def interrupted(run: Run) -> Iterator[Finding]:
         yield Finding("log_interrupted", sentence, float(len(several)))
 
 
+def unlogged(run: Run) -> Iterator[Finding]:
+    """Return a finding where trials with the log are left out, or are without it, and why."""
+    reasons = dict.fromkeys(str(entry["why"]) for entry in run.log if entry.get("event") == "unlogged")
+    if reasons:
+        yield Finding("log_left_out", f"there is no log of TCP's state: {'; '.join(reasons)}")
+
+
 def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:
     """Return the log's entries of the load trials of a purpose, by block; earlier versions measured all of them."""
     told = {int(entry["block"]): entry for entry in run.log if entry.get("event") == "load-trial"}

@@ -203,6 +203,7 @@ EVENTS: Final[dict[str, Any]] = {
             NEEDED: ("block", "cell", "probe", "dscp"), "block": INDEX, "cell": INDEX, "probe": TEXT, "dscp": TEXT,
         }]),
     },
+    "unlogged": {NEEDED: ("why",), "why": TEXT},
     "tcp-trial": {
         NEEDED: ("block", "kind", "cell", "congestion", "pipe", "path", "round", "setting", "connections"),
         **dict.fromkeys(("block", "cell", "round"), INDEX), "capture_dropped": maybe(COUNT),

@@ -125,6 +125,11 @@ OF_THE_ANALYSIS: Final = (
         "doubtful",
         "Programs of the log of TCP's state were detached or replaced in a trial: what passed then is in no record.",
     ),
+    FindingKind(
+        "log_left_out",
+        "note",
+        "Trials with the log of TCP's state were left out, or are without it; no figure needs them.",
+    ),
     FindingKind("ambiguous_matches", "note", "Identical packets were matched in their order."),
     FindingKind(
         "anomalous_cell",

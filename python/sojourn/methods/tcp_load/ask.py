@@ -220,7 +220,10 @@ def lasts_ns(plan: Plan, factors: Loaded) -> int:
 
 
 def logs_some(plan: Plan) -> bool:
-    """Whether there are trials with the log: programs in the kernel see hosts of this machine alone."""
+    """Whether there are trials with the log: programs in the kernel see hosts of this machine alone.
+
+    Where some are asked for and there are none, the run says so (`measure.start_log_of_both`).
+    """
     return plan.load.logged > 0 and plan.bed.backend == "netns"
 
 

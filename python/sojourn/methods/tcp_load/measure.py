@@ -29,7 +29,7 @@ from sojourn.instruments import BlocksInstrument
 from sojourn.instruments.blocks import blocks_argv, longest_seconds
 from sojourn.instruments.conversation import NoAnswerError, place_options
 from sojourn.instruments.tcp import DRAIN_SECONDS
-from sojourn.methods.tcp_load.ask import lasts_ns, pipe_of
+from sojourn.methods.tcp_load.ask import lasts_ns, logs_some, pipe_of
 from sojourn.plan.besides import beside_of, trial_of
 from sojourn.plan.dscp import name_of
 from sojourn.plan.round_trips import ports, spans
@@ -69,6 +69,12 @@ REFLECTED = "1"
 
 BOTH = "ab"
 """Whose log it is, in its name."""
+
+NOT_OVER = (
+    "trials with it (load.logged) are only for hosts in namespaces of this machine, whose kernel has the TCP of both; "
+    "the hosts of this bed ({backend}) have kernels of their own"
+)
+"""Why trials with the log are left out on other beds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +272,9 @@ def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | Non
 
     No figure needs the log: a study goes on without it, and says why.
     """
+    if session.plan.load.logged and not logs_some(session.plan):
+        tell_unlogged(session, NOT_OVER.format(backend=session.plan.bed.backend))
+        return None
     if not any(trial.purpose == LOG for trial in session.part.owed):
         return None
     try:
@@ -276,7 +285,7 @@ def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | Non
         return None
 
 
-def tell_unlogged(session: Session, why: MachineError) -> None:
+def tell_unlogged(session: Session, why: MachineError | str) -> None:
     """Tell the log and the screen that there is no log of TCP's state."""
     session.log("unlogged", part=session.part.number, why=str(why))
     session.screen.note(f"no log of TCP's state: {why}")

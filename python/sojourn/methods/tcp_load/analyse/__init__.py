@@ -66,7 +66,7 @@ from sojourn.analysis.samples import Sample, curve_of, shared, thinned
 from sojourn.analysis.sessions import beside, figure_of
 from sojourn.analysis.stream_budget import scatter_of, uncovered
 from sojourn.analysis.study import Study
-from sojourn.analysis.tcp_trials import figured
+from sojourn.analysis.tcp_trials import figured, unlogged
 from sojourn.analysis.tester import incomplete, probing_findings, stamp_sources, truncated
 from sojourn.analysis.wording import DASH, HOLDS_ZERO, counted, fixed, percent
 from sojourn.devices import called
@@ -198,7 +198,7 @@ def study(run: Run) -> Study:
     findings = [*probing_findings(run), *completeness(run, several, further), *_clocks(joined, places, rows),
                 *_findings(run, places, rows),
                 *background.findings(run, several), *round_trips.findings(run, several), *unaccounted(run),
-                *judged(ways)]  # fmt: skip
+                *judged(ways), *unlogged(run)]  # fmt: skip
     samples = {"load_timeline": _timeline(run, [*several, *further]),
                "load_quantiles": _quantiles(run, [*several, *further]),
                "load_grades": _grades(heads), "load_logged": logged, "load_grid": grid_of(rows, pipes),
