@@ -127,6 +127,11 @@ impl Accounting {
         self.ports[port].control += 1;
     }
 
+    /// Counts a packet, which is already in another count, as not answered.
+    pub fn on_unanswered(&mut self, port: usize) {
+        self.ports[port].unanswered += 1;
+    }
+
     /// Counts a frame whose header cannot be read.
     pub fn on_unread(&mut self, port: usize, unread: Unread) {
         let Unread::Damaged { flow, key } = unread else { return self.on_unexpected(port, None) };

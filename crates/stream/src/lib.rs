@@ -33,6 +33,7 @@ pub use departed::{Departure, FlowSent, SendOutcome};
 pub use driver::{Ended, Greeted, Greeting, Observer, conclude, exchange, greet, receive, send};
 pub use ears::{Ears, Heard};
 pub use end::{End, EndLine};
+pub use follow_up::FollowUp;
 pub use goodness::Fit;
 pub use merge::Merge;
 pub use outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};

@@ -105,6 +105,9 @@ pub struct PortReceived {
     pub local_drops: u64,
     /// Greetings, time exchanges and ends: neither packets nor unexpected.
     pub control: u64,
+    /// Packets that should be answered and were not: from another address than the sender's, shorter than the answer, or
+    /// beyond the rate limit.
+    pub unanswered: u64,
 }
 
 /// Everything received.

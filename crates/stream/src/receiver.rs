@@ -1,4 +1,9 @@
 //! The receiver's engine. Pure: frames and times in; counts, rows and answers out.
+//!
+//! A source address may be forged. Therefore an address that did not prove that it receives our frames gets nothing
+//! longer than what it sent. A greeting proves it, by its cookie, and from then on its flow is answered there alone.
+
+use std::net::SocketAddr;
 
 use sojourn_port::guard::{Case, Guard, Lengths, Policy};
 use sojourn_port::{Framing, Received, Sent, TxTimestamp};
@@ -11,14 +16,18 @@ use sojourn_wire::stream::{
 use sojourn_wire::{PeerAddress, Peers, SessionKey, StreamHeader};
 
 use crate::accounting::{Accounting, Counting, Whose};
-use crate::follow_up::FollowUps;
+use crate::follow_up::{FollowUp, FollowUps};
 use crate::frame;
 use crate::request::{Answering, PortRequest, Senders};
 use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 
-/// Rate limits of answers to greetings and time requests, per second: for one peer, and for all.
+/// Rate limits of answers to greetings, time requests and ends, per second: for one peer, and for all.
 const PEER_RATE: u32 = 100_000;
 const RATE: u32 = 500_000;
+
+/// The same for answers to packets, whose limit is separate: one sender may send all of them, and its time requests
+/// are answered at any rate of its packets.
+const ANSWER_RATES: (u32, u32) = (RATE, RATE);
 
 /// The same for greetings without our shared key. Their limits are separate, so that peers with the key are answered
 /// whatever the number of others.
@@ -33,6 +42,8 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 pub struct Receiver {
     senders: Senders,
     guard: Guard,
+    /// Limits answers to packets.
+    answers: Guard,
     /// Limits answers to peers without our key.
     strangers: Guard,
     auth: Auth,
@@ -60,6 +71,10 @@ impl Receiver {
         Self {
             senders: request.senders,
             guard: Guard::new(policy(&request.allowed, (PEER_RATE, RATE)), request.seed),
+            answers: Guard::new(
+                Policy { amplified: named(&request.allowed), ..policy(&request.allowed, ANSWER_RATES) },
+                request.seed,
+            ),
             strangers: Guard::new(policy(&request.allowed, (STRANGER_RATE, STRANGERS_RATE)), request.seed),
             auth: request.auth.clone(),
             clock: request.clock,
@@ -95,7 +110,7 @@ impl Receiver {
             Kind::Data | Kind::Live => {
                 let is_first = self.accounting.on_packet(port, &header, payload, received);
                 let answering = request.answer.filter(|_| is_first)?;
-                answer(back, header, answering, reply)
+                self.answer((port, back), (header, payload.len()), answering, received, reply)
             }
             // A sender to a group gets many answers, so a receiver that does not answer may see and count them.
             Kind::Answer if request.answer.is_none() => {
@@ -109,7 +124,8 @@ impl Receiver {
         }
     }
 
-    /// Processes a greeting, time request or end: one with another session key or a wrong tag is refused.
+    /// Processes a greeting, time request or end: one with another session key or a wrong tag is refused, and so is a
+    /// time request or end from another address than the sender's, or shorter than its answer.
     fn on_control(
         &mut self,
         (port, back): (usize, Head),
@@ -117,15 +133,23 @@ impl Receiver {
         received: &Received,
         reply: &mut [u8],
     ) -> Option<usize> {
-        let is_believed = header.kind == Kind::Greeting || self.accounting.is_ours(&header);
+        let is_ours = self.accounting.is_ours(&header) && self.is_of_sender(header.flow, peer_of(back, received));
+        let is_believed = header.kind == Kind::Greeting || is_ours;
         let said = if is_believed { self.auth.open(payload) } else { None };
         let length = match (header.kind, said) {
             (Kind::Greeting, Some(said)) => return self.greet((port, back), (header, said), received, reply),
             (Kind::Greeting, None) => return self.refuse_unkeyed((port, back), (header, payload), received, reply),
-            (Kind::SyncRequest, Some(said)) if admits(&mut self.guard, back, received, (1, 1)) => {
+            (Kind::SyncRequest, Some(said))
+                if admits(&mut self.guard, back, received, (said.len(), back.sync_payload_bytes())) =>
+            {
                 self.sync((port, back), (header, said), received, reply)
             }
-            (Kind::End, Some(said)) if read_end(said).is_some() => self.on_end(back, (header, said), reply),
+            (Kind::End, Some(said))
+                if read_end(said).is_some()
+                    && admits(&mut self.guard, back, received, (said.len(), back.least_payload_bytes())) =>
+            {
+                self.on_end(back, (header, said), reply)
+            }
             _ => {
                 self.accounting.on_unexpected(port, Some(header.kind));
                 return None;
@@ -149,15 +173,15 @@ impl Receiver {
         }
     }
 
-    /// Records that an answer was sent: if it is a reply that promised a follow-up, its TX timestamp is then awaited.
-    pub fn answered(&mut self, port: usize, reply: &[u8], sent: Sent) {
+    /// Records that an answer was sent, `to` a socket's peer or to the address that it carries: if it is a reply that
+    /// promised a follow-up, its TX timestamp is then awaited.
+    pub fn answered(&mut self, port: usize, reply: &[u8], to: Option<SocketAddr>, sent: Sent) {
         let Some(PortRequest { framing, .. }) = self.ports.get(port) else { return };
-        self.follow_ups.promise(port, reply, reply_head_bytes(*framing, reply), sent);
+        self.follow_ups.promise((port, to), reply, reply_head_bytes(*framing, reply), sent);
     }
 
-    /// Processes the TX timestamp of an answer. Returns the length of the follow-up to the answer's destination, if
-    /// there is one: written into `room`.
-    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<usize> {
+    /// Processes the TX timestamp of an answer. Returns the follow-up to the answer, if there is one: written into `room`.
+    pub fn on_stamp(&mut self, port: usize, stamp: &TxTimestamp, room: &mut [u8]) -> Option<FollowUp> {
         self.follow_ups.on_stamp(port, stamp, room)
     }
 
@@ -201,6 +225,38 @@ impl Receiver {
         let unclaimed = told.filter(|end| sent.iter().all(|count| count.flow != end.flow));
         let sent: Vec<_> = sent.iter().copied().chain(unclaimed).collect();
         self.accounting.finish(&sent, local_drops)
+    }
+
+    /// Returns whether a frame with a flow's key comes from the flow's sender, who is known by the address of its
+    /// greeting. Nobody greets a receiver that was given the key: there the key alone distinguishes the sender.
+    fn is_of_sender(&self, flow: u16, peer: Option<PeerAddress>) -> bool {
+        let is_same = |(sender, peer): (PeerAddress, PeerAddress)| sender.is_same_host(peer);
+        matches!(self.senders, Senders::Known(_)) || self.sender(flow).zip(peer).is_some_and(is_same)
+    }
+
+    /// Answers a packet of `bytes` of payload. Only its sender gets an answer, and none that is longer than the packet,
+    /// unless its address is named. Whoever gives the receiver the key names the lengths, too.
+    fn answer(
+        &mut self,
+        (port, back): (usize, Head),
+        (header, bytes): (StreamHeader, usize),
+        answering: Answering,
+        received: &Received,
+        reply: &mut [u8],
+    ) -> Option<usize> {
+        let payload_bytes = answering.payload_bytes.max(back.least_payload_bytes());
+        let asked = if matches!(self.senders, Senders::Known(_)) { bytes.max(payload_bytes) } else { bytes };
+        let is_answered = self.is_of_sender(header.flow, peer_of(back, received))
+            && admits(&mut self.answers, back, received, (asked, payload_bytes));
+        if !is_answered {
+            self.accounting.on_unanswered(port);
+            return None;
+        }
+        let length = back.bytes() + payload_bytes;
+        let payload = open(back, reply, length)?;
+        fill(payload);
+        StreamHeader { kind: Kind::Answer, node: answering.node, ..header }.write(payload);
+        Some(length)
     }
 
     /// Processes the end of a stream, and acknowledges it unless it is for another receiver of the group. The first
@@ -276,8 +332,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Writes the reply to a time request. It promises a follow-up if the request can use one and is as long as the
-    /// reply, so that replies are never longer than their requests.
+    /// Writes the reply to a time request, which is at least as long. It promises a follow-up if the request can use one:
+    /// both together are longer than the request, but go only to the flow's sender.
     fn sync(
         &self,
         (port, back): (usize, Head),
@@ -286,8 +342,7 @@ impl Receiver {
         reply: &mut [u8],
     ) -> Option<usize> {
         let asks = SyncTail::read(request).is_some_and(|tail| tail.follows_up);
-        let is_as_long = request.len() >= back.sync_payload_bytes();
-        let follows_up = asks && is_as_long && self.ports.get(port).is_some_and(|port| port.tx_timestamps);
+        let follows_up = asks && self.ports.get(port).is_some_and(|port| port.tx_timestamps);
         let length = back.bytes() + back.sync_payload_bytes() + self.auth.bytes();
         let payload = open(back, reply, length)?;
         let arrived = received.arrived;
@@ -320,6 +375,11 @@ fn policy(allowed: &[Peers], (peer_rate, rate): (u32, u32)) -> Policy {
     Policy { allowed, peer_rate, rate, ..Policy::default() }
 }
 
+/// Returns the peers that are named, who may be all of those that are allowed.
+fn named(allowed: &[Peers]) -> Vec<Peers> {
+    allowed.iter().copied().filter(|peers| *peers != Peers::Any).collect()
+}
+
 /// Returns the source of a frame, as its header or socket reports it.
 fn peer_of(back: Head, received: &Received) -> Option<PeerAddress> {
     match back {
@@ -347,14 +407,6 @@ fn write_greeting(
 fn read_end(payload: &[u8]) -> Option<End> {
     let end: End = serde_json::from_str(end_text(payload)?).ok()?;
     end.is_possible().then_some(end)
-}
-
-fn answer(back: Head, header: StreamHeader, answering: Answering, reply: &mut [u8]) -> Option<usize> {
-    let length = back.bytes() + answering.payload_bytes.max(back.least_payload_bytes());
-    let payload = open(back, reply, length)?;
-    fill(payload);
-    StreamHeader { kind: Kind::Answer, node: answering.node, ..header }.write(payload);
-    Some(length)
 }
 
 /// Writes the header of an answer, and returns the room for its payload; `None`: it does not fit.

@@ -15,6 +15,17 @@ pub enum PeerAddress {
     Ethernet(MacAddress),
 }
 
+impl PeerAddress {
+    /// Returns whether both are of one host: the same IP address, of any port, or the same MAC address.
+    pub fn is_same_host(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Internet(one), Self::Internet(other)) => one.ip() == other.ip(),
+            (Self::Ethernet(one), Self::Ethernet(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
 /// A set of peers, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
@@ -128,6 +139,16 @@ mod tests {
         let mac: Peers = "02:77:00:00:01:02".parse().expect("a MAC address");
         assert!(mac.have(PeerAddress::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 2]))));
         assert!(!mac.have(PeerAddress::Ethernet(MacAddress([2, 0x77, 0, 0, 1, 3]))) && !mac.have(peer("10.0.0.1")));
+    }
+
+    #[test]
+    fn addresses_of_one_host_may_differ_in_their_port() {
+        let mac = |last| PeerAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, last]));
+        let other_port = PeerAddress::Internet("10.0.0.1:9".parse().expect("an address"));
+        assert!(peer("10.0.0.1").is_same_host(other_port) && mac(1).is_same_host(mac(1)));
+        for (one, other) in [(peer("10.0.0.1"), peer("10.0.0.2")), (mac(1), mac(2)), (peer("10.0.0.1"), mac(1))] {
+            assert!(!one.is_same_host(other) && !other.is_same_host(one), "{one} {other}");
+        }
     }
 
     #[test]

@@ -7,12 +7,12 @@ use sojourn_clock::simulate::Truth;
 use sojourn_clock::{Estimator, Limits};
 use sojourn_emulate::replay::{before_gap, differences, replay};
 use sojourn_emulate::{Cause, Config, Direction, Disposition, Outcome};
-use sojourn_port::{Framing, Received};
+use sojourn_port::{Framing, Received, Sent, StampKind, TxTimestamp};
 use sojourn_record::packet::Head;
 use sojourn_record::{Origin, Packet, PacketFile, PacketReader};
-use sojourn_stream::{Auth, Keep, PortRequest, ReceiveRequest, Receiver, Senders};
+use sojourn_stream::{Answering, Auth, Keep, PortRequest, ReceiveRequest, Receiver, Senders};
 use sojourn_time::{Nanos, Source, Stamp, Time};
-use sojourn_wire::stream::{GREETING_BYTES, HEADER_BYTES, Kind};
+use sojourn_wire::stream::{GREETING_BYTES, GreetingTail, GreetingWord, HEADER_BYTES, Kind, fill};
 use sojourn_wire::{Key, MacAddress, SessionKey, StreamHeader};
 
 use crate::Target;
@@ -28,40 +28,55 @@ pub(crate) const TARGETS: &[Target] = &[
 const KEY: SessionKey = SessionKey(7);
 const COOKIE: u64 = 0x0102_0304_0506_0708;
 
-/// The user data of a greeting, an exchange and an end, for a receiver without a key, one with another key, and one for
-/// which the tag is corrected: no reply is longer than its request, except in an exchange, and the values of an end
-/// never overflow.
+/// The user data of a greeting, an exchange, an end and a packet, for a receiver without a key, one with another key, and
+/// one for which the tag is corrected: no reply is longer than its request, nothing goes to an address that did not
+/// greet, and the values of an end never overflow.
 fn stream_control(bytes: &[u8]) {
     let Ok(shared) = Key::new(&[9; 16]) else { return };
-    for kind in [Kind::Greeting, Kind::SyncRequest, Kind::End] {
+    for kind in [Kind::Greeting, Kind::SyncRequest, Kind::End, Kind::Data] {
         for (auth, is_sealed) in [(None, false), (Some(shared.clone()), false), (Some(shared.clone()), true)] {
             let auth = Auth::from(auth);
-            let mut payload = vec![0; HEADER_BYTES];
-            payload.extend_from_slice(&bytes[..bytes.len().min(1_400)]);
-            if is_sealed {
-                payload.extend_from_slice(&vec![0; auth.bytes()]);
+            let tail = &bytes[..bytes.len().min(1_400)];
+            for senders in [Senders::Greeting { cookie: COOKIE }, Senders::Known(KEY)] {
+                for is_aimed in [false, true] {
+                    hear(senders, (kind, tail, is_sealed), &auth, is_aimed);
+                }
             }
-            let at = Time(1);
-            StreamHeader { kind, node: 0, flow: 1, key: KEY, seq: 0, intended: at, sent: at }.write(&mut payload);
-            if is_sealed {
-                auth.seal(&mut payload);
-            }
-            hear(&payload, kind, auth);
         }
     }
 }
 
-fn hear(payload: &[u8], kind: Kind, auth: Auth) {
-    let senders = if kind == Kind::Greeting { Senders::Greeting { cookie: COOKIE } } else { Senders::Known(KEY) };
+/// Returns the user data of a frame.
+fn framed(kind: Kind, tail: &[u8], auth: Option<&Auth>) -> Vec<u8> {
+    let mut payload = vec![0; HEADER_BYTES];
+    payload.extend_from_slice(tail);
+    if kind == Kind::Data {
+        fill(&mut payload);
+    }
+    if let Some(auth) = auth {
+        payload.extend_from_slice(&vec![0; auth.bytes()]);
+    }
+    let at = Time(1);
+    StreamHeader { kind, node: 0, flow: 1, key: KEY, seq: 0, intended: at, sent: at }.write(&mut payload);
+    if let Some(auth) = auth.filter(|auth| auth.bytes() > 0) {
+        auth.seal(&mut payload);
+    }
+    payload
+}
+
+/// Lets a receiver hear one frame, after the greeting of its flow unless it is one itself; `is_aimed`: from another
+/// address than the greeting's.
+fn hear(senders: Senders, (kind, tail, is_sealed): (Kind, &[u8], bool), auth: &Auth, is_aimed: bool) {
     let mut receiver = Receiver::new(&ReceiveRequest {
         senders,
         allowed: Vec::new(),
         seed: 1,
-        auth,
+        auth: auth.clone(),
         ports: vec![PortRequest {
             framing: Framing::Udp,
             mac: MacAddress([2, 0, 0, 0, 0, 1]),
-            answer: None,
+            // A receiver that was given the key has been told the lengths of its answers, too.
+            answer: matches!(senders, Senders::Greeting { .. }).then_some(Answering { node: 1, payload_bytes: 64 }),
             tx_timestamps: true,
         }],
         flows: vec![1],
@@ -70,21 +85,43 @@ fn hear(payload: &[u8], kind: Kind, auth: Auth) {
         clock_offset: Nanos::ZERO,
         clock: 77,
     });
-    let arrived = Stamp { at: Time(5), source: Source::Kernel };
-    let from = Some(([10, 0, 0, 1], 40_000).into());
-    let received = Received { length: payload.len(), arrived, returned: Time(6), from };
-    let mut reply = vec![0; receiver.longest_reply()];
-    if let Some(length) = receiver.on_frame(0, payload, &received, &mut reply) {
-        assert!(kind == Kind::SyncRequest || length <= payload.len(), "{length} octets to {}", payload.len());
-        receiver.stamp(0, &mut reply[..length], Time(7));
+    let is_greeted = matches!(senders, Senders::Greeting { .. }) && kind != Kind::Greeting;
+    if is_greeted {
+        let mut greeting = vec![0; GREETING_BYTES];
+        GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+        let greeting = framed(Kind::Greeting, &greeting[HEADER_BYTES..], Some(auth));
+        let back = sent_back(&mut receiver, &greeting, 1);
+        assert_eq!((back, receiver.sender(1).is_some()), (greeting.len(), true));
     }
+    let payload = framed(kind, tail, is_sealed.then_some(auth));
+    let back = sent_back(&mut receiver, &payload, if is_aimed { 2 } else { 1 });
+    // The sender of a flow gets a follow-up, too, which is as long as the reply.
+    let is_followed = kind == Kind::SyncRequest && !(is_greeted && is_aimed);
+    assert!(back <= payload.len() * if is_followed { 2 } else { 1 }, "{back} octets to {}", payload.len());
+    assert!(back == 0 || !(is_greeted && is_aimed), "{kind:?} of another address");
     if let Some(end) = receiver.end(1) {
-        assert!(end.is_possible());
+        assert!(end.is_possible() && !(is_greeted && is_aimed));
     }
     let outcome = receiver.finish(&[][..], &[0]);
-    let (port, unexpected) = (&outcome.ports[0], outcome.ports[0].unexpected.total());
-    assert_eq!(port.frames, 1);
-    assert_eq!(port.control + unexpected, 1);
+    let (port, counted) = (&outcome.ports[0], outcome.flows.iter().map(|flow| flow.counts.frames()).sum::<u64>());
+    assert_eq!(port.frames, 1 + u64::from(is_greeted));
+    assert_eq!(port.control + counted, port.frames);
+}
+
+/// Returns the length of what a receiver sends to the host with this number for a frame: the reply, which is no longer
+/// than the frame, and its follow-up.
+fn sent_back(receiver: &mut Receiver, payload: &[u8], host: u8) -> usize {
+    let arrived = Stamp { at: Time(5), source: Source::Kernel };
+    let from = Some(([10, 0, 0, host], 40_000).into());
+    let received = Received { length: payload.len(), arrived, returned: Time(6), from };
+    let mut reply = vec![0; receiver.longest_reply()];
+    let Some(length) = receiver.on_frame(0, payload, &received, &mut reply) else { return 0 };
+    assert!(length <= payload.len(), "{length} octets to {}", payload.len());
+    receiver.stamp(0, &mut reply[..length], Time(7));
+    receiver.answered(0, &reply[..length], from, Sent { number: 3, called: Time(7) });
+    let left = Stamp { at: Time(8), source: Source::Kernel };
+    let stamp = TxTimestamp { number: 3, left, kind: StampKind::Left };
+    length + receiver.on_stamp(0, &stamp, &mut reply).map_or(0, |follow_up| follow_up.length)
 }
 
 fn tcp_request(bytes: &[u8]) {

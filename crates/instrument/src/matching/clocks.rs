@@ -96,3 +96,38 @@ impl Clocks {
         (if way == Way::Forward { there } else { there.saturating_neg() }, converted.bound_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Captures may be of any length, and their times a century apart.
+    #[test]
+    fn packets_kept_are_bounded_over_any_span_and_still_show_the_offset() {
+        const OFFSET: i64 = 3_000_000;
+        let mut quickest = Quickest::new();
+        let spans = [10_000_i64, 1 << 17, 1 << 20];
+        for number in 0..50_000_i64 {
+            let way = if number % 2 == 0 { Way::Forward } else { Way::Backward };
+            let first = number * spans[(number / 20_000) as usize];
+            // At least 10 us, in both directions.
+            let delay = 10_000 + number % 97 * 100;
+            let second = if way == Way::Forward { first + delay } else { first - delay } + OFFSET;
+            quickest.push(way, first, second);
+            assert!(quickest.forward.len().max(quickest.backward.len()) <= MOST);
+        }
+        assert!(quickest.forward.len() > MOST / 4 && quickest.backward.len() > MOST / 4);
+        let estimate = quickest.estimate().expect("packets in both directions");
+        let converted = estimate.convert(Time(40_000_000_000 + OFFSET));
+        let error = (converted.ours.0 - 40_000_000_000) as f64;
+        assert!(
+            error.abs() <= converted.bound_ns && error.abs() < 20_000.0,
+            "{error} ns, bound {}",
+            converted.bound_ns
+        );
+        for first in [0, i64::MAX / 4, -i64::MAX / 4] {
+            quickest.push(Way::Forward, first, first + OFFSET + 10_000);
+            assert!(quickest.forward.len() <= MOST);
+        }
+    }
+}

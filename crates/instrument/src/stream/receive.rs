@@ -14,6 +14,7 @@ use sojourn_stream::{
 };
 use sojourn_time::{HostClock, Nanos, Wait, classes};
 use sojourn_wire::SessionKey;
+use sojourn_wire::stream::HEADER_BYTES;
 
 use super::host::{self, Meter, Took};
 use super::kept::Kept;
@@ -263,9 +264,9 @@ pub fn receive_request(
 }
 
 fn answering(node: u8, options: &ReceiveOptions) -> Answering {
-    const LEAST: usize = sojourn_wire::ethernet::LEAST_PAYLOAD_BYTES;
+    // The header alone is the shortest answer, and no packet is shorter.
     let asked = options.answer_payload_bytes.or(options.payload_bytes);
-    Answering { node, payload_bytes: asked.unwrap_or(LEAST) }
+    Answering { node, payload_bytes: asked.unwrap_or(HEADER_BYTES) }
 }
 
 fn rows_of(asked: &Receive, place: &Place, ports: &[Open], outcome: &ReceiveOutcome, took: &Took) -> StreamBlock {
@@ -341,6 +342,7 @@ pub fn ports_json(outcome: &ReceiveOutcome, numbers: &[u16]) -> Vec<Value> {
         json!({
             "port": number, "frames": port.frames, "unexpected": port.unexpected.total(),
             "unexpected_of": port.unexpected, "local_drops": port.local_drops, "control": port.control,
+            "unanswered": port.unanswered,
         })
     };
     outcome.ports.iter().zip(numbers).map(of_port).collect()

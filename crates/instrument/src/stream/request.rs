@@ -183,7 +183,7 @@ pub struct ReceiveOptions {
     /// For how many frames to have room; what comes beyond is counted and kept in histograms only.
     #[arg(skip = ROOM)]
     pub room: usize,
-    /// User data of an answer; as long as the frame that it answers where it is not said.
+    /// User data of an answer; as long as that of the frames that will come where it is not said, else as short as can be.
     #[arg(skip)]
     pub answer_payload_bytes: Option<usize>,
     /// User data of the frames that will come, where it is known: for the record.

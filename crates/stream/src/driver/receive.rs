@@ -1,5 +1,6 @@
 //! The receiver's loop over its ports.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use sojourn_port::kernel::wait_for_any;
@@ -8,7 +9,7 @@ use sojourn_time::pace::LONGEST_SLEEP;
 use sojourn_time::{Clock, Nanos, Source, Time, Wait};
 use sojourn_wire::SessionKey;
 
-use crate::Receiver;
+use crate::{FollowUp, Receiver};
 
 /// Number of polls of the ports between calls of the observer.
 const LOOKS_BETWEEN: u32 = 200;
@@ -141,8 +142,8 @@ fn sleep(ports: &[&mut dyn Batch], wakers: &[BorrowedFd<'_>]) -> Result<(), Port
 struct Replies {
     room: Vec<u8>,
     each: usize,
-    /// For each answer: the index of its frame in the poll, and its length.
-    kept: Vec<(usize, usize)>,
+    /// For each answer: the index of its frame in the poll, the source as a socket reports it, and its length.
+    kept: Vec<(usize, Option<SocketAddr>, usize)>,
     follow_up: Vec<u8>,
     /// Whether a frame of the last poll has a timestamp of this program, for lack of a better one.
     stamped_here: bool,
@@ -179,7 +180,7 @@ impl Replies {
     fn take_stamps(&mut self, receiver: &mut Receiver, ports: &mut [&mut dyn Batch]) {
         for (index, port) in ports.iter_mut().enumerate() {
             let is_addressed = port.capabilities().framing == Framing::Ethernet;
-            while let Some(length) = next_follow_up(receiver, index, *port, &mut self.follow_up) {
+            while let Some(FollowUp { length, .. }) = next_follow_up(receiver, index, *port, &mut self.follow_up) {
                 if is_addressed {
                     let _: Result<_, PortError> = port.transmit(&self.follow_up[..length]);
                 }
@@ -217,22 +218,25 @@ impl Replies {
             let at = self.kept.len() * self.each;
             let room = self.room.get_mut(at..at + self.each).unwrap_or_default();
             if let Some(length) = receiver.on_frame(index, frame, &received, room) {
-                self.kept.push((nth, length));
+                self.kept.push((nth, received.from, length));
             }
             nth += 1;
         });
         while let Some((flow, key)) = receiver.greeted() {
             observer.greeted(flow, key)?;
         }
-        for (place, (nth, length)) in self.kept.iter().enumerate() {
+        for (place, (nth, from, length)) in self.kept.iter().enumerate() {
             let reply = &mut self.room[place * self.each..][..*length];
             receiver.stamp(index, reply, clock.now());
             // An unreachable peer must not end the service of the others.
             let Ok(sent) = port.answer(*nth, reply) else { continue };
-            receiver.answered(index, reply, sent);
+            receiver.answered(index, reply, *from, sent);
             // Most drivers have stamped the frame by the time the call returns.
-            while let Some(length) = next_follow_up(receiver, index, port, &mut self.follow_up) {
-                let _: Result<_, PortError> = port.answer(*nth, &self.follow_up[..length]);
+            while let Some(FollowUp { length, to }) = next_follow_up(receiver, index, port, &mut self.follow_up) {
+                // A socket answers the source of a frame of this poll: that of an earlier reply may be another one.
+                if to == *from {
+                    let _: Result<_, PortError> = port.answer(*nth, &self.follow_up[..length]);
+                }
             }
         }
         match taken {
@@ -243,15 +247,15 @@ impl Replies {
 }
 
 /// Reads TX timestamps until one of them makes a follow-up; `None` if there are no more.
-fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, room: &mut [u8]) -> Option<usize> {
+fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, room: &mut [u8]) -> Option<FollowUp> {
     if !port.capabilities().tx_timestamps {
         return None;
     }
     // An error here only means that a timestamp is missing.
     while let Ok(Some(stamp)) = port.tx_timestamp() {
-        let length = receiver.on_stamp(index, &stamp, room);
-        if length.is_some() {
-            return length;
+        let follow_up = receiver.on_stamp(index, &stamp, room);
+        if follow_up.is_some() {
+            return follow_up;
         }
     }
     None
@@ -259,9 +263,15 @@ fn next_follow_up(receiver: &mut Receiver, index: usize, port: &mut dyn Batch, r
 
 #[cfg(test)]
 mod tests {
-    use sojourn_time::SimulatedClock;
+    use std::collections::VecDeque;
+
+    use sojourn_port::{Capabilities, Port, Received, Sent, StampKind, TxTimestamp};
+    use sojourn_time::{SimulatedClock, Stamp};
+    use sojourn_wire::stream::{GREETING_BYTES, Kind, SYNC_BYTES, SyncTail};
+    use sojourn_wire::{MacAddress, StreamHeader};
 
     use super::*;
+    use crate::{Auth, Keep, PortRequest, ReceiveRequest, Senders};
 
     /// Returns the decisions after polls, given as time since the previous one and number of frames found.
     fn rests(density: &mut Density, stamped_here: bool, looks: &[(i64, usize)]) -> Vec<Rest> {
@@ -295,5 +305,107 @@ mod tests {
         let expected = [Rest::None, Rest::None, Rest::None, Rest::Sleep];
         assert_eq!(rests(&mut Density::new(true), false, &looks), expected);
         assert_eq!(rests(&mut Density::new(false), true, &looks), expected);
+    }
+
+    /// A socket that has received frames, and whose TX timestamps of answers come one answer late.
+    struct Socket {
+        waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+        taken: Vec<SocketAddr>,
+        /// The kind of each answer, and whom it went to.
+        answers: Vec<(Kind, SocketAddr)>,
+        stamps: VecDeque<u32>,
+    }
+
+    impl Port for Socket {
+        fn transmit(&mut self, _: &[u8]) -> Result<Sent, PortError> {
+            unreachable!("everything is an answer")
+        }
+
+        fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+            let Some((from, frame)) = self.waiting.pop_front() else { return Ok(None) };
+            buffer[..frame.len()].copy_from_slice(&frame);
+            self.taken.push(from);
+            let arrived = Stamp { at: Time(5), source: Source::Kernel };
+            Ok(Some(Received { length: frame.len(), arrived, returned: Time(6), from: Some(from) }))
+        }
+
+        fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+            let number = self.stamps.pop_front().filter(|number| (*number as usize) + 1 < self.answers.len());
+            let left = Stamp { at: Time(9), source: Source::Kernel };
+            Ok(number.map(|number| TxTimestamp { number, left, kind: StampKind::Left }))
+        }
+
+        fn wait(&mut self, _: Time) -> Result<(), PortError> {
+            Ok(())
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { framing: Framing::Udp, max_frame: 100, tx_timestamps: true }
+        }
+
+        fn local_drops(&mut self) -> u64 {
+            0
+        }
+    }
+
+    impl Batch for Socket {
+        fn answer(&mut self, nth: usize, frame: &[u8]) -> Result<Sent, PortError> {
+            let number = self.answers.len() as u32;
+            self.answers.push((StreamHeader::read(frame).unwrap().kind, self.taken[nth]));
+            self.stamps = (0..=number).collect();
+            Ok(Sent { number, called: Time(7) })
+        }
+
+        fn engine(&self) -> &str {
+            "none"
+        }
+    }
+
+    /// A socket sends to the source of a received frame: its follow-up must not go to that of another one.
+    #[test]
+    fn a_follow_up_goes_only_where_its_reply_went() {
+        let key = SessionKey(7);
+        let payload = |kind, bytes: usize| {
+            let mut payload = vec![0; bytes];
+            StreamHeader { kind, node: 0, flow: 1, key, seq: 1, intended: Time(1), sent: Time(1) }.write(&mut payload);
+            if kind == Kind::SyncRequest {
+                SyncTail { clock: 1, source: Source::User, follows_up: true }.write(&mut payload);
+            }
+            payload
+        };
+        let (exchange, greeting) = (payload(Kind::SyncRequest, SYNC_BYTES), payload(Kind::Greeting, GREETING_BYTES));
+        let [sender, other]: [SocketAddr; 2] = [([10, 0, 0, 1], 40_000).into(), ([10, 0, 0, 9], 40_000).into()];
+        for (second, told) in [
+            ((other, greeting), vec![(Kind::SyncReply, sender), (Kind::GreetingReply, other)]),
+            (
+                (sender, exchange.clone()),
+                vec![(Kind::SyncReply, sender), (Kind::SyncReply, sender), (Kind::SyncFollowUp, sender)],
+            ),
+        ] {
+            let mut receiver = Receiver::new(&ReceiveRequest {
+                senders: Senders::Known(key),
+                allowed: Vec::new(),
+                seed: 1,
+                auth: Auth::default(),
+                ports: vec![PortRequest {
+                    framing: Framing::Udp,
+                    mac: MacAddress::default(),
+                    answer: None,
+                    tx_timestamps: true,
+                }],
+                flows: vec![1],
+                keep: Keep::Histograms,
+                late_after: Nanos::seconds(1),
+                clock_offset: Nanos::ZERO,
+                clock: 77,
+            });
+            let waiting = VecDeque::from([(sender, exchange.clone()), second]);
+            let mut socket = Socket { waiting, taken: Vec::new(), answers: Vec::new(), stamps: VecDeque::new() };
+            let mut replies = Replies::new(receiver.longest_reply());
+            let (clock, mut observer) = (SimulatedClock::default(), |_: &Receiver| true);
+            replies.take(&mut receiver, (0, &mut socket), &clock, &mut observer).unwrap();
+            assert_eq!(socket.answers[..told.len()], told);
+            assert!(socket.answers[told.len()..].iter().all(|(kind, to)| *kind == Kind::SyncFollowUp && *to == sender));
+        }
     }
 }

@@ -9,6 +9,8 @@ use sojourn_wire::{Key, MacAddress};
 use super::*;
 use crate::{Keep, Unexpected};
 
+mod aim;
+
 const OWN: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 /// Payload of a frame.
 const USER_BYTES: usize = 200;
@@ -91,12 +93,16 @@ fn promised_follow_up_is_sent_once_when_the_tx_timestamp_is_known() {
     let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
     let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
     receiver.stamp(0, &mut reply[..length], Time(900));
-    receiver.answered(0, &reply[..length], Sent { number: 4, called: Time(901) });
+    receiver.answered(0, &reply[..length], None, Sent { number: 4, called: Time(901) });
     let stamp = |number, kind| TxTimestamp { number, left: Stamp { at: Time(950), source: Source::Kernel }, kind };
     assert_eq!(receiver.on_stamp(0, &stamp(3, StampKind::Left), &mut room), None, "of another frame");
     assert_eq!(receiver.on_stamp(1, &stamp(4, StampKind::Left), &mut room), None, "of another port");
     assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Scheduled), &mut room), None, "not left yet");
-    assert_eq!(receiver.on_stamp(0, &stamp(4, StampKind::Left), &mut room), Some(length), "as long as the reply");
+    assert_eq!(
+        receiver.on_stamp(0, &stamp(4, StampKind::Left), &mut room),
+        Some(FollowUp { length, to: None }),
+        "as long as the reply"
+    );
     let (link, payload) = Link::split(&room[..length]).unwrap();
     assert_eq!((link.source, link.destination), (OWN, PEER));
     let header = StreamHeader::read(payload).unwrap();
@@ -106,13 +112,23 @@ fn promised_follow_up_is_sent_once_when_the_tx_timestamp_is_known() {
 }
 
 #[test]
-fn a_request_shorter_than_the_reply_is_not_followed_up() {
-    let mut reply = [0; 2_000];
-    for (bytes, promised) in [(SYNC_BYTES, true), (SYNC_BYTES - 1, false)] {
-        let mut receiver = receiver(Framing::Ethernet, None);
-        let length = receiver.on_frame(0, &asking(bytes), &received(500), &mut reply).unwrap();
-        let (_, payload) = Link::split(&reply[..length]).unwrap();
-        assert_eq!(SyncTail::read(payload).map(|tail| tail.follows_up), Some(promised));
+fn a_time_request_shorter_than_the_reply_is_not_replied_to() {
+    for auth in [Auth::default(), shared(b"0123456789abcdef")] {
+        let mut receiver = receiver_with(auth.clone(), Senders::Known(KEY), Framing::Ethernet, None);
+        let mut replied = |bytes: usize| {
+            let mut request = asking(bytes + auth.bytes());
+            let at = request.len() - bytes - auth.bytes();
+            auth.seal(&mut request[at..]);
+            let mut reply = [0; 2_000];
+            let length = receiver.on_frame(0, &request, &received(500), &mut reply)?;
+            assert_eq!(length, request.len());
+            let (_, payload) = Link::split(&reply[..length]).unwrap();
+            SyncTail::read(payload).map(|tail| tail.follows_up)
+        };
+        assert_eq!(replied(SYNC_BYTES), Some(true), "promises a follow-up");
+        assert_eq!(replied(SYNC_BYTES - 1), None);
+        let port = &receiver.finish(&[][..], &[]).ports[0];
+        assert_eq!((port.unexpected.exchanges, port.control), (1, 1));
     }
 }
 
@@ -122,7 +138,7 @@ fn replies_without_a_tx_timestamp_are_discarded() {
     let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
     for number in 0..100 {
         let length = receiver.on_frame(0, &asking(SYNC_BYTES), &received(500), &mut reply).unwrap();
-        receiver.answered(0, &reply[..length], Sent { number, called: Time(901) });
+        receiver.answered(0, &reply[..length], None, Sent { number, called: Time(901) });
     }
     let left = Stamp { at: Time(950), source: Source::Kernel };
     let followed = (0..100).filter(|number| {
@@ -542,9 +558,9 @@ proptest! {
             payload.extend(&rest);
             let at = receiver.end(flow);
             if let Some(length) = receiver.on_frame(0, &payload, &received(5), &mut reply) {
-                prop_assert!(length <= payload.len() || matches!(header.kind, Kind::Data | Kind::Live | Kind::SyncRequest));
+                prop_assert!(length <= payload.len() || is_known && matches!(header.kind, Kind::Data | Kind::Live));
                 receiver.stamp(0, &mut reply[..length], Time(9));
-                receiver.answered(0, &reply[..length], Sent { number: 1, called: Time(9) });
+                receiver.answered(0, &reply[..length], None, Sent { number: 1, called: Time(9) });
             }
             prop_assert!(key == KEY || receiver.end(flow) == at);
             count += 1;
@@ -569,7 +585,7 @@ proptest! {
             receiver.on_frame(0, &bytes, &received(1), &mut reply);
             receiver.on_frame(9, &bytes, &received(1), &mut reply);
             receiver.stamp(0, &mut bytes, Time(1));
-            receiver.answered(0, &bytes, Sent { number, called: Time(1) });
+            receiver.answered(0, &bytes, None, Sent { number, called: Time(1) });
             let left = Stamp { at: Time(2), source: Source::Kernel };
             receiver.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left }, &mut reply);
             let mut frame = frame(Kind::Data, 1, "");

@@ -189,10 +189,11 @@ impl Line {
             receiver.stamp(port, &mut reply, now);
             let back_ns = self.draw.backward(at_ns, reply.len().max(LEAST_FRAME_BYTES));
             // A reply leaves at the time of its call, and its follow-up arrives with it.
-            receiver.answered(port, &reply, Sent { number: 0, called: now });
+            receiver.answered(port, &reply, None, Sent { number: 0, called: now });
             let stamp = TxTimestamp { number: 0, left: arrived, kind: StampKind::Left };
-            let follow_up =
-                receiver.on_stamp(port, &stamp, &mut self.reply).map(|length| self.reply[..length].to_vec());
+            let follow_up = receiver
+                .on_stamp(port, &stamp, &mut self.reply)
+                .map(|follow_up| self.reply[..follow_up.length].to_vec());
             self.put(back_ns, End::Near, near, reply);
             if let Some(frame) = follow_up {
                 self.put(back_ns, End::Near, near, frame);

@@ -112,6 +112,10 @@ PORT = record(
     unexpected_of=UNEXPECTED,
     local_drops="integer",
     control="integer",
+    unanswered=said(
+        "Packets that --answer left out: from another address than the sender's, shorter than the answer, or too many.",
+        "integer",
+    ),
 )
 
 BY_HAND_SENT = joined(

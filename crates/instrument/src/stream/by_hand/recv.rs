@@ -279,6 +279,14 @@ impl Told<'_> {
         if unexpected.total() > 0 {
             let _ = writeln!(text, "{}", findings::unexpected_of(unexpected));
         }
+        let unanswered: u64 = self.received.outcome.ports.iter().map(|port| port.unanswered).sum();
+        if unanswered > 0 {
+            let _ = writeln!(
+                text,
+                "{unanswered} packets not answered: from another address than the sender's, shorter than the answer, or \
+                 beyond the rate limit"
+            );
+        }
         text + &found.text()
     }
 

@@ -1,0 +1,157 @@
+//! Tests of where answers go and how long they are, for frames with a key that somebody in the path has seen.
+
+use std::net::SocketAddr;
+
+use super::*;
+
+const SENDER: &str = "10.0.0.1:40000";
+const VICTIM: &str = "10.0.0.9:40000";
+const ANSWERING: Answering = Answering { node: 4, payload_bytes: 64 };
+
+/// A receiver of UDP that was greeted from [`SENDER`].
+fn greeted(allowed: &[&str], answering: Answering) -> Receiver {
+    let senders = Senders::Greeting { cookie: COOKIE };
+    let request = request(Auth::default(), senders, Framing::Udp, Some(answering));
+    let allowed = allowed.iter().map(|peers| peers.parse().unwrap()).collect();
+    let mut receiver = Receiver::new(&ReceiveRequest { allowed, ..request });
+    let greeting = packet(Kind::Greeting, 0, GREETING_BYTES);
+    assert_eq!(hear(&mut receiver, SENDER, &greeting), Some(GREETING_BYTES));
+    assert!(receiver.sender(1).is_some());
+    receiver
+}
+
+/// The payload of a frame with the right key, of so many bytes.
+fn packet(kind: Kind, seq: u64, bytes: usize) -> Vec<u8> {
+    let mut payload = vec![0; bytes];
+    match kind {
+        Kind::Data => fill(&mut payload),
+        Kind::Greeting => GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut payload),
+        Kind::SyncRequest => SyncTail { clock: 3, source: Source::User, follows_up: true }.write(&mut payload),
+        Kind::End => {
+            let text = END_OF(9, "null");
+            payload[HEADER_BYTES..HEADER_BYTES + text.len()].copy_from_slice(text.as_bytes());
+        }
+        _ => {}
+    }
+    StreamHeader { kind, node: 0, flow: 1, key: KEY, seq, intended: Time(1), sent: Time(2) }.write(&mut payload);
+    payload
+}
+
+/// Returns the length of what is sent back to the source of a frame: the answer and its follow-up.
+fn hear(receiver: &mut Receiver, from: &str, payload: &[u8]) -> Option<usize> {
+    hear_at(receiver, from.parse().ok(), payload, 1)
+}
+
+fn hear_at(receiver: &mut Receiver, from: Option<SocketAddr>, payload: &[u8], at: i64) -> Option<usize> {
+    let (mut reply, mut room) = ([0; 2_000], [0; 2_000]);
+    let length = receiver.on_frame(0, payload, &Received { from, ..received(at) }, &mut reply)?;
+    receiver.stamp(0, &mut reply[..length], Time(at + 20));
+    receiver.answered(0, &reply[..length], from, Sent { number: 7, called: Time(at + 20) });
+    let left = Stamp { at: Time(at + 30), source: Source::Kernel };
+    let follow_up = receiver.on_stamp(0, &TxTimestamp { number: 7, left, kind: StampKind::Left }, &mut room);
+    assert!(follow_up.is_none_or(|follow_up| follow_up.to == from), "to whom the reply went");
+    Some(length + follow_up.map_or(0, |follow_up| follow_up.length))
+}
+
+#[test]
+fn a_flow_is_answered_only_at_the_address_that_greeted() {
+    let mut receiver = greeted(&[], ANSWERING);
+    let frames = [(Kind::SyncRequest, SYNC_BYTES), (Kind::End, 100), (Kind::Data, 64)];
+    for (seq, from) in [(0, VICTIM), (1, "[fd77::1]:40000")] {
+        for (kind, bytes) in frames {
+            assert_eq!(hear(&mut receiver, from, &packet(kind, seq, bytes)), None, "{kind:?} from {from}");
+        }
+    }
+    assert_eq!((receiver.end(1), receiver.progress().0), (None, 2), "packets with the key are counted");
+    // Behind an address translator the port may change.
+    for (seq, from) in [(2, SENDER), (3, "10.0.0.1:50000")] {
+        let lengths = frames.map(|(kind, bytes)| hear(&mut receiver, from, &packet(kind, seq, bytes)));
+        assert_eq!(lengths, [Some(2 * SYNC_BYTES), Some(HEADER_BYTES), Some(64)], "{from}");
+    }
+    assert_eq!(receiver.end(1).map(|end| end.sent), Some(9));
+    let outcome = receiver.finish(&[][..], &[]);
+    let unexpected = Unexpected { exchanges: 2, ends: 2, ..Unexpected::default() };
+    let port = outcome.ports[0];
+    assert_eq!((port.unexpected, port.control, port.unanswered, outcome.flows[0].counts.first), (unexpected, 5, 2, 4));
+}
+
+#[test]
+fn ethernet_frames_are_answered_only_at_the_mac_address_that_greeted() {
+    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, Some(ANSWERING));
+    assert!(super::greet(&mut receiver, COOKIE, 1, KEY).is_some());
+    let mut reply = [0; 300];
+    let text = END_OF(9, "null");
+    for (kind, text) in [(Kind::SyncRequest, ""), (Kind::End, &text[..]), (Kind::Data, "")] {
+        for (source, is_answered) in [(MacAddress([2, 0, 0, 0, 0, 9]), false), (PEER, true)] {
+            let mut frame = forged(kind, text, |header| header.seq = u64::from(is_answered));
+            frame[6..12].copy_from_slice(&source.0);
+            let length = receiver.on_frame(0, &frame, &received(1), &mut reply);
+            assert_eq!(length.is_some(), is_answered, "{kind:?} from {source}");
+        }
+    }
+}
+
+/// A receiver that was given the key is greeted by nobody, and its caller names the lengths of packets and answers.
+#[test]
+fn an_answer_is_longer_than_its_packet_only_if_its_peer_is_named() {
+    let data = |seq| packet(Kind::Data, seq, 50);
+    let longer = Answering { payload_bytes: 51, ..ANSWERING };
+    for (allowed, answering, answered) in [
+        (&[][..], Answering { payload_bytes: 50, ..ANSWERING }, Some(50)),
+        (&[], longer, None),
+        (&["any"], longer, None),
+        (&["10.0.0.0/8"], longer, Some(51)),
+        (&["any", "10.0.0.1"], longer, Some(51)),
+    ] {
+        let mut receiver = greeted(allowed, answering);
+        assert_eq!(hear(&mut receiver, SENDER, &data(0)), answered, "{allowed:?}");
+        let outcome = receiver.finish(&[][..], &[]);
+        let told = (outcome.flows[0].counts.first, outcome.ports[0].unanswered);
+        assert_eq!(told, (1, u64::from(answered.is_none())), "{allowed:?}");
+    }
+    let mut known = receiver(Framing::Udp, Some(longer));
+    assert_eq!(hear(&mut known, SENDER, &data(0)), Some(51));
+}
+
+#[test]
+fn answers_to_packets_are_rate_limited_and_packets_without_one_are_counted() {
+    let from = SENDER.parse().ok();
+    for mut receiver in [greeted(&[], ANSWERING), receiver(Framing::Udp, Some(ANSWERING))] {
+        // For 30 ms, a packet every 100 ns.
+        let mut hears = |seq: u64, at| hear_at(&mut receiver, from, &packet(Kind::Data, seq, 64), at).is_some();
+        let answered = (0..300_000).filter(|nth| hears(*nth, 1_000_000_000 + *nth as i64 * 100)).count();
+        let expected = RATE as usize * 13 / 100;
+        assert!((expected - 5..=expected + 5).contains(&answered), "a burst of 100 ms, and 30 ms: {answered}");
+        assert!(hears(300_000, 3_000_000_000), "later");
+        let outcome = receiver.finish(&[][..], &[]);
+        let unanswered = outcome.ports[0].unanswered;
+        assert_eq!((outcome.flows[0].counts.first, unanswered), (300_001, 300_000 - answered as u64));
+    }
+}
+
+proptest! {
+    /// Somebody who has seen the key sends any frames from any addresses, before and after the sender's greeting.
+    #[test]
+    fn an_address_that_did_not_greet_gets_nothing_longer_than_it_sent(
+        frames in prop::collection::vec((0..5_usize, 0..3_usize, 0..9_u64, HEADER_BYTES..120, any::<bool>()), 1..40),
+        answer_bytes in 40..130_usize,
+    ) {
+        let senders = Senders::Greeting { cookie: COOKIE };
+        let answering = Answering { payload_bytes: answer_bytes, ..ANSWERING };
+        let mut receiver = receiver_of(senders, Framing::Udp, Some(answering));
+        let hosts = [SENDER, VICTIM, "10.0.0.7:40000"];
+        for (kind, host, seq, bytes, has_cookie) in frames {
+            let kind = [Kind::Greeting, Kind::SyncRequest, Kind::End, Kind::Data, Kind::Live][kind];
+            let mut payload = packet(kind, seq, bytes.max(if kind == Kind::End { 90 } else { 0 }));
+            if kind == Kind::Greeting && !has_cookie {
+                payload[HEADER_BYTES..].fill(0);
+            }
+            let peer = PeerAddress::Internet(hosts[host].parse().unwrap());
+            let is_sender = receiver.sender(1).is_some_and(|sender| sender.is_same_host(peer));
+            let sent = hear(&mut receiver, hosts[host], &payload).unwrap_or_default();
+            prop_assert!(is_sender || sent <= payload.len(), "{:?}: {} to {}", kind, sent, payload.len());
+            prop_assert!(is_sender || kind == Kind::Greeting || sent == 0);
+            prop_assert!(kind != Kind::Data || sent <= payload.len());
+        }
+    }
+}
