@@ -103,6 +103,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
 /// The table of rights, of which the reference page is made.
 fn rights() -> serde_json::Value {
     let kept = |kept: &table::Kept| json!({ "right": kept.right.name(), "purpose": kept.purpose, "until": kept.until });
+    let dropped = |dropped: &table::Dropped| json!({ "right": dropped.right.name(), "purpose": dropped.purpose, "until": table::SET_UP });
     let row = |needs: &&table::Needs| {
         let (user, why) = match needs.user {
             table::Who::Unprivileged => ("who called sudo, else nobody", ""),
@@ -112,7 +113,7 @@ fn rights() -> serde_json::Value {
         };
         json!({
             "command": needs.command, "set_up": needs.set_up, "user": user, "why": why, "writes": needs.writes,
-            "kept": needs.kept.iter().map(kept).collect::<Vec<_>>(),
+            "rights": needs.dropped.iter().map(dropped).chain(needs.kept.iter().map(kept)).collect::<Vec<_>>(),
             "calls": needs.calls.iter().map(|calls| calls.purpose()).collect::<Vec<_>>(),
         })
     };

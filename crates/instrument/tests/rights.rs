@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use sojourn_rights::Needs;
 use sojourn_rights::table::{self, Who};
+use sojourn_rights::{Needs, Right};
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use namespace::{ip, link, within};
+use namespace::{ip, ip_says, link, within};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 /// An unprivileged user that every Linux system has.
@@ -29,10 +29,11 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
         ip("link add name left type veth peer name left-far");
         ip("link add name right type veth peer name right-far");
         ["left", "right", "left-far", "right-far"].iter().for_each(|end| ip(&format!("link set dev {end} up")));
-        for sudo in [false, true] {
+        for starter in starters() {
             let folder = Folder::new("table");
+            let program = program_for_all(&folder);
             let records = |name: &str| folder.0.join(name).display().to_string();
-            let start = |words: &str, needs: &'static Needs| Running::start(words, needs, sudo);
+            let start = |words: &str, needs: &'static Needs| Running::start_as(&program, words, needs, starter);
 
             let mut responder = start("probe respond --json --udp 0 --until-eof", &table::RESPOND);
             let port = responder.line()["udp"][0].as_str().and_then(|at| at.rsplit(':').next()?.parse::<u16>().ok());
@@ -74,17 +75,19 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
             let words =
                 format!("probe udp 127.0.0.1:{} -c 100000 -i 1ms --record {}", port.unwrap(), records("single"));
             start(&words, &table::PROBE).holds_no_more();
-            start("stream recv --udp 5999 --for 60s", &table::STREAM).holds_no_more();
-            start("stream send --udp 127.0.0.1:5998 --count 100000 --rate 1kpps", &table::STREAM).holds_no_more();
-            for engine in ["packet", "xdp", "live"] {
-                start(&format!("stream recv --dev left --engine {engine} --for 60s"), &table::STREAM).holds_no_more();
+            start("stream recv --udp 59 --for 60s", &table::STREAM).holds_the_same();
+            start("stream send --udp 127.0.0.1:5998 --count 100000 --rate 1kpps", &table::STREAM).holds_the_same();
+            let engines =
+                [("packet", &table::STREAM), ("xdp", &table::STREAM_BY_PROGRAMS), ("live", &table::STREAM_BY_PROGRAMS)];
+            for (engine, needs) in engines {
+                start(&format!("stream recv --dev left --engine {engine} --for 60s"), needs).holds_the_same();
                 let words = format!(
                     "stream send --dev left --to 02:77:00:00:00:01 --engine {engine} --count 100000 --rate 1kpps"
                 );
-                start(&words, &table::STREAM).holds_no_more();
+                start(&words, needs).holds_the_same();
             }
             connections(&start, &records);
-            foreign_logs(&folder, sudo, &start);
+            foreign_logs(&folder, starter, &start);
 
             let mut serve =
                 start(&format!("stream serve --record {} --name a", records("stream")), &table::STREAM_SERVE);
@@ -139,6 +142,94 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
     });
 }
 
+/// Each row of a stream by hand that holds until it is set up: without that right it is not set up, or has less.
+#[test]
+fn a_stream_by_hand_cannot_do_without_a_right_of_its_set_up() {
+    within("a_stream_by_hand_cannot_do_without_a_right_of_its_set_up", || {
+        if !root_has_ports() {
+            return;
+        }
+        ip("link set dev lo up");
+        let folder = Folder::new("set-up");
+        let program = program_for_all(&folder);
+        let mut tried = Vec::new();
+        let to = "--to 02:77:00:00:00:01 --count 10 --rate 1kpps";
+        let programs = [Right::NetRaw, Right::NetAdmin, Right::Bpf, Right::Perfmon];
+        for (engine, needed) in [("packet", &programs[..1]), ("xdp", &programs[..3]), ("live", &programs)] {
+            for words in [format!("send --dev left {to}"), "recv --dev left --for 1ms".to_owned()] {
+                let words = format!("stream {words} --engine {engine}");
+                needed.iter().for_each(|right| tried.push((words.clone(), *right, engine != "packet")));
+            }
+        }
+        tried.push(("stream recv --udp 59 --for 1ms".to_owned(), Right::NetBindService, false));
+        for (words, right, by_programs) in tried {
+            let needs = if by_programs { &table::STREAM_BY_PROGRAMS } else { &table::STREAM };
+            let others: Vec<Right> = needs.rights().filter(|other| *other != right).collect();
+            assert!(others.len() < needs.rights().count(), "{} is in the table", right.name());
+            let output = lent(&program, &words, &others).output().expect("setpriv starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let name = right.name();
+            let is_told = said.contains(name) || said.contains("Permission denied");
+            assert!(output.status.code() == Some(3) && is_told, "{words} without {name}: {said}");
+        }
+        // Without priority and locked memory it goes on, and says so; its socket's buffer is shorter.
+        let others = [Right::NetBindService, Right::NetRaw];
+        for (rights, has_all) in [(table::STREAM.rights().collect::<Vec<_>>(), true), (others.to_vec(), false)] {
+            let words = "stream send --udp 127.0.0.1:5998 --count 10 --rate 1kpps --json";
+            let output = lent(&program, words, &rights).output().expect("setpriv starts");
+            let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!((&told["memory_locked"], told["nice"] == -20), (&json!(has_all), has_all), "{told}");
+        }
+    });
+}
+
+/// Once set up, a stream by hand has none of these rights, and still counts each frame, by every engine.
+#[test]
+fn a_stream_by_hand_is_whole_without_the_rights_of_its_set_up() {
+    within("a_stream_by_hand_is_whole_without_the_rights_of_its_set_up", || {
+        if !root_has_ports() {
+            return;
+        }
+        ip("link set dev lo up");
+        ["left", "left-far"].iter().for_each(|end| ip(&format!("link set dev {end} address {}", mac(end))));
+        ["left", "left-far"].iter().for_each(|end| {
+            let told = Command::new("ethtool").args(["-K", end, "gro", "on"]).status().expect("ethtool starts");
+            assert!(told.success());
+        });
+        let ways = [
+            ("--udp 59".to_owned(), "--udp 127.0.0.1:59".to_owned(), &table::STREAM),
+            by_engine("packet", &table::STREAM),
+            by_engine("xdp", &table::STREAM_BY_PROGRAMS),
+            by_engine("live", &table::STREAM_BY_PROGRAMS),
+        ];
+        for (receives, sends, needs) in ways {
+            let mut receiver = Running::start(&format!("stream recv {receives} --for 60s --json"), needs, false);
+            receiver.holds_the_same();
+            let words = format!("stream send {sends} --count 2000 --rate 2kpps --json");
+            let mut sender = Running::start(&words, needs, false);
+            sender.holds_the_same();
+            let (sent, received) = (sender.rest(), receiver.rest());
+            let told = (&sent["flows"][0]["sent"], &sent["receiver_heard_the_end"]);
+            assert_eq!(told, (&json!(2000), &json!(true)), "{sends}: {sent:#}");
+            let counts = (&received["flows"][0]["first"], &received["flows"][0]["lost"]);
+            assert_eq!(counts, (&json!(2000), &json!(0)), "{receives}: {received:#}");
+            for end in ["left", "left-far"] {
+                let link = ip_says(&format!("link show dev {end}"));
+                assert!(!link.contains("xdp"), "{receives}: its program is left: {link}");
+            }
+        }
+    });
+}
+
+fn by_engine(engine: &str, needs: &'static Needs) -> (String, String, &'static Needs) {
+    let sends = format!("--dev left --to {} --engine {engine}", mac("left-far"));
+    (format!("--dev left-far --engine {engine}"), sends, needs)
+}
+
+fn mac(end: &str) -> &'static str {
+    if end == "left" { "02:77:00:00:02:01" } else { "02:77:00:00:02:02" }
+}
+
 /// TCP connections, also at a privileged port.
 fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
     let mut receiver = start("tcp receive 127.0.0.1:80 --json", &table::TCP);
@@ -156,7 +247,7 @@ fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn
 }
 
 /// Logs and captures that may be forged, without any data yet.
-fn foreign_logs(folder: &Folder, sudo: bool, start: &dyn Fn(&str, &'static Needs) -> Running) {
+fn foreign_logs(folder: &Folder, starter: Starter, start: &dyn Fn(&str, &'static Needs) -> Running) {
     let of = |name: &str| folder.0.join(name);
     let log = of("emulator");
     fs::create_dir(&log).expect("makes");
@@ -171,7 +262,7 @@ fn foreign_logs(folder: &Folder, sudo: bool, start: &dyn Fn(&str, &'static Needs
     fs::create_dir(&killed).expect("makes");
     let _header = pipe(&killed.join("header.json"));
     fs::write(killed.join("spool-000.tcplog"), "").expect("writes");
-    if sudo && rustix::process::geteuid().is_root() && is_mapped() {
+    if starter != Starter::Root && rustix::process::geteuid().is_root() && is_mapped() {
         below(&killed).iter().for_each(|path| chown(path, Some(DAEMON), Some(DAEMON)).expect("gives it away"));
     }
     start(&format!("tcplog recover {}", killed.display()), &table::TCPLOG_RECOVER).holds_no_more();
@@ -645,22 +736,67 @@ fn command(words: &str, sudo: bool) -> Command {
     command
 }
 
+/// Who starts a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starter {
+    /// Root.
+    Root,
+    /// sudo, for another user.
+    Sudo,
+    /// That user, with the capabilities of the command's table alone, as a service has them.
+    Service,
+}
+
+/// Returns all of them, where other users exist.
+fn starters() -> Vec<Starter> {
+    let mut starters = vec![Starter::Root, Starter::Sudo];
+    starters.extend((rustix::process::geteuid().is_root() && is_mapped()).then_some(Starter::Service));
+    starters
+}
+
+/// Copies the program to where each user may run it, whoever owns the build folder.
+fn program_for_all(folder: &Folder) -> PathBuf {
+    let program = folder.0.join("sojourn-instrument");
+    fs::copy(BINARY, &program).expect("copies");
+    program
+}
+
+/// Returns a command as a user starts it to whom these rights are lent.
+fn lent(program: &Path, words: &str, rights: &[Right]) -> Command {
+    let names = rights.iter().map(|right| format!(",+{}", right.name().trim_start_matches("CAP_").to_lowercase()));
+    let sets = format!("-all{}", names.collect::<String>());
+    let mut command = Command::new("setpriv");
+    let user = DAEMON.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &sets, "--ambient-caps", &sets]);
+    command.args(["--bounding-set", &sets]).arg(program).args(words.split_whitespace());
+    command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+    command
+}
+
 /// A running command, ended when dropped.
 struct Running {
     process: Child,
     input: Option<ChildStdin>,
     output: BufReader<Box<dyn Read>>,
     needs: &'static Needs,
-    sudo: bool,
+    starter: Starter,
 }
 
 impl Running {
     fn start(words: &str, needs: &'static Needs, sudo: bool) -> Self {
-        let mut command = command(words, sudo);
+        let starter = if sudo { Starter::Sudo } else { Starter::Root };
+        Self::start_as(Path::new(BINARY), words, needs, starter)
+    }
+
+    fn start_as(program: &Path, words: &str, needs: &'static Needs, starter: Starter) -> Self {
+        let mut command = match starter {
+            Starter::Root | Starter::Sudo => command(words, starter == Starter::Sudo),
+            Starter::Service => lent(program, words, &needs.rights().collect::<Vec<_>>()),
+        };
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
         let input = process.stdin.take();
         let output: Box<dyn Read> = Box::new(process.stdout.take().expect("its output"));
-        Self { process, input, output: BufReader::new(output), needs, sudo }
+        Self { process, input, output: BufReader::new(output), needs, starter }
     }
 
     fn ask(&mut self, request: &Value) {
@@ -677,6 +813,13 @@ impl Running {
         serde_json::from_str(&line).expect(&line)
     }
 
+    /// Waits for its end, and returns what it prints until then.
+    fn rest(&mut self) -> Value {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).expect("its output");
+        serde_json::from_str(&text).expect(&text)
+    }
+
     /// Checks all its threads until they hold no more privileges than declared.
     fn holds_no_more(&mut self) {
         let patience = HostClock.now() + Nanos::seconds(30);
@@ -689,6 +832,18 @@ impl Running {
             assert!(HostClock.now() < patience, "{}: {wrong:#?}", self.needs.command);
             std::thread::yield_now();
         }
+    }
+
+    /// Checks that its first thread holds all of the declared capabilities and no other, in the permitted and the effective set,
+    /// and none in the others.
+    fn holds_the_same(&mut self) {
+        self.holds_no_more();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("its status");
+        let own = fs::read_to_string("/proc/self/status").expect("our status");
+        let mask = |status: &str, name: &str| u64::from_str_radix(&field(status, name), 16).expect("a mask");
+        let kept = self.needs.mask() & mask(&own, "CapPrm:");
+        let sets = ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"].map(|set| mask(&status, set));
+        assert_eq!(sets, [kept, kept, 0, 0], "{}: {status}", self.needs.command);
     }
 
     /// Returns the deviations from the declaration.
@@ -714,7 +869,9 @@ impl Running {
             expect(mask(set) == 0, set);
         }
         // The thread that starts COMMAND keeps the bounding set until COMMAND runs, and then drops it with everything else.
-        expect(mask("CapBnd:") == 0 || name == "command", "CapBnd:");
+        // Without CAP_SETPCAP it stays, out of reach.
+        let bound = if self.starter == Starter::Service { self.needs.rights().map(Right::bit).sum() } else { 0 };
+        expect(mask("CapBnd:") == bound || name == "command", "CapBnd:");
         expect(field(status, "NoNewPrivs:") == "1", "NoNewPrivs:");
         expect(field(status, "Seccomp:") == "2", "Seccomp:");
         let user = self.user().to_string();
@@ -726,14 +883,10 @@ impl Running {
         let own = rustix::process::geteuid();
         match self.needs.user {
             _ if !own.is_root() || !is_mapped() => own.as_raw(),
-            Who::Unprivileged => {
-                if self.sudo {
-                    DAEMON
-                } else {
-                    NOBODY
-                }
-            }
-            Who::Caller(_) | Who::Owner(_) if self.sudo => DAEMON,
+            _ if self.starter == Starter::Service => DAEMON,
+            Who::Unprivileged if self.starter == Starter::Root => NOBODY,
+            Who::Unprivileged => DAEMON,
+            Who::Caller(_) | Who::Owner(_) if self.starter == Starter::Sudo => DAEMON,
             Who::Caller(_) | Who::Owner(_) | Who::Unchanged(_) => own.as_raw(),
         }
     }

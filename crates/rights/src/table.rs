@@ -1,5 +1,6 @@
-//! The privileges that each command keeps after its set-up. `docs/reference/rights.md` is generated from this
-//! declaration, and the tests compare it with `/proc/PID/status` of running commands.
+//! The privileges that each command uses during its set-up, and those that it keeps afterwards.
+//! `docs/reference/rights.md` is generated from this declaration, and the tests compare it with `/proc/PID/status` of
+//! running commands.
 
 use std::io;
 
@@ -8,14 +9,16 @@ use crate::files::{self, Folders, Landlock};
 use crate::identity::Identity;
 use crate::{Right, keep_only};
 
-/// The privileges that a command needs after its set-up, and until when.
+/// The privileges that a command needs, and until when.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// The command, without the program's name.
     pub command: &'static str,
     /// What it does during set-up, with all privileges that it was started with.
     pub set_up: &'static str,
-    /// The capabilities that it keeps.
+    /// The capabilities that only the set-up uses.
+    pub dropped: &'static [Dropped],
+    /// The capabilities that it keeps; the set-up may use them too.
     pub kept: &'static [Kept],
     /// The user that it becomes, if root started it.
     pub user: Who,
@@ -23,6 +26,15 @@ pub struct Needs {
     pub calls: &'static [Calls],
     /// What it may still create, open for writing and remove.
     pub writes: &'static str,
+}
+
+/// A capability that a command drops when it is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropped {
+    /// The capability.
+    pub right: Right,
+    /// Its purpose.
+    pub purpose: &'static str,
 }
 
 /// A capability that a command keeps.
@@ -105,13 +117,27 @@ impl Needs {
         self.restrict_calls()
     }
 
-    /// Return the capabilities as a mask of `/proc/PID/status`.
+    /// Return the capabilities that it keeps, as a mask of `/proc/PID/status`.
     pub fn mask(&self) -> u64 {
         self.kept.iter().fold(0, |mask, kept| mask | kept.right.bit())
     }
+
+    /// Return every capability that it uses, during its set-up or later.
+    pub fn rights(&self) -> impl Iterator<Item = Right> {
+        self.dropped.iter().map(|dropped| dropped.right).chain(self.kept.iter().map(|kept| kept.right))
+    }
 }
 
+/// Until when a command has what its set-up alone uses.
+pub const SET_UP: &str = "it is set up";
 const END: &str = "its end";
+const PRIORITY: Dropped =
+    Dropped { right: Right::SysNice, purpose: "its priority: nice -20, and SCHED_FIFO where `--fifo` asks for it" };
+const LARGE_BUFFERS: Dropped = Dropped {
+    right: Right::NetAdmin,
+    purpose: "socket buffers beyond the system's limit, which hold what comes after a stall",
+};
+const LOW_PORT: Dropped = Dropped { right: Right::NetBindService, purpose: "a port below 1024 to listen at" };
 const LOCKED: Kept = Kept {
     right: Right::IpcLock,
     purpose: "memory beyond the limit: all of it is locked, so that the next allocation would fail",
@@ -138,12 +164,14 @@ const COMPUTE: Kept = Kept {
     purpose: "programs that compute where in a map they write, which the verifier lets nobody do without it",
     until: END,
 };
+const STREAM_SOCKETS: Dropped = Dropped { right: Right::NetRaw, purpose: "packet and AF_XDP sockets" };
 const NO_FILE: &str = "nothing: its records are open";
 
 /// Measure one block started by hand, or the blocks of a study.
 pub const PROBE: Needs = Needs {
     command: "probe icmp, udp, raw, blocks; stamp send",
     set_up: "priority, locked memory, records, clocks of interfaces",
+    dropped: &[PRIORITY],
     kept: &[RAW, BUFFERS, LOCKED],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -154,6 +182,12 @@ pub const PROBE: Needs = Needs {
 pub const RESPOND: Needs = Needs {
     command: "probe respond, stamp reflect",
     set_up: "priority, locked memory, sockets",
+    dropped: &[
+        PRIORITY,
+        Dropped { right: Right::NetRaw, purpose: "a packet socket, for `--raw`" },
+        LARGE_BUFFERS,
+        LOW_PORT,
+    ],
     kept: &[LOCKED],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -164,6 +198,7 @@ pub const RESPOND: Needs = Needs {
 pub const CLOCK: Needs = Needs {
     command: "clock",
     set_up: "priority, locked memory, a socket for each peer, records",
+    dropped: &[PRIORITY, LARGE_BUFFERS],
     kept: &[LOCKED],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -174,6 +209,7 @@ pub const CLOCK: Needs = Needs {
 pub const MATCH: Needs = Needs {
     command: "match, match-slice",
     set_up: "captures and records to read, records to write",
+    dropped: &[],
     kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic],
@@ -184,6 +220,11 @@ pub const MATCH: Needs = Needs {
 pub const MATCH_LIVE: Needs = Needs {
     command: "match --live",
     set_up: "priority, a packet socket and a ring for each interface, filters, clocks of interfaces, records to write",
+    dropped: &[
+        PRIORITY,
+        Dropped { right: Right::NetRaw, purpose: "a packet socket and a ring for each interface" },
+        LARGE_BUFFERS,
+    ],
     kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -194,6 +235,7 @@ pub const MATCH_LIVE: Needs = Needs {
 pub const TCP: Needs = Needs {
     command: "tcp send, receive, serve",
     set_up: "the record",
+    dropped: &[],
     kept: &[
         Kept {
             right: Right::NetAdmin,
@@ -211,6 +253,7 @@ pub const TCP: Needs = Needs {
 pub const EMULATE_ASK: Needs = Needs {
     command: "emulate ask",
     set_up: "the emulator's control socket",
+    dropped: &[],
     kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -221,6 +264,7 @@ pub const EMULATE_ASK: Needs = Needs {
 pub const EMULATE_REPLAY: Needs = Needs {
     command: "emulate replay",
     set_up: "the logs to read",
+    dropped: &[],
     kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic],
@@ -231,6 +275,7 @@ pub const EMULATE_REPLAY: Needs = Needs {
 pub const EMULATE_RECOVER: Needs = Needs {
     command: "emulate recover",
     set_up: "the logs to read, the folder to write to",
+    dropped: &[],
     kept: &[],
     user: Who::Owner("the folder that it writes to, which is to have files of that user's"),
     calls: &[Calls::Basic, Calls::Files],
@@ -241,6 +286,7 @@ pub const EMULATE_RECOVER: Needs = Needs {
 pub const EMULATE_OFFLINE: Needs = Needs {
     command: "emulate offline",
     set_up: "the configuration, the capture to read, the one to write",
+    dropped: &[],
     kept: &[],
     user: Who::Caller("the capture that it writes is that user's, who removes it where nothing can be written"),
     calls: &[Calls::Basic, Calls::Files],
@@ -251,6 +297,7 @@ pub const EMULATE_OFFLINE: Needs = Needs {
 pub const TCPLOG_RECOVER: Needs = Needs {
     command: "tcplog recover",
     set_up: "the folder of the log",
+    dropped: &[],
     kept: &[],
     user: Who::Owner("the log's folder, whose files are that user's"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
@@ -261,6 +308,7 @@ pub const TCPLOG_RECOVER: Needs = Needs {
 pub const TCPLOG_RECEIVE: Needs = Needs {
     command: "tcplog receive",
     set_up: "a socket that listens, the folder of the log",
+    dropped: &[LOW_PORT],
     kept: &[],
     user: Who::Caller("the log is that user's, who can make its folder"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
@@ -271,20 +319,41 @@ pub const TCPLOG_RECEIVE: Needs = Needs {
 pub const TCPLOG_CLIENT: Needs = Needs {
     command: "tcplog watch of a running log",
     set_up: "the log's control socket",
+    dropped: &[],
     kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
     writes: "nothing",
 };
 
-/// Send or receive one stream started by hand; everything it needs is opened during set-up.
+/// Send or receive one stream started by hand, over UDP or packet sockets; everything it needs is opened during set-up.
 pub const STREAM: Needs = Needs {
-    command: "stream send, recv",
-    set_up: "priority, locked memory, records, sockets, programs in the kernel, clocks of interfaces",
-    kept: &[RAW, ATTACH, LOAD, COMPUTE, LOCKED],
+    command: "stream send, recv: UDP, --engine packet",
+    set_up: "priority, locked memory, records, sockets, clocks of interfaces",
+    dropped: &[PRIORITY, STREAM_SOCKETS, LARGE_BUFFERS, LOW_PORT],
+    kept: &[LOCKED],
     user: Who::Unprivileged,
-    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs],
+    calls: &[Calls::Basic, Calls::Sockets],
     writes: NO_FILE,
+};
+
+/// The same by programs in the kernel. They are loaded and attached during set-up; descriptors are enough to write and
+/// read their maps, to run them, to ask for their state and to detach them.
+pub const STREAM_BY_PROGRAMS: Needs = Needs {
+    command: "stream send, recv: --engine xdp, live",
+    set_up: "priority, locked memory, records, sockets, programs in the kernel, clocks of interfaces",
+    dropped: &[
+        PRIORITY,
+        STREAM_SOCKETS,
+        Dropped {
+            right: Right::NetAdmin,
+            purpose: "socket buffers, programs loaded for XDP and attached to interfaces",
+        },
+        Dropped { right: Right::Bpf, purpose: "programs and their maps, loaded" },
+        Dropped { right: Right::Perfmon, purpose: "live frames: programs that compute where in a map they write" },
+    ],
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs],
+    ..STREAM
 };
 
 /// Send and receive streams for a study.
@@ -295,13 +364,22 @@ pub const STREAM_SERVE: Needs = Needs {
          another user reads nothing; the right to read all files would be more than root without capabilities has",
     ),
     set_up: "priority, locked memory, records, the device that makes taps",
-    ..STREAM
+    dropped: &[PRIORITY],
+    kept: &[RAW, ATTACH, LOAD, COMPUTE, LOCKED],
+    ..STREAM_BY_PROGRAMS
 };
 
 /// Capture the packets of interfaces, started by hand; everything it needs is opened during set-up.
 pub const CAPTURE: Needs = Needs {
     command: "capture",
     set_up: "priority, a packet socket and a ring or, with --tap bpf, programs for each interface, filters, clocks of interfaces, the folder",
+    dropped: &[
+        PRIORITY,
+        Dropped { right: Right::NetRaw, purpose: "a packet socket and a ring for each interface" },
+        Dropped { right: Right::NetAdmin, purpose: "large buffers; with `--tap bpf`, programs attached to interfaces" },
+        Dropped { right: Right::Bpf, purpose: "programs and their maps, for `--tap bpf`" },
+        Dropped { right: Right::Perfmon, purpose: "programs that read packets at computed places, for `--tap bpf`" },
+    ],
     kept: &[],
     user: Who::Caller("the capture is that user's, who can make its folder"),
     calls: &[Calls::Basic, Calls::Sockets, Calls::Files],
@@ -312,6 +390,7 @@ pub const CAPTURE: Needs = Needs {
 pub const CAPTURE_SERVE: Needs = Needs {
     command: "capture serve",
     set_up: "priority, clocks of interfaces, the library of filters",
+    dropped: &[PRIORITY],
     kept: &[
         Kept { right: Right::NetRaw, purpose: "a packet socket for each tap, opened for each trial", until: END },
         Kept {
@@ -332,6 +411,11 @@ pub const CAPTURE_SERVE: Needs = Needs {
 pub const EMULATE: Needs = Needs {
     command: "emulate run",
     set_up: "priority, locked memory, idle processors, both ports and their programs in the kernel, control socket, log",
+    dropped: &[
+        Dropped { right: Right::NetAdmin, purpose: "socket buffers, and programs attached to the ports" },
+        Dropped { right: Right::Bpf, purpose: "programs and their maps, for AF_XDP" },
+        Dropped { right: Right::Perfmon, purpose: "programs that compute where they write, for AF_XDP" },
+    ],
     kept: &[
         LOCKED,
         Kept { right: Right::NetRaw, purpose: "a longer ring of AF_PACKET where the MTU is raised", until: END },
@@ -347,6 +431,7 @@ pub const EMULATE: Needs = Needs {
 pub const EMULATE_REMOVE: Needs = Needs {
     command: "what removes the control socket of emulate run",
     set_up: "the socket's folder",
+    dropped: &[],
     kept: &[],
     user: Who::Owner(
         "the socket's folder, from which nobody else may remove it; it reads nothing but the end of a pipe",
@@ -358,7 +443,11 @@ pub const EMULATE_REMOVE: Needs = Needs {
 /// Log TCP's state.
 pub const TCPLOG: Needs = Needs {
     command: "tcplog run, watch",
-    set_up: "programs in the kernel, COMMAND's user, the priority of the thread that drains (CAP_SYS_NICE)",
+    set_up: "programs in the kernel, COMMAND's user, the priority of the thread that drains",
+    dropped: &[
+        Dropped { right: Right::SysNice, purpose: "the priority of the thread that drains" },
+        Dropped { right: Right::SysAdmin, purpose: "the network namespace that `--netns` names, opened" },
+    ],
     kept: &[
         Kept {
             right: Right::Bpf,
@@ -381,6 +470,7 @@ pub const TCPLOG: Needs = Needs {
 pub const TCPLOG_SERVE: Needs = Needs {
     command: "tcplog serve",
     set_up: "nothing: programs are loaded for each block",
+    dropped: &[],
     kept: &[
         Kept { right: Right::Bpf, purpose: "maps and programs, loaded for each block", until: END },
         Kept { right: Right::NetAdmin, purpose: "programs attached to a cgroup for each block", until: END },
@@ -402,7 +492,7 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All commands.
-pub const ALL: [&Needs; 21] = [
+pub const ALL: [&Needs; 22] = [
     &PROBE,
     &RESPOND,
     &CLOCK,
@@ -410,6 +500,7 @@ pub const ALL: [&Needs; 21] = [
     &MATCH_LIVE,
     &TCP,
     &STREAM,
+    &STREAM_BY_PROGRAMS,
     &STREAM_SERVE,
     &CAPTURE,
     &CAPTURE_SERVE,

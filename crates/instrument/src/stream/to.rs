@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use sojourn_probe::Peer;
+use sojourn_rights::{Needs, table};
 use sojourn_wire::stream::{DEFAULT_UDP_PORT, TAG_BYTES};
 use sojourn_wire::{Carrier, MacAddress};
 
@@ -62,10 +63,10 @@ pub enum Via {
     /// A UDP socket.
     #[value(skip)]
     Udp,
-    /// AF_XDP: bypasses most of the kernel; needs CAP_NET_ADMIN and CAP_BPF
+    /// AF_XDP: bypasses most of the kernel; needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF
     Xdp,
-    /// Sent and counted by programs in the kernel: fastest, but records counts and no single frames; needs CAP_NET_ADMIN and
-    /// CAP_BPF
+    /// Sent and counted by programs in the kernel: fastest, but records counts and no single frames; needs CAP_NET_RAW,
+    /// CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON
     Live,
 }
 
@@ -77,6 +78,14 @@ impl Via {
             Self::Udp => "udp",
             Self::Xdp => "xdp",
             Self::Live => "live",
+        }
+    }
+
+    /// Returns the rights that a stream by hand over it needs.
+    pub const fn rights(self) -> &'static Needs {
+        match self {
+            Self::Packet | Self::Udp => &table::STREAM,
+            Self::Xdp | Self::Live => &table::STREAM_BY_PROGRAMS,
         }
     }
 }

@@ -414,7 +414,7 @@ fn misfit(name: &str, given: usize, expected: usize) -> PortError {
 fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
     let object = format!("the program `{name}` in the kernel");
     match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied if !Right::Perfmon.is_held() || !may_load() => denied("load", object),
+        libbpf_rs::ErrorKind::PermissionDenied if !holds_all() || !may_load() => denied("load", object),
         _ if is_before(&release(), OLDEST) => {
             let problem = format!(
                 "this kernel ({}) is too old for it, Linux {}.{} has what it needs; use another engine",
@@ -447,6 +447,11 @@ fn is_before(release: &str, first: [u32; 2]) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
     let number: [Option<u32>; 2] = [numbers.next(), numbers.next()];
     matches!(number, [Some(major), Some(minor)] if [major, minor] < first)
+}
+
+/// Whether this thread has the capabilities that some programs need besides CAP_BPF.
+fn holds_all() -> bool {
+    [Right::Perfmon, Right::NetAdmin].into_iter().all(Right::is_held)
 }
 
 /// Whether this thread may create maps and programs: if so, a refused program is one that the kernel does not support.

@@ -6,7 +6,6 @@ use std::net::Ipv6Addr;
 use serde_json::{Value, json};
 use sojourn_record::stream::Stream as Row;
 use sojourn_record::{Finding, StreamFolder};
-use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, FlowReceived, Senders, Unexpected};
 use sojourn_time::{Clock, HostClock, Nanos, Source, Time};
 use sojourn_wire::{PeerAddress, Peers};
@@ -45,7 +44,8 @@ pub fn run(arguments: &ReceiveByHand) -> anyhow::Result<()> {
     let mut records = folder.map(|folder| StreamFolder::create(folder, "b", 0, &crate::origin(false))).transpose()?;
     let mut kept = Kept::default();
     let mut reception = Reception::open(&asked, &place, &mut kept)?;
-    STREAM.confine()?;
+    // What follows works on what is open: messages, maps and test runs of programs, and the end of their links.
+    arguments.port.via().rights().confine()?;
     // On standard error: a program may read it to learn when to send.
     eprintln!("receiving; a sender that is done, or Ctrl-C, ends it");
     let mut until = Until { flows: asked.flows.clone(), deadline: HostClock.now() + arguments.listen, heard: None };

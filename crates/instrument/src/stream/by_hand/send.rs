@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use sojourn_record::StreamFolder;
-use sojourn_rights::table::STREAM;
 use sojourn_stream::{End, EndLine, Ended, FlowSent, Greeting, Pattern};
 use sojourn_time::{HostClock, Nanos, Source};
 use sojourn_wire::SessionKey;
@@ -45,7 +44,8 @@ pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let folder = arguments.run.record.as_deref();
     let mut records = folder.map(|folder| StreamFolder::create(folder, "a", 0, &crate::origin(false))).transpose()?;
     let mut sending = Sending::open(&asked, &place, &mut Kept::default())?;
-    STREAM.confine()?;
+    // What follows works on what is open: messages, maps and test runs of programs, and the end of their links.
+    arguments.to.via().rights().confine()?;
     let receivers = greet(&mut sending, &asked)?;
     if receivers == 0 {
         sending.compare_no_clocks();
