@@ -164,7 +164,6 @@ const COMPUTE: Kept = Kept {
     purpose: "programs that compute where in a map they write, which the verifier lets nobody do without it",
     until: END,
 };
-const STREAM_SOCKETS: Dropped = Dropped { right: Right::NetRaw, purpose: "packet and AF_XDP sockets" };
 const NO_FILE: &str = "nothing: its records are open";
 
 /// Measure one block started by hand, or the blocks of a study.
@@ -330,7 +329,7 @@ pub const TCPLOG_CLIENT: Needs = Needs {
 pub const STREAM: Needs = Needs {
     command: "stream send, recv: UDP, --engine packet",
     set_up: "priority, locked memory, records, sockets, clocks of interfaces",
-    dropped: &[PRIORITY, STREAM_SOCKETS, LARGE_BUFFERS, LOW_PORT],
+    dropped: &[PRIORITY, Dropped { right: Right::NetRaw, purpose: "packet sockets" }, LARGE_BUFFERS, LOW_PORT],
     kept: &[LOCKED],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
@@ -344,7 +343,7 @@ pub const STREAM_BY_PROGRAMS: Needs = Needs {
     set_up: "priority, locked memory, records, sockets, programs in the kernel, clocks of interfaces",
     dropped: &[
         PRIORITY,
-        STREAM_SOCKETS,
+        Dropped { right: Right::NetRaw, purpose: "packet and AF_XDP sockets" },
         Dropped {
             right: Right::NetAdmin,
             purpose: "socket buffers, programs loaded for XDP and attached to interfaces",
