@@ -233,8 +233,8 @@ def rights_page(commands: list[dict[str, Any]]) -> str:
         table = "| right | for | until |\n|---|---|---|\n" + "".join(rights) if rights else "No right.\n"
         parts.append(
             f"\n## {command['command']}\n\n{table}"
-            + f"\nBefore, with all rights: {command['set_up']}. Started by root, it is then {command['user']}{why}.\n"
-            + f"It may write by name: {command['writes']}. System calls: {'; '.join(command['calls'])}.\n"
+            f"\nBefore, with all rights: {command['set_up']}. Started by root, it is then {command['user']}{why}.\n"
+            f"It may write by name: {command['writes']}. System calls: {'; '.join(command['calls'])}.\n"
         )
     return "".join(parts) + COMMAND_OF_A_LOG
 
