@@ -60,7 +60,7 @@ def record(kind: Kind, what: str, test: str, numbers: dict[str, float]) -> None:
     suite = os.environ.get(SUITE, "")
     when = {"commit": commit(ROOT), "date": today()}
     told = {"kind": kind, "what": what, "test": test, "suite": suite, **when, "numbers": plain}
-    name = hashlib.sha256(f"{suite} {test} {what}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{suite} {test} {kind} {what}".encode()).hexdigest()[:16]
     (folder / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
 
 

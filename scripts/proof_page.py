@@ -286,8 +286,8 @@ def packages_table(facts: Facts) -> str:
         for one in several
     ]
     about = (
-        "What each package installs, without the distribution's packages, and the median time of 11 starts of\n"
-        "`sojourn --help` there, on a machine that runs other tests."
+        "The folders of Python and of programs that each package installs, without the distribution's packages, after\n"
+        "they were used once; and the median time of 11 starts of `sojourn --help` there, beside other tests."
     )
     head = ("package", "file", "installed", "`sojourn --help`")
     return f"\n## Packages\n\n{about}\n\n{unless_none(facts, rows, head, ['proof-bare'])}"

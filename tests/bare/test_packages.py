@@ -51,9 +51,9 @@ print(sorted(took() for _ in range(11))[5])
 """How long a command takes there: the median of 11, in seconds."""
 
 
-def starts_and_sizes(program: str, folders: str) -> str:
+def starts_and_sizes(python: str, program: str, folders: str) -> str:
     """The words for a shell that write what `figures` reads: how soon a program starts, and what folders hold."""
-    return f"python3 /tmp/starts {program} --help >/tmp/started && du -sbc {folders} | tail -n 1 >/tmp/holds"
+    return f"{python} /tmp/starts {program} --help >/tmp/started && du -sbc {folders} | tail -n 1 >/tmp/holds"
 
 
 def figures(system: Path, package: Path) -> dict[str, float]:
@@ -87,7 +87,7 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(
     needs = f"{GET} pipx iproute2 ethtool >/dev/null"
     install = f"pipx install /tmp/{wheel.name} >/dev/null"
     (system / "tmp/starts").write_text(STARTS)
-    sizes = starts_and_sizes("~/.local/bin/sojourn", "~/.local/pipx/venvs/sojourn")
+    sizes = starts_and_sizes("python3", "~/.local/bin/sojourn", "~/.local/pipx/venvs/sojourn")
     run = f"~/.local/bin/sojourn {MEASURE}"
     done = within(system, f"{needs} && {install} && {run}; echo status $?; cat /tmp/said; {sizes}")
     assert "status 0" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
@@ -145,7 +145,7 @@ def test_the_deb_installs_measures_for_its_group_and_leaves_nothing(
         f"{GET} /tmp/{package.name} man-db bash-completion >/dev/null\n"
         f"stat -c '%U:%G %a' {helper}; getcap {helper}; getent group sojourn\n"
         f"sojourn {MEASURE}; echo root $?\n"
-        f"{starts_and_sizes('sojourn', '/usr/lib/sojourn /usr/libexec/sojourn')}\n"
+        f"{starts_and_sizes('/usr/lib/sojourn/bin/python3', 'sojourn', '/usr/lib/sojourn /usr/libexec/sojourn')}\n"
         f"useradd -m -G sojourn member && useradd -m other\n"
         f"su other -c 'test -x {helper}' || echo only members may\n"
         "unshare --net sh /tmp/as-users\n"

@@ -19,6 +19,7 @@ from sojourn.bed.turns import Turns
 from sojourn.conduct.losses import batch_of
 from sojourn.conduct.site import Site
 from sojourn.errors import MachineError
+from sojourn.instruments.conversation import ENDED_HERE
 from sojourn.records import read_table
 from sojourn.records.lost import (
     begun_trials,
@@ -105,11 +106,14 @@ def test_killed_program_is_named_before_what_the_others_say_of_it(consequence: s
     gone = site.start("b")(["/bin/sojourn-instrument", "capture"])
     gone.kill()
     gone.wait()
+    ours = site.start("b")(["/bin/sojourn-instrument", "capture"])
 
     def measure() -> None:
         with batch_of(session, []):
-            killed.kill()
-            killed.wait()
+            for one in (killed, ours):
+                one.kill()
+                one.wait()
+            ENDED_HERE.add(ours)  # as `Conversation.kill` does in a trial that fails
             raise MachineError(consequence)
 
     try:

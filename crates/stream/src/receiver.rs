@@ -25,8 +25,9 @@ use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
 const PEER_RATE: u32 = 100_000;
 const RATE: u32 = 500_000;
 
-/// The same for answers to packets, whose limit is separate: one sender may send all of them, and its time requests
-/// are answered at any rate of its packets.
+/// The same for answers to packets of a sender that greeted, whose limit is separate: one sender may send all of them, and
+/// its time requests are answered at any rate of its packets. Where the key was given there are no strangers, and an
+/// answer that is left out would be taken for a loss: there is no limit.
 const ANSWER_RATES: (u32, u32) = (RATE, RATE);
 
 /// The same for greetings without our shared key. Their limits are separate, so that peers with the key are answered
@@ -64,17 +65,14 @@ impl Receiver {
     pub fn new(request: &ReceiveRequest) -> Self {
         let (keep, late_after, clock_offset) = (request.keep, request.late_after, request.clock_offset);
         let counting = Counting { keep, late_after, clock_offset };
-        let key = match request.senders {
-            Senders::Known(key) => Some(key),
-            Senders::Greeting { .. } => None,
+        let (key, answer_rates) = match request.senders {
+            Senders::Known(key) => (Some(key), (0, 0)),
+            Senders::Greeting { .. } => (None, ANSWER_RATES),
         };
         Self {
             senders: request.senders,
             guard: Guard::new(policy(&request.allowed, (PEER_RATE, RATE)), request.seed),
-            answers: Guard::new(
-                Policy { amplified: named(&request.allowed), ..policy(&request.allowed, ANSWER_RATES) },
-                request.seed,
-            ),
+            answers: Guard::new(policy(&request.allowed, answer_rates), request.seed),
             strangers: Guard::new(policy(&request.allowed, (STRANGER_RATE, STRANGERS_RATE)), request.seed),
             auth: request.auth.clone(),
             clock: request.clock,
@@ -234,8 +232,8 @@ impl Receiver {
         matches!(self.senders, Senders::Known(_)) || self.sender(flow).zip(peer).is_some_and(is_same)
     }
 
-    /// Answers a packet of `bytes` of payload. Only its sender gets an answer, and none that is longer than the packet,
-    /// unless its address is named. Whoever gives the receiver the key names the lengths, too.
+    /// Answers a packet of `bytes` of payload. Only its sender gets an answer, and none that is longer than the packet.
+    /// Whoever gives the receiver the key names the lengths, too.
     fn answer(
         &mut self,
         (port, back): (usize, Head),
@@ -373,11 +371,6 @@ fn admits(guard: &mut Guard, back: Head, received: &Received, (request, answer):
 fn policy(allowed: &[Peers], (peer_rate, rate): (u32, u32)) -> Policy {
     let allowed = if allowed.is_empty() { vec![Peers::Any] } else { allowed.to_vec() };
     Policy { allowed, peer_rate, rate, ..Policy::default() }
-}
-
-/// Returns the peers that are named, who may be all of those that are allowed.
-fn named(allowed: &[Peers]) -> Vec<Peers> {
-    allowed.iter().copied().filter(|peers| *peers != Peers::Any).collect()
 }
 
 /// Returns the source of a frame, as its header or socket reports it.

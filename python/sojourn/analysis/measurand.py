@@ -101,12 +101,12 @@ def subject(row: Row) -> str:
 def adds(run: Run, rows: list[Row], row: Row) -> str:
     """Return what the device adds, and in which cell if there are several."""
     value, of = row.value, _in_cell(run, row)
-    if limit := _not_resolved(rows, row):
+    if limit := _not_resolved(run, rows, row):
         return f"{limit} one way{of}, {figure(value)},"
     return f"adds {figure(value)} one way{of}"
 
 
-def _not_resolved(rows: list[Row], row: Row) -> str:
+def _not_resolved(run: Run, rows: list[Row], row: Row) -> str:
     """Return that the device adds less than can be resolved; empty where it adds more.
 
     The limit of a cell is its A/A control's if that is wider than the bed's resolution, which is named elsewhere.
@@ -114,7 +114,8 @@ def _not_resolved(rows: list[Row], row: Row) -> str:
     bed, control = resolution_in(rows) or 0.0, control_in(rows, row)
     if abs(row.value.estimate) >= max(bed, control):
         return ""
-    return f"adds less than the bed can resolve{f' in this cell ({micro(control)})' if control > bed > 0 else ''}"
+    where = "in this cell " if len(run.cells) > 1 else ""
+    return f"adds less than the bed can resolve{f' {where}({micro(control)})' if control > bed > 0 else ''}"
 
 
 def _in_cell(run: Run, row: Row) -> str:
@@ -264,7 +265,7 @@ def _over_direct(run: Run, rows: list[Row], pooled: Row) -> str:
         return f"{name} adds {several}{_links_included(run, pooled)}"
     if holds_zero(pooled.value):
         return f"{no_delay(name, 'over the direct link')}: {_one_way(pooled)}, {HOLDS_ZERO}"
-    if limit := _not_resolved(rows, pooled):
+    if limit := _not_resolved(run, rows, pooled):
         return f"{name} {limit}: {_one_way(pooled)}; {what_bed_resolves(rows)}"
     return f"{name} adds {_one_way(pooled)}{_links_included(run, pooled)}"
 

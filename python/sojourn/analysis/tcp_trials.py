@@ -82,7 +82,7 @@ def unlogged(run: Run) -> Iterator[Finding]:
     """Return a finding where trials with the log are left out, or are without it, and why."""
     reasons = dict.fromkeys(str(entry["why"]) for entry in run.log if entry.get("event") == "unlogged")
     if reasons:
-        yield Finding("log_left_out", f"there is no log of TCP's state: {'; '.join(reasons)}")
+        yield Finding("log_left_out", f"trials are without the log of TCP's state: {'; '.join(reasons)}")
 
 
 def told_by(run: Run, purpose: str) -> dict[int, dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.part import without_event
 from sojourn.errors import MachineError
+from sojourn.instruments.conversation import NoAnswerError
 from sojourn.instruments.tap import TapInstrument, tap_argv
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def open_flow_taps(session: Session, stack: ExitStack) -> FlowTaps | None:
     """Return the taps of a session; None, with the reason logged, if this machine does not support them."""
     try:
         return FlowTaps(session, stack)
+    except NoAnswerError:
+        raise
     except MachineError as error:
         session.log("untapped", part=session.part.number, why=str(error))
         session.screen.note(f"no taps beside the log of TCP's state: {error}")

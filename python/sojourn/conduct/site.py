@@ -17,7 +17,7 @@ from sojourn.bed.hosts import END_HOSTS
 from sojourn.conduct.draw import FIXED
 from sojourn.conduct.real_hosts import real_hosts, real_paths, require_clock
 from sojourn.errors import MachineError
-from sojourn.instruments.conversation import DEATH, called
+from sojourn.instruments.conversation import DEATH, ENDED_HERE, called
 from sojourn.plan.line import BETWEEN_SESSIONS, DRAWN_BY
 from sojourn.plan.settings import switched
 from sojourn.plan.sizes import KINDS
@@ -101,8 +101,8 @@ class Site:
 
     @staticmethod
     def killed(among: Iterable[Program]) -> list[str]:
-        """Return those that a signal has ended, each as part of a sentence; of other hosts nothing is known."""
-        ended = [(one, one.process.poll()) for one in among]
+        """Return those that another program has killed, each as part of a sentence; of other hosts nothing is known."""
+        ended = [(one, one.process.poll()) for one in among if one.process not in ENDED_HERE]
         return [
             f"{one.called} on host {one.host.upper()} {DEATH} {signal.Signals(-status).name}"
             for one, status in ended

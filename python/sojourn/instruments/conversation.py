@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.records.decode import json_value
@@ -28,6 +29,9 @@ PATIENCE_SECONDS = 30.0
 """The time added to a request's own duration before the instrument counts as dead: the machine may be busy."""
 
 DEATH = "was ended by"
+
+ENDED_HERE: WeakSet[subprocess.Popen[Any]] = WeakSet()
+"""The processes that this program itself has killed: nobody else did."""
 
 ERRORS: dict[int, type[SojournError]] = {2: RequestError, 3: MachineError, 4: DoubtfulError}
 
@@ -100,6 +104,7 @@ class Conversation:
     def kill(self) -> None:
         """Kill it; one that has ended is left alone."""
         if self._process.poll() is None:
+            ENDED_HERE.add(self._process)
             self._process.kill()
         self._reap()
 
@@ -142,13 +147,13 @@ class Conversation:
             self._process.wait(5)
         if (lost := getattr(self._process, "lost", None)) is not None:  # a program on another host
             return MachineError(lost)
+        status = self._process.returncode
+        if status is not None and status < 0:  # what it said before is no reason
+            return NoAnswerError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
         self._said.seek(0)
         words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        status = self._process.returncode
         if words:
             return self._error(status or 3, words[-1].removeprefix("sojourn-instrument: "))
-        if status is not None and status < 0:
-            return NoAnswerError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
         return NoAnswerError(f"{self._called} ended without a word (status {status})")
 
     def _error(self, status: int, message: str) -> SojournError:

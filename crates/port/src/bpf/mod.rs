@@ -297,7 +297,7 @@ impl Program {
     /// # Errors
     /// When there is no such map, or the kernel refuses.
     pub fn read(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, PortError> {
-        self.map(map)?.lookup(key, MapFlags::ANY).map_err(|error| refused(self.name, &error))
+        self.map(map)?.lookup(key, MapFlags::ANY).map_err(|error| not_used(self.name, &error))
     }
 
     /// Writes the value of a map's key.
@@ -305,7 +305,7 @@ impl Program {
     /// # Errors
     /// When there is no such map, or the kernel refuses.
     pub fn write(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), PortError> {
-        self.map(map)?.update(key, value, MapFlags::ANY).map_err(|error| refused(self.name, &error))
+        self.map(map)?.update(key, value, MapFlags::ANY).map_err(|error| not_used(self.name, &error))
     }
 
     /// Deletes a key of a map.
@@ -313,7 +313,7 @@ impl Program {
     /// # Errors
     /// When there is no such map, or the kernel refuses.
     pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), PortError> {
-        self.map(map)?.delete(key).map_err(|error| refused(self.name, &error))
+        self.map(map)?.delete(key).map_err(|error| not_used(self.name, &error))
     }
 
     /// Lists the keys of a map.
@@ -411,8 +411,19 @@ fn misfit(name: &str, given: usize, expected: usize) -> PortError {
     }
 }
 
+fn in_kernel(name: &str) -> String {
+    format!("the program `{name}` in the kernel")
+}
+
+/// The error of a program, or of its map, that is loaded: no right was needed.
+fn not_used(name: &str, error: &libbpf_rs::Error) -> PortError {
+    let source = io::Error::new(io_kind(error.kind()), error.to_string());
+    PortError::System { operation: "use", object: in_kernel(name), source }
+}
+
+/// The error of a program that is not loaded.
 fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
-    let object = format!("the program `{name}` in the kernel");
+    let object = in_kernel(name);
     match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if !holds_all() || !may_load() => denied("load", object),
         _ if is_before(&release(), OLDEST) => {
@@ -424,9 +435,7 @@ fn refused(name: &str, error: &libbpf_rs::Error) -> PortError {
             );
             PortError::Unusable { object, problem }
         }
-        kind => {
-            PortError::System { operation: "use", object, source: io::Error::new(io_kind(kind), error.to_string()) }
-        }
+        _ => not_used(name, error),
     }
 }
 

@@ -233,9 +233,9 @@ impl Replies {
             receiver.answered(index, reply, *from, sent);
             // Most drivers have stamped the frame by the time the call returns.
             while let Some(FollowUp { length, to }) = next_follow_up(receiver, index, port, &mut self.follow_up) {
-                // A socket answers the source of a frame of this poll: that of an earlier reply may be another one.
-                if to == *from {
-                    let _: Result<_, PortError> = port.answer(*nth, &self.follow_up[..length]);
+                // A socket answers the source of a frame of this poll: an earlier reply may have gone to another one.
+                if let Some((asking, ..)) = self.kept.iter().find(|(_, from, _)| *from == to) {
+                    let _: Result<_, PortError> = port.answer(*asking, &self.follow_up[..length]);
                 }
             }
         }

@@ -280,6 +280,8 @@ def start_log_of_both(session: Session, stack: ExitStack) -> LogInstrument | Non
     try:
         require_root(session)
         return start_log(session, None, stack)
+    except NoAnswerError:
+        raise
     except MachineError as error:
         tell_unlogged(session, error)
         return None
