@@ -652,7 +652,7 @@ def test_a_bed_without_the_log_of_tcp_says_so(tmp_path: Path) -> None:
         file.writelines(json.dumps(entry | {"part": part}) + "\n" for part in range(2))
     verdict, findings, _ = judged(folder)
     assert (verdict["verdict"], set(findings)) == ("trusted", {"log_left_out"})
-    assert findings["log_left_out"]["sentence"].startswith("there is no log of TCP's state: trials with it")
+    assert findings["log_left_out"]["sentence"].startswith("trials are without the log of TCP's state: trials with it")
 
 
 MIX = (*FEW, "load.congestion=cubic+reno", "load.direction=up", "load.join=2s", "load.duration=6s", "load.rounds=9")
