@@ -2,6 +2,7 @@
 //!
 //! A source address may be forged. Therefore an address that did not prove that it receives our frames gets nothing
 //! longer than what it sent. A greeting proves it, by its cookie, and from then on its flow is answered there alone.
+//! A receiver that was given the key is not greeted: its caller vouches for the path.
 
 use std::net::SocketAddr;
 
