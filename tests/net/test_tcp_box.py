@@ -69,6 +69,11 @@ def test_loss_in_a_box_is_located_by_taps_outside_it(tmp_path: Path) -> None:
     findings = json.loads((run / "analysis" / "verdict.json").read_text())["findings"]
     assert "segments_not_conserved" not in {one["name"] for one in findings}
 
+    # As the guide has it: without --block it is of the first of both trials, and says so.
+    first = sojourn_here("why", run, "--flow", "1", "--at", "1.5s")
+    assert first.returncode == 0, first.stderr
+    numbers = sorted(entry["block"] for entry in logged)
+    assert f"this is trial {numbers[0]}, the first; --block names another: {numbers[1]}" in first.stderr
     for entry in logged:
         block = entry["block"]
         told = sojourn_here("why", run, "--block", str(block), "--at", "1.5s", "--json")

@@ -11,10 +11,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from sojourn.export.names import RECOVERY
 from tests.unit.chrome_trace import checked
 from tests.unit.in_process import sojourn
 from tests.unit.made_up_path import MSS, SOON_NS, MadePath
-from tests.unit.made_up_tcp import START
+from tests.unit.made_up_tcp import START, Log, MadeFlow
 from tests.unit.printed_json import printed
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ def test_tables_have_one_row_per_segment_and_the_accounting(made: MadePath, tmp_
     with (tmp_path / "t" / "timeline.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [int(line["seq"]) for line in lines] == rows["seq"].to_list()
+    ends = rows.select("local_address", "local_port", "remote_address", "remote_port").unique().rows()
+    assert ends == [("10.9.0.1", 40000, "10.9.0.2", 5201)]
+    assert {line["local_address"] for line in lines} == {"10.9.0.1"}
+    assert rows["state_name"].unique().to_list() == ["ESTABLISHED"]
+    assert set(rows["ca_state_name"]) == {RECOVERY[one] for one in rows["ca_state"]}
     assert [line["received_ns"] for line in lines] == [str(one or "") for one in rows["received_ns"].to_list()]
 
 
@@ -165,6 +171,23 @@ def test_a_wrong_request_is_one_sentence(made: MadePath, words: tuple[str, ...],
     assert not list((tmp_path / "t").glob("timeline.*"))
 
 
+def test_of_several_logged_trials_the_first_is_read_and_named(tmp_path: Path) -> None:
+    for part, block in enumerate((4, 9)):
+        Log((MadeFlow(rounds=3),), block=block).write(tmp_path / str(block))
+        for file in (tmp_path / str(block) / "records").iterdir():
+            (tmp_path / "run" / "records").mkdir(parents=True, exist_ok=True)
+            file.rename(tmp_path / "run" / "records" / file.name.replace("-000.", f"-{part:03}."))
+    named = "note: this is trial 4, the first; --block names another: 9"
+    words = ("why", str(tmp_path / "run"), "--flow", "1", "--at", "10ms")
+    first, second = sojourn(*words), sojourn(*words, "--block", "9")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert named in first.stderr
+    assert "trial" not in second.stderr
+    done = sojourn("timeline", str(tmp_path / "run"), "--to", "csv")
+    assert done.returncode == 0, done.stderr
+    assert named in done.stderr
+
+
 def test_existing_file_is_not_overwritten(made: MadePath, tmp_path: Path) -> None:
     del made
     there = tmp_path / "t" / "timeline.csv"
@@ -173,4 +196,4 @@ def test_existing_file_is_not_overwritten(made: MadePath, tmp_path: Path) -> Non
     assert done.returncode == 2
     assert there.read_text() == "mine"
     timeline(tmp_path, "csv", "--force")
-    assert there.read_text().startswith("flow,seq,")
+    assert there.read_text().startswith("flow,local_address,")

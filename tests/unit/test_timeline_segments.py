@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -154,4 +156,16 @@ def test_a_log_of_another_host_is_refused(tmp_path: Path) -> None:
     header = tmp_path / "y" / "t" / "header.json"
     header.write_text(header.read_text().replace('"made-up"', '"elsewhere"'))
     with pytest.raises(RequestError, match="their clocks are not one"):
+        open_flow(tmp_path / "x" / "t", 1, Chosen(), [tmp_path / "y" / "t"])
+
+
+@pytest.mark.parametrize(("boots", "refused"), [(("1", "2"), True), (("1", "1"), False), (("1", ""), False)])
+def test_two_boots_of_one_host_name_have_two_clocks(boots: tuple[str, str], refused: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """Machines that were cloned have one name. A log of an earlier version has no boot ID."""
+    for name, receiver, boot in zip("xy", (False, True), boots, strict=True):
+        MadePath(segments=50).write(tmp_path / name, receiver=receiver)
+        header = tmp_path / name / "t" / "header.json"
+        told = json.loads(header.read_text()) | ({"boot_id": boot} if boot else {})
+        header.write_text(json.dumps(told))
+    with pytest.raises(RequestError, match="in two boots") if refused else nullcontext():
         open_flow(tmp_path / "x" / "t", 1, Chosen(), [tmp_path / "y" / "t"])

@@ -23,7 +23,7 @@ More = Annotated[
         help="More records of the same machine and time: an emulator's --log, the other end's log. May be repeated.",
     ),
 ]
-Block = Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial.")]
+Block = Annotated[int | None, typer.Option(metavar="N", help="Of a run folder: which trial; by default the first.")]
 Who = Annotated[str | None, typer.Option(metavar="HOST", help="Of a run folder: whose log.")]
 
 
@@ -46,13 +46,14 @@ def why(  # noqa: PLR0913 - one for each option
     Example: sojourn why out/t --flow 3 --at 2.4s --records out/emulator
     """
     from sojourn.export.log import Chosen
-    from sojourn.timeline.source import only_flow
+    from sojourn.timeline.source import first_trial, only_flow
     from sojourn.timeline.why import explain
 
     after_ns = parsed_time("--at", at)
     if after_ns is None or after_ns < 0:
         raise RequestError(f"--at {at}: expected a time after the flow's first sample, such as 2.4s")
-    chosen = Chosen(who=who, block=block)
+    chosen, which = first_trial(run, Chosen(who=who, block=block))
+    tell_which(which)
     answer = explain(run, only_flow(run, chosen) if flow is None else flow, after_ns, chosen, records or [])
     typer.echo(json.dumps(answer.told) if as_json else answer.text)
     tell_cut(answer.cut)
@@ -101,10 +102,13 @@ def timeline(  # noqa: PLR0913 - one for each option
     """
     from sojourn.export.log import Chosen
     from sojourn.timeline.convert import Request, write_timeline
+    from sojourn.timeline.source import first_trial
 
     if as_json and str(output) == "-":
         raise RequestError("--json beside -o -: standard output can hold only one of them")
-    chosen = Chosen(None, parsed_time("--since", since), parsed_time("--until", until), who, block)
+    span = Chosen(None, parsed_time("--since", since), parsed_time("--until", until), who, block)
+    chosen, which = first_trial(run, span)
+    tell_which(which)
     asked = Request(run, to, output, flow or [], chosen, records or [], force)
     told = write_timeline(asked)
     if as_json:
@@ -114,6 +118,12 @@ def timeline(  # noqa: PLR0913 - one for each option
         typer.echo(f"note: {sentence}", err=True)
     if told.cut:
         raise typer.Exit(DOUBTFUL)
+
+
+def tell_which(trial: str) -> None:
+    """Say which of several logged trials was chosen."""
+    if trial:
+        typer.echo(f"note: {trial}", err=True)
 
 
 def tell_cut(files: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from sojourn.errors import RequestError
 from sojourn.records.pcap import CutError, read_capture, tcp_of, write_block
 from sojourn.timeline.pairs import WRAP
 from sojourn.timeline.source import digits
-from sojourn.timeline.tables import COLUMNS
+from sojourn.timeline.tables import COLUMNS, NAMES
 from sojourn.timeline.taps import tap_files
 
 if TYPE_CHECKING:
@@ -71,13 +71,16 @@ def _add_lines(one: Joined, tap: str, lines: Lines) -> None:
 
 def line_of(row: dict[str, Any]) -> str:
     """Return the known columns of a segment in the order of its path; times after the first are relative to
-    `sent_ns`."""
+    `sent_ns`, and states have their names."""
     told = []
     for name in COLUMNS:
         value = row[name]
         if value is None or value == "":
             continue
-        told.append(f"{name}={value - row['sent_ns']:+d}" if name in RELATIVE else f"{name}={value}")
+        if name in RELATIVE:
+            told.append(f"{name}={value - row['sent_ns']:+d}")
+        else:
+            told.append(f"{name}={NAMES[name][1].get(value, value) if name in NAMES else value}")
     return "sojourn: " + " ".join(told)
 
 

@@ -13,7 +13,7 @@ from sojourn.export.log import NEVER_NS, Chosen
 from sojourn.export.output import Told, refuse_existing, writing
 from sojourn.timeline.comments import write_commented
 from sojourn.timeline.diagram import write_page
-from sojourn.timeline.perfetto import flows_of, write_trace
+from sojourn.timeline.perfetto import write_trace
 from sojourn.timeline.qlog import write_joined_qlog
 from sojourn.timeline.segments import joined
 from sojourn.timeline.source import between, connections, emulated, open_flow, opened
@@ -88,7 +88,7 @@ def _written(request: Request, ways: list[Joined], file: BinaryIO) -> int:
         return write_commented(ways, file, folders, request.chosen.block)
     if request.to in {"perfetto", "qlog"}:
         return {"perfetto": write_trace, "qlog": write_joined_qlog}[request.to](ways, file)
-    return {"csv": write_csv, "parquet": write_parquet}[request.to](flows_of(ways), file)
+    return {"csv": write_csv, "parquet": write_parquet}[request.to](ways, file)
 
 
 def _cut_out(flow: Flow, chosen: Chosen) -> tuple[Flow, pl.DataFrame, Account]:

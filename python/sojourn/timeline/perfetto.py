@@ -16,7 +16,7 @@ import polars as pl
 from sojourn.timeline.source import digits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sojourn.timeline.segments import Account
     from sojourn.timeline.source import End, Flow
@@ -222,8 +222,3 @@ def _us(at_ns: int, begin: int) -> float:
 
 def _told(values: Row) -> Row:
     return {name: value for name, value in values.items() if value not in {None, ""}}
-
-
-def flows_of(joined: Iterable[Joined]) -> list[tuple[pl.DataFrame, Account]]:
-    """Return the segments and the accounting of each flow, for the table writers."""
-    return [(segments, account) for _, segments, account in joined]

@@ -175,6 +175,18 @@ def connections(flows: pl.DataFrame) -> list[int]:
     return list(seen.values())
 
 
+def first_trial(path: Path, chosen: Chosen) -> tuple[Chosen, str]:
+    """Choose the first of a run folder's logged trials where none is named; the sentence says so, and is empty where
+    there are no others."""
+    if chosen.block is not None:
+        return chosen, ""
+    blocks = read_table(records_of(path), "tcp_flows").frame["block"].unique().sort().to_list()
+    if len(blocks) < 2:
+        return chosen, ""
+    others = ", ".join(map(str, blocks[1:7])) + (", …" if len(blocks) > 7 else "")
+    return replace(chosen, block=int(blocks[0])), f"this is trial {blocks[0]}, the first; --block names another: {others}"
+
+
 def opened(path: Path, chosen: Chosen) -> TcpLog:
     """Open the log of a folder; RequestError for a TCP study that only reads TCP_INFO."""
     there = records_of(path)
@@ -228,10 +240,12 @@ def _other_ends(mine: End, paths: Sequence[Path]) -> list[tuple[Path, Chosen, in
 def refuse_other_clock(one: End, other: End) -> None:
     """Refuse two ends whose hosts have different clocks: the offset is unknown."""
     told = [(end.log.header.get("hostname"), end.log.header.get("clock", "TAI")) for end in (one, other)]
-    if told[0] != told[1] and all(host is not None for host, _ in told):
+    boots = {end.log.header.get("boot_id") for end in (one, other)} - {None, ""}
+    if len(boots) > 1 or (told[0] != told[1] and all(host is not None for host, _ in told)):
+        how = " in two boots" if len(boots) > 1 else ""
         raise RequestError(
-            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}): their clocks "
-            "are not one, and a timeline of both would be wrong"
+            f"the two ends were logged on {told[0][0]} ({told[0][1]}) and {told[1][0]} ({told[1][1]}){how}: their "
+            "clocks are not one, and a timeline of both would be wrong"
         )
 
 

@@ -1,4 +1,5 @@
-"""The joined table as CSV and Parquet: one row per segment, columns in the order of its path.
+"""The joined table as CSV and Parquet: one row per segment, columns in the order of its path, with the flow's endpoints
+and the names of states added.
 
 Times are integers of nanoseconds on the records' clock (TAI); unknown values are empty in CSV, null in Parquet.
 """
@@ -12,12 +13,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sojourn.export.names import RECOVERY, STATES
 from sojourn.export.output import write_text
+from sojourn.timeline.source import ENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Sequence
 
-    from sojourn.timeline.segments import Account
+    from sojourn.timeline.perfetto import Joined
 
 COLUMNS = {
     "flow": "of the sender's log",
@@ -74,25 +77,45 @@ COLUMNS = {
     "acked_cpu": "row of the sender's samples",
     "acked_number": "row of the sender's samples",
 }
-"""Every column in order, with its meaning."""
+"""Every column of a segment in order, with its meaning."""
+
+NAMES = {"state": ("state_name", STATES), "ca_state": ("ca_state_name", RECOVERY)}
+"""Columns of numbers with names: the column of the name, and the names."""
+
+MEANINGS = {
+    "flow": COLUMNS["flow"],
+    **dict(zip(ENDS, ("the sender's", "the sender's", "the receiver's", "the receiver's"), strict=True)),
+    **{name: meaning for name, meaning in COLUMNS.items() if name != "flow"},
+    **{named: f"the name of {name}" for name, (named, _) in NAMES.items()},
+}
+"""Every column of the table in order, with its meaning."""
 
 
-def write_csv(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
+def write_csv(flows: Sequence[Joined], file: BinaryIO) -> int:
     """Write a line with the names, then one line per segment; return the number of segments."""
-    file.write((",".join(COLUMNS) + "\n").encode())
+    file.write((",".join(MEANINGS) + "\n").encode())
     count = 0
-    for segments, _ in flows:
-        write_text(segments.select(*COLUMNS), file)
-        count += segments.height
+    for rows in _rows(flows):
+        write_text(rows, file)
+        count += rows.height
     return count
 
 
-def write_parquet(flows: Iterable[tuple[pl.DataFrame, Account]], file: BinaryIO) -> int:
+def write_parquet(flows: Sequence[Joined], file: BinaryIO) -> int:
     """Write one row per segment; the meaning of the columns and the accounting of each flow are in the metadata."""
-    several = list(flows)
-    table = pl.concat([segments.select(*COLUMNS) for segments, _ in several]).to_arrow()
-    fields = [one.with_metadata({"is": COLUMNS[one.name]}) for one in table.schema]
-    accounts = {int(segments["flow"][0]): account.as_dict() for segments, account in several if segments.height}
+    table = pl.concat(_rows(flows)).to_arrow()
+    fields = [one.with_metadata({"is": MEANINGS[one.name]}) for one in table.schema]
+    accounts = {int(segments["flow"][0]): account.as_dict() for _, segments, account in flows if segments.height}
     said: dict[str | bytes, str | bytes] = {"sojourn.account": json.dumps(accounts), "sojourn.clock": "TAI"}
     pq.write_table(table.cast(pa.schema(fields, metadata=said)), file, compression="zstd")
     return table.num_rows
+
+
+def _rows(flows: Sequence[Joined]) -> Iterator[pl.DataFrame]:
+    for flow, segments, _ in flows:
+        ends = [pl.lit(flow.sender.ends[name]).alias(name) for name in ENDS]
+        names = [
+            pl.col(name).replace_strict(of, default=None, return_dtype=pl.String).alias(named)
+            for name, (named, of) in NAMES.items()
+        ]
+        yield segments.with_columns(*ends, *names).select(*MEANINGS)

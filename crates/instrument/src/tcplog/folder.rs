@@ -160,6 +160,7 @@ pub fn header(facts: &Facts, options: &Value, command: Option<Vec<String>>) -> V
         "kernel": kernel("osrelease"),
         "machine": std::env::consts::ARCH,
         "hostname": kernel("hostname"),
+        "boot_id": super::export::boot().trim(),
         "hz": HostClock.jiffies_per_second(),
         "simulated": facts.is_simulated,
         "clock": facts.clock,

@@ -223,6 +223,7 @@ HEADER = record(
     kernel="string",
     machine="string",
     hostname="string",
+    boot_id=said("Of the kernel: logs with different ones have different clocks.", "string"),
     hz="integer",
     simulated="boolean",
     clock="string",

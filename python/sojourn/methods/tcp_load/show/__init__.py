@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from sojourn.methods.tcp_load.analyse.conserved import MOST_FLOWS
 from sojourn.methods.tcp_load.show.background import background, trimmed
 from sojourn.methods.tcp_load.show.beside import compared
 from sojourn.methods.tcp_load.show.grid import over_grid
@@ -288,7 +289,8 @@ def conserved(run: Run) -> Table:
         "before the emulator + arrived; arrived = departed + dropped + held; departed = received + lost after it. The "
         "same of the taps at the hosts' ports: sent = lost before the first + seen at it; that = lost between the taps "
         "+ seen at the last. What the device between them loses is its own loss; any other, and any that an emulator "
-        "there has no record of, is a finding. Where a log or a tap lacks records, these sums are not checked."
+        "there has no record of, is a finding. Where a log or a tap lacks records, these sums are not checked. "
+        f"Of a trial with more than {MOST_FLOWS} connections so many are here."
     )
     return Table("conserved", "Segments from instrument to instrument", columns, tuple(rows), note, wide=True)
 
