@@ -160,7 +160,7 @@ def test_a_log_of_another_host_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("boots", "refused"), [(("1", "2"), True), (("1", "1"), False), (("1", ""), False)])
-def test_two_boots_of_one_host_name_have_two_clocks(boots: tuple[str, str], refused: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_two_boots_of_one_host_name_have_two_clocks(boots: tuple[str, str], refused: bool, tmp_path: Path) -> None:
     """Machines that were cloned have one name. A log of an earlier version has no boot ID."""
     for name, receiver, boot in zip("xy", (False, True), boots, strict=True):
         MadePath(segments=50).write(tmp_path / name, receiver=receiver)

@@ -183,8 +183,9 @@ def first_trial(path: Path, chosen: Chosen) -> tuple[Chosen, str]:
     blocks = read_table(records_of(path), "tcp_flows").frame["block"].unique().sort().to_list()
     if len(blocks) < 2:
         return chosen, ""
+    first = int(blocks[0])
     others = ", ".join(map(str, blocks[1:7])) + (", …" if len(blocks) > 7 else "")
-    return replace(chosen, block=int(blocks[0])), f"this is trial {blocks[0]}, the first; --block names another: {others}"
+    return replace(chosen, block=first), f"this is trial {first}, the first; --block names another: {others}"
 
 
 def opened(path: Path, chosen: Chosen) -> TcpLog:
