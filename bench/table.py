@@ -80,14 +80,24 @@ def title(facts: Mapping[str, object]) -> str:
     return f"Sojourn beside its peers, through '{facts['device']}', {facts['repetitions']} interleaved repetitions"
 
 
+ALIKE, NARROW = 1e-6, 0.015
+"""Widths of intervals of ratios: with two digits, a narrow one would be one number twice."""
+
+WHOLE = {"1/s": "/s", "MiB": " MiB", "B": " B"}
+"""Units of whole numbers, as they are written."""
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text."""
 
-    def shown(value: float) -> str:
-        return f"{value:.2f}×" if row.is_ratio else quantity(value, row.unit)
+    interval, digits = "none", 2
 
-    interval = "none"
+    def shown(value: float) -> str:
+        return f"{value:.{digits}f}×" if row.is_ratio else quantity(value, row.unit)
+
     if row.ci_low is not None and row.ci_high is not None:
+        if ALIKE < row.ci_high - row.ci_low < NARROW:
+            digits = 4
         interval = f"{shown(row.ci_low)} … {shown(row.ci_high)}"
     target = ""
     if row.target is not None:
@@ -104,8 +114,8 @@ def quantity(value: float, unit: str) -> str:
         return f"{value * 100:.3g} %"
     if unit == "s":
         return f"{value:.3g} s"
-    if unit == "1/s":
-        return f"{value:,.0f}/s"
-    if unit in ("MiB", "B"):
-        return f"{value:,.0f} {unit}"
+    if unit == "bit/s":
+        return f"{value / 1e6:.4g} Mbit/s"
+    if unit in WHOLE:
+        return f"{value:,.0f}{WHOLE[unit]}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
