@@ -101,7 +101,8 @@ def cells(row: Row) -> tuple[str, ...]:
         interval = f"{shown(row.ci_low)} … {shown(row.ci_high)}"
     target = ""
     if row.target is not None:
-        target = f"{row.target.side} {shown(row.target.limit)}"
+        limit = f"{row.target.limit:.2f}×" if row.is_ratio else quantity(row.target.limit, row.unit)
+        target = f"{row.target.side} {limit}"
     figures = (quantity(row.ours, row.unit), quantity(row.theirs, row.unit))
     return (row.name, *figures, shown(row.measured), interval, target, row.answer)
 

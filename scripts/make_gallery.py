@@ -62,13 +62,15 @@ PART = """
 {sentence}
 
 {figure}<!-- report of {name} -->
-The study [{study}](studies/{study}.md), {where}, in {took}: verdict *{verdict}*.
+The study [{study}](studies/{study}.md), {where}: verdict *{verdict}*.
 {beside}"""
 
 BESIDE = """
 | the paper's | its result | this run |
 |---|---|---|
 """
+
+NAMED = re.compile(r"[a-z0-9-]+=")
 
 BACKENDS = {"sim": "on simulated lines", "netns": "on real frames between network namespaces of one machine"}
 
@@ -87,7 +89,7 @@ def main() -> int:
     """Write the page and its pictures, and print what changed; or archive runs."""
     if sys.argv[1:2] == ["add"]:
         for given in sys.argv[2:]:
-            name, _, run = given.rpartition("=")
+            name, _, run = given.partition("=") if NAMED.match(given) else ("", "", given)
             print(f"written: {add(Path(run), name).relative_to(ROOT)}")
         return 0
     found = [entry(folder) for folder in archived()]
@@ -121,8 +123,7 @@ def entry(folder: RunFolder) -> Entry:
         figure=f"![{title}, of the report of {name}](gallery/{name}.svg)\n\n" if drawn else "",
         name=name,
         study=study,
-        where=BACKENDS[run.plan["bed"]["backend"]],
-        took=took(folder),
+        where=BACKENDS[run.plan["bed"]["backend"]] + (took(folder) if run.plan["bed"]["backend"] != "sim" else ""),
         verdict=run.verdict["verdict"],
         beside=beside(run, study),
     )
@@ -130,10 +131,14 @@ def entry(folder: RunFolder) -> Entry:
 
 
 def took(folder: RunFolder) -> str:
-    """Return how long the run took, as a person says it."""
-    times = [int(event["tai_ns"]) for event in read_log(folder.path / "log.jsonl")]
-    seconds = (max(times) - min(times)) / 1e9
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    """Return how long the run took, without the time before it was resumed, as the end of a phrase."""
+    seconds, last = 0.0, None
+    for event in read_log(folder.path / "log.jsonl"):
+        at = int(event["tai_ns"]) / 1e9
+        if last is not None and event["event"] != "started":
+            seconds += at - last
+        last = at
+    return f", in {seconds:.0f} s" if seconds < 100 else f", in {seconds / 60:.0f} min"
 
 
 def picture(run: Run) -> tuple[str, str]:

@@ -30,7 +30,6 @@ PUBLISHED = ROOT / "python/sojourn/report/published"
 PAGES = ROOT / "docs/studies"
 TEXTS = PAGES / "texts.toml"
 GALLERY = ROOT / "docs/gallery.md"
-LEFT_OUT = "this run leaves it out"
 APART = {"study", "host", "quick", "full"}
 """Tables of a plan that do not describe what is measured."""
 
@@ -116,19 +115,23 @@ def pictures(name: str) -> list[str]:
 
 
 def measured(name: str) -> dict[tuple[str, str], str]:
-    """Return what an archived run found beside each result of a paper, by its subject and its quantity."""
-    found: dict[tuple[str, str], str] = {}
+    """Return what the archived runs found beside each result of a paper, by its subject and its quantity.
+
+    Of several runs of a study, one that measured it goes before others, and a trusted one before a doubtful one.
+    """
+    found: dict[tuple[str, str], tuple[int, str]] = {}
     for part in GALLERY.read_text().split("\n## ")[1:]:
-        if f"(studies/{name}.md)" in part:
-            rows = [
-                line.removeprefix("| ").removesuffix(" |").split(" | ")
-                for line in part.splitlines()
-                if line[:2] == "| "
-            ]
-            answers = {(about, theirs): ours for about, theirs, ours in rows}
-            # Of several runs, the last that measured it.
-            found |= {result: ours for result, ours in answers.items() if result not in found or LEFT_OUT not in ours}
-    return found
+        if f"(studies/{name}.md)" not in part:
+            continue
+        is_trusted = "verdict *trusted*" in part
+        for line in part.splitlines():
+            if line[:2] != "| ":
+                continue
+            about, theirs, ours = line.removeprefix("| ").removesuffix(" |").split(" | ")
+            rank = 0 if experiments.LEFT_OUT in ours else 1 + is_trusted
+            if rank >= found.get((about, theirs), (0, ""))[0]:
+                found[about, theirs] = (rank, ours)
+    return {result: ours for result, (_, ours) in found.items()}
 
 
 def picture(part: str) -> str:
@@ -189,7 +192,7 @@ def published(name: str, study: dict[str, Any]) -> list[str]:
         return [*parts, "Nothing published stands beside the figures of this study."]
     ours = measured(name)
     rows = [f"| {shown(one)} | {one.about} | {one.theirs} | {ours.get((one.about, one.theirs), '')} |" for one in found]
-    parts.append("| where | what | the paper's result | the run above |\n|---|---|---|---|\n" + "\n".join(rows))
+    parts.append("| where | what | the paper's result | ours, above |\n|---|---|---|---|\n" + "\n".join(rows))
     tables = sorted({one.table for one in found if one.table})
     return [*parts, f"{BESIDE}\nAs data: {files_of(tables)}." if tables else BESIDE]
 

@@ -261,6 +261,17 @@ def test_event_without_required_fields_is_refused(kind: str, tmp_path: Path) -> 
     assert status == 0 or said.startswith(f"{tmp_path}/log.jsonl is damaged: line 1, an event '{kind}'")
 
 
+@pytest.mark.parametrize("asked", [0, 0.5])
+@pytest.mark.parametrize("kind", ["time-is-up", "stopped"])
+def test_less_than_one_asked_round_is_refused(kind: str, asked: float, tmp_path: Path) -> None:
+    """Found by the search above: what was planned is divided by it."""
+    event = {"event": kind, "by": "budget", "sessions": 1, "rounds": 1, "asked": asked, "tai_ns": 1}
+    (tmp_path / "log.jsonl").write_text(json.dumps(event) + "\n")
+    said, status = refusal_of(lambda: read_log(tmp_path / "log.jsonl"))
+    assert status == 2
+    assert "asked" in said
+
+
 def test_logged_events_equal_the_declared_events() -> None:
     """Of a name that is misspelt in the declaration nothing would be checked."""
     logged = set(logged_names())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from sojourn.methods import package_page
 from sojourn.plan import load_plan
 from sojourn.records import FINDINGS
 from sojourn.report import experiments
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXTS = tomllib.loads(study_pages.TEXTS.read_text())
 
@@ -31,6 +35,24 @@ def test_study_page_agrees_with_plan_and_method(name: str) -> None:
     for one in experiments.experiments():
         assert one.study != name or one.theirs in text
     load_plan(name, quick=True)  # what the page's command asks for
+
+
+def test_of_several_archived_runs_a_trusted_one_that_measured_it_stands_beside_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = "\n## Made up\n\nThe study [x](studies/x.md): verdict *{}*.\n\n| the paper's | its result | this run |\n"
+    runs = [
+        ("trusted", ["1", experiments.LEFT_OUT]),
+        ("doubtful", ["2", "3"]),
+        ("doubtful", [experiments.LEFT_OUT] * 2),
+    ]
+    rows = [
+        part.format(word) + "".join(f"| {at} | 5 | {one} |\n" for at, one in enumerate(ours)) for word, ours in runs
+    ]
+    (tmp_path / "gallery.md").write_text("# Gallery\n" + "".join(rows))
+    monkeypatch.setattr(study_pages, "GALLERY", tmp_path / "gallery.md")
+    found = study_pages.measured("x")
+    assert (found["0", "5"], found["1", "5"]) == ("1", "3")
 
 
 def test_the_list_has_every_study_and_no_page_is_left_over() -> None:

@@ -183,6 +183,8 @@ def test_of_several_logged_trials_the_first_is_read_and_named(tmp_path: Path) ->
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert named in first.stderr
     assert "trial" not in second.stderr
+    assert named in sojourn(*words, "--who", "tcplog").stderr
+    assert "has no log by b" in sojourn(*words, "--who", "b").stderr
     done = sojourn("timeline", str(tmp_path / "run"), "--to", "csv")
     assert done.returncode == 0, done.stderr
     assert named in done.stderr

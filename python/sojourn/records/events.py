@@ -23,6 +23,7 @@ from sojourn.records.shape import (
     ONLY,
     PLACE,
     POSITIVE,
+    SEVERAL,
     TABLE,
     TEXT,
     Kind,
@@ -251,9 +252,9 @@ EVENTS: Final[dict[str, Any]] = {
         "device": TEXT, "identical": maybe(FLAG),
         **dict.fromkeys(("packets", "dispositions", "drawn", "intended"), maybe(COUNT)),
     },
-    "time-is-up": {NEEDED: ("asked",), "asked": POSITIVE, "rounds": COUNT, "searches": COUNT},
+    "time-is-up": {NEEDED: ("asked",), "asked": SEVERAL, "rounds": COUNT, "searches": COUNT},
     "stopped": {
-        NEEDED: ("sessions", "rounds", "asked"), "by": TEXT, "sessions": COUNT, "rounds": COUNT, "asked": POSITIVE,
+        NEEDED: ("sessions", "rounds", "asked"), "by": TEXT, "sessions": COUNT, "rounds": COUNT, "asked": SEVERAL,
     },
     "looked": (
         {"half": NULL},

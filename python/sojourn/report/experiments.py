@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from sojourn.report.run import Run
 
 
+LEFT_OUT = "this run leaves it out"
+
+
 @dataclass(frozen=True)
 class Paper:
     """A paper: its title, and the numbers of its tables and figures."""
@@ -122,8 +125,8 @@ def answer(experiment: Experiment, run: Run | None, why_none: str = "") -> Answe
     shown, paced = _figure(experiment, run)
     words = [*([paced] if paced else []), *_outcomes(experiment, run), *_findings(experiment, run)]
     if experiment.ours and shown is None:
-        words.insert(0, "this run leaves it out")
-    if experiment.quick and (words[:1] == ["this run leaves it out"] or _not_tested(experiment) in words):
+        words.insert(0, LEFT_OUT)
+    if experiment.quick and (words[:1] == [LEFT_OUT] or _not_tested(experiment) in words):
         words.append(experiment.quick)
     return Answer(experiment, shown, "; ".join(words), str(run.verdict["verdict"]))
 

@@ -180,7 +180,9 @@ def first_trial(path: Path, chosen: Chosen) -> tuple[Chosen, str]:
     there are no others."""
     if chosen.block is not None:
         return chosen, ""
-    blocks = read_table(records_of(path), "tcp_flows").frame["block"].unique().sort().to_list()
+    flows = read_table(records_of(path), "tcp_flows", columns=("block",)).frame
+    of_host = flows if chosen.who is None else flows.filter(pl.col("who") == chosen.who)
+    blocks = of_host["block"].unique().sort().to_list()
     if len(blocks) < 2:
         return chosen, ""
     first = int(blocks[0])
