@@ -218,9 +218,10 @@ as a service.
 ## Real time
 
 `probe` and `stream send` under `--fifo`, `--wait spin` included, leave the processor free for 3 of each 40 ms, so
-that neither the kernel's real-time throttle stops them nor its own threads starve; under `--fifo` a receiver sleeps
-until a frame comes, and an emulator that is too busy gives its priority up. A responder would spin without rest:
-there `--fifo --wait spin` is refused.
+that neither the kernel's real-time throttle stops them nor its own threads starve. Under `--fifo` a responder, a
+reflector and a receiver sleep until a frame comes; under a flood, which leaves nothing to wait for, they rest as long
+as those do, and frames wait in their sockets. A responder that spins would rest under any load, and let requests wait:
+there `--fifo --wait spin` is refused. An emulator that is too busy gives its priority up.
 """
 
 

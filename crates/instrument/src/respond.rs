@@ -96,7 +96,7 @@ pub fn answer(
         tick();
         STOP.load(Ordering::Relaxed) || (arguments.until_eof && has_ended(input.as_fd()))
     };
-    let served = serve(&mut endpoints, &HostClock, arguments.wait, wakers, ended);
+    let served = serve(&mut endpoints, &HostClock, place.pace(), wakers, ended);
     // The reader of standard output may have closed it; that must not change the exit status.
     let (counts, sentence) = counts(&mut endpoints, &guard.borrow());
     let _ = serve::tell(arguments.json, &counts, &sentence);

@@ -122,7 +122,7 @@ struct Driver<'a, P, C> {
 impl<P: Port, C: Clock> Driver<'_, P, C> {
     fn run(&mut self, mut watch: Watch, stop: &AtomicBool) -> Result<(), PortError> {
         loop {
-            self.collect(FRAMES_AT_ONCE)?;
+            let is_flooded = self.collect(FRAMES_AT_ONCE)? == FRAMES_AT_ONCE;
             if stop.load(Ordering::Relaxed) {
                 self.engine.stop();
             }
@@ -132,6 +132,8 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             }
             match self.engine.poll(now) {
                 Step::Depart(intended) if self.pacer.next(now, intended) == Next::Depart => self.depart(intended)?,
+                // Frames that never end keep it from sleeping until the next departure.
+                Step::Depart(_) | Step::Await(_) if is_flooded => self.rest(),
                 Step::Depart(intended) => self.idle(now, intended - self.pacer.wake)?,
                 Step::Await(until) => self.idle(now, until)?,
                 Step::Done => {
@@ -145,11 +147,15 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
     }
 
-    /// Processes waiting frames and TX timestamps, at most `most` of each.
-    fn collect(&mut self, most: usize) -> Result<(), PortError> {
+    /// Processes waiting frames and TX timestamps, at most `most` of each. Returns the number of frames.
+    fn collect(&mut self, most: usize) -> Result<usize, PortError> {
+        let mut taken = 0;
         for _ in 0..most {
             match self.port.receive(&mut self.buffer) {
-                Ok(Some(received)) => self.engine.on_frame(&self.buffer[..received.length], &received),
+                Ok(Some(received)) => {
+                    self.engine.on_frame(&self.buffer[..received.length], &received);
+                    taken += 1;
+                }
                 Ok(None) => break,
                 // After the first reply, a refusal only loses probes; the measured ones remain.
                 Err(PortError::Refused(_)) if self.engine.has_answers() => {}
@@ -160,7 +166,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             let Some(stamp) = self.port.tx_timestamp()? else { break };
             self.engine.on_stamp(&stamp);
         }
-        Ok(())
+        Ok(taken)
     }
 
     fn depart(&mut self, intended: Time) -> Result<(), PortError> {
@@ -176,12 +182,16 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             Err(error) if error.is_full_queue() => self.engine.refused(intended),
             Err(error) => return Err(error),
         }
-        // A closed loop postpones its next probe; an open one becomes late, as real-time throttling would also make it,
-        // but later.
+        self.rest();
+        Ok(())
+    }
+
+    /// Rests if that is due. A closed loop postpones its next probe; an open one becomes late, as real-time throttling
+    /// would also make it, but later.
+    fn rest(&mut self) {
         if let Some(until) = self.pacer.rest_if_due(self.clock) {
             self.engine.rest_until(until);
         }
-        Ok(())
     }
 
     /// Sleeps until a frame arrives or until `until`; does not sleep while a reply is imminent.

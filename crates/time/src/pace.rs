@@ -1,8 +1,8 @@
-//! Decides how a loop with departures uses its CPU: when it sleeps, polls for frames, spins on the clock, and rests to
-//! avoid the kernel's real-time throttling.
+//! Decides how a loop uses its CPU: when it sleeps, polls for frames, spins on the clock, and rests to avoid the
+//! kernel's real-time throttling.
 //!
 //! The drivers of probes, streams and the emulator ask a [`Pacer`] for the next action before each departure. They do
-//! the sending and receiving themselves.
+//! the sending and receiving themselves. Loops without departures, which answer or receive, take [`Rests`] alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,14 @@ pub struct Pacer {
     pub wake: Nanos,
     /// How long before a departure only the clock is read.
     pub quiet: Nanos,
-    /// With `SCHED_FIFO`: the start of the stretch, and the thread's CPU time then.
+    rests: Rests,
+}
+
+/// Makes a real-time thread rest, however much there is to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Rests {
+    is_real_time: bool,
+    /// The start of the stretch, and the thread's CPU time then.
     stretch: (Time, Nanos),
 }
 
@@ -98,7 +105,7 @@ impl Pacer {
             (Wait::Spin, false) => Nanos(i64::MAX),
         };
         let quiet = if pace.wait == Wait::Sleep { Nanos::ZERO } else { quiet };
-        Self { pace, wake, quiet, stretch: (clock.now(), clock.thread_time()) }
+        Self { pace, wake, quiet, rests: Rests::new(pace.is_real_time, clock) }
     }
 
     /// Returns the scheduling settings.
@@ -120,18 +127,32 @@ impl Pacer {
         (!never_sleeps && now < until).then(|| until.min(now + LONGEST_SLEEP))
     }
 
-    /// With `SCHED_FIFO`: rests for the idle time that the past stretch lacked. It is calculated from the thread's CPU
-    /// time: sleeps of a few microseconds free nothing. Returns when the rest ended.
+    /// With `SCHED_FIFO`: rests if it is due ([`Rests::rest_if_due`]).
     pub fn rest_if_due(&mut self, clock: &(impl Clock + ?Sized)) -> Option<Time> {
-        if !self.pace.is_real_time {
+        self.rests.rest_if_due(clock)
+    }
+}
+
+impl Rests {
+    /// Begins the first stretch. A thread that `is_real_time` runs under `SCHED_FIFO`; another one never rests.
+    pub fn new(is_real_time: bool, clock: &(impl Clock + ?Sized)) -> Self {
+        Self { is_real_time, stretch: (clock.now(), clock.thread_time()) }
+    }
+
+    /// Rests for the idle time that the past stretch lacked; after a clock step back, whose stretch has no length, for
+    /// all of it. It is calculated from the thread's CPU time: sleeps of a few microseconds free nothing. Returns when
+    /// the rest ended.
+    pub fn rest_if_due(&mut self, clock: &(impl Clock + ?Sized)) -> Option<Time> {
+        if !self.is_real_time {
             return None;
         }
         let (began, taken) = self.stretch;
         let now = clock.now();
-        if now - began <= STRETCH {
+        let elapsed = now - began;
+        if (Nanos::ZERO..=STRETCH).contains(&elapsed) {
             return None;
         }
-        let free = (now - began) - (clock.thread_time() - taken);
+        let free = (elapsed - (clock.thread_time() - taken)).max(Nanos::ZERO);
         let rested = (free < REST).then(|| {
             let until = now + (REST - free);
             clock.wait_until(until, Nanos::ZERO);
@@ -163,6 +184,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::SimulatedClock;
 
@@ -214,6 +237,30 @@ mod tests {
         clock.advance_to(Time(0) + STRETCH + Nanos(1));
         assert_eq!(pacer.rest_if_due(&clock), Some(Time(0) + STRETCH + Nanos(1) + REST));
         assert_eq!(pacer.rest_if_due(&clock), None, "a new stretch");
+    }
+
+    #[test]
+    fn clock_that_is_set_back_does_not_postpone_the_rest() {
+        /// A clock that can be set, whose thread is never idle.
+        struct Settable(Cell<Time>);
+        impl Clock for Settable {
+            fn now(&self) -> Time {
+                self.0.get()
+            }
+
+            fn wait_until(&self, deadline: Time, _: Nanos) -> Time {
+                self.0.set(deadline);
+                deadline
+            }
+        }
+        let clock = Settable(Cell::new(Time(0) + Nanos::seconds(3_600)));
+        let mut rests = Rests::new(true, &clock);
+        clock.0.set(Time(0));
+        assert_eq!(rests.rest_if_due(&clock), Some(Time(0) + REST));
+        assert_eq!(rests.rest_if_due(&clock), None, "a new stretch");
+        clock.0.set(clock.now() + STRETCH + Nanos(1));
+        assert!(rests.rest_if_due(&clock).is_some());
+        assert_eq!(Rests::new(false, &clock).rest_if_due(&clock), None);
     }
 
     /// By default the kernel leaves real-time threads 950 ms of each second.

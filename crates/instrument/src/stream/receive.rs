@@ -12,7 +12,7 @@ use sojourn_stream::{
     Answering, Auth, FlowReceived, Keep, Observer, PortRequest, ReceiveOutcome, ReceiveRequest, Receiver, Senders,
     SentCount,
 };
-use sojourn_time::{HostClock, Nanos, Wait, classes};
+use sojourn_time::{HostClock, Nanos, Pace, Wait, classes};
 use sojourn_wire::SessionKey;
 use sojourn_wire::stream::HEADER_BYTES;
 
@@ -108,10 +108,11 @@ impl<'a> Reception<'a> {
             each.push(&mut **port);
             counters.extend(counter.as_mut());
         }
-        // The kernel's real-time throttling stops a SCHED_FIFO thread that polls without sleep for 50 ms of each second.
+        // A real-time thread has to rest for the time that it polls.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
+        let pace = Pace { wait, ..self.place.pace() };
         let mut watching = Watching { halt, ended, counters };
-        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, wait, wakers, &mut watching)?)
+        Ok(sojourn_stream::receive(&mut self.receiver, &mut each, &HostClock, pace, wakers, &mut watching)?)
     }
 
     /// Returns the number of distinct packets received so far, over all flows and ports.

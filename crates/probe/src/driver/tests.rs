@@ -215,6 +215,20 @@ fn real_time_thread_sleeps_enough_for_any_request() {
     }
 }
 
+/// Frames that never end leave nothing to wait for between two departures.
+#[test]
+fn real_time_thread_rests_between_departures_under_a_flood() {
+    let mut port = Unruly { loops: true, ..unruly() };
+    let pace = Pace { wait: Wait::SleepThenSpin, is_real_time: true };
+    let (rows, counts) = measure(&request(3, Nanos::millis(500)), &mut port, pace).unwrap();
+    assert_eq!((counts.sent, counts.received, counts.lost), (3, 3, 0));
+    let (slept, all) = (port.clock.slept.get().0, port.clock.time.now().0);
+    assert!(all > 1_000_000_000 && slept * 100 >= all * 6, "{slept} ns of {all} slept");
+    assert!(port.clock.longest_busy.get() < Nanos::millis(41), "{:?}", port.clock.longest_busy);
+    let latest = rows.iter().map(Probe::pacing_error).max().unwrap();
+    assert!(latest < Nanos::millis(4), "{latest:?}");
+}
+
 #[test]
 fn replies_received_while_the_thread_was_descheduled_are_not_lost() {
     /// A clock that advances by half a second once, between two readings.

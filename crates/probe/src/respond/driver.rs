@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Listener, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Wait};
+use sojourn_time::{Clock, Pace, Rests, Wait};
 
 use super::engine::{Asked, Reply};
 
@@ -39,17 +39,19 @@ pub trait Serve: AsFd {
 }
 
 /// Answers requests at all `endpoints` until `ended` returns true. It is called about a thousand times per second and
-/// at each error of `wakers`: descriptors that end a sleep when they become readable.
+/// at each error of `wakers`: descriptors that end a sleep when they become readable. A real-time thread rests under
+/// any number of requests, which wait in their sockets meanwhile ([`Rests`]).
 ///
 /// # Errors
 /// When the kernel refuses to receive or to wait.
 pub fn serve(
     endpoints: &mut [Box<dyn Serve>],
     clock: &dyn Clock,
-    wait: Wait,
+    pace: Pace,
     wakers: &[BorrowedFd<'_>],
     mut ended: impl FnMut() -> bool,
 ) -> Result<(), PortError> {
+    let mut rests = Rests::new(pace.is_real_time, clock);
     let mut looks = 0;
     loop {
         let mut answered = false;
@@ -57,7 +59,7 @@ pub fn serve(
             answered |= endpoint.serve_one(clock)?;
         }
         looks += 1;
-        let sleeps = wait != Wait::Spin && !answered;
+        let sleeps = pace.wait != Wait::Spin && !answered;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
             if ended() {
@@ -70,6 +72,7 @@ pub fn serve(
         } else if !answered {
             std::hint::spin_loop();
         }
+        rests.rest_if_due(clock);
     }
 }
 
@@ -108,5 +111,137 @@ impl<L: Listener, R: Reply> Serve for Endpoint<L, R> {
 
     fn local_drops(&mut self) -> u64 {
         self.listener.local_drops()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs::File;
+    use std::rc::Rc;
+
+    use sojourn_time::{Nanos, Time};
+
+    use super::*;
+
+    /// The durations of reading the clock and of answering a request.
+    const LOOK: Nanos = Nanos(100);
+    const WORK: Nanos = Nanos::micros(2);
+
+    /// The thread's processor, whose time passes by work and by sleep.
+    #[derive(Clone, Default)]
+    struct Processor {
+        now: Rc<Cell<Time>>,
+        slept: Rc<Cell<Nanos>>,
+        /// When it last slept, and its longest time without sleep.
+        woke: Rc<Cell<Time>>,
+        longest_busy: Rc<Cell<Nanos>>,
+    }
+
+    impl Processor {
+        fn work(&self, span: Nanos) -> Time {
+            self.now.set(self.now.get() + span);
+            self.longest_busy.set(self.longest_busy.get().max(self.now.get() - self.woke.get()));
+            self.now.get()
+        }
+    }
+
+    impl Clock for Processor {
+        fn now(&self) -> Time {
+            self.work(LOOK)
+        }
+
+        fn wait_until(&self, deadline: Time, _: Nanos) -> Time {
+            let left = (deadline - self.now()).max(Nanos::ZERO);
+            self.slept.set(self.slept.get() + left);
+            self.now.set(self.now.get() + left);
+            self.woke.set(self.now.get());
+            self.now()
+        }
+
+        fn thread_time(&self) -> Nanos {
+            (self.now() - Time(0)) - self.slept.get()
+        }
+    }
+
+    /// A socket at which a request arrives in each `interval`.
+    struct Flooded {
+        processor: Processor,
+        interval: Nanos,
+        answered: Rc<Cell<i64>>,
+        most_waiting: Rc<Cell<i64>>,
+        /// Always readable.
+        file: File,
+    }
+
+    impl AsFd for Flooded {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.file.as_fd()
+        }
+    }
+
+    impl Serve for Flooded {
+        fn serve_one(&mut self, clock: &dyn Clock) -> Result<bool, PortError> {
+            let arrived = (clock.now() - Time(0)).0 / self.interval.0;
+            let waiting = arrived - self.answered.get();
+            self.most_waiting.set(self.most_waiting.get().max(waiting));
+            if waiting == 0 {
+                return Ok(false);
+            }
+            self.processor.work(WORK);
+            self.answered.set(self.answered.get() + 1);
+            Ok(true)
+        }
+
+        fn refused(&self) -> u64 {
+            0
+        }
+
+        fn local_drops(&mut self) -> u64 {
+            0
+        }
+    }
+
+    /// Answers for half a second; returns the processor, the number of answers, and the most requests that waited.
+    fn answer_for_half_a_second(interval: Nanos, pace: Pace) -> (Processor, i64, i64) {
+        let (processor, answered, most_waiting) = (Processor::default(), Rc::default(), Rc::default());
+        let flooded: Box<dyn Serve> = Box::new(Flooded {
+            processor: processor.clone(),
+            interval,
+            answered: Rc::clone(&answered),
+            most_waiting: Rc::clone(&most_waiting),
+            file: File::open("/dev/null").expect("a file"),
+        });
+        let ended = || processor.now.get() >= Time(0) + Nanos::millis(500);
+        serve(&mut [flooded], &processor, pace, &[], ended).expect("serves");
+        (processor, answered.get(), most_waiting.get())
+    }
+
+    /// A real-time thread that never sleeps takes a core for ever, where the kernel's throttling is switched off.
+    #[test]
+    fn real_time_responder_rests_under_a_flood() {
+        for wait in [Wait::Sleep, Wait::Spin] {
+            let (processor, answered, _) =
+                answer_for_half_a_second(Nanos::micros(1), Pace { wait, is_real_time: true });
+            let (slept, all) = (processor.slept.get().0, processor.now.get().0);
+            assert!(slept * 100 >= all * 6, "{wait:?}: {slept} ns of {all}");
+            assert!(processor.longest_busy.get() < Nanos::millis(41), "{wait:?}: {:?}", processor.longest_busy);
+            assert!(answered > 150_000, "{wait:?}: {answered}");
+            let (ordinary, ..) = answer_for_half_a_second(Nanos::micros(1), Pace { wait, is_real_time: false });
+            assert_eq!(ordinary.slept.get(), Nanos::ZERO, "{wait:?}: the kernel takes the CPU from an ordinary thread");
+        }
+    }
+
+    /// Requests that arrive during a rest wait in their socket, which holds far more.
+    #[test]
+    fn requests_that_arrive_during_a_rest_are_answered_after_it() {
+        let interval = Nanos::micros(3);
+        let pace = Pace { wait: Wait::Sleep, is_real_time: true };
+        let (processor, answered, most_waiting) = answer_for_half_a_second(interval, pace);
+        assert!(processor.slept.get() >= Nanos::millis(25), "{:?}", processor.slept);
+        let arrived = (processor.now.get() - Time(0)).0 / interval.0;
+        let in_a_rest = sojourn_time::pace::REST.0 / interval.0;
+        assert!(most_waiting <= in_a_rest + 10, "{most_waiting} waited, {in_a_rest} arrive in a rest");
+        assert!(arrived - answered <= most_waiting, "{arrived} arrived, {answered} were answered");
     }
 }

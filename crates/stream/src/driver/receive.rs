@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Batch, Framing, MOST_AT_ONCE, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Nanos, Source, Time, Wait};
+use sojourn_time::{Clock, Nanos, Pace, Rests, Source, Time, Wait};
 use sojourn_wire::SessionKey;
 
 use crate::{FollowUp, Receiver};
@@ -50,7 +50,8 @@ impl<F: FnMut(&Receiver) -> bool> Observer for F {
 }
 
 /// Receives frames at all `ports` until `observer` says that it is over. The observer is called many times a second and
-/// when one of `wakers` is readable: descriptors that end a sleep.
+/// when one of `wakers` is readable: descriptors that end a sleep. A real-time thread rests under any number of frames,
+/// which wait in their sockets meanwhile ([`Rests`]).
 ///
 /// # Errors
 /// If the kernel refuses to receive or to wait, or the observer fails.
@@ -58,17 +59,18 @@ pub fn receive(
     receiver: &mut Receiver,
     ports: &mut [&mut dyn Batch],
     clock: &dyn Clock,
-    wait: Wait,
+    pace: Pace,
     wakers: &[BorrowedFd<'_>],
     observer: &mut dyn Observer,
 ) -> Result<(), PortError> {
+    let mut rests = Rests::new(pace.is_real_time, clock);
     let mut replies = Replies::new(receiver.longest_reply());
     let mut density = Density::new(receiver.answers_packets());
     let mut looks = 0;
     loop {
         let taken = replies.take_from_all(receiver, ports, clock, observer)?;
         looks += 1;
-        let rest = if wait == Wait::Spin { Rest::None } else { density.rest(taken, replies.stamped_here, clock) };
+        let rest = if pace.wait == Wait::Spin { Rest::None } else { density.rest(taken, replies.stamped_here, clock) };
         if looks >= LOOKS_BETWEEN || rest == Rest::Sleep {
             looks = 0;
             if observer.is_over(receiver) {
@@ -86,6 +88,7 @@ pub fn receive(
             Rest::None if taken == 0 => std::hint::spin_loop(),
             Rest::None => {}
         }
+        rests.rest_if_due(clock);
     }
 }
 

@@ -296,6 +296,8 @@ impl<'a, 'p> Driver<'a, 'p> {
             }
             if taken == 0 {
                 self.sleep(until.min(now + LONGEST_SLEEP))?;
+            } else {
+                self.pacer.rest_if_due(self.clock);
             }
         }
     }

@@ -1,15 +1,21 @@
-//! Tests of the sender's CPU use, over a port that accepts every frame and a clock that records sleeps.
+//! Tests of the CPU use of sender and receiver, over ports that accept every frame or always have one, and a clock that
+//! records sleeps.
 
 use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use sojourn_port::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, TxTimestamp};
-use sojourn_time::{Clock, Nanos, Pace, Time, Wait};
-use sojourn_wire::SessionKey;
+use sojourn_time::pace::REST;
+use sojourn_time::{Clock, Nanos, Pace, Source, Stamp, Time, Wait};
+use sojourn_wire::{MacAddress, SessionKey};
 
-use super::send;
-use crate::{Auth, FlowRequest, Head, Keep, Pattern, Schedule, SendRequest};
+use super::{receive, send};
+use crate::{
+    Auth, FlowRequest, Head, Keep, Pattern, PortRequest, ReceiveRequest, Receiver, Schedule, SendRequest, Senders,
+};
 
 /// Durations of reading the clock, of entering and leaving a sleep, and of sending a frame.
 const LOOK: Nanos = Nanos(500);
@@ -124,4 +130,111 @@ fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
             assert!(late < 5_000_000, "{schedule:?} {wait:?}: {late} ns late");
         }
     }
+}
+
+/// A socket at which a frame arrives in each `interval`.
+struct Flooded {
+    processor: Processor,
+    interval: Nanos,
+    taken: i64,
+    most_waiting: i64,
+}
+
+impl Port for Flooded {
+    fn transmit(&mut self, _: &[u8]) -> Result<Sent, PortError> {
+        unreachable!("nothing is answered")
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
+        let waiting = (self.processor.work(LOOK) - Time(0)).0 / self.interval.0 - self.taken;
+        self.most_waiting = self.most_waiting.max(waiting);
+        if waiting == 0 {
+            return Ok(None);
+        }
+        self.taken += 1;
+        buffer.fill(0);
+        let returned = self.processor.now();
+        let arrived = Stamp { at: returned, source: Source::Kernel };
+        Ok(Some(Received { length: buffer.len(), arrived, returned, from: None }))
+    }
+
+    fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+        Ok(None)
+    }
+
+    fn wait(&mut self, _: Time) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { framing: Framing::Udp, max_frame: 100, tx_timestamps: false }
+    }
+
+    fn local_drops(&mut self) -> u64 {
+        0
+    }
+}
+
+impl Batch for Flooded {
+    fn engine(&self) -> &str {
+        "none"
+    }
+}
+
+/// Receives for a second; returns the socket, and the number of unexpected frames.
+fn receive_for_a_second(interval: Nanos, pace: Pace) -> (Flooded, u64) {
+    let ports = vec![PortRequest {
+        framing: Framing::Udp,
+        mac: MacAddress::default(),
+        answer: None,
+        tx_timestamps: false,
+    }];
+    let mut receiver = Receiver::new(&ReceiveRequest {
+        senders: Senders::Known(SessionKey(1)),
+        allowed: Vec::new(),
+        seed: 1,
+        auth: Auth::default(),
+        ports,
+        flows: vec![1],
+        keep: Keep::Histograms,
+        late_after: Nanos::seconds(1),
+        clock_offset: Nanos::ZERO,
+        clock: 1,
+    });
+    let processor = Processor::default();
+    let mut port = Flooded { processor: processor.clone(), interval, taken: 0, most_waiting: 0 };
+    let mut is_over = |_: &Receiver| processor.now.get() >= Time(0) + Nanos::seconds(1);
+    // A waker that is readable ends each sleep at once, so that the test does not last.
+    let waker = File::open("/dev/null").unwrap();
+    receive(&mut receiver, &mut [&mut port], &processor, pace, &[waker.as_fd()], &mut is_over).unwrap();
+    let unexpected = receiver.finish(&[], &[0]).ports[0].unexpected.total();
+    (port, unexpected)
+}
+
+/// A real-time thread that never sleeps takes a core for ever, where the kernel's throttling is switched off.
+#[test]
+fn real_time_receiver_rests_under_a_flood_and_counts_every_frame() {
+    for wait in [Wait::Sleep, Wait::Spin] {
+        let slept = |is_real_time| {
+            let (port, unexpected) = receive_for_a_second(Nanos(500), Pace { wait, is_real_time });
+            assert_eq!(unexpected, port.taken as u64, "{wait:?}");
+            assert!(port.taken > 500_000, "{wait:?}: {}", port.taken);
+            port.processor.slept_within(Time(0), Time(0) + Nanos::seconds(1))
+        };
+        assert!(slept(true) >= Nanos::millis(60), "{wait:?}");
+        assert_eq!(slept(false), Nanos::ZERO, "{wait:?}: the kernel takes the CPU from an ordinary thread");
+    }
+}
+
+/// Frames that arrive during a rest wait in their socket, which holds far more.
+#[test]
+fn frames_that_arrive_during_a_rest_are_received_after_it() {
+    let interval = Nanos(1_500);
+    let pace = Pace { wait: Wait::Spin, is_real_time: true };
+    let (port, unexpected) = receive_for_a_second(interval, pace);
+    assert!(port.processor.slept_within(Time(0), Time(0) + Nanos::seconds(1)) >= Nanos::millis(60));
+    assert_eq!(unexpected, port.taken as u64);
+    let in_a_rest = REST.0 / interval.0;
+    assert!(port.most_waiting <= in_a_rest + 100, "{} waited, {in_a_rest} arrive in a rest", port.most_waiting);
+    assert!(port.taken >= 600_000, "{} of 666,666", port.taken);
 }
