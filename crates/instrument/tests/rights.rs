@@ -42,7 +42,7 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
             let reflects =
                 reflector.line()["udp"][0].as_str().and_then(|at| at.rsplit(':').next()?.parse::<u16>().ok());
             let words = format!("stamp send 127.0.0.1:{} -c 100000 -i 1ms", reflects.unwrap());
-            start(&words, &table::PROBE).holds_no_more();
+            start(&words, &table::PROBE).holds_the_same();
             reflector.holds_no_more();
 
             let words = format!(
@@ -64,7 +64,7 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
             let terms = r#"{"window_ns":1,"ahead_ns":0,"memory_bytes":1000000,"ways":2,"last_ns":null,"came_first_ns":[null,null],"left_last_ns":[null,null]}"#;
             start(&format!("match-slice {terms}"), &table::MATCH).holds_no_more();
 
-            let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE);
+            let mut blocks = start(&format!("probe blocks --record {}", records("probe")), &table::PROBE_BLOCKS);
             blocks.line();
             blocks.holds_no_more();
             blocks.ask(&probe_request(port.unwrap()));
@@ -74,7 +74,9 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
 
             let words =
                 format!("probe udp 127.0.0.1:{} -c 100000 -i 1ms --record {}", port.unwrap(), records("single"));
-            start(&words, &table::PROBE).holds_no_more();
+            start(&words, &table::PROBE).holds_the_same();
+            start("probe icmp 127.0.0.1 -c 100000 -i 1ms", &table::PROBE).holds_the_same();
+            start("probe raw --dev left --to 02:77:00:00:00:01 -c 100000 -i 1ms", &table::PROBE).holds_the_same();
             start("stream recv --udp 59 --for 60s", &table::STREAM).holds_the_same();
             start("stream send --udp 127.0.0.1:5998 --count 100000 --rate 1kpps", &table::STREAM).holds_the_same();
             let engines =
@@ -234,11 +236,13 @@ fn mac(end: &str) -> &'static str {
 fn connections(start: &dyn Fn(&str, &'static Needs) -> Running, records: &dyn Fn(&str) -> String) {
     let mut receiver = start("tcp receive 127.0.0.1:80 --json", &table::TCP);
     assert_eq!(receiver.line()["event"], "listening");
-    receiver.holds_no_more();
+    receiver.holds_the_same();
     let words = format!("tcp send 127.0.0.1:80 --for 60s --record {}", records("tcp-send"));
-    start(&words, &table::TCP).holds_no_more();
+    let mut sender = start(&words, &table::TCP);
+    sender.holds_the_same();
     receiver.holds_no_more();
-    let mut serve = start(&format!("tcp serve --name a --record {}", records("tcp")), &table::TCP);
+    drop(sender);
+    let mut serve = start(&format!("tcp serve --name a --record {}", records("tcp")), &table::TCP_SERVE);
     serve.line();
     serve.ask(&json!({ "do": "listen", "block": 1, "at": "127.0.0.1:81", "connections": 1, "settings": {}, "read_every_ns": null }));
     let answer = serve.line();

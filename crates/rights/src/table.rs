@@ -164,17 +164,31 @@ const COMPUTE: Kept = Kept {
     purpose: "programs that compute where in a map they write, which the verifier lets nobody do without it",
     until: END,
 };
+const CONGESTION: &str = "congestion control that the kernel lets nobody choose without it";
 const NO_FILE: &str = "nothing: its records are open";
 
-/// Measure one block started by hand, or the blocks of a study.
+/// Measure one block started by hand; its socket is opened during set-up.
 pub const PROBE: Needs = Needs {
-    command: "probe icmp, udp, raw, blocks; stamp send",
-    set_up: "priority, locked memory, records, clocks of interfaces",
-    dropped: &[PRIORITY],
-    kept: &[RAW, BUFFERS, LOCKED],
+    command: "probe icmp, udp, raw; stamp send",
+    set_up: "priority, locked memory, records, a socket, clocks of interfaces",
+    dropped: &[
+        PRIORITY,
+        Dropped { right: Right::NetRaw, purpose: "a raw socket for ICMP, a packet socket for Ethernet frames" },
+        LARGE_BUFFERS,
+    ],
+    kept: &[LOCKED],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
     writes: NO_FILE,
+};
+
+/// Measure the blocks of a study, each to a destination that its request names.
+pub const PROBE_BLOCKS: Needs = Needs {
+    command: "probe blocks",
+    set_up: "priority, locked memory, records, clocks of interfaces",
+    dropped: &[PRIORITY],
+    kept: &[RAW, BUFFERS, LOCKED],
+    ..PROBE
 };
 
 /// Answer probes of other hosts.
@@ -230,22 +244,30 @@ pub const MATCH_LIVE: Needs = Needs {
     writes: NO_FILE,
 };
 
-/// Send or receive over TCP.
+/// Send or receive over TCP, started by hand; connections are made, or the listener is open, during set-up.
 pub const TCP: Needs = Needs {
-    command: "tcp send, receive, serve",
-    set_up: "the record",
-    dropped: &[],
-    kept: &[
-        Kept {
-            right: Right::NetAdmin,
-            purpose: "congestion control that the kernel lets nobody choose without it",
-            until: END,
-        },
-        Kept { right: Right::NetBindService, purpose: "ports below 1024, of each listener", until: END },
+    command: "tcp send, receive",
+    set_up: "the record, connections of the sender, the socket that listens",
+    dropped: &[
+        Dropped { right: Right::NetAdmin, purpose: CONGESTION },
+        Dropped { right: Right::NetBindService, purpose: "ports below 1024, to listen at or to send from" },
     ],
+    kept: &[],
     user: Who::Unprivileged,
     calls: &[Calls::Basic, Calls::Sockets],
     writes: NO_FILE,
+};
+
+/// Send and receive over TCP for a study, with sockets that requests name.
+pub const TCP_SERVE: Needs = Needs {
+    command: "tcp serve",
+    set_up: "the record",
+    dropped: &[],
+    kept: &[
+        Kept { right: Right::NetAdmin, purpose: CONGESTION, until: END },
+        Kept { right: Right::NetBindService, purpose: "ports below 1024, of each listener", until: END },
+    ],
+    ..TCP
 };
 
 /// Pass requests to a running emulator.
@@ -491,13 +513,15 @@ pub const TCPLOG_SERVE: Needs = Needs {
 };
 
 /// All commands.
-pub const ALL: [&Needs; 22] = [
+pub const ALL: [&Needs; 24] = [
     &PROBE,
+    &PROBE_BLOCKS,
     &RESPOND,
     &CLOCK,
     &MATCH,
     &MATCH_LIVE,
     &TCP,
+    &TCP_SERVE,
     &STREAM,
     &STREAM_BY_PROGRAMS,
     &STREAM_SERVE,

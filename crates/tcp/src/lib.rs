@@ -17,10 +17,10 @@ use std::io;
 use std::net::SocketAddr;
 
 pub use observed::Outcome;
-pub use receive::Listening;
+pub use receive::{Listener, Listening};
 pub use request::{Listen, Receive, Send, Settings, Sockets};
 pub use schedule::{Call, Pacing, PacingError};
-pub use send::send;
+pub use send::{Connected, send};
 pub use socket::Facts;
 
 /// Why a connection was not made or accepted.

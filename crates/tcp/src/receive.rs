@@ -21,6 +21,13 @@ use crate::{TcpError, failed};
 const BACKLOG: i32 = 1024;
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// An open socket that listens, and accepts nothing yet: whoever needs a right for the socket can give it up before.
+pub struct Listener {
+    fd: OwnedFd,
+    at: SocketAddr,
+    request: Receive,
+}
+
 /// A running listener.
 pub struct Listening {
     /// The address.
@@ -39,19 +46,38 @@ impl Stop {
     }
 }
 
+impl Listener {
+    /// Open the socket; the kernel accepts connections from now on.
+    ///
+    /// # Errors
+    /// When the request is invalid, the address is in use, or a setting is refused.
+    pub fn open(request: Receive) -> Result<Self, TcpError> {
+        request.check()?;
+        let (fd, at) = listen(&request)?;
+        Ok(Self { fd, at, request })
+    }
+
+    /// Take connections, in threads that have the rights of this one, until `stop` is set.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn accept(self, stop: &'static AtomicBool) -> Result<Listening, TcpError> {
+        let Self { fd, at, request } = self;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Stop(stop, Arc::clone(&is_over));
+        let run = move || accept_all(&fd, &request, &stop);
+        let thread = thread::Builder::new().name("accept".to_owned()).spawn(run).map_err(failed("start a thread"))?;
+        Ok(Listening { at, is_over, thread })
+    }
+}
+
 impl Listening {
     /// Start listening; connections are accepted until `stop` is set.
     ///
     /// # Errors
-    /// When the request is invalid, the address is in use, or a setting is refused.
+    /// As [`Listener::open`] and [`Listener::accept`].
     pub fn begin(request: Receive, stop: &'static AtomicBool) -> Result<Self, TcpError> {
-        request.check()?;
-        let (listener, at) = listen(&request)?;
-        let is_over = Arc::new(AtomicBool::new(false));
-        let stop = Stop(stop, Arc::clone(&is_over));
-        let run = move || accept_all(&listener, &request, &stop);
-        let thread = thread::Builder::new().name("accept".to_owned()).spawn(run).map_err(failed("start a thread"))?;
-        Ok(Self { at, is_over, thread })
+        Listener::open(request)?.accept(stop)
     }
 
     /// Wait until all expected connections have ended, at most for `timeout`; return their outcomes.

@@ -37,18 +37,44 @@ const LEAD: Nanos = Nanos::millis(1);
 /// # Errors
 /// When a setting is refused or the peer does not answer. Later failures are in the outcome.
 pub fn send(request: &Send, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
-    let end = request.end()?;
     if let Some(every) = request.again_every {
-        return send_again(request, (every, end), stop);
+        return send_again(request, (every, request.end()?), stop);
     }
-    let connections = connect_all(request, stop)?;
-    let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
-    let begin = |connection| run(connection, request, (start, end), stop);
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            connections.into_iter().map(|connection| scope.spawn(move || begin(connection))).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
-    })
+    Connected::open(request, stop)?.send(stop)
+}
+
+/// The connections of a request, on which nothing has been sent: whoever needs a right to make them can give it up
+/// before it sends.
+pub struct Connected<'a> {
+    request: &'a Send,
+    end: End,
+    connections: Vec<Connection>,
+}
+
+impl<'a> Connected<'a> {
+    /// Connect, once, also where the request asks for it repeatedly.
+    ///
+    /// # Errors
+    /// When a setting is refused or the peer does not answer.
+    pub fn open(request: &'a Send, stop: &AtomicBool) -> Result<Self, TcpError> {
+        let end = request.end()?;
+        Ok(Self { request, end, connections: connect_all(request, stop)? })
+    }
+
+    /// Send, each connection in a thread that has the rights of this one; wait until all data is acknowledged, and close.
+    ///
+    /// # Errors
+    /// When a thread panicked. Other failures are in the outcome.
+    pub fn send(self, stop: &AtomicBool) -> Result<Vec<Outcome>, TcpError> {
+        let Self { request, end, connections } = self;
+        let start = HostClock.now() + if request.interval.is_some() { LEAD } else { Nanos::ZERO };
+        let begin = |connection| run(connection, request, (start, end), stop);
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                connections.into_iter().map(|connection| scope.spawn(move || begin(connection))).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| TcpError::Panicked)?).collect()
+        })
+    }
 }
 
 /// Connect and send repeatedly at a fixed interval, independent of earlier transfers. Each transfer has a connection

@@ -52,6 +52,18 @@ impl Session {
         Self { place, key, simulated: SimulatedClock::default(), ports: Vec::new(), sims: Vec::new() }
     }
 
+    /// Opens the port that a checked request will use: measuring it then takes no right to open one.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn open(&mut self, request: &Request) -> anyhow::Result<()> {
+        request.check_key(self.key.is_some())?;
+        if !request.to.is_simulated() {
+            self.port(&request.to, stamps(request))?;
+        }
+        Ok(())
+    }
+
     /// Measures a checked request; ends early once `stop` is set.
     ///
     /// # Errors
@@ -80,8 +92,7 @@ impl Session {
         let (session, key) = (secret::random()?, self.key.clone());
         let is_told = request.kind == Kind::Stamp;
         let state = if is_told { clock::state(request.stamp.timestamps.into()) } else { ClockState::default() };
-        let stamps = if request.shape.no_tx_timestamps { Stamps::None } else { Stamps::Departure };
-        let port = self.port(&request.to, stamps)?;
+        let port = self.port(&request.to, stamps(request))?;
         let mac = port.hardware_address().unwrap_or_default();
         let started = clock.read();
         let result = sojourn_probe::run(request, port, &clock, Host { pace, mac, session, key, clock: state }, stop);
@@ -159,6 +170,10 @@ impl Session {
             dscp: to.dscp(),
         }
     }
+}
+
+const fn stamps(request: &Request) -> Stamps {
+    if request.shape.no_tx_timestamps { Stamps::None } else { Stamps::Departure }
 }
 
 /// An open port of the kernel.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use sojourn_probe::{Kind, Request, Summary, To};
 use sojourn_record::RunFolder;
-use sojourn_rights::table::PROBE;
+use sojourn_rights::table::{PROBE, PROBE_BLOCKS};
 use sojourn_time::classes;
 
 use super::measure::{Measured, Session};
@@ -46,8 +46,10 @@ pub fn single(request: &Request, arguments: &Output) -> anyhow::Result<()> {
     sojourn_port::kernel::open_clocks();
     let origin = crate::origin(request.to.is_simulated());
     let mut records = arguments.record.as_deref().map(|folder| RunFolder::create(folder, 0, &origin)).transpose()?;
+    let mut session = Session::new(place, key);
+    session.open(request)?;
     PROBE.confine()?;
-    let measured = Session::new(place, key).measure(request, &STOP)?;
+    let measured = session.measure(request, &STOP)?;
     let recorded = match &mut records {
         Some(folder) => folder.write(&measured.block, &measured.probes).and_then(|()| folder.finish()),
         None => Ok(()),
@@ -115,7 +117,7 @@ fn blocks(arguments: &Blocks) -> anyhow::Result<()> {
     let mut records = Records::new(folder, arguments.simulated);
     let mut session = Session::new(place, key);
     // Priority is set and files are open; only sockets remain to be opened.
-    PROBE.confine()?;
+    PROBE_BLOCKS.confine()?;
     serve::say(&serve::ready(Some(&place), Value::Null))?;
     serve::serve(signal, |request: Request| {
         request.check()?;

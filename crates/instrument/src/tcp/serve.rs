@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sojourn_record::stream::StreamBlock;
 use sojourn_record::{ReadingFile, StreamFolder};
-use sojourn_rights::table::TCP;
+use sojourn_rights::table::TCP_SERVE;
 use sojourn_tcp::{Listening, Outcome};
 use sojourn_time::{Nanos, Wait};
 
@@ -83,7 +83,7 @@ pub fn run(arguments: &Serve) -> anyhow::Result<()> {
     let nice = if arguments.punctual { place::be_punctual() } else { place::nice() };
     let place =
         Place { cpu: arguments.place.cpu, is_real_time: false, nice, wait: Wait::SleepThenSpin, is_locked: false };
-    TCP.confine()?;
+    TCP_SERVE.confine()?;
     let mut end = Ends { place, file, streams, listening: BTreeMap::new() };
     serve::say(&serve::ready(None, json!({ "cpu": place.cpu, "nice": nice })))?;
     serve::serve(signal, |asked| end.answer(asked).map(Some))?;

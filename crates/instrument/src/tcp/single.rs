@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use sojourn_record::ReadingFile;
 use sojourn_rights::table::TCP;
-use sojourn_tcp::{Listening, Outcome};
+use sojourn_tcp::{Connected, Listener, Outcome};
 use sojourn_time::Nanos;
 
 use super::apply_scheduling;
@@ -25,8 +25,9 @@ pub fn send(asked: &SendByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "send")?;
+    let connected = Connected::open(&asked.request, &STOP)?;
     TCP.confine()?;
-    tell(&sojourn_tcp::send(&asked.request, &STOP)?, &asked.run, &mut file, "sent")
+    tell(&connected.send(&STOP)?, &asked.run, &mut file, "sent")
 }
 
 /// Receives, and reports the results.
@@ -38,8 +39,10 @@ pub fn receive(asked: &ReceiveByHand) -> anyhow::Result<()> {
     place::stop_signal()?;
     apply_scheduling(&asked.run.place)?;
     let mut file = open(&asked.run, "receive")?;
+    let listener = Listener::open(asked.request.clone())?;
+    // Before the threads of connections start: they have what this one has then.
     TCP.confine()?;
-    let listening = Listening::begin(asked.request.clone(), &STOP)?;
+    let listening = listener.accept(&STOP)?;
     if asked.run.json {
         writeln!(printed(), "{}", json!({ "event": "listening", "at": listening.at }))?;
     }
