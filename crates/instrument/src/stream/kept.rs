@@ -126,3 +126,61 @@ fn discard(port: &mut dyn Batch) -> Result<(), PortError> {
     while port.capabilities().tx_timestamps && port.tx_timestamp()?.is_some() {}
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use sojourn_port::{Capabilities, Framing, Port, Received, Sent, TxTimestamp};
+    use sojourn_time::{Source, Stamp, Time};
+
+    use super::*;
+
+    /// A port at which this many frames wait.
+    struct Waiting(usize);
+
+    impl Port for Waiting {
+        fn transmit(&mut self, _: &[u8]) -> Result<Sent, PortError> {
+            unreachable!("nothing is sent")
+        }
+
+        fn receive(&mut self, _: &mut [u8]) -> Result<Option<Received>, PortError> {
+            let arrived = Stamp { at: Time(0), source: Source::Kernel };
+            let frame = Received { length: 0, arrived, returned: Time(0), from: None };
+            Ok(self.0.checked_sub(1).map(|left| {
+                self.0 = left;
+                frame
+            }))
+        }
+
+        fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
+            Ok(None)
+        }
+
+        fn wait(&mut self, _: Time) -> Result<(), PortError> {
+            Ok(())
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { framing: Framing::Udp, max_frame: 100, tx_timestamps: false }
+        }
+
+        fn local_drops(&mut self) -> u64 {
+            0
+        }
+    }
+
+    impl Batch for Waiting {
+        fn engine(&self) -> &str {
+            "none"
+        }
+    }
+
+    /// Frames that never end must not keep a stream from beginning.
+    #[test]
+    fn frames_discarded_between_two_streams_are_bounded() {
+        for (waiting, left) in [(0, 0), (1_000, 0), (MOST_STALE, 0), (usize::MAX, usize::MAX - MOST_STALE)] {
+            let mut port = Waiting(waiting);
+            discard(&mut port).expect("discards");
+            assert_eq!(port.0, left, "{waiting}");
+        }
+    }
+}

@@ -150,3 +150,17 @@ fn unanswered_requests_expire() {
     sync.expire(Time(2_000_000_000));
     assert!(sync.pending.is_empty() && sync.finish().is_empty());
 }
+
+#[test]
+fn beyond_the_limit_of_outstanding_requests_the_oldest_is_forgotten() {
+    let mut sync = syncer(false);
+    for number in 0..MOST_PENDING as i64 + 3 {
+        ask(&mut sync, number * 1_000);
+    }
+    assert_eq!(sync.pending.len(), MOST_PENDING);
+    for number in [0, 2, 3, MOST_PENDING as u64 + 2] {
+        reply(&mut sync, number, 8, 200_000);
+    }
+    let numbers: Vec<u64> = sync.finish().iter().map(|exchange| exchange.number).collect();
+    assert_eq!(numbers, [3, MOST_PENDING as u64 + 2], "the reply to a forgotten one does not count");
+}

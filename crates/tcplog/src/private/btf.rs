@@ -8,11 +8,11 @@ use std::sync::Arc;
 const MAGIC: u16 = 0xeb9f;
 
 /// The maximum number of members of a structure, with nested ones.
-const MOST_MEMBERS: usize = 512;
+pub(super) const MOST_MEMBERS: usize = 512;
 /// The maximum depth of nested structures.
-const MOST_DEPTH: usize = 16;
+pub(super) const MOST_DEPTH: usize = 16;
 /// The maximum number of elements that are read of an array.
-const MOST_ELEMENTS: u32 = 16;
+pub(super) const MOST_ELEMENTS: u32 = 16;
 
 /// The types of the kernel, or of a module, which extend the kernel's.
 #[derive(Debug)]

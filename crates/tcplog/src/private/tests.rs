@@ -174,6 +174,39 @@ fn btf_of_a_module_extends_that_of_the_kernel() {
     assert_eq!(fields[0].1, 10);
 }
 
+/// Type information that is larger or deeper than any structure in use is read up to its bounds.
+#[test]
+fn members_elements_and_depth_of_btf_are_bounded() {
+    let mut btf = Writer::new();
+    let byte = btf.number("char", 1, false);
+    let more = btf::MOST_MEMBERS as u32 + 1;
+    let members: Vec<_> = (0..more).map(|at| ("one", byte, at * 8, 0)).collect();
+    btf.structure("wide", 4, more, &members);
+    let array = btf.add("", 3 << 24, 0, &[byte, byte, btf::MOST_ELEMENTS + 1]);
+    btf.structure("long", 4, 100, &[("all", array, 0, 0)]);
+    let mut inner = btf.structure("deepest", 4, 1, &[("leaf", byte, 0, 0)]);
+    for level in 2..=btf::MOST_DEPTH + 1 {
+        inner = btf.structure(&format!("deep-{level}"), 4, 1, &[("in", inner, 0, 0)]);
+    }
+    let mut alias = byte;
+    for number in 1..=btf::MOST_DEPTH {
+        alias = btf.add("alias", 8 << 24, alias, &[]);
+        btf.structure(&format!("alias-{number}"), 4, 1, &[("one", alias, 0, 0)]);
+    }
+    let own = btf.first + btf.count;
+    btf.add("circle", 8 << 24, own, &[]);
+    btf.structure("round", 4, 1, &[("one", own, 0, 0)]);
+    let parsed = Btf::parse(btf.bytes(), None).expect("is well formed");
+    let count = |name: &str| parsed.members(name, 1 << 20).map(|members| members.len());
+    assert_eq!(count("wide"), Some(btf::MOST_MEMBERS));
+    assert_eq!(count("long"), Some(btf::MOST_ELEMENTS as usize));
+    let deep = |level| count(&format!("deep-{level}"));
+    assert_eq!((deep(btf::MOST_DEPTH), deep(btf::MOST_DEPTH + 1)), (Some(1), None));
+    let of_alias = |number| count(&format!("alias-{number}"));
+    assert_eq!((of_alias(btf::MOST_DEPTH - 1), of_alias(btf::MOST_DEPTH)), (Some(1), None));
+    assert_eq!(count("round"), None);
+}
+
 #[test]
 fn the_kernel_names_bbr_and_cubic() {
     let mut names = PrivateNames::of_kernel();

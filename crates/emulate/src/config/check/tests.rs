@@ -52,8 +52,11 @@ fn each_contradiction_of_a_link_is_one_sentence() {
     ] {
         assert_eq!(of_words(words), sentence);
     }
-    let burst = spoilt("rate 1M", |pipe| pipe.link.burst_bytes = u64::MAX);
-    assert_eq!(burst, "pipe p: the burst is above 1024GB; give less");
+    let burst = |bytes| spoilt("rate 1M", |pipe| pipe.link.burst_bytes = bytes);
+    assert_eq!(burst(1 << 40), "fine");
+    for above in [(1 << 40) + 1, u64::MAX] {
+        assert_eq!(burst(above), "pipe p: the burst is above 1024GB; give less");
+    }
     let before = spoilt("", |pipe| pipe.link.outages.push(Outage { at: Nanos(-1), lasts: Nanos(1), every: None }));
     assert!(before.contains("begins before the start"), "{before}");
     let cell = spoilt("rate 1M", |pipe| pipe.link.cell = Some(Cell { bytes: 48, overhead_bytes: u32::MAX }));
