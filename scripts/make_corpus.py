@@ -339,6 +339,8 @@ RUST: dict[str, Callable[[], Seeds]] = {
     "stream-header": stream_headers,
     "probe-reply": frames.probe_replies,
     "stream-reply": frames.stream_replies,
+    "responder": frames.requests_to_responders,
+    "reflector": frames.packets_to_reflectors,
     "probe-request": lambda: otherwise(declared("requests.rs", "blocks")),
     "stream-request": lambda: otherwise(declared("requests.rs", "streams")),
     "emulator-request": lambda: otherwise(declared("requests.rs", "emulators")),

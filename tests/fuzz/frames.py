@@ -190,18 +190,19 @@ def tag(octets: bytes) -> bytes:
     return hmac.new(SECRET, octets, hashlib.sha256).digest()[:16]
 
 
+def _probe(kind: int, word: int, at: int, seq: int) -> bytes:
+    """Return a header of ours: a request (kind 1, for `word` octets) or a reply (kind 2)."""
+    head = b"SOJ2" + struct.pack(">QI", SESSION, seq) + bytes([kind]) + word.to_bytes(7, "big")
+    head += struct.pack(">q", at)
+    return head + struct.pack(">II", zlib.crc32(head), 0 if kind == 1 else 77)
+
+
 def probe_replies() -> list[bytes]:
     """Build a reply to a prober for each framing and protocol, each behind the settings of the prober."""
-
-    def header(kind: int, word: int, at: int, seq: int) -> bytes:
-        head = b"SOJ2" + struct.pack(">QI", SESSION, seq) + bytes([kind]) + word.to_bytes(7, "big")
-        head += struct.pack(">q", at)
-        return head + struct.pack(">II", zlib.crc32(head), 0 if kind == 1 else 77)
-
-    reply, request = header(2, 1500, 10**18, 2), header(1, 60, 0, 4)
+    reply, request = _probe(2, 1500, 10**18, 2), _probe(1, 60, 0, 4)
     # The ICMP number of the fifth probe of block 7.
     number = (7 * 40_503 >> 3) + 4 & 0xFFFF
-    short = header(1, 60, 0, 4).ljust(60, b"\x2a")
+    short = _probe(1, 60, 0, 4).ljust(60, b"\x2a")
     raw = bytes.fromhex("020000000001 020000000002 88b5") + reply.ljust(60, b"\0")
     keyed = (reply + tag(reply)).ljust(60, b"\0")
     ntp = NOW_S + 2_208_988_800 << 32
@@ -218,6 +219,65 @@ def probe_replies() -> list[bytes]:
         b"\x04" + opened + struct.pack(">BBH", 0, 1, 4) + bytes(4),
         b"\x0c" + covered + tag(covered),
     ]
+
+
+def _turn(frame: bytes, what: int = 0, who: int = 0, port: int = 40_000) -> bytes:
+    """Return a frame behind what a responder's target does to it: its time, its sender, its length."""
+    return struct.pack(">BBBHH", what, 1, who, port, len(frame)) + frame
+
+
+def requests_to_responders() -> list[bytes]:
+    """Build what arrives at a responder of probes: requests, again, from other hosts, in many sessions, and replies."""
+    many, group, named, broadcast = 5, 2, 1, 7
+
+    def arriving(head: bytes, is_keyed: bool = False) -> bytes:
+        opened = [_probe(1, 60, 0, seq) for seq in range(4)]
+        whole = [head + (one + (tag(one) if is_keyed else b"")).ljust(64, b"\x2a") for one in opened]
+        first, second, third, last = whole
+        return b"".join((
+            *map(_turn, (first, first, last, second)), _turn(third, group), _turn(third, who=broadcast),
+            _turn(third, port=1900), _turn(head + _probe(1, 1400, 0, 9).ljust(64, b"\0"), who=named),
+            _turn(head + _probe(2, 5, 10**18, 0).ljust(64, b"\0")), _turn(first, many, who=0x35), _turn(third[:30]),
+        ))  # fmt: skip
+
+    raw, other = (bytes.fromhex(f"020000000002 0200000000{who} 88b5") for who in ("01", "09"))
+    return [
+        b"\x00" + arriving(b""),
+        b"\x01" + arriving(b"", is_keyed=True),
+        b"\x02" + arriving(raw),
+        b"\x03" + arriving(raw, is_keyed=True),
+        b"\x0c" + arriving(b""),
+        b"\x0e" + arriving(other),
+        b"\x30" + arriving(b""),
+    ]
+
+
+def packets_to_reflectors() -> list[bytes]:
+    """Build what arrives at a session-reflector: packets in order and not, again, with TLVs, and reflected ones."""
+    ntp = NOW_S + 2_208_988_800 << 32
+    many, group, broadcast = 5, 2, 7
+    tlvs = [struct.pack(">BBH", flags, kind, len(value)) + value for flags, kind, value in TLVS]
+
+    def opened(seq: int) -> bytes:
+        return struct.pack(">IQHH", seq, ntp + (seq << 28), 0x8A07, 9).ljust(44, b"\0")
+
+    def keyed(seq: int) -> bytes:
+        covered = struct.pack(">I12xQHH", seq, ntp + (seq << 28), 0x8A07, 9).ljust(96, b"\0")
+        return covered + tag(covered)
+
+    def arriving(packets: list[bytes], reflected: bytes) -> bytes:
+        first, second, third, last = packets
+        return b"".join((
+            *map(_turn, (first, first, last, second, third + tlvs[0], third + b"".join(tlvs))), _turn(third, group),
+            _turn(third, who=broadcast), _turn(third, port=862), _turn(reflected), _turn(first, many, who=0x35),
+            _turn(third[:30]),
+        ))  # fmt: skip
+
+    reply = struct.pack(">IQHHQIQH2xB3x", 9, ntp + 7, 0x8A07, 0, ntp + 5, 0, ntp, 1, 64)
+    covered = struct.pack(">I12xQHH4xQ8xI12xQH6xB15x", 9, ntp + 7, 0xCA07, 0, ntp + 5, 0, ntp, 1, 64)
+    without = arriving([opened(seq) for seq in range(4)], reply)
+    with_key = arriving([keyed(seq) for seq in range(4)], covered + tag(covered))
+    return [*(bytes([one]) + without for one in (0, 2, 4, 0x30)), *(bytes([one]) + with_key for one in (1, 3))]
 
 
 def stream_replies() -> list[bytes]:

@@ -15,12 +15,14 @@ mod mutate;
 mod ours;
 mod replies;
 mod requests;
+mod responders;
 mod words;
 
 pub use emulated::{is_engine, is_log};
 pub use matched::is_slice;
 pub use mutate::mutated;
 pub use replies::{is_heard, is_reply};
+pub use responders::{is_probe_answered, is_stamp_answered};
 
 /// A reader of untrusted bytes.
 pub struct Target {
@@ -45,6 +47,7 @@ pub fn targets() -> Vec<Target> {
         ours::TARGETS,
         replies::TARGETS,
         requests::TARGETS,
+        responders::TARGETS,
         words::TARGETS,
     ];
     every.into_iter().flatten().map(copy).collect()

@@ -15,6 +15,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "stream-header", read: stream, seeds: streams },
 ];
 
+/// A header, and the reply of a simulated line. What a host answers is the target `responder`.
 fn probe(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     if let Some((checked, rest)) = bytes.split_at_mut_checked(32)

@@ -10,7 +10,9 @@ use sojourn_clock::Limits;
 use sojourn_clock::simulate::Truth;
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_emulate::config::{Pipe, config_from_dummynet, load, pipe_from_words, units};
-use sojourn_fuzz::{is_engine, is_heard, is_log, is_reply, is_slice, targets};
+use sojourn_fuzz::{
+    is_engine, is_heard, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered, targets,
+};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
@@ -90,6 +92,8 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
         "stamp" => stamp::Sent::read(bytes, None).is_ok(),
         "probe-reply" => is_reply(bytes),
         "stream-reply" => is_heard(bytes),
+        "responder" => is_probe_answered(bytes),
+        "reflector" => is_stamp_answered(bytes),
         "stream-header" => StreamHeader::read(bytes).is_ok() || is_intact(bytes),
         "probe-request" => foreign::block_of_probes(bytes),
         "stream-request" => foreign::streams(bytes),

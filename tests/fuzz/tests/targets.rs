@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use sojourn_fuzz::{is_engine, is_heard, is_log, is_reply, is_slice, mutated, target, targets};
+use sojourn_fuzz::{
+    is_engine, is_heard, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered, mutated, target, targets,
+};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
@@ -92,6 +94,8 @@ fn seeds_in_parts_are_valid() {
         ("match-slice", is_slice),
         ("probe-reply", is_reply),
         ("stream-reply", is_heard),
+        ("responder", is_probe_answered),
+        ("reflector", is_stamp_answered),
     ] {
         for seed in (target(name).unwrap().seeds)() {
             assert!(understood(&seed), "{name}: {}", String::from_utf8_lossy(&seed));

@@ -156,6 +156,8 @@ fn ours(request: &[u8]) -> Option<(Header, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -319,12 +321,142 @@ mod tests {
         assert_eq!((guard.borrow().answered(), refused), (2, [0, 9_998]));
     }
 
-    proptest! {
-        #[test]
-        fn arbitrary_frames_never_panic(bytes: Vec<u8>, room in 0..100_usize) {
-            for framing in [Framing::Ethernet, Framing::Udp] {
-                let _ = responder().reply(&asked(framing, &bytes), &mut vec![0; room]);
+    /// A frame that arrives: a request or a reply of any fields, some of whose bytes may have been changed afterwards.
+    #[derive(Clone, Debug)]
+    struct Arriving {
+        framing: Framing,
+        from: SocketAddr,
+        to_group: bool,
+        is_keyed: bool,
+        header: ProbeHeader,
+        frame: Vec<u8>,
+        is_changed: bool,
+    }
+
+    const OWN_PORT: u16 = 7_707;
+    /// Ports of services that answer any datagram, and our own.
+    const PORTS_NOT_ANSWERED: [u16; 7] = [1_900, 3_478, 3_702, 5_353, 5_683, 11_211, OWN_PORT];
+
+    impl Arriving {
+        fn key(&self) -> Option<Arc<Key>> {
+            self.is_keyed.then(|| Arc::new(Key::new(&[7; 16]).expect("long enough")))
+        }
+
+        fn asked<'a>(&self, request: &'a [u8]) -> Asked<'a> {
+            let (from, to_group) = (self.from, self.to_group);
+            let route = (self.framing == Framing::Udp).then_some(Route { from, to: None, to_group, hop_limit: None });
+            Asked { route, ..asked(self.framing, request) }
+        }
+
+        /// Whether whoever it states to come from may be answered at all (decision 45).
+        fn may_be_answered(&self) -> bool {
+            if self.framing == Framing::Ethernet {
+                let is_group = |at: usize| self.frame[at] & 1 == 1;
+                return !is_group(0) && !is_group(6) && self.frame[6..12] != [0; 6];
             }
+            let is_of_a_host = match self.from.ip() {
+                IpAddr::V4(ip) => !ip.is_multicast() && !ip.is_broadcast() && ip.octets()[0] != 0,
+                IpAddr::V6(ip) => !ip.is_multicast() && !ip.is_unspecified(),
+            };
+            let port = self.from.port();
+            !self.to_group && is_of_a_host && port >= 1_024 && !PORTS_NOT_ANSWERED.contains(&port)
+        }
+
+        /// Whether it is answered, if it was not changed.
+        fn is_due(&self) -> bool {
+            let ethernet_bytes = if self.framing == Framing::Ethernet { 14 } else { 0 };
+            let (length, least) =
+                (self.frame.len() - ethernet_bytes, if self.is_keyed { AUTHENTICATED_BYTES } else { HEADER_BYTES });
+            let asks = self.header.asked_bytes().map(usize::from);
+            let fits = |asks: usize| asks <= length && (asks >= least || !self.is_keyed);
+            self.may_be_answered() && length >= least && asks.is_some_and(fits)
+        }
+    }
+
+    /// Returns the number of answered frames, and of refused ones.
+    fn counts(guard: &Guard) -> (u64, u64) {
+        (guard.answered(), Refusal::ALL.into_iter().map(|refusal| guard.refused(refusal)).sum())
+    }
+
+    fn source() -> impl Strategy<Value = SocketAddr> {
+        let strange = ["0.0.0.0", "0.1.2.3", "255.255.255.255", "224.0.0.1", "239.255.255.250", "::", "ff02::1"];
+        let ip = prop_oneof![3 => prop::sample::select(&["10.0.0.1", "fd77::1"][..]), 1 => prop::sample::select(strange.to_vec())];
+        let port = prop_oneof![3 => any::<u16>(), 1 => prop::sample::select(PORTS_NOT_ANSWERED.to_vec())];
+        (ip, port).prop_map(|(ip, port)| SocketAddr::new(ip.parse().expect("an address"), port))
+    }
+
+    fn mac() -> impl Strategy<Value = [u8; 6]> {
+        prop_oneof![3 => Just(PROBER.0), 1 => Just(EVERYBODY.0), 1 => Just([0; 6]), 1 => any::<[u8; 6]>()]
+    }
+
+    prop_compose! {
+        fn header()(session: u64, seq: u32, response_bytes in 0..220_u16, is_reply in prop::bool::weighted(0.1), clock: u32) -> ProbeHeader {
+            let request = ProbeHeader { clock, ..ProbeHeader::request(session, seq, response_bytes) };
+            request.reply(Time(5), Time(9)).filter(|_| is_reply).unwrap_or(request)
+        }
+    }
+
+    prop_compose! {
+        fn arriving()(
+            header in header(), length in prop_oneof![1 => 0..60_usize, 3 => 60..220_usize], is_ethernet: bool, is_keyed: bool,
+            from in source(), to_group in prop::bool::weighted(0.1), destination in mac(), source in mac(),
+            changes in prop_oneof![
+                2 => Just(Vec::new()),
+                1 => prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            ],
+        ) -> Arriving {
+            let mut payload = vec![0; length];
+            header.write(&mut payload);
+            if is_keyed {
+                probe::authenticate(&mut payload, &Key::new(&[7; 16]).expect("long enough"));
+            }
+            let ethernet = Header { destination: MacAddress(destination), source: MacAddress(source), ethertype: PROBE_ETHERTYPE };
+            let (framing, mut frame) = match is_ethernet {
+                true => (Framing::Ethernet, [&ethernet.to_bytes()[..], &payload].concat()),
+                false => (Framing::Udp, payload),
+            };
+            let is_changed = !changes.is_empty() && !frame.is_empty();
+            for (at, byte) in changes.iter().filter(|_| is_changed) {
+                let at = at.index(frame.len());
+                frame[at] = *byte;
+            }
+            Arriving { framing, from, to_group, is_keyed, header, frame, is_changed }
+        }
+    }
+
+    proptest! {
+        /// Each frame is in exactly one count, and answered exactly where it is due; if bytes of it were changed, never
+        /// where it is not.
+        #[test]
+        fn mutated_frames_are_counted_once_and_answered_only_where_due(arriving in arriving()) {
+            let guard = guard(Policy { own_ports: vec![OWN_PORT], ..Policy::default() });
+            let mut responder = Responder::new(0, None, Rc::clone(&guard), arriving.key());
+            let mut reply = vec![0xFF; 1 << 16];
+            let mut give = |bytes: &[u8]| {
+                let before = counts(&guard.borrow());
+                let answered = responder.reply(&arriving.asked(bytes), &mut reply).map(|length| reply[..length].to_vec());
+                let after = counts(&guard.borrow());
+                assert_eq!(after.0 + after.1, before.0 + before.1 + 1, "in one count");
+                assert_eq!(answered.is_some(), after.0 > before.0);
+                answered
+            };
+            let answered = give(&arriving.frame);
+            if !arriving.is_changed {
+                prop_assert_eq!(answered.is_some(), arriving.is_due());
+            }
+            let Some(answer) = answered else { return Ok(()) };
+            prop_assert!(arriving.may_be_answered());
+            prop_assert!(answer.len() <= arriving.frame.len(), "{} bytes", answer.len());
+            prop_assert!(give(&answer).is_none(), "an answer is never answered");
+            prop_assert_eq!(give(&arriving.frame).is_some(), arriving.key().is_none(), "with a key, each is answered once");
+        }
+
+        /// A reply buffer of any length.
+        #[test]
+        fn short_reply_buffer_never_panics(arriving in arriving(), room in 0..200_usize) {
+            let mut responder = Responder::new(0, None, guard(Policy::default()), arriving.key());
+            let answered = responder.reply(&arriving.asked(&arriving.frame), &mut vec![0; room]);
+            prop_assert!(answered.is_none_or(|length| length <= room));
         }
 
         /// Frames with a valid CRC, whatever length they request.
