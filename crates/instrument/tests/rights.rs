@@ -144,10 +144,10 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
     });
 }
 
-/// Each row of a stream by hand that holds until it is set up: without that right it is not set up, or has less.
+/// Each row of a command by hand that holds until it is set up: without that right it is not set up, or has less.
 #[test]
-fn a_stream_by_hand_cannot_do_without_a_right_of_its_set_up() {
-    within("a_stream_by_hand_cannot_do_without_a_right_of_its_set_up", || {
+fn a_command_by_hand_cannot_do_without_a_right_of_its_set_up() {
+    within("a_command_by_hand_cannot_do_without_a_right_of_its_set_up", || {
         if !root_has_ports() {
             return;
         }
@@ -160,12 +160,19 @@ fn a_stream_by_hand_cannot_do_without_a_right_of_its_set_up() {
         for (engine, needed) in [("packet", &programs[..1]), ("xdp", &programs[..3]), ("live", &programs)] {
             for words in [format!("send --dev left {to}"), "recv --dev left --for 1ms".to_owned()] {
                 let words = format!("stream {words} --engine {engine}");
-                needed.iter().for_each(|right| tried.push((words.clone(), *right, engine != "packet")));
+                let needs = if engine == "packet" { &table::STREAM } else { &table::STREAM_BY_PROGRAMS };
+                needed.iter().for_each(|right| tried.push((words.clone(), *right, needs)));
             }
         }
-        tried.push(("stream recv --udp 59 --for 1ms".to_owned(), Right::NetBindService, false));
-        for (words, right, by_programs) in tried {
-            let needs = if by_programs { &table::STREAM_BY_PROGRAMS } else { &table::STREAM };
+        for (words, right, needs) in [
+            ("stream recv --udp 59 --for 1ms", Right::NetBindService, &table::STREAM),
+            ("probe raw --dev left --to 02:77:00:00:00:01 -c 10 -i 1ms", Right::NetRaw, &table::PROBE),
+            ("probe icmp 127.0.0.1 -c 10 -i 1ms", Right::NetRaw, &table::PROBE),
+            ("tcp receive 127.0.0.1:80", Right::NetBindService, &table::TCP),
+        ] {
+            tried.push((words.to_owned(), right, needs));
+        }
+        for (words, right, needs) in tried {
             let others: Vec<Right> = needs.rights().filter(|other| *other != right).collect();
             assert!(others.len() < needs.rights().count(), "{} is in the table", right.name());
             let output = lent(&program, &words, &others).output().expect("setpriv starts");
