@@ -285,9 +285,8 @@ impl Far {
         let Some((_, payload)) = payload else { return false };
         let asks = ProbeHeader::read(payload).and_then(|header| header.asked_bytes());
         let is_named = self.is_named(from, frame);
-        asks.map(|bytes| usize::from(bytes).max(HEADER_BYTES)).is_some_and(|bytes| {
-            bytes <= payload.len() || is_named && bytes <= LONGEST - ethernet::HEADER_BYTES
-        })
+        asks.map(|bytes| usize::from(bytes).max(HEADER_BYTES))
+            .is_some_and(|bytes| bytes <= payload.len() || is_named && bytes <= LONGEST - ethernet::HEADER_BYTES)
     }
 
     /// Remembers an answered request; returns whether it is the first. Of many sessions some may have been forgotten.

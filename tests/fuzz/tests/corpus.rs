@@ -10,9 +10,7 @@ use sojourn_clock::Limits;
 use sojourn_clock::simulate::Truth;
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_emulate::config::{Pipe, config_from_dummynet, load, pipe_from_words, units};
-use sojourn_fuzz::{
-    is_engine, is_heard, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered, targets,
-};
+use sojourn_fuzz::{is_engine, is_heard, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered, targets};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};

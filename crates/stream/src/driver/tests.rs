@@ -183,12 +183,8 @@ impl Batch for Flooded {
 
 /// Receives for a second; returns the socket, and the number of unexpected frames.
 fn receive_for_a_second(interval: Nanos, pace: Pace) -> (Flooded, u64) {
-    let ports = vec![PortRequest {
-        framing: Framing::Udp,
-        mac: MacAddress::default(),
-        answer: None,
-        tx_timestamps: false,
-    }];
+    let ports =
+        vec![PortRequest { framing: Framing::Udp, mac: MacAddress::default(), answer: None, tx_timestamps: false }];
     let mut receiver = Receiver::new(&ReceiveRequest {
         senders: Senders::Known(SessionKey(1)),
         allowed: Vec::new(),
