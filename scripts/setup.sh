@@ -85,6 +85,7 @@ test_peers() {
     has zsh || missing+=(zsh) # complete commands, each in its way
     has fish || missing+=(fish)
     has mandoc || missing+=(mandoc) # judges man pages
+    has strace || missing+=(strace) # tells the order of writes and syncs, for losses of power
     { has hunspell && [ -e /usr/share/hunspell/en_GB.dic ] && [ -e /usr/share/hunspell/en_US.dic ]; } \
         || missing+=(hunspell hunspell-en-gb hunspell-en-us) # spells our pages
     has systemd-analyze || missing+=(systemd) # judges the units that the package ships

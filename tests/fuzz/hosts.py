@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed import facts, negotiated, wiring
+from sojourn.bed import facts, negotiated, real_hosts, turns, wiring
 from sojourn.bed.backends import ssh
 from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.keeper import READ_NEXT
@@ -20,8 +21,13 @@ from sojourn.bed.remote import RemoteProcess, kept
 from sojourn.bed.settings import HostSettings
 from sojourn.bed.ssh import reading
 from sojourn.conduct import counters
+from sojourn.conduct.addresses import addresses_of
 from sojourn.conduct.meter import Meter
+from sojourn.conduct.taps import matched_in, mean_delay_ns
+from sojourn.devices import bridge
+from sojourn.instruments.emulator import replay
 from sojourn.instruments.iperf import sockets_in
+from sojourn.instruments.learning import LONGEST_NS, send_new_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +44,7 @@ class AnsweringHost:
 
     name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
     tools = "/var/lib/sojourn/0"
+    namespaces = {"a": 4001}  # noqa: RUF012 - nobody changes it
     found = SimpleNamespace(boot_id="boot")
 
     def __init__(self, answers: Sequence[bytes]) -> None:
@@ -57,6 +64,22 @@ class AnsweringHost:
         """Return the next answer as text."""
         return self.run_bytes().decode(errors="replace")
 
+    def start(self, *_: object, **__: object) -> AnsweringProcess:
+        """Return a program of the host, which prints the next answer and has ended."""
+        return AnsweringProcess(self.run())
+
+    def find(self, tool: str, *_: object) -> str:
+        """Return a tool: the host has every one."""
+        return tool
+
+    def lend(self, *_: object) -> Path:
+        """Return the place of a file of ours on the host."""
+        return Path("/var/tmp/sojourn/lent")
+
+    def instrument(self) -> str:
+        """Return the place of the instrument on the host."""
+        return f"{self.tools}/sojourn-instrument"
+
     def get(self, *_: object) -> str:
         """Return the contents of a file of the host."""
         return self.run()
@@ -75,6 +98,19 @@ class AnsweringHost:
     def read(self, _: str, paths: Sequence[str], __: Sequence[int]) -> FilesRead:
         """Return several files of the host, with its time."""
         return ssh.files_of(self.run(), len(paths), 37_000_000_000)
+
+
+class AnsweringProcess:
+    """A stand-in for a program on the host that has printed an answer and ended."""
+
+    returncode, where = 0, "host A (a.lab)"
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def communicate(self, **_: object) -> tuple[str, str]:
+        """Return its output, and nothing as its error output."""
+        return self._said, ""
 
 
 def _fetch(host: AnsweringHost) -> None:
@@ -169,6 +205,52 @@ def _keeper(host: AnsweringHost) -> None:
         assert list(namespaces) == ["a", "b"]
 
 
+def _learning(host: AnsweringHost) -> None:
+    """Have the host send frames from new addresses, and count those that its bridge has learned."""
+    backend: Any = host
+    assert 0 < send_new_addresses(backend, "b", "eth1", 4096, 0.0, "02:00:00:00:00:01") < LONGEST_NS
+    assert addresses_of(backend, "d", "br0") >= 0
+
+
+def _tai(host: AnsweringHost) -> None:
+    """Ask the host for its time and its TAI offset."""
+    backend: Any = ssh.SshBackend.__new__(ssh.SshBackend)
+    backend._machines, backend._tai_offsets, backend._tools = {"a": host}, {}, host.tools
+    assert isinstance(backend.tai_ns("a"), int)
+
+
+def _answered(host: AnsweringHost) -> None:
+    """Ask whether B answers A: over a path that was just connected, and in the check of a bed."""
+    backend: Any = host
+    link: Any = SimpleNamespace(b_ip4="10.0.0.2", a_dev="eth1")
+    assert turns.unanswered(backend, link) in (None, "B does not answer A", "not every probe is answered")
+    with reading(host):
+        received, least_us = real_hosts.answered(backend, link)
+        assert 0 <= received <= real_hosts.PROBES
+        assert math.isfinite(least_us)
+
+
+def _matched(host: AnsweringHost) -> None:
+    """Parse the summary of two taps on the host."""
+    mean_ns = mean_delay_ns(matched_in(host.run(), str(host)))
+    assert mean_ns is None or math.isfinite(mean_ns)
+
+
+def _replayed(host: AnsweringHost) -> None:
+    """Parse the replay of an emulator's log on the host."""
+    start: Any = host.start
+    assert all(isinstance(one, dict) for one in replay(start, "sojourn-instrument", Path("/there"), "idle", 0))
+
+
+def _waiting(host: AnsweringHost) -> None:
+    """Ask whether the ports of a bridge are up and forward."""
+    backend: Any = host
+    ports = (SimpleNamespace(dev="eth1"),)
+    station = SimpleNamespace(host="d", kind="bridge", mode=bridge.DEVICE, ports=ports)
+    topology: Any = SimpleNamespace(ports=lambda _: ports, stations=(station,))
+    assert set(wiring._not_up(backend, "d", topology)) <= {"eth1"}
+
+
 QUESTIONS: dict[str, Callable[[AnsweringHost], None]] = {
     "fetch": _fetch,
     "settings": _settings,
@@ -181,6 +263,12 @@ QUESTIONS: dict[str, Callable[[AnsweringHost], None]] = {
     "ports": _ports,
     "meter": _meter,
     "keeper": _keeper,
+    "learning": _learning,
+    "tai": _tai,
+    "answered": _answered,
+    "matched": _matched,
+    "replayed": _replayed,
+    "waiting": _waiting,
 }
 """The queries, by the first word of the target's input."""
 
@@ -207,6 +295,9 @@ _SET = (
     "set a-direct rx_usecs rx_usecs 3 0\nset a-direct irq_cpus irq-24 0-3 1\n"
     "set - governor governor-0 powersave performance\n"
 )
+
+
+_WAY = {"direction": "forward", "counts": {"matched": 3}, "delay": {"n": 3, "mean_ns": 700.5}}
 
 
 def _said(question: str, *answers: str | bytes) -> bytes:
@@ -243,5 +334,11 @@ HOST_ANSWERS = [
         "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
     ),
     _said("keeper", "4000 4001 4002\n"),
+    _said("learning", '{"elapsed_ns": 81920000}\n', json.dumps([{"mac": "02:78:00:00:00:01"}, {"mac": "33:33:0:0:0:1"}])),
+    _said("tai", '{"local": {"kernel": {"tai_offset_s": 37}}}\n', "1795000000000000000\n"),
+    _said("answered", '{"received": 3}\n', '{"received": 20, "rtt": {"min_ns": 81000}}\n'),
+    _said("matched", json.dumps({"pairs": [{"directions": [_WAY]}]})),
+    _said("replayed", "replaying\n" + json.dumps({"event": "replayed", "identical": True, "packets": 7}) + "\n"),
+    _said("waiting", json.dumps([_LINK]), json.dumps([{"ifname": "eth1", "state": "forwarding"}])),
 ]  # fmt: skip
 """Valid answers to each query."""

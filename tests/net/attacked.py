@@ -26,6 +26,7 @@ HOSTS = ("a", "b", "m")
 MACS = {host: f"02:77:00:00:0a:0{number}" for number, host in enumerate(HOSTS, start=1)}
 ADDRESSES = {host: f"10.78.9.{number}" for number, host in enumerate(HOSTS, start=1)}
 SECONDS = {"short": 2, "long": 60}
+DRAINED_SECONDS = 0.3
 ATTACKER = Path(__file__).with_name("attacker.py")
 
 Told = dict[str, Any]
@@ -97,6 +98,21 @@ def attack(
     } | more  # fmt: skip
     with attacker(inside("m"), [request]) as sent:
         yield sent
+
+
+@contextmanager
+def recording(host: str, file: Path) -> Iterator[None]:
+    """A capture of what comes to a host: what leaves past a queueing discipline, as raw probes do, no capture sees."""
+    words = ["tcpdump", "-i", "eth0", "-Q", "in", "-w", str(file), "-U", "not arp and not ip6"]
+    with Child(inside(host, *words), stderr=subprocess.PIPE, text=True) as listener:
+        assert listener.stderr is not None
+        try:
+            while "listening on" not in listener.stderr.readline():
+                assert listener.poll() is None
+            yield
+            time.sleep(DRAINED_SECONDS)  # what its ring still holds is written
+        finally:
+            listener.terminate()
 
 
 @contextmanager

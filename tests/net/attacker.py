@@ -1,11 +1,14 @@
 """Sends forged, replayed, truncated and random frames as fast as it can until its input ends, then tells how many.
 
-A program of its own, run on the attacker's host. It knows formats, addresses and ports, and no session key.
+A program of its own, run on the attacker's host. It knows formats, addresses and ports, and no session key. What it
+replays it was given in a capture, or records itself: frames of sessions that are over by then.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import random
 import select
 import socket
@@ -13,11 +16,13 @@ import struct
 import sys
 import time
 import zlib
+from collections import deque
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 DATA, ANSWER, END, END_ACK, SYNC, SYNC_REPLY, LIVE, FOLLOW_UP, GREETING, GREETING_REPLY = range(1, 11)
 SHARED = {"shared": True, "reference_ns": 0, "offset_ns": 0, "skew_ppb": 0, "bound_ns": 0, "error95_ns": 0}
@@ -26,6 +31,14 @@ LAST = {"sent": 2**64 - 1, "clock": SHARED}
 
 
 AGAIN, ACCEPTED = 1, 2
+
+PLACES = {"stream": (0x88B6, 14, b"SOJ3", 8), "probe": (0x0800, 14 + 20 + 8, b"SOJ2", 4)}
+"""Of a recorded frame: EtherType, where our header begins, how it begins, and where in it the session key is."""
+KEY_BYTES = 8
+FIRST, LAST_OF_ALL = 48, 16
+"""Of a session so many frames are kept: it begins with greetings and times, and ends with its end."""
+MOST_REPLAYED = 128
+"""Frames of earlier sessions that are sent again in each pass."""
 
 
 def main() -> None:
@@ -44,22 +57,114 @@ def flood(asked: list[dict[str, Any]]) -> None:
     rng = random.Random(1)
     make = {"stream": stream_frames, "probe": probe_frames, "any": any_frames}
     order: list[tuple[socket.socket, str, bytes]] = []
+    recorders: list[tuple[socket.socket, Recorder]] = []
     for each in asked:
         port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         port.bind((each["dev"], 0))
         order += [(port, kind, frame) for kind, frames in make[each["kind"]](each, rng).items() for frame in frames]
+        if "record" in each:
+            recorders.append((port, Recorder(each["kind"], each["record"])))
     rng.shuffle(order)
-    counts = {kind: 0 for _, kind, _ in order}
+    counts = {kind: 0 for _, kind, _ in order} | ({"replayed": 0} if recorders else {})
     print("attacking", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
         for port, kind, frame in order:
-            try:
-                port.send(frame)
-            except OSError:
-                continue
-            counts[kind] += 1
+            counts[kind] += sent(port, frame)
         time.sleep(asked[0].get("pause_seconds", 0))
+        for port, recorder in recorders:
+            counts["replayed"] += sum(sent(port, frame) for frame in recorder.replays())
     print(json.dumps(counts), flush=True)
+
+
+def sent(port: socket.socket, frame: bytes) -> bool:
+    """Send a frame; whether the interface took it."""
+    try:
+        port.send(frame)
+    except OSError:
+        return False
+    return True
+
+
+class Sessions:
+    """Frames by their session key: those of the newest session may still be counted, those of earlier ones are over.
+
+    A copy of a frame whose session goes on is a duplicate and no replay: whoever sees a key can repeat it.
+    """
+
+    def __init__(self, kind: str) -> None:
+        _, self._begin, self._magic, self._key_at = PLACES[kind]
+        self._now: bytes | None = None
+        self._ended: set[bytes] = set()
+        self._first: list[bytes] = []
+        self._last: deque[bytes] = deque(maxlen=LAST_OF_ALL)
+        self.over: list[bytes] = []
+        """Frames of sessions that are over, those of the latest one first."""
+
+    def take(self, frame: bytes) -> None:
+        """Note a frame in the order in which they come."""
+        header = frame[self._begin :]
+        key = header[self._key_at : self._key_at + KEY_BYTES]
+        if not header.startswith(self._magic) or len(key) < KEY_BYTES or key in self._ended:
+            return
+        if key != self._now:
+            self.over = [*self._first, *self._last, *self.over][:MOST_REPLAYED]
+            self._ended |= set() if self._now is None else {self._now}
+            self._now = key
+            self._first.clear()
+            self._last.clear()
+        (self._first if len(self._first) < FIRST else self._last).append(frame)
+
+
+class Recorder:
+    """Records at a victim's interface what its own peer sends it; the attacker's other frames have other addresses."""
+
+    def __init__(self, kind: str, asked: dict[str, str]) -> None:
+        self._sessions = Sessions(kind)
+        with at_host_of(asked["process"]):
+            self._port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+            only_from(self._port, bytes.fromhex(asked["from_mac"].replace(":", "")))
+            self._port.bind((asked["dev"], PLACES[kind][0]))
+        self._port.setblocking(False)
+
+    def replays(self) -> list[bytes]:
+        """Return frames of sessions that are over by now."""
+        while True:
+            try:
+                frame, place = self._port.recvfrom(2048)
+            except OSError:
+                return self._sessions.over
+            if place[2] == socket.PACKET_HOST:
+                self._sessions.take(frame)
+
+
+@contextmanager
+def at_host_of(process: str) -> Iterator[None]:
+    """In the network namespace of another process: sockets that are made there stay there."""
+    own, there = (os.open(f"/proc/{one}/ns/net", os.O_RDONLY) for one in ("self", process))
+    enter = ctypes.CDLL(None, use_errno=True).setns  # Python has it from 3.12 on
+    try:
+        if enter(there, CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+        yield
+    finally:
+        enter(own, CLONE_NEWNET)
+        os.close(own)
+        os.close(there)
+
+
+CLONE_NEWNET, SO_ATTACH_FILTER = 0x40000000, 26
+
+
+def only_from(port: socket.socket, mac: bytes) -> None:
+    """Have the kernel pass this sender's frames alone: a flood would fill the socket's buffer."""
+    high, low = struct.unpack(">IH", mac)
+    load, load_half, equal, done = 0x20, 0x28, 0x15, 0x06  # linux/bpf_common.h
+    program = [
+        (load, 0, 0, 6), (equal, 0, 3, high), (load_half, 0, 0, 10), (equal, 0, 1, low), (done, 0, 0, 1 << 16),
+        (done, 0, 0, 0),
+    ]  # fmt: skip
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in program))
+    port.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(code)))
 
 
 def handshake(asked: dict[str, str]) -> None:
@@ -142,9 +247,11 @@ def stream(rng: random.Random, kind: int, flow: int) -> bytes:
 
 def probe_frames(asked: dict[str, Any], rng: random.Random) -> dict[str, list[bytes]]:
     """Requests and replies of probes: to who answers, or as if from there to who asks."""
-    replayed = recorded(asked.get("recorded"))
-    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": [], "replayed": replayed}
     carrier = asked.get("carrier", "udp")
+    replayed = recorded(asked.get("recorded"))
+    if carrier in {"udp", "stamp"}:
+        replayed = [to_port(frame, int(asked["port"])) for frame in replayed]
+    kinds: dict[str, list[bytes]] = {"forged": [], "truncated": [], "random": [], "replayed": replayed}
     forge, wrap = (stamp if carrier == "stamp" else probe), CARRIERS[carrier]
     for _ in range(300):
         payload = forge(rng)
@@ -193,6 +300,12 @@ def recorded(file: str | None) -> list[bytes]:
         frames.append(data[at + 16 : at + 16 + length])
         at += 16 + length
     return frames
+
+
+def to_port(frame: bytes, port: int) -> bytes:
+    """A recorded UDP datagram in IPv4 for the port that its receiver has now, without a checksum."""
+    is_udp = frame[12:14] == b"\x08\x00" and frame[23:24] == b"\x11"
+    return frame[:36] + port.to_bytes(2) + frame[38:40] + bytes(2) + frame[42:] if is_udp else frame
 
 
 def udp(asked: dict[str, Any], port: int, payload: bytes) -> bytes:

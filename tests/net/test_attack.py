@@ -38,6 +38,8 @@ from tests.net.attacked import (
     attacker,
     inside,
     is_ours,
+    recording,
+    run,
     switched_hosts,
     udp_port_of,
 )
@@ -333,7 +335,19 @@ def requests(near: str, far: str, kind: str, pause_seconds: float) -> list[Told]
         "pause_seconds": pause_seconds,
     }  # fmt: skip
     paths = zip(links(near), links(far), strict=False)
-    return [{**common, "dev": own["ifname"], "mac": other["address"]} for own, other in paths]
+    return [
+        {**common, "dev": own["ifname"], "mac": other["address"]}
+        | ({"record": recorded_at(far, other, own)} if kind == "stream" else {})
+        for own, other in paths
+    ]
+
+
+def recorded_at(far: str, other: Told, own: Told) -> Told:
+    """Where the attacker records what it replays: at the far end of a path, what comes from this end.
+
+    Raw senders pass by every capture at their own end.
+    """
+    return {"process": far, "dev": other["ifname"], "from_mac": own["address"]}
 
 
 def links(process: str) -> list[Told]:
@@ -391,20 +405,37 @@ def expect_measured(records: Path, attacked: list[Told]) -> None:
     print(f"study: {attacked} sent, {received['unexpected'].sum()} counted as unexpected")
 
 
+@contextmanager
+def unlearned() -> Iterator[None]:
+    """The switch does not take the attacker for those whose frames it replays."""
+    port = inside("switch", "ip", "link", "set", "sm", "type", "bridge_slave", "learning")
+    run(*port, "off")
+    try:
+        yield
+    finally:
+        run(*port, "on")
+
+
 @spans
-def test_attack_does_not_change_the_clock_estimate(seconds: int) -> None:
+def test_attack_does_not_change_the_clock_estimate(seconds: int, tmp_path: Path) -> None:
     ahead = 1_500_000_000
+    requests, replies = tmp_path / "requests.pcap", tmp_path / "replies.pcap"
     argv = inside("b", find_instrument(), "probe", "respond", "--json", "--until-eof", f"--pretend-clock={ahead},0")
     with Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as responder:
         assert responder.stdin is not None
         assert responder.stdout is not None
         ready = json.loads(responder.stdout.readline())
-        words = [ADDRESSES["b"], "--json", "--for", f"{seconds}s", "--interval", "2ms"]
-        with Child(inside("a", find_instrument(), "clock", *words), stdout=subprocess.PIPE, text=True) as clock:
+        argv = inside("a", find_instrument(), "clock", ADDRESSES["b"], "--json", "--interval", "2ms", "--for")
+        with recording("b", requests), recording("a", replies):
+            run(*argv, "1s")
+        with unlearned(), Child([*argv, f"{seconds}s"], stdout=subprocess.PIPE, text=True) as clock:
             time.sleep(0.3)
             port = udp_port_of(clock.pid)
-            # It knows both ports, and sends as if it were the responder.
-            with attack("probe", "a", as_host="b", port=port) as forged, attack("probe", "b", port=7707) as asked:
+            with (
+                # It knows both ports, sends as if it were the responder, and replays an earlier measurement.
+                attack("probe", "a", replies, as_host="b", port=port) as forged,
+                attack("probe", "b", requests, port=7707) as asked,
+            ):
                 out, _ = clock.communicate(timeout=PATIENCE_SECONDS)
         assert clock.returncode == 0
         responder.stdin.close()
@@ -418,6 +449,9 @@ def test_attack_does_not_change_the_clock_estimate(seconds: int) -> None:
     assert len(peer["steps"]) == 0, peer
     assert peer["exchanges"] + peer["lost"] == 500 * seconds
     assert peer["exchanges"] > 0.5 * 500 * seconds, "answers came in spite of it"
-    assert sum(forged.values()) > 500
-    assert sum(asked.values()) > 500
+    for sent in (forged, asked):
+        assert sum(sent.values()) > 500, sent
+        assert sent["replayed"] > 0, sent
+    assert counted["answered"] >= peer["exchanges"]
+    assert counted["unexpected"] > 100, "frames that ask nothing were counted apart"
     print(f"clock: {forged} and {asked} sent, {counted} counted, wrong by {wrong_by} ns of {now}")

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from tests.net.attacked import (
     Told,
     attack,
     inside,
+    recording,
     switched_hosts,
     udp_port_of,
 )
@@ -40,7 +40,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make n
 
 PER_SECOND = 500
 PAUSE_SECONDS = 0.05
-DRAINED_SECONDS = 0.3
 """Between some 900 frames at each end, where losses and times are judged."""
 
 # What asks at a, and what answers at b.
@@ -156,18 +155,3 @@ def identifier_in_use() -> int:
     found = re.search(r"echo request, id (\d+),", done.stdout)
     assert found, done.stdout
     return int(found[1])
-
-
-@contextmanager
-def recording(host: str, file: Path) -> Iterator[None]:
-    """A capture of what comes to a host: what leaves past a queueing discipline, as raw probes do, no capture sees."""
-    words = ["tcpdump", "-i", "eth0", "-Q", "in", "-w", str(file), "-U", "not arp and not ip6"]
-    with Child(inside(host, *words), stderr=subprocess.PIPE, text=True) as listener:
-        assert listener.stderr is not None
-        try:
-            while "listening on" not in listener.stderr.readline():
-                assert listener.poll() is None
-            yield
-            time.sleep(DRAINED_SECONDS)  # what its ring still holds is written
-        finally:
-            listener.terminate()

@@ -1,7 +1,9 @@
 """A stranger attacks the probes of a study of pairs: its figure stays as it is, nothing is believed.
 
-The attacker is on both hosts of each bed, on every path, and knows addresses and the responder's port. Studies with and
-without it are measured one after the other, and the difference of their figures is held to both intervals.
+The attacker is on both hosts of each bed, on every path, and knows addresses and the responder's port; it sends again
+the requests and replies that it recorded of earlier blocks over the same path. Studies with and without it are measured
+one after the other, and the difference of their figures is held to both intervals. As fast as the attacker can, it
+takes the processors that are measured: then what is counted is judged.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from sojourn.analysis import analyse
 from sojourn.bed.clean import marked_processes
 from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import load_plan
-from sojourn.records import read_table
+from sojourn.records import RunFolder, read_table
+from sojourn.records.log import read_log
 from tests.net.attacked import Told, attacker, is_ours
 from tests.net.busy_machine import thrice, undisturbed
+from tests.net.test_attack import recorded_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +44,8 @@ SETS = (
     'probe.probe=["udp/ping-pong"]', "probe.payload_bytes=[64]", 'probe.interval=["250us"]',
     "pairs.rounds=240", "bed.sessions=6",
 )  # fmt: skip
+SHORTER = ("pairs.rounds=16", "bed.sessions=2")
+"""Where no figure is judged."""
 
 
 class Ends(NamedTuple):
@@ -62,6 +68,9 @@ class Measured(NamedTuple):
     unexpected: int
 
 
+COUNTS = ("sent", "lost", "duplicated", "unexpected")
+
+
 @thrice
 def test_attack_does_not_change_a_study_of_pairs(tmp_path: Path) -> None:
     attacked: list[Told] = []
@@ -74,6 +83,7 @@ def test_attack_does_not_change_a_study_of_pairs(tmp_path: Path) -> None:
     assert sum(sum(one.values()) for one in attacked) > 10_000, attacked
     assert under.unexpected > 0, "what reached who asks was counted apart"
     assert under.duplicated == 0, "no forged reply was believed: it would have come beside the true one"
+    assert replayed_in(attacked) > 1000, "requests and replies of earlier blocks were sent again"
     with undisturbed():
         assert len(attacked) >= 2 * 6, "each bed was attacked at both ends"
         assert under.lost <= 0.01 * under.sent, under
@@ -82,19 +92,50 @@ def test_attack_does_not_change_a_study_of_pairs(tmp_path: Path) -> None:
             assert abs(under.estimate - one.estimate) <= sum(half**2 for half in halves) ** 0.5, (one, under)
 
 
-def measured(folder: Path) -> Measured:
-    """The study, from its plan to its figure."""
-    plan = load_plan("bridge-latency", quick=True, sets=SETS)
+@pytest.mark.alone
+def test_an_attack_at_the_highest_rate_changes_no_count_of_a_study_of_pairs(tmp_path: Path) -> None:
+    attacked: list[Told] = []
+    with attacks(attacked, 0):
+        run = run_of(tmp_path / "attacked", *SHORTER)
+    counts, blocks = counts_of(run), read_table(run.records, "blocks").frame
+    print(f"{counts}; attacked {attacked}")
+    assert sum(sum(one.values()) for one in attacked) > 100_000, attacked
+    assert replayed_in(attacked) > 1000, "requests and replies of earlier blocks were sent again"
+    assert counts["unexpected"] > 1000, "what reached who asks was counted apart"
+    assert counts["duplicated"] == 0, "no forged reply was believed: it would have come beside the true one"
+    assert (blocks["sent"] == blocks["received"] + blocks["lost"]).all(), blocks
+    assert counts["lost"] < counts["sent"], "answers came in spite of it"
+
+
+def replayed_in(attacked: list[Told]) -> int:
+    """How many frames of earlier blocks were sent again."""
+    return sum(one.get("replayed", 0) for one in attacked)
+
+
+def run_of(folder: Path, *sets: str) -> RunFolder:
+    """The study, measured to its end."""
+    plan = load_plan("bridge-latency", quick=True, sets=(*SETS, *sets))
     run = create_folder(plan, folder)
     conduct(plan, run, Screen(io.StringIO()))
-    found = analyse(run.path).tidy()["pairs"]
+    assert read_log(run.log)[-1]["event"] == "finished", "nothing ended"
+    return run
+
+
+def counts_of(run: RunFolder) -> dict[str, int]:
+    """The counts of all blocks together."""
     blocks = read_table(run.records, "blocks").frame
-    counts = (int(blocks[name].sum()) for name in ("sent", "lost", "duplicated", "unexpected"))
-    return Measured(found["estimate"], found["ci_low"], found["ci_high"], *counts)
+    return {name: int(blocks[name].sum()) for name in COUNTS}
+
+
+def measured(folder: Path) -> Measured:
+    """The study, from its plan to its figure."""
+    run = run_of(folder)
+    found = analyse(run.path).tidy()["pairs"]
+    return Measured(found["estimate"], found["ci_low"], found["ci_high"], **counts_of(run))
 
 
 @contextmanager
-def attacks(sent: list[Told]) -> Iterator[None]:
+def attacks(sent: list[Told], pause_seconds: float = PAUSE_SECONDS) -> Iterator[None]:
     """Attacks each bed of a study from within both hosts, for as long as it stands."""
     over = threading.Event()
 
@@ -107,7 +148,7 @@ def attacks(sent: list[Told]) -> Iterator[None]:
                         (one.asks, one.answers, one.port),
                         (one.answers, one.asks, port_of(one.asks)),
                     ):
-                        asked = requests(near, far, port, one.port)
+                        asked = requests(near, far, port, one.port, pause_seconds)
                         enter = ["nsenter", "-t", near, "-n"]
                         sent.append(attackers.enter_context(attacker(enter, asked)))
                 while not over.is_set() and beds == asking():
@@ -139,14 +180,14 @@ def asking() -> list[Ends]:
     return sorted(ends)
 
 
-def requests(near: str, far: str, port: int, from_port: int) -> list[Told]:
+def requests(near: str, far: str, port: int, from_port: int, pause_seconds: float) -> list[Told]:
     """What an attacker at the host of a process is asked for: each path to the host of another one."""
     common = {"kind": "probe", "carrier": "udp", "port": port, "from_port": from_port, "recorded": None}
     paths = zip(links(near), links(far), strict=False)
     return [
         {
-            **common, "pause_seconds": PAUSE_SECONDS, "dev": own["ifname"], "mac": other["address"],
-            "to": address(other), "from": address(own),
+            **common, "pause_seconds": pause_seconds, "dev": own["ifname"], "mac": other["address"],
+            "to": address(other), "from": address(own), "record": recorded_at(far, other, own),
         }
         for own, other in paths
     ]  # fmt: skip

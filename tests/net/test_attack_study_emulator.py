@@ -1,9 +1,10 @@
 """A stranger beside the ports of an emulator attacks it within a study of it: its figures stay as they are.
 
 The attacker is on both hosts of each bed, at the far ends of the cables of the emulator's ports and of other paths. It
-sends frames of every sort, and forged ones of streams with a key that is guessed. They go through the pipe that is
-measured, for it is the only one. As fast as the attacker can, it takes the processors that the emulator needs: then
-what is counted is judged, and which packets the pipe takes; with pauses, times as well.
+sends frames of every sort, forged ones of streams with a key that is guessed, and again those that it recorded of the
+study's earlier trials. They go through the pipe that is measured, for it is the only one. As fast as the attacker can,
+it takes the processors that the emulator needs: then what is counted is judged, and which packets the pipe takes; with
+pauses, times as well.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def test_attack_does_not_change_a_study_of_an_emulator(pause: float, tmp_path: P
     assert quiet.unexpected == again.unexpected == 0
     assert sum(sum(one.values()) for one in attacked) > 10_000, attacked
     assert under.unexpected > 1000, "what reached the receivers was counted apart"
+    assert sum(one.get("replayed", 0) for one in attacked) > 1000, "frames of earlier trials were sent again"
     assert under.packets > max(quiet.packets, again.packets) + 1000, "the attack went through the pipe"
     with undisturbed():
         assert len(attacked) >= 2 * 4, "each bed was attacked at both ends"

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import HostSpec, fetching, keeper, real_hosts, state
+from sojourn.bed import HostSpec, fetching, keeper, real_hosts, state, turns
+from sojourn.bed.backends.ssh import SshBackend
+from sojourn.bed.cores import DeviceCores
 from sojourn.bed.look import Looked
 from sojourn.cli.real_hosts import bed_new
+from sojourn.conduct.addresses import addresses_of
+from sojourn.conduct.taps import matched_in
 from sojourn.errors import MachineError, RequestError
+from sojourn.instruments.conversation import Conversation
+from sojourn.instruments.emulator import replay
+from sojourn.instruments.learning import send_new_addresses
 from sojourn.plan.real_bed import load_real_bed, real_bed_of
+from tests.fuzz.hosts import AnsweringHost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,3 +192,104 @@ def test_sockets_in_a_shared_folder_are_in_a_private_subfolder(tmp_path: Path) -
     own.symlink_to(tmp_path / "others")
     with pytest.raises(MachineError, match="is not a folder of yours alone"):
         state._own_folder(tmp_path)
+
+
+DEEP = "[" * 100_000
+NONSENSE = ["", "[", DEEP, "{" + DEEP, "null", "[]", "7", "9" * 5000, '"words"', "\ufffd"]
+FORWARD = '{"pairs": [{"directions": [{"direction": "forward", "delay": %s}]}]}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *NONSENSE, "{}", '{"pairs": 3}', '{"pairs": []}', '{"pairs": [{"directions": [3]}]}', FORWARD % '{"n": 3}',
+        FORWARD % '{"n": 3, "mean_ns": NaN}', FORWARD % '{"n": 3, "mean_ns": "long"}', FORWARD % "[1]",
+        FORWARD % f'{{"n": 3, "mean_ns": {"9" * 400}}}',
+    ],
+)  # fmt: skip
+def test_nonsense_in_place_of_matched_taps_is_one_sentence_that_names_the_host(said: str) -> None:
+    """It ended in a traceback."""
+    sentence = r"^host device \(d\.lab\): match does not answer as an instrument of this version does \("
+    with pytest.raises(MachineError, match=sentence) as refused:
+        matched_in(said, "host device (d.lab)")
+    assert refused.value.status == 3
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("said", ["{", "{" + DEEP, '{"identical": ' + "9" * 5000 + "}", "{\ufffd}"])
+def test_nonsense_in_place_of_a_replay_is_one_sentence_that_names_the_host(said: str) -> None:
+    """It ended in a traceback."""
+    start: Any = AnsweringHost([said.encode()]).start
+    sentence = r"^host A \(a\.lab\): emulate replay does not answer as an instrument of this version does \("
+    with pytest.raises(MachineError, match=sentence):
+        replay(start, "sojourn-instrument", Path("/there"), "idle", 0)
+
+
+@pytest.mark.parametrize("said", [*NONSENSE, "{}", '{"elapsed_ns": 0}', '{"elapsed_ns": -5}', '{"elapsed_ns": 1e400}'])
+def test_nonsense_of_the_program_that_sends_new_addresses_is_one_sentence(said: str) -> None:
+    """A time of 0 ended in a division by it."""
+    backend: Any = AnsweringHost([said.encode()])
+    with pytest.raises(MachineError, match=r"^host B does not answer as a Linux host does \("):
+        send_new_addresses(backend, "b", "eth1", 4096, 0.0, "02:00:00:00:00:01")
+
+
+@pytest.mark.parametrize("said", ["", DEEP, "null", "[3]", '[{"mac": 3}]'])
+def test_nonsense_in_place_of_learned_addresses_is_one_sentence(said: str) -> None:
+    backend: Any = AnsweringHost([said.encode()])
+    with pytest.raises(MachineError, match=r"^host D does not answer as a Linux host does \("):
+        addresses_of(backend, "d", "br0")
+
+
+@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+def test_nonsense_in_place_of_a_probe_is_no_answer_of_b(said: str) -> None:
+    """Deep nesting ended in a traceback."""
+    backend: Any = AnsweringHost([said.encode()])
+    link: Any = SimpleNamespace(b_ip4="10.0.0.2", a_dev="eth1")
+    assert turns.unanswered(backend, link) == "B does not answer A"
+
+
+@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+def test_nonsense_in_place_of_the_tai_offset_is_one_sentence_that_names_the_host(said: str) -> None:
+    machine: Any = AnsweringHost([said.encode()])
+    backend: Any = SshBackend.__new__(SshBackend)
+    backend._machines, backend._tai_offsets, backend._tools = {"a": machine}, {}, "/there"
+    with pytest.raises(MachineError, match=r"^host A \(a\.lab\) does not answer as a Linux host does \("):
+        backend.tai_ns("a")
+
+
+@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+def test_nonsense_in_place_of_an_instruments_answer_names_the_host(said: str) -> None:
+    class There(subprocess.Popen[Any]):
+        where = "host B (b.lab)"
+
+    def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+        return There(["cat", tmp.name, "-"], **popen)
+
+    with tempfile.NamedTemporaryFile() as tmp:
+        tmp.write(said.encode() + b"\n")
+        tmp.flush()
+        with pytest.raises(MachineError, match=r"^host B \(b\.lab\): the instrument gave an invalid answer: b"):
+            Conversation(start, ["sojourn-instrument", "capture", "serve"])
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+def test_nonsense_in_place_of_the_load_of_a_core_is_no_load(said: str) -> None:
+    cores: Any = DeviceCores.__new__(DeviceCores)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+        assert load.stdin is not None
+        asked = SimpleNamespace(write=lambda _: None, flush=lambda: None)
+        cores._load = SimpleNamespace(stdin=asked, stdout=load.stdout)
+        load.stdin.write(said + "\n")
+        load.stdin.flush()
+        assert cores.load() is None
+        load.stdin.close()
+
+
+def test_programs_of_a_host_may_print_bytes_that_are_no_text() -> None:
+    """They ended in a traceback."""
+    backend: Any = SshBackend.__new__(SshBackend)
+    backend._numbers, backend._started = iter([1]), []
+    line = SimpleNamespace(command=lambda _: ["printf", r"\377\n"])
+    machine: Any = SimpleNamespace(line=line, root=[], work="/there", tools="/there")
+    process = backend._start(machine, "1", "-", ["true"], {"stdout": subprocess.PIPE, "text": True})
+    assert process.communicate(timeout=30)[0] == "\ufffd\n"

@@ -61,6 +61,14 @@ def test_qemu_for_arm64_is_installed_only_on_other_machines(machine: str, instal
     assert (status, "qemu-user" in told.split(), "runc" in told.split()) == (0, installed, True)
 
 
+def test_what_the_tests_need_is_installed_for_them(tmp_path: Path) -> None:
+    """Without strace the tests of losses of power had passed, and tested nothing."""
+    call = 'has() { false; }; missing=(); test_peers; echo "${missing[@]}"'
+    status, told, _ = set_up(tmp_path, call, id="echo 1000")
+    assert status == 0, told
+    assert {"strace", "sudo", "tshark"} <= set(told.split())
+
+
 SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CALLS = (
-    "openat,open,creat,mkdir,mkdirat,write,pwrite64,writev,ftruncate,lseek,fsync,fdatasync,rename,renameat,renameat2,"
-    "link,linkat,unlink,unlinkat,rmdir"
+    "openat,open,creat,mkdir,mkdirat,write,pwrite64,writev,pwritev,ftruncate,lseek,fsync,fdatasync,rename,renameat,"
+    "renameat2,link,linkat,unlink,unlinkat,rmdir"
 )
 LONGEST = 1 << 24
 """Bytes of one write that are traced."""
@@ -284,7 +284,8 @@ QUOTED = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 DESCRIPTOR = re.compile(r"\d+<((?:[^<>\\]|\\x[0-9a-f]{2})*)>")
 FOLDER = re.compile(r"(?:AT_FDCWD|\d+)<((?:[^<>\\]|\\x[0-9a-f]{2})*)>")
 ALIASES = {
-    "open": "openat", "creat": "openat", "mkdirat": "mkdir", "writev": "write", "fdatasync": "fsync",
+    "open": "openat", "creat": "openat", "mkdirat": "mkdir", "writev": "write", "pwritev": "pwrite64",
+    "fdatasync": "fsync",
     "renameat": "rename", "renameat2": "rename", "link": "linkat", "unlinkat": "unlink", "rmdir": "unlink",
 }  # fmt: skip
 

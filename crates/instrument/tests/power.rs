@@ -1,102 +1,23 @@
 //! Tests of what a power failure leaves: the sequence of writes, syncs, renames and removals that strace records, cut
-//! after each one. Data that was not synced is lost; a name that was created, changed or removed since the last sync of
-//! its folder may or may not exist.
+//! after each one (`power/trace.rs`).
 
 #[path = "../../port/tests/namespace/mod.rs"]
 mod namespace;
+#[path = "power/trace.rs"]
+mod trace;
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use namespace::{ip, within_permitted};
-
-const CALLS: &str =
-    "trace=openat,mkdir,mkdirat,write,pwrite64,ftruncate,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat";
-
-/// An operation on a file or folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Act {
-    Create(String),
-    Folder(String),
-    Write(String),
-    Sync(String),
-    Rename(String, String),
-    Remove(String),
-}
-
-/// The certain state of a disk.
-#[derive(Clone, Debug, Default)]
-struct Disk {
-    /// By path: whether all written data is on the disk, and whether the name is.
-    files: HashMap<String, (bool, bool)>,
-    /// Names that may have been removed, and names that may exist.
-    removed: Vec<String>,
-    renamed: Vec<String>,
-}
-
-impl Disk {
-    fn take(&mut self, act: &Act) {
-        match act {
-            Act::Create(path) => {
-                self.files.insert(path.clone(), (false, false));
-            }
-            // A folder has no data of its own.
-            Act::Folder(path) => {
-                self.files.insert(path.clone(), (true, false));
-            }
-            Act::Write(path) => {
-                if let Some(file) = self.files.get_mut(path) {
-                    file.0 = false;
-                }
-            }
-            Act::Sync(path) => {
-                if let Some(file) = self.files.get_mut(path) {
-                    file.0 = true;
-                }
-                for (name, file) in &mut self.files {
-                    file.1 |= folder_of(name) == path;
-                }
-            }
-            Act::Rename(from, to) => {
-                if let Some(file) = self.files.remove(from) {
-                    self.files.insert(to.clone(), (file.0, false));
-                }
-                self.renamed.push(to.clone());
-            }
-            Act::Remove(path) => self.removed.push(path.clone()),
-        }
-    }
-
-    /// Whether a file's data is on the disk, and its name, and the names of the folders above it.
-    fn has(&self, end: &str) -> bool {
-        self.files.keys().any(|path| path.ends_with(end) && self.is_certain(path))
-    }
-
-    fn is_certain(&self, path: &str) -> bool {
-        let mut above = std::iter::successors(Some(path), |path| Some(folder_of(path)).filter(|path| !path.is_empty()));
-        above.all(|path| self.files.get(path).is_none_or(|file| *file == (true, true)))
-    }
-
-    /// Returns the files with this suffix that may be lost.
-    fn uncertain(&self, end: &str) -> Vec<&str> {
-        let names = self.files.keys().filter(|path| path.ends_with(end) && !self.is_certain(path));
-        names.map(String::as_str).collect()
-    }
-
-    fn may_lack(&self, end: &str) -> bool {
-        self.removed.iter().any(|path| path.ends_with(end))
-    }
-
-    fn may_have(&self, end: &str) -> bool {
-        self.renamed.iter().any(|path| path.ends_with(end))
-    }
-}
-
-fn folder_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
+use serde_json::Value;
+use sojourn_port::pcap::NgWriter;
+use sojourn_time::{Clock, HostClock, Nanos, Time};
+use trace::{Act, Disk, Tracing, traced};
 
 const TABLES: [&str; 5] = ["tcp_samples", "tcp_private", "tcp_flows", "tcp_account", "tcp_gaps"];
 
@@ -118,8 +39,7 @@ fn lost_of_tcplog(acts: &[Act]) -> Vec<String> {
         if disk.may_lack("spool-000.tcplog") && !disk.has("/footer.json") {
             lost.push(format!("{at}: neither the spool nor the footer is certain"));
         }
-        let footer = disk.files.iter().find(|(path, _)| path.ends_with("/footer.json"));
-        if footer.is_some_and(|(_, (is_whole, _))| !is_whole) {
+        if disk.files("/footer.json").iter().any(|footer| !disk.is_whole(footer)) {
             lost.push(format!("{at}: the footer may be there and empty"));
         }
     }
@@ -132,13 +52,49 @@ fn tcp_records_survive_a_power_failure_before_their_spool_is_removed() {
     let log = folder.join("log");
     let acts = traced(&folder, &["tcplog", "run", "--simulated", "3", "--duration", "300ms", "--out"], &log);
     let Some(acts) = acts else { return };
-    assert_eq!(lost_of_tcplog(&acts), [""; 0]);
-    let mut disk = Disk::default();
-    acts.iter().for_each(|act| disk.take(act));
+    assert_tcplog_is_kept(&acts);
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// The log of another host, whose sender ends it.
+#[test]
+fn received_tcp_records_survive_a_power_failure_before_their_spool_is_removed() {
+    let folder = folder("received");
+    let at = format!("127.0.0.1:{}", free_port());
+    let out = folder.join("log");
+    let Some(receiver) = Tracing::start(&folder, &["tcplog", "receive", &at, "--out"], &out) else { return };
+    // A connection that sends nothing is reported and closed.
+    wait_for("it listens", || TcpStream::connect(&at).is_ok());
+    let words = ["tcplog", "run", "--simulated", "3", "--duration", "300ms", "--export", at.as_str(), "--out"];
+    let sent = Command::new(INSTRUMENT).args(words).arg(folder.join("sent")).output().expect("it runs");
+    assert!(sent.status.success(), "{sent:?}");
+    assert_tcplog_is_kept(&receiver.acts());
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn recovered_tcp_records_survive_a_power_failure_before_their_spool_is_removed() {
+    let folder = folder("recovered");
+    fs::create_dir_all(&folder).expect("makes");
+    let log = folder.join("log");
+    let words = ["tcplog", "run", "--simulated", "3", "--duration", "60s", "--out"];
+    let mut logger = started(&[&words[..], &[path(&log)]].concat());
+    let spool = log.join("spool-000.tcplog");
+    wait_for("it logs", || fs::metadata(&spool).is_ok_and(|about| about.len() > 100_000));
+    killed(&mut logger);
+    let Some(acts) = traced(&folder, &["tcplog", "recover"], &log) else { return };
+    assert_tcplog_is_kept(&acts);
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// Asserts that no record of a TCP log is lost, and that the same operations in another order would lose some.
+fn assert_tcplog_is_kept(acts: &[Act]) {
+    assert_eq!(lost_of_tcplog(acts), [""; 0]);
+    let disk = Disk::after(acts);
     assert!(disk.may_lack("spool-000.tcplog") && disk.has("/footer.json"), "{acts:?}");
     // Counter-check: the same operations in another order must fail.
     let removal = acts.iter().position(|act| matches!(act, Act::Remove(path) if path.ends_with("spool-000.tcplog")));
-    let mut early = acts.clone();
+    let mut early = acts.to_vec();
     let removal = early.remove(removal.expect("it is removed"));
     early.insert(1, removal);
     assert!(!lost_of_tcplog(&early).is_empty());
@@ -146,7 +102,6 @@ fn tcp_records_survive_a_power_failure_before_their_spool_is_removed() {
         let kept = acts.iter().filter(|act| !matches!(act, Act::Sync(path) if path.ends_with(unsynced)));
         assert!(!lost_of_tcplog(&kept.cloned().collect::<Vec<_>>()).is_empty(), "{unsynced}");
     }
-    fs::remove_dir_all(folder).expect("removes");
 }
 
 /// The first file of a log in parts is renamed before parts are removed: once that is on the disk, the rest is no longer a log.
@@ -174,8 +129,7 @@ fn lost_of_parts(acts: &[Act]) -> (usize, usize) {
     for act in acts {
         disk.take(act);
         if part_of(act).is_some() {
-            let is_named = disk.files.iter().any(|(path, file)| path.ends_with("/spool-spent") && file.1);
-            (parts, lost) = (parts + 1, lost + usize::from(!is_named));
+            (parts, lost) = (parts + 1, lost + usize::from(!disk.is_named("/spool-spent")));
         }
     }
     (parts, lost)
@@ -191,11 +145,7 @@ fn part_of(act: &Act) -> Option<&str> {
 #[test]
 fn emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
     within_permitted("emulator_log_is_declared_complete_only_when_it_is_on_the_disk", || {
-        for (host, port) in [("west", "left"), ("east", "right")] {
-            ip(&format!("link add name {port} type veth peer name {host}"));
-            ip(&format!("link set dev {port} up"));
-            ip(&format!("link set dev {host} up"));
-        }
+        ports();
         // The second run ends by its size limit: its last line states the number of rows, too.
         for limit in ["1GB", "1KB"] {
             let folder = folder("emulate");
@@ -203,15 +153,7 @@ fn emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
             let arguments = ["emulate", "run", "left", "right", "--control", "none", "--for", "500ms"];
             let arguments = [&arguments[..], &["--log-limit", limit, "--log"]].concat();
             let Some(acts) = traced(&folder, &arguments, &log) else { return };
-            let of = |end: &str| {
-                let is_it = |path: &String| path.ends_with(end);
-                let last = |is: &dyn Fn(&Act) -> bool| acts.iter().rposition(is);
-                let written = last(&|act| matches!(act, Act::Write(path) if is_it(path)));
-                (written, last(&|act| matches!(act, Act::Sync(path) if is_it(path))))
-            };
-            let (packets, events) = (of("packets-emulate-000.arrow"), of("emulation-emulate-000.jsonl"));
-            assert!(packets.0.is_some() && packets.0 < packets.1, "{limit}: its rows are synced: {acts:?}");
-            assert!(packets.1 < events.0 && events.0 < events.1, "{limit}: before the line that says so: {acts:?}");
+            assert_declared_when_complete(&acts, limit);
             let told = fs::read_to_string(log.join("emulation-emulate-000.jsonl")).expect("events");
             let last = if limit == "1GB" { "\"end\"" } else { "\"stopped\"" };
             assert!(told.lines().last().is_some_and(|line| line.contains(last)), "{limit}: {told}");
@@ -220,21 +162,149 @@ fn emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
     });
 }
 
-/// Records of streams and probes by hand are complete when the command ends, and survive a power failure then.
 #[test]
-fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
+fn recovered_emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
+    within_permitted("recovered_emulator_log_is_declared_complete_only_when_it_is_on_the_disk", || {
+        ports();
+        let folder = folder("recovered-emulation");
+        fs::create_dir_all(&folder).expect("makes");
+        let log = folder.join("log");
+        let mut emulator = started(&["emulate", "run", "left", "right", "--control", "none", "--log", path(&log)]);
+        let events = log.join("emulation-emulate-000.jsonl");
+        wait_for("it logs", || fs::metadata(&events).is_ok_and(|about| about.len() > 0));
+        killed(&mut emulator);
+        let arguments = ["emulate", "recover", path(&log), "--output"];
+        let Some(acts) = traced(&folder, &arguments, &folder.join("recovered")) else { return };
+        assert_declared_when_complete(&acts, "recovered");
+        let told = fs::read_to_string(folder.join("recovered/emulation-emulate-000.jsonl")).expect("events");
+        assert!(told.lines().last().is_some_and(|line| line.contains("\"recovered\"")), "{told}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+/// The two ports of an emulator.
+fn ports() {
+    for (host, port) in [("west", "left"), ("east", "right")] {
+        ip(&format!("link add name {port} type veth peer name {host}"));
+        ip(&format!("link set dev {port} up"));
+        ip(&format!("link set dev {host} up"));
+    }
+}
+
+/// Asserts that the rows of an emulator's log are synced before the line that says so is written, and this line, too.
+fn assert_declared_when_complete(acts: &[Act], case: &str) {
+    let of = |end: &str| {
+        let is_it = |path: &String| path.ends_with(end);
+        let last = |is: &dyn Fn(&Act) -> bool| acts.iter().rposition(is);
+        let written = last(&|act| matches!(act, Act::Write(path) if is_it(path)));
+        (written, last(&|act| matches!(act, Act::Sync(path) if is_it(path))))
+    };
+    let (packets, events) = (of("packets-emulate-000.arrow"), of("emulation-emulate-000.jsonl"));
+    assert!(packets.0.is_some() && packets.0 < packets.1, "{case}: its rows are synced: {acts:?}");
+    assert!(packets.1 < events.0 && events.0 < events.1, "{case}: before the line that says so: {acts:?}");
+    assert_eq!(lost_at_the_end(acts, &["packets-emulate-000.arrow", "emulation-emulate-000.jsonl"]), [""; 0]);
+}
+
+/// Returns the files, by the ends of their names, that may be lost after all operations.
+fn lost_at_the_end(acts: &[Act], ends: &[&str]) -> Vec<String> {
+    let disk = Disk::after(acts);
+    ends.iter().filter(|end| !disk.has(end)).map(|end| format!("{end} is not certain")).collect()
+}
+
+/// Asserts that something would be lost without the syncs of any one of these: else the test finds nothing.
+fn assert_each_sync_is_needed(acts: &[Act], lost: impl Fn(&[Act]) -> Vec<String>, synced: &[&str]) {
+    for end in synced {
+        let kept = acts.iter().filter(|act| !matches!(act, Act::Sync(path) if path.ends_with(end)));
+        let kept: Vec<Act> = kept.cloned().collect();
+        assert!(kept.len() < acts.len(), "{end} is synced: {acts:?}");
+        assert!(!lost(&kept).is_empty(), "without the sync of {end}");
+    }
+}
+
+#[test]
+fn summary_of_a_match_is_written_only_when_its_records_are_on_the_disk() {
+    let folder = folder("match");
+    fs::create_dir_all(&folder).expect("makes");
+    let taps = ["a", "b"].map(|name| folder.join(name));
+    taps.iter().zip([0, 50_000]).for_each(|(tap, later_ns)| write_capture(tap, later_ns));
+    let words = ["match", path(&taps[0]), path(&taps[1]), "--same-clock", "-o"];
+    let Some(acts) = traced(&folder, &words, &folder.join("matched/one")) else { return };
+    assert_eq!(lost_of_match(&acts), [""; 0], "{acts:?}");
+    let synced = ["crossings-match-000.arrow", "unmatched-match-000.arrow", "summary.json", "/one", "/matched"];
+    assert_each_sync_is_needed(&acts, lost_of_match, &synced);
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// Returns what a match may lose although its summary is written. The summary is created first, and empty until then.
+fn lost_of_match(acts: &[Act]) -> Vec<String> {
+    let mut disk = Disk::default();
+    let mut lost = Vec::new();
+    let mut is_written = false;
+    for act in acts {
+        disk.take(act);
+        is_written |= matches!(act, Act::Write(path) if path.ends_with("summary.json"));
+        let records = ["crossings-match-000.arrow", "unmatched-match-000.arrow"];
+        let uncertain = records.iter().filter(|end| is_written && !disk.has(end));
+        lost.extend(uncertain.map(|end| format!("the summary may be there without {end}")));
+    }
+    lost.extend(lost_at_the_end(acts, &["summary.json"]));
+    lost
+}
+
+#[test]
+fn offline_emulation_is_on_the_disk_when_the_command_ends_and_replaces_only_when_it_is_whole() {
+    let folder = folder("offline");
+    fs::create_dir_all(&folder).expect("makes");
+    let input = folder.join("input");
+    write_capture(&input, 0);
+    let words = ["emulate", "offline", path(&input), "--delay", "20ms", "-o"];
+    // The second time there is a file to replace.
+    for (written, is_new) in [("/out.pcapng", true), ("/.out.pcapng.part", false)] {
+        let Some(acts) = traced(&folder, &words, &folder.join("out.pcapng")) else { return };
+        let renamed = acts.iter().filter(|act| matches!(act, Act::Rename(_, to) if to.ends_with("/out.pcapng"))).count();
+        assert_eq!(renamed == 0, is_new, "{acts:?}");
+        assert_eq!(lost_of_offline(&acts), [""; 0], "{acts:?}");
+        assert_each_sync_is_needed(&acts, lost_of_offline, &[written, path(&folder)]);
+    }
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+/// Returns whether the output may be lost at the end, or be there incomplete in place of an earlier one.
+fn lost_of_offline(acts: &[Act]) -> Vec<String> {
+    let mut disk = Disk::default();
+    let mut lost = Vec::new();
+    for act in acts {
+        if let Act::Rename(from, _) = act
+            && !disk.is_whole(from)
+        {
+            lost.push("the earlier output may be replaced by a part of this one".to_owned());
+        }
+        disk.take(act);
+    }
+    lost.extend(lost_at_the_end(acts, &["/out.pcapng"]));
+    lost
+}
+
+/// Records of probes, streams, clocks and connections by hand are complete when the command ends, and survive a power
+/// failure then.
+#[test]
+fn records_by_hand_are_on_the_disk_when_the_command_ends() {
     let line = r#"{"forward":{"constant_ns":1000},"backward":{"constant_ns":1000}}"#;
     let path = r#"{"delay":{"constant_ns":1000}}"#;
     let probe = ["probe", "sim", "--line", line, "-c", "20", "--record"];
     let stream = ["stream", "sim", "--path", path, "--rate", "1kpps", "-c", "20", "--record"];
-    for (name, words, files) in [("probe", &probe[..], 2), ("stream", &stream[..], 4)] {
+    let mut responder = Responder::start();
+    let clock = ["clock", responder.at.as_str(), "--for", "1s", "--interval", "5ms", "--record"];
+    let receiver = receives();
+    let tcp = ["tcp", "send", receiver.as_str(), "--for", "300ms", "--record"];
+    let every = [("probe", &probe[..], 2), ("stream", &stream[..], 4), ("clock", &clock[..], 2), ("tcp", &tcp[..], 1)];
+    for (name, words, files) in every {
         let folder = folder(name);
         // Two folders that do not exist yet.
         let Some(acts) = traced(&folder, words, &folder.join("runs/one")) else { return };
         let left = |acts: &[Act]| {
-            let mut disk = Disk::default();
-            acts.iter().for_each(|act| disk.take(act));
-            let all = disk.files.keys().filter(|path| path.ends_with(".arrow")).count();
+            let disk = Disk::after(acts);
+            let all = disk.files(".arrow").len();
             assert!(all >= files, "{name}: {all} of {acts:?}");
             disk.uncertain(".arrow").len()
         };
@@ -252,6 +322,7 @@ fn records_of_probes_and_streams_are_on_the_disk_when_the_command_ends() {
         }
         fs::remove_dir_all(folder).expect("removes");
     }
+    responder.end();
 }
 
 #[test]
@@ -285,7 +356,7 @@ fn lost_of_capture(acts: &[Act]) -> Vec<String> {
         if disk.may_have("capture.json") {
             let uncertain = [".arrow", ".pcapng"].map(|end| disk.uncertain(end));
             lost.extend(uncertain.concat().iter().map(|path| format!("the summary may be there without {path}")));
-            seen = disk.files.keys().filter(|path| path.ends_with(".arrow") || path.ends_with(".pcapng")).count();
+            seen = disk.files(".arrow").len() + disk.files(".pcapng").len();
         }
     }
     assert!(seen > 0, "{acts:?}");
@@ -293,104 +364,82 @@ fn lost_of_capture(acts: &[Act]) -> Vec<String> {
     lost
 }
 
-/// Runs the instrument under strace to its end, and returns its operations below `folder`; `None` if tracing is not permitted.
-fn traced(folder: &PathBuf, arguments: &[&str], out: &PathBuf) -> Option<Vec<Act>> {
-    fs::create_dir_all(folder).expect("makes");
-    let trace = folder.join("trace");
-    let strace = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let can = strace(Command::new("strace").args(["-o", "/dev/null", "true"]));
-    if !can.is_ok_and(|status| status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "CI must be able to trace: strace is missing or refused");
-        eprintln!("skipped: strace is missing or may trace nothing here");
-        return None;
-    }
-    let mut child = Command::new("strace")
-        .args(["-f", "-y", "-s", "0", "-e", CALLS, "-o"])
-        .arg(&trace)
-        .arg(env!("CARGO_BIN_EXE_sojourn-instrument"))
-        .args(arguments)
-        .arg(out)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace starts");
-    assert!(child.wait().expect("ends").success());
-    let text = fs::read_to_string(&trace).expect("a trace");
-    let root = folder.to_str().expect("a name");
-    Some(text_acts(&text).into_iter().filter(|act| path_of(act).starts_with(root)).collect())
+const INSTRUMENT: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
+
+/// Starts the instrument, and does not trace it.
+fn started(words: &[&str]) -> Child {
+    Command::new(INSTRUMENT).args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
 }
 
-fn path_of(act: &Act) -> &str {
-    match act {
-        Act::Create(path)
-        | Act::Folder(path)
-        | Act::Write(path)
-        | Act::Sync(path)
-        | Act::Rename(path, _)
-        | Act::Remove(path) => path,
+fn killed(child: &mut Child) {
+    child.kill().expect("is killed");
+    child.wait().expect("ends");
+}
+
+/// The answering end of exchanges of clocks.
+struct Responder {
+    child: Child,
+    at: String,
+}
+
+impl Responder {
+    fn start() -> Self {
+        let words = ["probe", "respond", "--udp", "0", "--json", "--until-eof"];
+        let mut command = Command::new(INSTRUMENT);
+        let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let ready: Value = serde_json::from_str(&line).expect("JSON");
+        let port = ready["udp"][0].as_str().and_then(|at| at.rsplit(':').next()).expect("a port");
+        Self { child, at: format!("127.0.0.1:{port}") }
+    }
+
+    fn end(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().expect("ends");
     }
 }
 
-/// Parses a trace. A call that another thread interrupts takes two lines: its changes count from the first one, its
-/// guarantees from the second.
-fn text_acts(text: &str) -> Vec<Act> {
-    let mut pending: HashMap<&str, &str> = HashMap::new();
-    let mut acts = Vec::new();
-    for line in text.lines() {
-        let Some((process, call)) = line.split_once(' ') else { continue };
-        let call = call.trim_start();
-        if call.starts_with("<... ") {
-            if let Some(began) = pending.remove(process).filter(|_| !call.contains("= -1")) {
-                acts.extend(act(began).filter(makes_certain));
-            }
-        } else if call.contains("<unfinished ...>") {
-            pending.insert(process, call);
-            acts.extend(act(call).filter(|act| !makes_certain(act)));
-        } else if !call.contains("= -1") {
-            acts.extend(act(call));
-        }
-    }
-    acts
+/// Receives one connection in a thread of its own, and returns its address.
+fn receives() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let at = listener.local_addr().expect("an address").to_string();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        let (mut stream, _) = listener.accept().expect("a connection");
+        while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    });
+    at
 }
 
-fn makes_certain(act: &Act) -> bool {
-    matches!(act, Act::Sync(_) | Act::Create(_) | Act::Folder(_))
+/// Returns a port at which nobody listens now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-fn act(call: &str) -> Option<Act> {
-    let (name, rest) = call.split_once('(')?;
-    let mut quoted = rest.split('"').skip(1).step_by(2).map(str::to_owned);
-    let descriptor = || Some(rest.split_once('<')?.1.split_once('>')?.0.to_owned());
-    match name {
-        "openat" => rest.contains("O_CREAT").then(|| quoted.next()).flatten().map(Act::Create),
-        "mkdir" | "mkdirat" => quoted.next().map(Act::Folder),
-        "write" | "pwrite64" | "ftruncate" => descriptor().map(Act::Write),
-        "fsync" | "fdatasync" => descriptor().map(Act::Sync),
-        "rename" | "renameat" | "renameat2" => Some(Act::Rename(quoted.next()?, quoted.next()?)),
-        "unlink" | "unlinkat" => quoted.next().map(Act::Remove),
-        _ => None,
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = HostClock.now() + Nanos::seconds(60);
+    while !is_so() {
+        assert!(HostClock.now() < patience, "not yet after a minute: {what}");
+        HostClock.wait_until(HostClock.now() + Nanos::millis(10), Nanos::ZERO);
     }
 }
 
-#[test]
-fn strace_output_is_parsed_in_kernel_order() {
-    let text = "7 openat(AT_FDCWD</d>, \"/d/a\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3</d/a>\n\
-                7 write(3</d/a>, \"\"..., 8) = 8\n\
-                7 fsync(3</d/a> <unfinished ...>\n\
-                8 unlink(\"/d/b\") = -1 ENOENT (No such file or directory)\n\
-                8 rename(\"/d/c\", \"/d/e\") = 0\n\
-                7 <... fsync resumed>) = 0\n\
-                7 unlink(\"/d/b\") = 0\n";
-    let acts = text_acts(text);
-    let path = |name: &str| format!("/d/{name}");
-    let expected = [
-        Act::Create(path("a")),
-        Act::Write(path("a")),
-        Act::Rename(path("c"), path("e")),
-        Act::Sync(path("a")),
-        Act::Remove(path("b")),
-    ];
-    assert_eq!(acts, expected);
+/// Writes a capture of 200 UDP packets, a millisecond apart.
+fn write_capture(path: &Path, later_ns: i64) {
+    let mut writer = NgWriter::new(Vec::new()).expect("begins");
+    for number in 0..200_u8 {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0, 0];
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9, 0, 26, 0, 0, number]);
+        frame.resize(60, 0);
+        let at = 1_700_000_000_000_000_000 + i64::from(number) * 1_000_000 + later_ns;
+        writer.write(Time(at), &frame).expect("writes");
+    }
+    fs::write(path, writer.finish().expect("ends")).expect("writes");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a name")
 }
 
 fn folder(name: &str) -> PathBuf {

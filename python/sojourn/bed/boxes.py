@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from sojourn.bed.model import BoxSpec
+from sojourn.bed.ssh import reading
 from sojourn.bed.wiring import address_ends
 from sojourn.errors import MachineError
 
@@ -176,8 +177,10 @@ class Boxes:
         said, _, status = one.process.stdout.readline().partition(" ")
         if said != what:
             raise MachineError(f"{one.name} cannot be run here, in namespaces of its own; {one.last_lines()}")
-        if int(status) != 0:
-            raise MachineError(f"{one.name} failed with status {int(status)}; {one.last_lines()}")
+        with reading(one.name):
+            failed = int(status)
+        if failed:
+            raise MachineError(f"{one.name} failed with status {failed}; {one.last_lines()}")
 
     def _await_frames(self, one: _Running, deadline: float) -> None:
         """Probe from A until B answers: bridged, or routed; both are tried if the user did not say which."""

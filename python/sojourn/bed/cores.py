@@ -7,7 +7,6 @@ responder's core, on every path alike. `loaded:NN%`: the same, with a calibrated
 
 from __future__ import annotations
 
-import json
 import select
 import subprocess
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
@@ -63,8 +63,8 @@ class DeviceCores:
             self._load.stdin.write("\n")
             self._load.stdin.flush()
             if select.select([self._load.stdout], [], [], _ANSWER_SECONDS)[0]:
-                achieved: dict[str, Any] = json.loads(self._load.stdout.readline())
-                return achieved
+                achieved = json_value(self._load.stdout.readline())
+                return achieved if isinstance(achieved, dict) else None
         return None
 
     def _steer(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:

@@ -222,7 +222,8 @@ def _of_each(
     for link in topology.links if not backend.simulated else ():
         if link.stations and not link.is_bypass:
             run = partial(backend.run, link.device_host)
-            with suppress(MachineError):  # a failed inspection must not end a run
+            host = f"host {link.device_host.upper()}"
+            with suppress(MachineError), reading(host):  # a failed inspection must not end a run
                 said.setdefault(link.device.name, []).extend(asked(link.device.mode)(run, link.stations[0]))
     return said
 
@@ -230,7 +231,9 @@ def _of_each(
 def _objects(backend: Backend, link: Link) -> dict[str, Any]:
     mode, run = link.device.mode, partial(backend.run, link.device_host)
     asked = dict.fromkeys(one for station in link.stations for one in mode.objects(station))
-    return {"notes": list(mode.notes(run, link.stations[0])), "shown": {one: _shown(run, one) for one in asked}}
+    with reading(f"host {link.device_host.upper()}"):
+        notes = list(mode.notes(run, link.stations[0]))
+    return {"notes": notes, "shown": {one: _shown(run, one) for one in asked}}
 
 
 def _shown(run: Run, command: str) -> str:

@@ -7,6 +7,7 @@ restored. This finds a wrongly connected cable, a link that stays down and a dev
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -31,15 +32,17 @@ from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, check
 from sojourn.bed.negotiated import Port, judge_rates, rates_of
 from sojourn.bed.processes import end
 from sojourn.bed.remote import first_line
-from sojourn.bed.ssh import Line
+from sojourn.bed.ssh import UNREADABLE, Line
 from sojourn.bed.state import state_folder
 from sojourn.devices import BYPASS, DIRECT, kind_of, twin_of
 from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from sojourn.bed.backend import Backend
     from sojourn.bed.doctor import Status
 
 ROOM_BYTES = 1_000_000_000
@@ -307,17 +310,15 @@ def judge_cable(own: str, leads: Mapping[str, str], flooded: Collection[str], gr
 def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     """Check whether B answers A, and over the path's ports; report the minimum RTT."""
     name, own, before = f"path {link.path}", spec.paths[link.path], bed.counters()
-    argv = [bed.backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
     try:
-        said = json.loads(bed.backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
-        least_us = said["rtt"]["min_ns"] / 1e3
-        told = f"B answered {said['received']} of {PROBES} probes, least round-trip time {least_us:.1f} µs"
+        received, least_us = answered(bed.backend, link)
+        told = f"B answered {received} of {PROBES} probes, least round-trip time {least_us:.1f} µs"
         if kind_of(link.path) == DIRECT and own.left:
             told += f"; through {own.left[0]} and {own.right[0]} of host {DEVICES_HOST}: {ONLY_RATED}"
         passed = {port.dev for cable in link.cables for port in (cable.left, cable.right)}
         further = {port.dev for port in link.ports} - passed
-        elsewhere = _settled(bed, before, partial(judge_way, passed, further, said["received"]))
-    except (SojournError, ValueError, KeyError, TypeError):
+        elsewhere = _settled(bed, before, partial(judge_way, passed, further, received))
+    except (SojournError, *UNREADABLE):
         over = f" over {own.left[0]} and {own.right[0]} of the device's host" if own.left else ""
         ends = f"{own.a[0]} of A cabled to {own.b[0]} of B"
         fix = f"is {ends}{over}, and does everything between them forward frames?"
@@ -325,7 +326,17 @@ def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"
         return Check("paths", name, "missing", _in_real_names(elsewhere, spec), fix, needed=True)
-    return Check("paths", name, "ok" if said["received"] == PROBES else "limited", told)
+    return Check("paths", name, "ok" if received == PROBES else "limited", told)
+
+
+def answered(backend: Backend, link: Link) -> tuple[int, float]:
+    """Probe B from A: how many replies came, and the minimum RTT in microseconds; raises UNREADABLE errors."""
+    argv = [backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
+    said = json_value(backend.run("a", [*argv, "-c", str(PROBES), "-i", "5ms", "--timeout", "500ms", "--json"]))
+    received, least_us = int(said["received"]), float(said["rtt"]["min_ns"]) / 1e3
+    if not 0 <= received <= PROBES or not math.isfinite(least_us):
+        raise ValueError(f"{str(received)[:30]} of {PROBES} replies")
+    return received, least_us
 
 
 def _settled(bed: Bed, before: Grown, judge: Callable[[Grown], str | None]) -> str | None:

@@ -106,7 +106,7 @@ class RemoteMachine:
         argv = ["sh", "-c", keeper.KEEPER, "sh", holder, who(), self.work, tools, stays, grouped, *hosts]
         self._process = launch(
             self.line, [*self.root, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True,
+            text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
         said = first_line(self._process, _READY_SECONDS)
         first, *rest = said.split() or [""]

@@ -125,14 +125,17 @@ class Line:
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """The errors of parsing output that is malformed."""
 
+OUR_INSTRUMENT = "an instrument of this version"
+"""What a host's program is expected to be, for `reading`."""
+
 
 @contextmanager
-def reading(host: object) -> Iterator[None]:
-    """Turn errors in parsing a host's output into one sentence."""
+def reading(host: object, kind: str = "a Linux host") -> Iterator[None]:
+    """Turn errors in parsing the output of a host, or of one of its programs, into one sentence."""
     try:
         yield
     except UNREADABLE as error:
-        raise MachineError(f"{host} does not answer as a Linux host does ({str(error)[:200]!r})") from error
+        raise MachineError(f"{host} does not answer as {kind} does ({str(error)[:200]!r})") from error
 
 
 def through(spec: HostSpec) -> list[str]:

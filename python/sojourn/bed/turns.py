@@ -6,7 +6,6 @@ a relay, or change a bridge. After each change B must answer A.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -18,8 +17,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sojourn.bed.ssh import UNREADABLE
 from sojourn.devices import DIRECT, PERSON
 from sojourn.errors import MachineError, SojournError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,22 +102,25 @@ class Turns:
     def require_answer(self, path: str, backend: Backend) -> None:
         """Raise MachineError if B does not answer A over a path that was just connected."""
         link = self._topology.link(path)
-        argv = [backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
-        argv += ["-c", str(PROBES), "-i", "20ms", "--timeout", "300ms", "--json"]
         deadline = time.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                if json.loads(backend.run("a", argv))["received"] == PROBES:
-                    return
-                why = "not every probe is answered"
-            except (SojournError, ValueError, KeyError, TypeError):
-                why = "B does not answer A"
+        while (why := unanswered(backend, link)) is not None:
             if time.monotonic() > deadline:
                 what = (
                     "after it was re-cabled" if self._paths[link.path].switch == PERSON else "after its program ended"
                 )
                 raise MachineError(f"path {link.path}: {why} within {ANSWER_SECONDS:.0f} s {what}")
             time.sleep(0.5)
+
+
+def unanswered(backend: Backend, link: Link) -> str | None:
+    """Return what is wrong if B does not answer each of some probes of A; None if it does."""
+    argv = [backend.instrument(), "probe", "icmp", link.b_ip4, "--dev", link.a_dev]
+    argv += ["-c", str(PROBES), "-i", "20ms", "--timeout", "300ms", "--json"]
+    try:
+        received = json_value(backend.run("a", argv))["received"]
+    except (SojournError, *UNREADABLE):
+        return "B does not answer A"
+    return None if received == PROBES else "not every probe is answered"
 
 
 def _words(link: Link, own: PathSpec) -> str:

@@ -268,8 +268,9 @@ def _not_up(backend: Backend, host: HostName, topology: Topology) -> list[str]:
     if host in END_HOSTS or down:
         return down
     run, here = partial(backend.run, host), [station for station in topology.stations if station.host == host]
-    return [
-        dev
-        for kind, mode in {station.kind: station.mode for station in here}.items()
-        for dev in mode.waiting(run, [station for station in here if station.kind == kind])
-    ]
+    with reading(f"host {host.upper()}"):
+        return [
+            dev
+            for kind, mode in {station.kind: station.mode for station in here}.items()
+            for dev in mode.waiting(run, [station for station in here if station.kind == kind])
+        ]

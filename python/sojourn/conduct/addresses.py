@@ -16,6 +16,8 @@ from sojourn.instruments.learning import send_new_addresses
 from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
+    from sojourn.bed.backend import Backend
+    from sojourn.bed.hosts import HostName
     from sojourn.bed.model import Link
     from sojourn.conduct.tester import Tester
 
@@ -54,9 +56,14 @@ class Lesson:
         backend, dev = site.bed.backend, self.link.b_dev
         took_ns = send_new_addresses(backend, "b", dev, count, rate_pps or 0.0, self.link.a_mac)
         time.sleep(GRACE_SECONDS)
-        with reading(f"host {self.link.device_host.upper()}"):
-            said = backend.run(self.link.device_host, ["bridge", "-json", "fdb", "show", "br", bridges[-1]])
-            learned = sum(entry["mac"].startswith(OURS) for entry in json_value(said))
+        learned = addresses_of(backend, self.link.device_host, bridges[-1])
         found = Learned(count, learned, count / (took_ns / 1e9))
         self.log.append({"count": count, "asked_pps": rate_pps, "sent_pps": found.sent_pps, "learned": learned})
         return found
+
+
+def addresses_of(backend: Backend, host: HostName, bridge: str) -> int:
+    """Return how many of our source addresses are in a bridge's FDB."""
+    with reading(f"host {host.upper()}"):
+        said = json_value(backend.run(host, ["bridge", "-json", "fdb", "show", "br", bridge]))
+        return sum(entry["mac"].startswith(OURS) for entry in said)

@@ -6,11 +6,12 @@ and the delay of each is recorded. Does not judge.
 
 from __future__ import annotations
 
-import json
+import math
 import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.conduct.asking import link_number
 from sojourn.conduct.messages import DATA
 from sojourn.conduct.part import without_event
@@ -18,6 +19,7 @@ from sojourn.conduct.repeats import REPEAT
 from sojourn.errors import MachineError, SojournError
 from sojourn.instruments.conversation import error_of
 from sojourn.instruments.tap import TapInstrument, match_argv, tap_argv
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,11 +90,9 @@ class Taps:
         It includes exchanges between two clocks; each trial has equally many, and the analysis leaves them out.
         """
         place = (asked.trial.device, asked.trial.cell)
-        ways = matched["pairs"][0]["directions"]
-        # A direction without matched packets has no delay.
-        delay = next((one.get("delay") for one in ways if one["direction"] == "forward"), None)
-        if asked.trial.purpose == MEASURE and delay and delay["n"]:
-            self.means.setdefault(place, []).append(float(delay["mean_ns"]))
+        mean_ns = mean_delay_ns(matched)
+        if asked.trial.purpose == MEASURE and mean_ns is not None:
+            self.means.setdefault(place, []).append(mean_ns)
             self.trials[place] = asked.trial
 
     def _match(self, host: HostName, folder: Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Taps:
         window_ns = self._session.plan.stream.late_after_ns  # packets with a longer delay are late at the receiver, too
         argv = match_argv(self._session.instrument, before, after, folder / "matched", window_ns)
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        where = f"host {host.upper() if len(host) == 1 else host}"
+        where = getattr(process, "where", None) or f"host {host.upper() if len(host) == 1 else host}"
         try:
             out, said = process.communicate(timeout=MATCH_SECONDS)
         except subprocess.TimeoutExpired:
@@ -111,8 +111,7 @@ class Taps:
         if process.returncode != 0:
             words = said.strip().splitlines() or [f"status {process.returncode}"]
             raise error_of(process.returncode, f"{where}: match: {words[-1].removeprefix('sojourn-instrument: ')}")
-        told: dict[str, Any] = json.loads(out)
-        return told
+        return matched_in(out, where)
 
     def _on(self, host: HostName) -> TapInstrument:
         if host not in self._running:
@@ -127,3 +126,23 @@ class Taps:
         at_once = kind is not None and not issubclass(kind, SojournError)
         for instrument in self._running.values():
             instrument.kill() if at_once else instrument.finish()
+
+
+def matched_in(said: str, where: str) -> dict[str, Any]:
+    """Parse the summary that `match` prints of two taps; raises MachineError, which names the host, if it is none."""
+    with reading(f"{where}: match", OUR_INSTRUMENT):
+        matched: dict[str, Any] = dict(json_value(said))
+        mean_delay_ns(matched)
+    return matched
+
+
+def mean_delay_ns(matched: dict[str, Any]) -> float | None:
+    """Return the mean delay of the forward direction; None if no packet of it was matched."""
+    ways = matched["pairs"][0]["directions"]
+    delay = next((one.get("delay") for one in ways if one["direction"] == "forward"), None)
+    if not delay or not delay["n"]:
+        return None
+    mean_ns = float(delay["mean_ns"])
+    if not math.isfinite(mean_ns):
+        raise ValueError(f"a mean delay of {mean_ns}")
+    return mean_ns

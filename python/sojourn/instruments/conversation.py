@@ -82,7 +82,11 @@ class Conversation:
 
     def answer(self, seconds: float, tick: Callable[[], None]) -> dict[str, Any]:
         """Return the next line of its output; an error in it is raised. `tick` is called every second meanwhile."""
-        answer = parse(self._line(seconds, tick))
+        line = self._line(seconds, tick)
+        try:
+            answer = parse(line)
+        except MachineError as error:
+            raise self._error(error.status, str(error)) from None
         if answer["event"] == "error":
             raise self._error(*refusal_of(answer))
         return answer

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
 from sojourn.profiles import offer
@@ -113,7 +114,8 @@ class EmulatorInstrument(Conversation):
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise MachineError("the emulator gave an invalid answer: are its version and ours the same?")
+            message = "the emulator gave an invalid answer: are its version and ours the same?"
+            raise self._error(MachineError.status, message)
         if "error" in answer:
             raise RequestError(str(answer["error"]))
         return answer
@@ -167,7 +169,9 @@ def replay(start: Start, instrument: str, records: Path, name: str, part: int) -
         process.kill()
         process.communicate()
         raise MachineError(f"the replay of {records} did not end within {REPLAY_SECONDS:.0f} s") from None
-    said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    where = getattr(process, "where", None)
+    with reading("emulate replay" if where is None else f"{where}: emulate replay", OUR_INSTRUMENT):
+        said = [json_value(line) for line in out.splitlines() if line.startswith("{")]
     if said:
         return said
     words = why.strip().splitlines() or [f"it said nothing (status {process.returncode})"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(__file__).with_name("new_addresses.py")
 PATIENCE_SECONDS = 60.0
+LONGEST_NS = 1 << 63
 
 
 def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, rate_pps: float, to: str) -> int:
@@ -34,4 +35,7 @@ def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, r
         words = said.strip().splitlines() or ["it says nothing"]
         raise MachineError(f"no frames with new addresses can be sent at {dev}: {words[-1]}")
     with reading(f"host {host.upper()}"):
-        return int(json_value(out)["elapsed_ns"])
+        elapsed_ns = int(json_value(out)["elapsed_ns"])
+        if not 0 < elapsed_ns < LONGEST_NS:
+            raise ValueError(f"elapsed_ns {str(elapsed_ns)[:30]}")
+        return elapsed_ns

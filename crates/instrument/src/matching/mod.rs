@@ -277,7 +277,8 @@ impl Output {
     fn finish(mut self, told: &serde_json::Value) -> anyhow::Result<()> {
         self.records.finish()?;
         // A single write: a process killed meanwhile leaves all of it or nothing.
-        self.summary.write_all(format!("{told:#}\n").as_bytes()).context("write summary.json")
+        let written = self.summary.write_all(format!("{told:#}\n").as_bytes());
+        written.and_then(|()| self.summary.sync_all()).context("write summary.json")
     }
 }
 

@@ -181,6 +181,8 @@ class SshBackend:
         popen.pop("cwd", None)  # the folder is one of this machine
         popen.setdefault("stdin", subprocess.DEVNULL)
         popen.setdefault("start_new_session", True)
+        if popen.get("text"):
+            popen.setdefault("errors", "replace")  # the host may send any bytes
         enter = ["sh", "-c", keeper.ENTER, "sh", one.work, str(number), namespace, one.tools, group]
         process = RemoteProcess(guarded(one.line.command([*one.root, *enter, *variables, *argv])), **popen)
         process.remote, process.number = one, number

@@ -1,0 +1,45 @@
+"""What the tests' attacker replays: frames of sessions that are over, and never one that may still be counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.net import attacker
+
+KINDS = {"stream": b"SOJ3" + bytes(4), "probe": b"SOJ2"}
+
+
+def frame(kind: str, session: int, seq: int) -> bytes:
+    """A frame of a session."""
+    begin = attacker.PLACES[kind][1]
+    return bytes(begin) + KINDS[kind] + session.to_bytes(attacker.KEY_BYTES) + seq.to_bytes(30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_of_the_newest_session_are_not_replayed(kind: str) -> None:
+    sessions = attacker.Sessions(kind)
+    for session in range(1, 4):
+        for seq in range(1000):
+            sessions.take(frame(kind, session, seq))
+            assert not [one for one in sessions.over if one == frame(kind, session, seq)]
+    assert len(sessions.over) == attacker.MOST_REPLAYED
+    of_two = [frame(kind, 2, seq) for seq in [*range(attacker.FIRST), *range(1000 - attacker.LAST_OF_ALL, 1000)]]
+    assert sessions.over[: len(of_two)] == of_two, "its beginning and its end"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replays_and_other_frames_begin_no_session(kind: str) -> None:
+    sessions = attacker.Sessions(kind)
+    for session in (1, 2):
+        sessions.take(frame(kind, session, 0))
+    for other in (frame(kind, 1, 0), b"", bytes(100), frame(kind, 3, 0)[: attacker.PLACES[kind][1] + 6]):
+        sessions.take(other)
+    sessions.take(frame(kind, 2, 1))
+    assert sessions.over == [frame(kind, 1, 0)]
+
+
+def test_a_replayed_datagram_goes_to_the_port_that_its_receiver_has_now() -> None:
+    asked = {"mac": attacker.OWN_MAC, "from": "10.0.0.1", "to": "10.0.0.2", "from_port": 7707}
+    before, after = (attacker.udp(asked, port, b"reply") for port in (1000, 2000))
+    assert attacker.to_port(before, 2000) == after
+    assert attacker.to_port(bytes(60), 2000) == bytes(60)
