@@ -194,8 +194,9 @@ def kills_table(facts: Facts) -> str:
         for what, several in of_kind(facts, "kills").items()
     ]
     about = (
-        "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes;\n"
-        "where a bed stands, also interfaces and namespaces. A kill that left something is a failed test above."
+        "Killed by SIGKILL at random moments, with nothing left behind that the test looks for: processes; of what\n"
+        "builds a bed as root, also the machine's interfaces and network namespaces. A kill that left something is a\n"
+        "failed test above."
     )
     shown = unless_none(
         facts, rows, ("what", "cases", "kills"), ["proof-kills", "proof-hosts", "proof-net", "proof-alone"]

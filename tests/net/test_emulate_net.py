@@ -28,6 +28,7 @@ from sojourn.methods.emulator import verifying
 from sojourn.records import read_table
 from sojourn.records.log import read_log
 from tests.net.busy_machine import await_that, retried, slowdown, thrice, undisturbed
+from tests.net.test_kill_commands import expect_nothing_left_of, on_the_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -220,7 +221,7 @@ def left_of(controller: int) -> list[str]:
 def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
     seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
     moments = random.Random(seed)
-    before = programs()
+    before, kept = programs(), on_the_machine()
     for attempt in range(kills):
         out = tmp_path / f"out{attempt}"
         process = subprocess.Popen(
@@ -240,6 +241,7 @@ def test_a_killed_run_leaves_nothing(kills: int, tmp_path: Path, proven: Callabl
         await_that(partial(is_gone, process.pid), f"nothing left; seed {seed}")
         with undisturbed():
             assert time.monotonic() - killed < 2 * LIMIT_S, f"seed {seed}"
+        expect_nothing_left_of(process.pid, kept)
         expect_no_program_beside(before)
     proven("kills", "runs of a study with an emulator", kills=kills)
 

@@ -3,6 +3,8 @@
 Hosts of the tests' own: `a` and `b` with a cable each to `m`, which joins them. What a command may leave is looked for
 where the kernel keeps it: processes, programs, links, qdiscs, filters, control groups; interfaces are as they were.
 Files stay, a control socket's name among them: who comes next takes it over (crates/instrument/tests/emulate.rs).
+What builds a bed is killed with nothing beside it: of the whole machine, interfaces, network namespaces and control
+groups are then as they were, and the bed's files are gone.
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ import random
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.bed.clean import marked_processes
+from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from tests.children import Child
 from tests.net.busy_machine import await_that
+from tests.net.test_bed_kill import links, namespaces
 from tests.net.tcplog_bed import MAIN, expect_gone, held_by
 
 if TYPE_CHECKING:
@@ -237,8 +241,9 @@ def groups() -> set[str]:
 
 
 @pytest.mark.proof
+@pytest.mark.alone
 def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., None]) -> None:
-    random_moments = moments()
+    random_moments, before = moments(), on_the_machine()
     argv = [sys.executable, "-c", MAIN, "run", "bridge-latency", "--quick", "--no-report", "--no-history"]
     were_seen = 0
     for number in range(STUDIES):
@@ -248,7 +253,7 @@ def test_a_killed_study_leaves_nothing(tmp_path: Path, proven: Callable[..., Non
             assert run.poll() is None, "the study ended by itself"
             were_seen += processes_of(run.pid) > 0
             run.kill()
-        await_that(functools.partial(nothing_is_left_of, run.pid), "no process of the study is left")
+        expect_nothing_left_of(run.pid, before)
     assert were_seen > STUDIES // 2
     proven("kills", "runs of a study", kills=STUDIES)
 
@@ -261,11 +266,12 @@ BUILDERS = {
 
 
 @KILLS
+@pytest.mark.alone
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_a_killed_builder_of_a_bed_leaves_nothing(
     builder: str, kills: int, tmp_path: Path, proven: Callable[..., None]
 ) -> None:
-    random_moments = moments()
+    random_moments, before = moments(), on_the_machine()
     words, name = BUILDERS[builder]
     were_seen = 0
     for _ in range(kills):
@@ -276,9 +282,55 @@ def test_a_killed_builder_of_a_bed_leaves_nothing(
             assert process.poll() is None, f"the {builder} ended by itself"
             were_seen += processes_of(process.pid) > 0
             process.kill()
-        await_that(functools.partial(nothing_is_left_of, process.pid), f"no process of the {builder} is left")
+        expect_nothing_left_of(process.pid, before)
     assert were_seen == kills
     proven("kills", name, kills=kills)
+
+
+@KILLS
+@pytest.mark.alone
+def test_a_killed_doctor_leaves_nothing(kills: int, proven: Callable[..., None]) -> None:
+    """It opens what the other commands open, to try it: namespaces, a bed, programs in the kernel."""
+    random_moments = moments()
+    argv = [sys.executable, "-c", MAIN, "doctor"]
+    began = time.monotonic()
+    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=300)
+    took, before, at_work = time.monotonic() - began, on_the_machine(), 0
+    for number in range(kills):
+        own = f"{NAME}-{number}"
+        known = os.environ | {OF_DOCTOR: own}
+        with Child(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=known) as doctor:
+            time.sleep(random_moments.uniform(0, 0.9 * took))
+            at_work += doctor.poll() is None
+            held = [one for pid in processes_with(own) for one in held_while_there(pid)]
+            doctor.kill()
+        await_that(functools.partial(lambda own: not processes_with(own), own), "no process of the doctor is left")
+        for one in held:
+            expect_gone(one)
+        expect_nothing_left_of(doctor.pid, before)
+    print(f"{at_work} of {kills} were killed at work")
+    proven("kills", "`sojourn doctor`", kills=kills)
+
+
+OF_DOCTOR = "SOJOURN_KILLED"
+"""A variable that all that the doctor starts inherits."""
+
+
+def processes_with(own: str) -> list[int]:
+    """The processes that have this value of the variable, which are not ours."""
+    entry, found = f"{OF_DOCTOR}={own}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def held_while_there(pid: int) -> list[dict[str, set[int]]]:
+    """What of BPF a process holds; nothing if it has just ended."""
+    with suppress(OSError):
+        return [held_by(pid)]
+    return []
 
 
 @KILLS
@@ -317,9 +369,29 @@ def is_built_by(run: subprocess.Popen[Any]) -> bool:
     return processes_of(run.pid) > 0
 
 
-def nothing_is_left_of(controller: int) -> bool:
-    """Whether no process carries the mark of a bed that this process built."""
-    return processes_of(controller) == 0
+Kept = dict[str, set[str]]
+
+
+def on_the_machine() -> Kept:
+    """What of the whole machine a bed adds to while it stands."""
+    return {"interfaces": links(), "network namespaces": namespaces(), "control groups": groups()}
+
+
+def expect_nothing_left_of(controller: int, before: Kept) -> None:
+    """Wait until nothing is left of a bed that this process built, who has been killed."""
+    left: Kept = {}
+
+    def is_gone() -> bool:
+        left.clear()
+        left.update({kind: now - before[kind] for kind, now in on_the_machine().items()})
+        left["files"] = {str(path) for path in state_folder().glob(f"*@{controller}-*")}
+        left["processes"] = {str(process.pid) for process, mark in marked_processes() if mark.controller.pid == controller}
+        return not any(left.values())
+
+    try:
+        await_that(is_gone, f"nothing is left of {controller}")
+    except AssertionError as why:
+        raise AssertionError(f"{why}: {left}") from why
 
 
 def processes_of(controller: int) -> int:

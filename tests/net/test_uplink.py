@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sojourn.labs.uplink import KEEPER
 from tests.children import Child
-from tests.net.attacked import PATIENCE_SECONDS, inside, link, run, switched_hosts
+from tests.net.attacked import NAME, PATIENCE_SECONDS, inside, link, run, switched_hosts
+from tests.net.busy_machine import await_that
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make network namespaces by name")
 
 SOJOURN = str(Path(sys.executable).with_name("sojourn"))
 UPLINK = "wan0"
 NEAR, FAR = "10.79.0.1", "10.79.0.2"
+ENDS_SECONDS = 3.0
 DELAYED = ("--take-over", "--forward", "delay 20ms", "--backward", "delay 10ms")
 
 
@@ -122,6 +127,78 @@ def test_uplink_emulation_is_removed_whichever_process_is_killed(whom: str) -> N
     if whom == "cable":
         assert child.returncode == 4, said
     assert child.returncode != 0
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.proof)])
+def test_uplink_killed_at_any_moment_leaves_the_machine_as_it_was(kills: int, proven: Callable[..., None]) -> None:
+    """The command itself, or what it has started but the keeper, while it sets up and while it emulates."""
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    moments, before, others = random.Random(seed), everything(), processes()
+    began = time.monotonic()
+    with uplink(*DELAYED) as child:
+        took = time.monotonic() - began
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=PATIENCE_SECONDS)
+    at_work = 0
+    for number in range(kills):
+        argv = inside("switch", SOJOURN, "uplink", UPLINK, *DELAYED, "--json")
+        with Child(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+            time.sleep(moments.uniform(0, 2 * took))
+            assert child.poll() is None, "it ended by itself"
+            at_work += everything() != before
+            for pid in started_by(child.pid) if number % 2 else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(ENDS_SECONDS if number % 2 else 0)  # it ends because of that, or what was killed had ended
+            child.kill()
+            child.wait(PATIENCE_SECONDS)
+            assert child.returncode != 0
+        wait_until_restored(before)
+        await_that(lambda: processes() == others, "no process of it is left")
+    assert shortest_ms() < 10
+    print(f"{at_work} of {kills} were killed while the interface had cables or programs")
+    proven("kills", "`sojourn uplink`", kills=kills)
+
+
+def test_a_cable_that_is_made_after_the_command_was_killed_is_removed(tmp_path: Path) -> None:
+    """Its `ip` outlives it: the keeper waits for that, too."""
+    before = everything()
+    slow = tmp_path / "ip"
+    true = subprocess.run(["sh", "-c", "command -v ip"], capture_output=True, text=True, check=True).stdout.strip()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *"type veth"*) sleep 1;; esac\nexec {true} "$@"\n')
+    slow.chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = inside("switch", SOJOURN, "uplink", UPLINK, *DELAYED)
+    with Child(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env) as child:
+        await_that(lambda: any(b"veth" in words_of(pid) for pid in started_by(child.pid)), "a cable is being made")
+        cable = next(pid for pid in started_by(child.pid) if b"veth" in words_of(pid))
+        child.kill()
+        child.wait(PATIENCE_SECONDS)
+    assert Path(f"/proc/{cable}").exists(), "the cable is made after the command's death"
+    await_that(lambda: not Path(f"/proc/{cable}").exists(), "the cable is made")
+    wait_until_restored(before)
+    time.sleep(0.3)
+    assert everything() == before
+
+
+def words_of(pid: int) -> bytes:
+    """The command line of a process; nothing if it has just ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def started_by(command: int) -> list[int]:
+    """What the command has started, without the keeper of its cables, which removes them."""
+    told = subprocess.run(["pgrep", "-P", str(command)], capture_output=True, text=True, check=False).stdout
+    return [pid for pid in map(int, told.split()) if KEEPER.encode() not in words_of(pid)]
+
+
+def processes() -> set[int]:
+    """All that run on the machine."""
+    return {int(pid) for pid in run("ip", "netns", "pids", f"{NAME}-switch").split()}
 
 
 def test_one_interface_has_one_emulator() -> None:

@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_LOGS = "tests/net/test_kill_readers.py::test_killed_replay_or_recovery_of_an_emulator_log_can_be_repeated"
 KILLED_ELSEWHERE = {
     "run": "tests/net/test_kill_commands.py::test_a_killed_study_leaves_nothing",
-    "uplink": "tests/net/test_uplink.py::test_uplink_emulation_is_removed_whichever_process_is_killed",
+    "uplink": "tests/net/test_uplink.py::test_uplink_killed_at_any_moment_leaves_the_machine_as_it_was",
+    "doctor": "tests/net/test_kill_commands.py::test_a_killed_doctor_leaves_nothing",
     "tcplog top": "tests/net/test_kill_commands.py::test_a_killed_table_of_flows_leaves_nothing",
     "bed check": "tests/net/test_real_hosts.py::test_a_killed_check_of_a_bed_has_its_hosts_clean_up",
     "bridge up": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
@@ -38,7 +39,6 @@ SIMULATES = "it simulates, with no port; its records are those of the commands t
 
 NOT_KILLED = {
     "list": PRINTS,
-    "doctor": "it tries what the machine can, by what the other commands open, and ends within seconds",
     "history": PRINTS,
     "why": PRINTS,
     "timeline": WRITES_WHOLE,

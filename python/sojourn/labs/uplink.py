@@ -78,11 +78,11 @@ def detour(interface: str, *, take_over: bool) -> Iterator[Detour]:
     link = require_free(interface, take_over=take_over)
     found = Detour(interface, *(f"sj{link['ifindex']}-{end}" for end in ("in", "l", "r", "out")))
     path = LOCKS / f"uplink-{Path('/proc/self/ns/net').stat().st_ino}-{link['ifindex']}.lock"
-    with _alone(path, interface) as lock, _keeper(found, lock, path):
+    with _alone(path, interface) as lock, _keeper(found, lock, path) as waits:
         _remove(found)  # cables left by one whose keeper was killed, too
         for near, far in ((found.inner, found.left), (found.right, found.outer)):
             of = ["mtu", str(link["mtu"])]
-            _run("ip", "link", "add", near, *of, "type", "veth", "peer", "name", far, *of)
+            _run("ip", "link", "add", near, *of, "type", "veth", "peer", "name", far, *of, keeps=waits)
             for end in (near, far):
                 silent = Path(f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6")
                 if silent.exists():
@@ -119,8 +119,11 @@ def _locked(path: Path, interface: str) -> int | None:
 
 
 @contextmanager
-def _keeper(made: Detour, lock: int, path: Path) -> Iterator[None]:
-    """Start a process that removes the cables when this one ends, however it ends; it holds the lock until then."""
+def _keeper(made: Detour, lock: int, path: Path) -> Iterator[int]:
+    """Start a process that removes the cables when this one ends, however it ends; it holds the lock until then.
+
+    It waits for everybody who has the returned descriptor: also for a program that makes a cable meanwhile.
+    """
     keeper = subprocess.Popen(
         ["sh", "-c", KEEPER, "sh", str(path), made.inner, made.right],
         pass_fds=(lock,),
@@ -130,10 +133,10 @@ def _keeper(made: Detour, lock: int, path: Path) -> Iterator[None]:
         start_new_session=True,
         env={**os.environ, "PATH": search_path()},
     )
+    assert keeper.stdin is not None
     try:
-        yield
+        yield keeper.stdin.fileno()
     finally:
-        assert keeper.stdin is not None
         _remove(made)  # somebody may have killed the keeper
         keeper.stdin.close()
         keeper.wait()
@@ -145,10 +148,13 @@ def _remove(made: Detour) -> None:
             _run("ip", "link", "del", "dev", one)
 
 
-def _run(*argv: str) -> None:
-    program = find_tool(argv[0]) or argv[0]
+def _run(*argv: str, keeps: int | None = None) -> None:
+    """Run a program; raises MachineError with its error output if it fails. It has `keeps` open until it ends."""
+    command, held = [find_tool(argv[0]) or argv[0], *argv[1:]], () if keeps is None else (keeps,)
     try:
-        done = subprocess.run([program, *argv[1:]], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False, pass_fds=held
+        )
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
     if done.returncode != 0:
