@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scripts import fuzz_ledger
 from scripts.proof_figures import SOAK, commit, today
 from scripts.proof_page import NOT_RUN, page, with_lines
 from sojourn.bed.machine import stable
@@ -130,6 +131,7 @@ def begin(build: Path) -> None:
 def laid_out(root: Path, *, check: bool) -> int:
     """Write the page and the README's lines from the facts; with `check`, report which of them is stale."""
     facts = json.loads((root / FACTS).read_text())
+    facts["fuzzing"] = still_declared(facts["fuzzing"])
     alone = measured_alone((root / GALLERY).read_text())
     texts = {PAGE: page(facts), README: with_lines((root / README).read_text(), facts, alone)}
     stale = [path for path, text in texts.items() if not (root / path).exists() or (root / path).read_text() != text]
@@ -138,6 +140,11 @@ def laid_out(root: Path, *, check: bool) -> int:
         if not check:
             (root / path).write_text(texts[path])
     return 1 if check and stale else 0
+
+
+def still_declared(searched: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the searches of readers that are targets now: an earlier proof's may have been renamed or joined since."""
+    return [one for one in searched if one["target"] in fuzz_ledger.targets()]
 
 
 def measured_alone(gallery: str) -> str:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
+import zipfile
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,10 @@ def test_the_wheel_installs_in_a_fresh_environment_and_measures(
     began = monotonic()
     [wheel] = dist.glob("*.whl")
     assert "-manylinux_" in wheel.name, "its instrument needs no library that a system may lack"
+    with zipfile.ZipFile(wheel) as packed:
+        [bill] = [name for name in packed.namelist() if name.endswith(".dist-info/sboms/sojourn.cdx.json")]
+        components = {one["name"] for one in json.loads(packed.read(bill))["components"]}
+    assert components >= {"libbpf-sys", "arrow-ipc", "polars"}
     shutil.rmtree(system / "src")
     shutil.copy(wheel, system / "tmp")
     needs = f"{GET} pipx iproute2 ethtool >/dev/null"

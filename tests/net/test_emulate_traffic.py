@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -583,6 +584,27 @@ def test_nothing_is_left_after_sigkill(tmp_path: Path) -> None:
     await_that(lambda: not left_on_ports(), "ports as they were")
     with emulating(tmp_path, "--delay", "1ms") as again:
         again.stop()
+
+
+def test_log_of_an_emulator_is_private(tmp_path: Path, engine: list[str]) -> None:
+    """While it is written and afterwards: it has addresses and payload."""
+    log = tmp_path / "logs/one"
+    before = os.umask(0o022)
+    try:
+        with emulating(tmp_path, *engine, "--delay", "1ms", "--log", str(log)) as emulator:
+            ping(5)
+            while_written = modes(log)
+            emulator.stop()
+    finally:
+        os.umask(before)
+    names = {"packets-emulate-000.arrow", "emulation-emulate-000.jsonl"}
+    assert while_written == modes(log) == {".": 0o700} | dict.fromkeys(names, 0o600)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """The modes of a folder and of all that is in it, by their names."""
+    every = (folder, *folder.rglob("*"))
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in every}
 
 
 def left_on_ports() -> list[str]:

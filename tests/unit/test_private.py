@@ -38,6 +38,24 @@ def test_files_in_a_private_block_are_private_and_later_ones_as_before(tmp_path:
     assert not list((tmp_path / "run").glob(".*")), "no draft is left"
 
 
+def test_a_run_and_all_that_is_made_of_it_is_private(tmp_path: Path) -> None:
+    """Records, log, analysis, report: of the run, and of a report that is made again."""
+    run, before = tmp_path / "runs/one", os.umask(0o022)
+    sets = ("pairs.rounds=2", "bed.sessions=1", "probe.payload_bytes=[64]", 'probe.probe=["udp/ping-pong"]')
+    words = [word for one in sets for word in ("--set", one)]
+    try:
+        ran = sojourn("run", "bridge-latency", "--bed", "sim", "--no-history", *words, "--out", str(run))
+        assert ran.returncode in {0, 4}, ran.stderr
+        assert modes(run) == {0o700, 0o600}
+        again = sojourn("report", str(run))
+        assert again.returncode in {0, 4}, again.stderr
+    finally:
+        os.umask(before)
+    assert {"report", "analysis", "records", "log.jsonl"} <= {path.name for path in run.iterdir()}
+    assert (run / "report/index.html").is_file()
+    assert modes(run) == {0o700, 0o600}
+
+
 def test_draft_file_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")

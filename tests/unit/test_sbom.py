@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+
+from sojourn.instruments import find_instrument
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,3 +56,16 @@ def test_sbom_has_the_locked_runtime_libraries_only(bill: dict[str, Any]) -> Non
     libraries = {one["name"]: one["version"] for one in bill["components"] if one["purl"].startswith("pkg:pypi/")}
     assert {"polars", "pyarrow", "typer", "markupsafe", "numpy"} <= set(libraries)
     assert not {"pytest", "mypy", "atheris", "sojourn"} & set(libraries)
+
+
+def test_the_wheel_carries_the_sbom(hook: ModuleType, tmp_path: Path) -> None:
+    """Of the wheel as `make dist` builds it, with the instrument of this environment in place of a static one."""
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    env = os.environ | {"SOJOURN_BINARY": find_instrument()}
+    subprocess.run(argv, cwd=ROOT, env=env, check=True, capture_output=True, timeout=300)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        bills = [name for name in packed.namelist() if name.endswith(".cdx.json")]
+        assert [name.partition(".dist-info/")[2] for name in bills] == ["sboms/sojourn.cdx.json"]
+        there = json.loads(packed.read(bills[0]))
+    assert there == hook.bill_of_materials(ROOT, hook.machine_of(Path(find_instrument())))

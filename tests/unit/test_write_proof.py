@@ -284,6 +284,19 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
         write(tmp_path / path, whole)
 
 
+def test_searches_of_readers_that_are_no_target_any_more_are_left_out(tmp_path: Path, build: Path) -> None:
+    ran(build, "proof-fuzz", FUZZ, 1)
+    facts = write_proof.collected(build)
+    assert [one["target"] for one in facts["fuzzing"]] == ["capture", "layers"]
+    write(tmp_path / write_proof.FACTS, facts)
+    write(tmp_path / write_proof.README, f"# Sojourn\n\n{BEGIN}\n{END}\n")
+    write(tmp_path / write_proof.GALLERY, GALLERY)
+    assert write_proof.laid_out(tmp_path, check=False) == 0
+    text = (tmp_path / write_proof.PAGE).read_text()
+    assert "| `capture` | nothing found |" in text
+    assert "layers" not in text
+
+
 def test_folder_without_a_proof_does_not_change_the_data(build: Path) -> None:
     assert not write_proof.has_proof(write_proof.collected(build))
     ran(build, "pytest", "=== 9 passed in 3.00s ===\n")  # of `make test`
