@@ -334,7 +334,7 @@ HOST_ANSWERS = [
         "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
     ),
     _said("keeper", "4000 4001 4002\n"),
-    _said("learning", '{"elapsed_ns": 81920000}\n', json.dumps([{"mac": "02:78:00:00:00:01"}, {"mac": "33:33:0:0:0:1"}])),
+    _said("learning", '{"elapsed_ns": 81920000}\n', json.dumps([{"mac": "02:78:00:00:00:01"}, {"mac": "33:33::"}])),
     _said("tai", '{"local": {"kernel": {"tai_offset_s": 37}}}\n', "1795000000000000000\n"),
     _said("answered", '{"received": 3}\n', '{"received": 20, "rtt": {"min_ns": 81000}}\n'),
     _said("matched", json.dumps({"pairs": [{"directions": [_WAY]}]})),

@@ -124,7 +124,7 @@ class Recorder:
             self._port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
             only_from(self._port, bytes.fromhex(asked["from_mac"].replace(":", "")))
             self._port.bind((asked["dev"], PLACES[kind][0]))
-        self._port.setblocking(False)
+        self._port.settimeout(0)
 
     def replays(self) -> list[bytes]:
         """Return frames of sessions that are over by now."""

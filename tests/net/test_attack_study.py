@@ -101,7 +101,7 @@ def test_an_attack_at_the_highest_rate_changes_no_count_of_a_study_of_pairs(tmp_
     print(f"{counts}; attacked {attacked}")
     assert sum(sum(one.values()) for one in attacked) > 100_000, attacked
     assert replayed_in(attacked) > 1000, "requests and replies of earlier blocks were sent again"
-    assert counts["unexpected"] > 1000, "what reached who asks was counted apart"
+    assert counts["unexpected"] > 100, "what reached who asks was counted apart"
     assert counts["duplicated"] == 0, "no forged reply was believed: it would have come beside the true one"
     assert (blocks["sent"] == blocks["received"] + blocks["lost"]).all(), blocks
     assert counts["lost"] < counts["sent"], "answers came in spite of it"

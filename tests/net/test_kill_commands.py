@@ -27,8 +27,8 @@ from sojourn.bed.state import state_folder
 from sojourn.instruments import find_instrument
 from tests.children import Child
 from tests.net.busy_machine import await_that
-from tests.net.test_bed_kill import links, namespaces
 from tests.net.tcplog_bed import MAIN, expect_gone, held_by
+from tests.net.test_bed_kill import links, namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -385,7 +385,9 @@ def expect_nothing_left_of(controller: int, before: Kept) -> None:
         left.clear()
         left.update({kind: now - before[kind] for kind, now in on_the_machine().items()})
         left["files"] = {str(path) for path in state_folder().glob(f"*@{controller}-*")}
-        left["processes"] = {str(process.pid) for process, mark in marked_processes() if mark.controller.pid == controller}
+        left["processes"] = {
+            str(process.pid) for process, mark in marked_processes() if mark.controller.pid == controller
+        }
         return not any(left.values())
 
     try:

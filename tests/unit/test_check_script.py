@@ -1,4 +1,4 @@
-"""`make check` says aloud where it cannot look for advisories, and fails where it finds one: with stubs of uv and cargo."""
+"""`make check` says where it cannot look for advisories, and fails where it finds one: with stubs of uv and cargo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checked(folder: Path, call: str, *, uv: str = "exit 0", cargo: str = "exit 0
     if databases:
         (folder / "home/advisory-dbs").mkdir(parents=True)
     env = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CARGO_HOME": str(folder / "home")}
-    script = f"bin=.venv/bin; failed=()\n{functions}\n{call} Advisories\necho \"failed: ${{failed[*]}}\""
+    script = f'bin=.venv/bin; failed=()\n{functions}\n{call} Advisories\necho "failed: ${{failed[*]}}"'
     done = subprocess.run(["bash", "-uc", script], cwd=folder, env=env, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout
