@@ -44,8 +44,10 @@ SETS = (
     'probe.probe=["udp/ping-pong"]', "probe.payload_bytes=[64]", 'probe.interval=["250us"]',
     "pairs.rounds=240", "bed.sessions=6",
 )  # fmt: skip
-SHORTER = ("pairs.rounds=16", "bed.sessions=2")
-"""Where no figure is judged."""
+SHORTER = ("pairs.rounds=2", "bed.sessions=1", "pairs.probes_per_block=500", 'probe.timeout="20ms"')
+"""Where no figure is judged: few blocks, for who conducts has little of the processors, and each of an eighth of a
+second.
+"""
 
 
 class Ends(NamedTuple):
