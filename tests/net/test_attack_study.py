@@ -44,7 +44,10 @@ SETS = (
     'probe.probe=["udp/ping-pong"]', "probe.payload_bytes=[64]", 'probe.interval=["250us"]',
     "pairs.rounds=240", "bed.sessions=6",
 )  # fmt: skip
-SHORTER = ("pairs.rounds=2", "bed.sessions=1", "pairs.probes_per_block=500", 'probe.timeout="20ms"')
+SHORTER = (
+    "pairs.rounds=2", "bed.sessions=1", "pairs.probes_per_block=500", 'probe.timeout="20ms"', 'bed.devices=["bridge"]',
+    "bed.twins=false", "pairs.a_a=false",
+)  # fmt: skip
 """Where no figure is judged: few blocks, for who conducts has little of the processors, and each of an eighth of a
 second.
 """
