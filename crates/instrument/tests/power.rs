@@ -261,7 +261,8 @@ fn offline_emulation_is_on_the_disk_when_the_command_ends_and_replaces_only_when
     // The second time there is a file to replace.
     for (written, is_new) in [("/out.pcapng", true), ("/.out.pcapng.part", false)] {
         let Some(acts) = traced(&folder, &words, &folder.join("out.pcapng")) else { return };
-        let renamed = acts.iter().filter(|act| matches!(act, Act::Rename(_, to) if to.ends_with("/out.pcapng"))).count();
+        let renamed =
+            acts.iter().filter(|act| matches!(act, Act::Rename(_, to) if to.ends_with("/out.pcapng"))).count();
         assert_eq!(renamed == 0, is_new, "{acts:?}");
         assert_eq!(lost_of_offline(&acts), [""; 0], "{acts:?}");
         assert_each_sync_is_needed(&acts, lost_of_offline, &[written, path(&folder)]);

@@ -180,8 +180,8 @@ fn is_permitted() -> bool {
     tried.args(["-o", "/dev/null", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
     match tried.status() {
         Ok(status) if status.success() => return true,
-        Err(error) if error.kind() == ErrorKind::NotFound => panic!("strace is missing: `make setup` installs it"),
-        _ => {}
+        Err(error) => assert!(error.kind() != ErrorKind::NotFound, "strace is missing: `make setup` installs it"),
+        Ok(_) => {}
     }
     assert!(std::env::var_os("CI").is_none(), "CI must be able to trace");
     eprintln!("skipped: strace may trace nothing here");
@@ -269,7 +269,8 @@ fn paths(words: &str, here: &str) -> Vec<String> {
     let mut parts = words.split('"');
     let mut found = Vec::new();
     while let (Some(before), Some(path)) = (parts.next(), parts.next()) {
-        let folder = before.trim_end_matches(", ").strip_suffix('>').and_then(|before| Some(before.rsplit_once('<')?.1));
+        let folder =
+            before.trim_end_matches(", ").strip_suffix('>').and_then(|before| Some(before.rsplit_once('<')?.1));
         found.push(match path.strip_prefix("./").unwrap_or(path) {
             "." => folder.unwrap_or(here).to_owned(),
             path if path.starts_with('/') => path.to_owned(),
