@@ -188,17 +188,19 @@ What is not listed here keeps what its user has, for as long as it runs. `doctor
 need no right. `sojourn watch` needs none either and gives up what it has by itself: root becomes `nobody` with
 CAP_DAC_READ_SEARCH, and Landlock leaves reading alone; the kernel refuses it no system call (seccomp). Others need
 rights to the end, and as root stay root, for what starts others with a right cannot give it up. The instruments that
-they start give up what their tables say, and get what else these list if it is there.
+they start give up what their own tables say. An instrument's table may list more rights than the rows below: the
+instrument has those only if who started the command has them. `uplink` and `bridge` are for root alone. Without root,
+`run` and `lab` have their three rights in a user namespace of their own.
 
 | command | right | for | until |
 |---|---|---|---|
-| `run`, `lab` with network namespaces | `CAP_SYS_ADMIN` | making and entering the namespaces; without root, a user namespace of its own gives all three | its end |
+| `run`, `lab` with network namespaces | `CAP_SYS_ADMIN` | making and entering the namespaces | its end |
 | | `CAP_NET_ADMIN` | links, addresses, neighbours, qdiscs and sysctls in them | its end |
 | | `CAP_NET_RAW` | packet sockets of the instruments | its end |
 | `uplink` | `CAP_NET_ADMIN` | two cables, and the emulator's programs of traffic control | its end |
 | | `CAP_NET_RAW`, `CAP_BPF`, `CAP_PERFMON` | the emulator, which opens sockets and loads programs | its end |
-| `bridge up`, `bridge down` | `CAP_NET_ADMIN` | the bridge, its ports, qdiscs | the command's end: the bridge stays without a process |
-| `emulate run --backend kernel` | `CAP_NET_ADMIN` | `tc`, which it starts, and a shell that removes the qdiscs at its end, however it ends | its end |
+| `bridge up`, `bridge down` | `CAP_NET_ADMIN` | the bridge, its ports and qdiscs, which stay | its end |
+| `emulate run --backend kernel` | `CAP_NET_ADMIN` | `tc`; a shell that removes the qdiscs however it ends | its end |
 | | `CAP_NET_RAW` | the mark at its ports that keeps other users' emulators away | its end |
 | `bed check`, `run` on real hosts | none here | on those hosts they are root, or `sudo -n` | their end |
 """

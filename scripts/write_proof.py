@@ -144,7 +144,8 @@ def laid_out(root: Path, *, check: bool) -> int:
 
 def still_declared(searched: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the searches of readers that are targets now: an earlier proof's may have been renamed or joined since."""
-    return [one for one in searched if one["target"] in fuzz_ledger.targets()]
+    declared = fuzz_ledger.targets()
+    return [one for one in searched if one["target"] in declared]
 
 
 def measured_alone(gallery: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed import facts, negotiated, real_hosts, turns, wiring
+from sojourn.bed import facts, joined, negotiated, real_hosts, turns, wiring
 from sojourn.bed.backends import ssh
 from sojourn.bed.fetching import Fetched, fetch
 from sojourn.bed.keeper import READ_NEXT
@@ -226,7 +226,7 @@ def _answered(host: AnsweringHost) -> None:
     assert turns.unanswered(backend, link) in (None, "B does not answer A", "not every probe is answered")
     with reading(host):
         received, least_us = real_hosts.answered(backend, link)
-        assert 0 <= received <= real_hosts.PROBES
+        assert 0 <= received <= joined.PROBES
         assert math.isfinite(least_us)
 
 

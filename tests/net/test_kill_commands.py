@@ -293,23 +293,25 @@ def test_a_killed_doctor_leaves_nothing(kills: int, proven: Callable[..., None])
     """It opens what the other commands open, to try it: namespaces, a bed, programs in the kernel."""
     random_moments = moments()
     argv = [sys.executable, "-c", MAIN, "doctor"]
-    began = time.monotonic()
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=300)
-    took, before, at_work = time.monotonic() - began, on_the_machine(), 0
+    for _ in range(2):  # the second finds its files in memory, as those that are killed do
+        began = time.monotonic()
+        subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=300)
+        took = time.monotonic() - began
+    before, at_work = on_the_machine(), 0
     for number in range(kills):
         own = f"{NAME}-{number}"
         known = os.environ | {OF_DOCTOR: own}
         with Child(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=known) as doctor:
             time.sleep(random_moments.uniform(0, 0.9 * took))
-            at_work += doctor.poll() is None
+            at_work += doctor.poll() is None  # else it was faster than the one that was timed
             held = [one for pid in processes_with(own) for one in held_while_there(pid)]
             doctor.kill()
         await_that(functools.partial(lambda own: not processes_with(own), own), "no process of the doctor is left")
         for one in held:
             expect_gone(one)
         expect_nothing_left_of(doctor.pid, before)
-    print(f"{at_work} of {kills} were killed at work")
-    proven("kills", "`sojourn doctor`", kills=kills)
+    assert at_work > kills // 2
+    proven("kills", "`sojourn doctor`", kills=at_work)
 
 
 OF_DOCTOR = "SOJOURN_KILLED"

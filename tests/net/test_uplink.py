@@ -158,7 +158,7 @@ def test_uplink_killed_at_any_moment_leaves_the_machine_as_it_was(kills: int, pr
         wait_until_restored(before)
         await_that(lambda: processes() == others, "no process of it is left")
     assert shortest_ms() < 10
-    print(f"{at_work} of {kills} were killed while the interface had cables or programs")
+    assert kills == 1 or at_work > kills // 3, "killed while the interface had cables or programs"
     proven("kills", "`sojourn uplink`", kills=kills)
 
 
@@ -176,15 +176,15 @@ def test_a_cable_that_is_made_after_the_command_was_killed_is_removed(tmp_path: 
         cable = next(pid for pid in started_by(child.pid) if b"veth" in words_of(pid))
         child.kill()
         child.wait(PATIENCE_SECONDS)
-    assert Path(f"/proc/{cable}").exists(), "the cable is made after the command's death"
-    await_that(lambda: not Path(f"/proc/{cable}").exists(), "the cable is made")
+    assert words_of(cable), "the cable is made after the command's death"
+    await_that(lambda: not words_of(cable), "the cable is made")
     wait_until_restored(before)
     time.sleep(0.3)
     assert everything() == before
 
 
 def words_of(pid: int) -> bytes:
-    """The command line of a process; nothing if it has just ended."""
+    """The command line of a process; nothing if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
@@ -193,7 +193,9 @@ def words_of(pid: int) -> bytes:
 def started_by(command: int) -> list[int]:
     """What the command has started, without the keeper of its cables, which removes them."""
     told = subprocess.run(["pgrep", "-P", str(command)], capture_output=True, text=True, check=False).stdout
-    return [pid for pid in map(int, told.split()) if KEEPER.encode() not in words_of(pid)]
+    words = {pid: words_of(pid) for pid in map(int, told.split())}
+    of_command = words_of(command)  # what has not yet become another program may become the keeper
+    return [pid for pid, one in words.items() if one != of_command and KEEPER.encode() not in one]
 
 
 def processes() -> set[int]:

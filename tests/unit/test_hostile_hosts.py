@@ -196,11 +196,17 @@ def test_sockets_in_a_shared_folder_are_in_a_private_subfolder(tmp_path: Path) -
 
 DEEP = "[" * 100_000
 NONSENSE = ["", "[", DEEP, "{" + DEEP, "null", "[]", "7", "9" * 5000, '"words"', "\ufffd"]
+
+
+def numbered(said: list[str]) -> pytest.MarkDecorator:
+    """Tests with each of these; their names are numbers, for a name is in the environment of what a test starts."""
+    return pytest.mark.parametrize("said", said, ids=map(str, range(len(said))))
+
+
 FORWARD = '{"pairs": [{"directions": [{"direction": "forward", "delay": %s}]}]}'
 
 
-@pytest.mark.parametrize(
-    "said",
+@numbered(
     [
         *NONSENSE, "{}", '{"pairs": 3}', '{"pairs": []}', '{"pairs": [{"directions": [3]}]}', FORWARD % '{"n": 3}',
         FORWARD % '{"n": 3, "mean_ns": NaN}', FORWARD % '{"n": 3, "mean_ns": "long"}', FORWARD % "[1]",
@@ -216,7 +222,7 @@ def test_nonsense_in_place_of_matched_taps_is_one_sentence_that_names_the_host(s
     assert len(str(refused.value)) < 400
 
 
-@pytest.mark.parametrize("said", ["{", "{" + DEEP, '{"identical": ' + "9" * 5000 + "}", "{\ufffd}"])
+@numbered(["{", "{" + DEEP, '{"identical": ' + "9" * 5000 + "}", "{\ufffd}"])
 def test_nonsense_in_place_of_a_replay_is_one_sentence_that_names_the_host(said: str) -> None:
     """It ended in a traceback."""
     start: Any = AnsweringHost([said.encode()]).start
@@ -225,7 +231,7 @@ def test_nonsense_in_place_of_a_replay_is_one_sentence_that_names_the_host(said:
         replay(start, "sojourn-instrument", Path("/there"), "idle", 0)
 
 
-@pytest.mark.parametrize("said", [*NONSENSE, "{}", '{"elapsed_ns": 0}', '{"elapsed_ns": -5}', '{"elapsed_ns": 1e400}'])
+@numbered([*NONSENSE, "{}", '{"elapsed_ns": 0}', '{"elapsed_ns": -5}', '{"elapsed_ns": 1e400}'])
 def test_nonsense_of_the_program_that_sends_new_addresses_is_one_sentence(said: str) -> None:
     """A time of 0 ended in a division by it."""
     backend: Any = AnsweringHost([said.encode()])
@@ -233,14 +239,14 @@ def test_nonsense_of_the_program_that_sends_new_addresses_is_one_sentence(said: 
         send_new_addresses(backend, "b", "eth1", 4096, 0.0, "02:00:00:00:00:01")
 
 
-@pytest.mark.parametrize("said", ["", DEEP, "null", "[3]", '[{"mac": 3}]'])
+@numbered(["", DEEP, "null", "[3]", '[{"mac": 3}]'])
 def test_nonsense_in_place_of_learned_addresses_is_one_sentence(said: str) -> None:
     backend: Any = AnsweringHost([said.encode()])
     with pytest.raises(MachineError, match=r"^host D does not answer as a Linux host does \("):
         addresses_of(backend, "d", "br0")
 
 
-@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+@numbered([*NONSENSE, "{}"])
 def test_nonsense_in_place_of_a_probe_is_no_answer_of_b(said: str) -> None:
     """Deep nesting ended in a traceback."""
     backend: Any = AnsweringHost([said.encode()])
@@ -248,7 +254,7 @@ def test_nonsense_in_place_of_a_probe_is_no_answer_of_b(said: str) -> None:
     assert turns.unanswered(backend, link) == "B does not answer A"
 
 
-@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+@numbered([*NONSENSE, "{}"])
 def test_nonsense_in_place_of_the_tai_offset_is_one_sentence_that_names_the_host(said: str) -> None:
     machine: Any = AnsweringHost([said.encode()])
     backend: Any = SshBackend.__new__(SshBackend)
@@ -257,7 +263,7 @@ def test_nonsense_in_place_of_the_tai_offset_is_one_sentence_that_names_the_host
         backend.tai_ns("a")
 
 
-@pytest.mark.parametrize("said", [*NONSENSE, "{}"])
+@numbered([*NONSENSE, "{}"])
 def test_nonsense_in_place_of_an_instruments_answer_names_the_host(said: str) -> None:
     class There(subprocess.Popen[Any]):
         where = "host B (b.lab)"
@@ -272,7 +278,7 @@ def test_nonsense_in_place_of_an_instruments_answer_names_the_host(said: str) ->
             Conversation(start, ["sojourn-instrument", "capture", "serve"])
 
 
-@pytest.mark.parametrize("said", NONSENSE)
+@numbered(NONSENSE)
 def test_nonsense_in_place_of_the_load_of_a_core_is_no_load(said: str) -> None:
     cores: Any = DeviceCores.__new__(DeviceCores)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:

@@ -71,8 +71,8 @@ pub fn answer(
     mut tick: impl FnMut(),
 ) -> anyhow::Result<()> {
     if arguments.fifo && arguments.wait == Wait::Spin {
-        let problem = "--fifo --wait spin: the kernel stops a real-time program that never sleeps, by default for 50 ms in \
-             each second; leave out one of the two";
+        let problem = "--fifo --wait spin: a real-time program that never sleeps must rest, 3 of each 40 ms, and requests \
+             would wait meanwhile; leave out one of the two";
         return Err(WrongRequest(problem.to_owned()).into());
     }
     let key = secret::key_of(arguments.key.as_deref())?;

@@ -78,10 +78,10 @@ fn recovered_tcp_records_survive_a_power_failure_before_their_spool_is_removed()
     fs::create_dir_all(&folder).expect("makes");
     let log = folder.join("log");
     let words = ["tcplog", "run", "--simulated", "3", "--duration", "60s", "--out"];
-    let mut logger = started(&[&words[..], &[path(&log)]].concat());
+    let logger = Started::new(&[&words[..], &[path(&log)]].concat());
     let spool = log.join("spool-000.tcplog");
     wait_for("it logs", || fs::metadata(&spool).is_ok_and(|about| about.len() > 100_000));
-    killed(&mut logger);
+    drop(logger);
     let Some(acts) = traced(&folder, &["tcplog", "recover"], &log) else { return };
     assert_tcplog_is_kept(&acts);
     fs::remove_dir_all(folder).expect("removes");
@@ -169,10 +169,10 @@ fn recovered_emulator_log_is_declared_complete_only_when_it_is_on_the_disk() {
         let folder = folder("recovered-emulation");
         fs::create_dir_all(&folder).expect("makes");
         let log = folder.join("log");
-        let mut emulator = started(&["emulate", "run", "left", "right", "--control", "none", "--log", path(&log)]);
+        let emulator = Started::new(&["emulate", "run", "left", "right", "--control", "none", "--log", path(&log)]);
         let events = log.join("emulation-emulate-000.jsonl");
         wait_for("it logs", || fs::metadata(&events).is_ok_and(|about| about.len() > 0));
-        killed(&mut emulator);
+        drop(emulator);
         let arguments = ["emulate", "recover", path(&log), "--output"];
         let Some(acts) = traced(&folder, &arguments, &folder.join("recovered")) else { return };
         assert_declared_when_complete(&acts, "recovered");
@@ -367,14 +367,20 @@ fn lost_of_capture(acts: &[Act]) -> Vec<String> {
 
 const INSTRUMENT: &str = env!("CARGO_BIN_EXE_sojourn-instrument");
 
-/// Starts the instrument, and does not trace it.
-fn started(words: &[&str]) -> Child {
-    Command::new(INSTRUMENT).args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+/// A running instrument that is not traced; killed when dropped.
+struct Started(Child);
+
+impl Started {
+    fn new(words: &[&str]) -> Self {
+        Self(Command::new(INSTRUMENT).args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"))
+    }
 }
 
-fn killed(child: &mut Child) {
-    child.kill().expect("is killed");
-    child.wait().expect("ends");
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The answering end of exchanges of clocks.

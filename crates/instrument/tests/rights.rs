@@ -144,7 +144,7 @@ fn each_command_holds_exactly_the_rights_of_the_table() {
     });
 }
 
-/// Each row of a command by hand that holds until it is set up: without that right it is not set up, or has less.
+/// Rights of commands by hand that hold until they are set up: without one of them there is no stream, probe or receiver.
 #[test]
 fn a_command_by_hand_cannot_do_without_a_right_of_its_set_up() {
     within("a_command_by_hand_cannot_do_without_a_right_of_its_set_up", || {

@@ -122,7 +122,7 @@ struct Driver<'a, P, C> {
 impl<P: Port, C: Clock> Driver<'_, P, C> {
     fn run(&mut self, mut watch: Watch, stop: &AtomicBool) -> Result<(), PortError> {
         loop {
-            let is_flooded = self.collect(FRAMES_AT_ONCE)? == FRAMES_AT_ONCE;
+            let is_busy = self.collect(FRAMES_AT_ONCE)? > 0;
             if stop.load(Ordering::Relaxed) {
                 self.engine.stop();
             }
@@ -132,8 +132,8 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             }
             match self.engine.poll(now) {
                 Step::Depart(intended) if self.pacer.next(now, intended) == Next::Depart => self.depart(intended)?,
-                // Frames that never end keep it from sleeping until the next departure.
-                Step::Depart(_) | Step::Await(_) if is_flooded => self.rest(),
+                // Frames that never end would end each sleep until the next departure at once.
+                Step::Depart(_) | Step::Await(_) if is_busy => self.rest(),
                 Step::Depart(intended) => self.idle(now, intended - self.pacer.wake)?,
                 Step::Await(until) => self.idle(now, until)?,
                 Step::Done => {
@@ -147,20 +147,18 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         }
     }
 
-    /// Processes waiting frames and TX timestamps, at most `most` of each. Returns the number of frames.
+    /// Processes waiting frames and TX timestamps, at most `most` of each. Returns the number of frames and refusals.
     fn collect(&mut self, most: usize) -> Result<usize, PortError> {
         let mut taken = 0;
         for _ in 0..most {
             match self.port.receive(&mut self.buffer) {
-                Ok(Some(received)) => {
-                    self.engine.on_frame(&self.buffer[..received.length], &received);
-                    taken += 1;
-                }
+                Ok(Some(received)) => self.engine.on_frame(&self.buffer[..received.length], &received),
                 Ok(None) => break,
                 // After the first reply, a refusal only loses probes; the measured ones remain.
                 Err(PortError::Refused(_)) if self.engine.has_answers() => {}
                 Err(error) => return Err(error),
             }
+            taken += 1;
         }
         for _ in 0..most {
             let Some(stamp) = self.port.tx_timestamp()? else { break };

@@ -177,7 +177,7 @@ class Boxes:
         said, _, status = one.process.stdout.readline().partition(" ")
         if said != what:
             raise MachineError(f"{one.name} cannot be run here, in namespaces of its own; {one.last_lines()}")
-        with reading(one.name):
+        with reading(one.name, "a program of a box"):
             failed = int(status)
         if failed:
             raise MachineError(f"{one.name} failed with status {failed}; {one.last_lines()}")

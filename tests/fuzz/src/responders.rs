@@ -225,8 +225,8 @@ impl Far {
         let (framing, now) = (self.framing, self.now);
         let route = (framing == Framing::Udp).then_some(route);
         let asked = Asked { framing, route, request: frame, arrived: now, now: &|| now };
-        self.room.clear();
-        self.room.resize(room, 0xFF);
+        self.room.resize(room, 0);
+        self.room.fill(0xFF);
         let before = self.counts();
         let length = self.reply.reply(&asked, &mut self.room);
         (before, self.counts(), length)

@@ -140,6 +140,16 @@ pub struct Tracing {
     folder: PathBuf,
 }
 
+/// Ends the instrument, and with it strace, where a test ends early.
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = Command::new("pkill").args(["-KILL", "-P", &self.child.id().to_string()]).status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 impl Tracing {
     /// Starts the instrument, whose last argument is `out`; `None` if tracing is not permitted here.
     pub fn start(folder: &Path, arguments: &[&str], out: &Path) -> Option<Self> {
