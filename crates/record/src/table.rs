@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
@@ -260,10 +261,30 @@ impl Filling<'_> {
         }
     }
 
+    /// Append some of these texts to the next column.
+    pub(crate) fn texts(&mut self, texts: &Texts, range: Range<usize>) {
+        let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
+        if let Values::Utf8(all) = &mut column.values
+            && all.append_array(&texts.0.slice(range.start, range.len())).is_err()
+        {
+            self.unfit.get_or_insert(Unfit { column: column.name, value: None });
+        }
+    }
+
     /// Append to the next column, which holds text or bytes.
     pub fn each<R>(&mut self, rows: &[R], append: impl Fn(&R, &mut Values)) {
         let Some(column) = self.columns.next().filter(|column| !column.is_absent) else { return };
         rows.iter().for_each(|row| append(row, &mut column.values));
+    }
+}
+
+/// Texts that are appended together many times: by one copy, however many they are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Texts(StringArray);
+
+impl<T: AsRef<str>> FromIterator<T> for Texts {
+    fn from_iter<I: IntoIterator<Item = T>>(texts: I) -> Self {
+        Self(StringArray::from_iter_values(texts))
     }
 }
 

@@ -5,9 +5,8 @@
 //! killed run is converted too: the latest entry of each flow then replaces the final accounting, and is older than its
 //! last samples.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use sojourn_record::tcp;
 use sojourn_record::{Origin, RecordError, TcpFolder, sync_folder};
@@ -17,7 +16,7 @@ use crate::account::{self, Account, Disposition, Entry, Tally};
 use crate::convert::{Place, Placed, fill};
 use crate::decode::{Kind, Raw, check};
 use crate::gaps::Gap;
-use crate::layout::{PrivateState, Sample, Totals, point};
+use crate::layout::{NAME_BYTES, PrivateState, Sample, Totals, point};
 use crate::private::PrivateNames;
 use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError};
 use flows::{Flows, Seen, endpoints};
@@ -31,6 +30,8 @@ mod parts;
 const WAITING: usize = 64;
 /// The batch size for rows of flows and of gaps.
 const FLOWS: usize = 4096;
+/// Of how many algorithms the names of fields are kept: damaged bytes may name any number of algorithms.
+const ALGORITHMS: usize = 64;
 
 /// The key of a note, and the reason of an end: somebody detached the programs. The key `why` is next to it.
 pub const INTERRUPTED: &str = "interrupted";
@@ -205,8 +206,9 @@ struct Work {
     hz: u32,
     sink: TcpFolder,
     names: PrivateNames,
-    /// The rows of the last private state, whose strings the next one shares.
-    rows_of_private: Vec<tcp::Private>,
+    /// The names of the fields of each algorithm's private state, and the values of the last one.
+    fields: HashMap<[u8; NAME_BYTES], tcp::FieldNames>,
+    values: Vec<i64>,
     samples: Vec<Placed>,
     flows: Flows,
     totals: Vec<Totals>,
@@ -233,7 +235,8 @@ impl Work {
             hz: header.hz,
             sink,
             names: if header.is_this_kernel { PrivateNames::of_kernel() } else { PrivateNames::default() },
-            rows_of_private: Vec::new(),
+            fields: HashMap::new(),
+            values: Vec::new(),
             samples: Vec::with_capacity(WAITING),
             flows: Flows::default(),
             totals: Vec::new(),
@@ -312,25 +315,15 @@ impl Work {
     fn private(&mut self, cpu: u32, state: &PrivateState) -> Result<(), RecordError> {
         let flow = self.flows.take(state.cookie, state.slot, state.time_ns, None);
         self.converted.privates += 1;
+        let Self { names, fields, values, .. } = self;
+        values.clear();
+        names.decode(&state.algorithm, &state.bytes, &mut |_, value| values.push(value));
+        if fields.len() == ALGORITHMS && !fields.contains_key(&state.algorithm) {
+            fields.clear();
+        }
+        let names = fields.entry(state.algorithm).or_insert_with(|| names_of(names, state));
         let (number, time) = (state.sample, Time(state.time_ns.cast_signed()));
-        let algorithm = text_of(&state.algorithm);
-        let (block, rows) = (self.block, &mut self.rows_of_private);
-        let mut count = 0;
-        self.names.decode(&state.algorithm, &state.bytes, &mut |field, value| {
-            match rows.get_mut(count) {
-                Some(row) => {
-                    (row.flow, row.cpu, row.number, row.time, row.value) = (flow, cpu, number, time, value);
-                    share(&mut row.algorithm, &algorithm);
-                    share(&mut row.field, field);
-                }
-                None => {
-                    let (algorithm, field) = (Arc::from(algorithm.as_str()), Arc::from(field));
-                    rows.push(tcp::Private { block, flow, cpu, number, time, algorithm, field, value });
-                }
-            }
-            count += 1;
-        });
-        self.sink.privates(&rows[..count])
+        self.sink.private(&tcp::PrivateFields { block: self.block, flow, cpu, number, time, names, values })
     }
 
     fn gap(&mut self, gap: &Gap) -> Result<(), RecordError> {
@@ -467,11 +460,11 @@ impl Work {
     }
 }
 
-/// Replace a shared string if it differs.
-fn share(last: &mut Arc<str>, text: &str) {
-    if **last != *text {
-        *last = Arc::from(text);
-    }
+/// Return the names of an algorithm and of the fields of its private state.
+fn names_of(names: &mut PrivateNames, state: &PrivateState) -> tcp::FieldNames {
+    let mut fields = Vec::new();
+    names.decode(&state.algorithm, &state.bytes, &mut |field, _| fields.push(field.to_owned()));
+    tcp::FieldNames::new(&text_of(&state.algorithm), &fields)
 }
 
 /// Return the text before the first zero byte.

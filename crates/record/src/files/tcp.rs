@@ -10,7 +10,7 @@ use super::behind::Behind;
 use super::{Files, Origin, RecordError, path_of};
 use crate::schema::Table;
 use crate::table::{Filling, Row, Rows};
-use crate::tables::tcp::{Account, Flow, Gap, Private, Sample};
+use crate::tables::tcp::{Account, Flow, Gap, Private, PrivateFields, Sample};
 
 /// The maximum number of rows in a batch.
 pub(super) const BATCH: usize = 65_536;
@@ -70,19 +70,20 @@ impl TcpFolder {
         Ok(())
     }
 
-    /// Add fields of private states; full batches are written.
+    /// Add the fields of a private state; full batches are written.
     ///
     /// # Errors
     /// When writing fails.
-    pub fn privates(&mut self, mut rows: &[Private]) -> Result<(), RecordError> {
-        while !rows.is_empty() {
-            let (now, later) = rows.split_at(rows.len().min(BATCH - self.privates.len()));
-            let pushed = self.privates.push(now, &());
+    pub fn private(&mut self, state: &PrivateFields<'_>) -> Result<(), RecordError> {
+        let mut from = 0;
+        while from < state.values.len() {
+            let to = state.values.len().min(from + BATCH - self.privates.len());
+            let pushed = self.privates.push_by(to - from, |filling| state.fill(from..to, filling));
             if pushed.is_err() || self.privates.len() == BATCH {
                 let batch = self.files.take(&mut self.privates, pushed)?;
                 self.files.write_later(batch)?;
             }
-            rows = later;
+            from = to;
         }
         Ok(())
     }

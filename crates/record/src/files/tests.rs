@@ -13,7 +13,7 @@ use super::*;
 use crate::table::{Columns, Filling};
 use crate::tables::probes::{Block, Counts, Probe, Reply};
 use crate::tables::streams::StreamBlock;
-use crate::tables::tcp::{Account, Flow, Gap, Private, Sample, SampledPacket, State};
+use crate::tables::tcp::{Account, FieldNames, Flow, Gap, Private, PrivateFields, Sample, SampledPacket, State};
 
 fn origin(is_simulated: bool) -> Origin {
     Origin { instrument: "0.1.0".to_owned(), profile: "debug".to_owned(), is_simulated, ..Origin::default() }
@@ -269,17 +269,9 @@ fn samples_can_be_read_and_missing_values_are_null() {
 fn the_other_tables_can_be_read() {
     let folder = folder("tcp-others");
     let mut sink = TcpFolder::create(&folder, ("a", 0), &HashSet::new(), &Origin::default()).unwrap();
-    let private = Private {
-        block: 1,
-        flow: 2,
-        cpu: 1,
-        number: 9,
-        time: Time(5),
-        algorithm: "bbr".into(),
-        field: "mode".into(),
-        value: -3,
-    };
-    sink.privates(&[private]).unwrap();
+    let names = FieldNames::new("bbr", &["mode".to_owned()]);
+    let private = PrivateFields { block: 1, flow: 2, cpu: 1, number: 9, time: Time(5), names: &names, values: &[-3] };
+    sink.private(&private).unwrap();
     let account = Account { block: 1, flow: None, way: 1, disposition: 14, packets: 3, segments: 4 };
     sink.account(&[account]).unwrap();
     sink.gaps(&[Gap { block: 1, cpu: 0, number: 4, missing: 2, after: None, before: Some(Time(7)) }]).unwrap();
@@ -354,5 +346,47 @@ fn batches_written_by_a_second_thread_stay_in_order() {
         .flat_map(|batch| batch.column_by_name("number").unwrap().as_primitive::<Int64Type>().values().to_vec())
         .collect();
     assert!(numbers.iter().copied().eq(0..count.cast_signed()), "{} rows", numbers.len());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn private_states_give_the_same_file_as_their_rows() {
+    let folder = folder("tcp-private");
+    let algorithms = ["cubic", "bbr"];
+    let fields: [Vec<String>; 2] =
+        [["cnt", "last_max"].map(str::to_owned).to_vec(), (0..31).map(|at| format!("bw.s[{at}].v")).collect()];
+    let names = [0, 1].map(|which| FieldNames::new(algorithms[which], &fields[which]));
+    let mut sink = TcpFolder::create(&folder, ("states", 0), &HashSet::new(), &Origin::default()).unwrap();
+    let mut rows = Vec::new();
+    // More than two batches, whose ends divide a state.
+    for number in 0..8_000_u64 {
+        let which = usize::from(number % 3 > 0);
+        let (flow, cpu, time) = ((number % 7) as i32, (number % 2) as u32, Time(1_000 + number.cast_signed()));
+        let values: Vec<i64> = (0..).map(|at| at * number.cast_signed()).take(fields[which].len()).collect();
+        let state = PrivateFields { block: 3, flow, cpu, number, time, names: &names[which], values: &values };
+        sink.private(&state).unwrap();
+        rows.extend(fields[which].iter().zip(&values).map(|(field, &value)| Private {
+            block: 3,
+            flow,
+            cpu,
+            number,
+            time,
+            algorithm: algorithms[which].into(),
+            field: field.as_str().into(),
+            value,
+        }));
+    }
+    sink.finish().unwrap();
+    let compression = Some(CompressionType::LZ4_FRAME);
+    let mut plain =
+        Files::create(&folder, &[Table::of::<Private>()], "rows", (&Origin::default(), compression)).unwrap();
+    for rows in rows.chunks(tcp::BATCH) {
+        let batch = plain.batch(rows, &()).unwrap();
+        plain.write(&[batch]).unwrap();
+    }
+    plain.finish().unwrap();
+    let of = |name: &str| fs::read(folder.join(format!("tcp_private-{name}.arrow"))).unwrap();
+    assert!(rows.len() > 2 * tcp::BATCH);
+    assert_eq!(of("states-000"), of("rows"));
     fs::remove_dir_all(&folder).unwrap();
 }

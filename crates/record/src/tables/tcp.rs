@@ -1,11 +1,13 @@
 //! TCP's own state: one sample per row, the flows, the packet accounting, and the gaps.
 
+use std::iter::repeat_n;
+use std::ops::Range;
 use std::sync::Arc;
 
 use sojourn_time::Time;
 
 use crate::schema::TAI;
-use crate::table::{Rows, group, table};
+use crate::table::{Filling, Number, Rows, Texts, Value, group, kind, table};
 
 /// The names that `point` may have.
 pub const POINTS: [&str; 9] =
@@ -199,6 +201,60 @@ table! {
         field: Arc<str> => field: Utf8("1") "The field's name in the kernel's structure; bytes where it is not known.";
         value: i64 => value: Int64("1") "Its value, in the kernel's own unit.";
     }
+}
+
+/// A private state: a row of [`Private`] for each field.
+#[derive(Clone, Copy, Debug)]
+pub struct PrivateFields<'a> {
+    /// The block that it belongs to.
+    pub block: i32,
+    /// Its flow.
+    pub flow: i32,
+    /// The CPU that took it.
+    pub cpu: u32,
+    /// The number of the sample that it belongs to.
+    pub number: u64,
+    /// When it was taken.
+    pub time: Time,
+    /// The names of its fields.
+    pub names: &'a FieldNames,
+    /// Their values, as many.
+    pub values: &'a [i64],
+}
+
+/// The names of an algorithm and of the fields of its private state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldNames {
+    algorithm: Texts,
+    fields: Texts,
+}
+
+impl FieldNames {
+    /// Join the name of an algorithm with those of its fields.
+    pub fn new(algorithm: &str, fields: &[String]) -> Self {
+        Self { algorithm: fields.iter().map(|_| algorithm).collect(), fields: fields.iter().collect() }
+    }
+}
+
+impl PrivateFields<'_> {
+    /// Append some of its rows to the columns of [`Private`]. The values equal those of rows, without the cost of
+    /// building rows.
+    pub(crate) fn fill(&self, range: Range<usize>, to: &mut Filling<'_>) {
+        let rows = range.len();
+        repeat::<kind::Int32, _>(self.block, rows, to);
+        repeat::<kind::Int32, _>(self.flow, rows, to);
+        repeat::<kind::Int32, _>(self.cpu, rows, to);
+        repeat::<kind::Int64, _>(self.number, rows, to);
+        repeat::<kind::Int64, _>(self.time, rows, to);
+        to.texts(&self.names.algorithm, range.clone());
+        to.texts(&self.names.fields, range.clone());
+        to.numbers::<kind::Int64>(self.values[range].iter().map(|value| value.cell(&[])));
+    }
+}
+
+/// Append one value `rows` times to the next column.
+fn repeat<K: Number, V: Value<K>>(value: V, rows: usize, to: &mut Filling<'_>) {
+    to.numbers::<K>(repeat_n(value.cell(&[]), rows));
 }
 
 table! {
