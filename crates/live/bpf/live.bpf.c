@@ -75,20 +75,24 @@ int live(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	if (*stop)
 		return XDP_DROP;
-	due = sender->first_at + (sender->next - sender->first) * sender->interval_ps / 1000;
 	now = bpf_ktime_get_tai_ns();
 	if (now >= sender->until)
 		return XDP_DROP;
-	if (sender->interval_ps && sender->first_at && now < due) {
-		bpf_loop(MOST_TURNS, wait, &due, 0);
-		now = bpf_ktime_get_tai_ns();
-		if (now >= sender->until) /* reached while this frame waited */
-			return XDP_DROP;
+	due = now;
+	/* A 64-bit division is slow: not at maximum rate. */
+	if (sender->interval_ps && sender->first_at) {
+		due = sender->first_at + (sender->next - sender->first) * sender->interval_ps / 1000;
+		if (now < due) {
+			bpf_loop(MOST_TURNS, wait, &due, 0);
+			now = bpf_ktime_get_tai_ns();
+			if (now >= sender->until) /* reached while this frame waited */
+				return XDP_DROP;
+		}
+		if (now < due || due < sender->first_at)
+			due = now;
 	}
 	if (!sender->first_at)
 		sender->first_at = now;
-	if (!sender->interval_ps || now < due || due < sender->first_at)
-		due = now;
 
 	header = (void *)head + at;
 	if ((void *)(head + HEAD_WORDS) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
