@@ -12,7 +12,6 @@
  * crates/live/src/sender.rs has the same order.
  */
 struct asked {
-	__u32 device;
 	__u32 header_at;
 	/* The first 60 bytes of each frame. The kernel reuses the memory of a received frame unchanged, and a receiver
 	 * that removed a VLAN tag has moved its bytes. */
@@ -25,6 +24,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct asked);
 } streams SEC(".maps");
+
+/* The device: the kernel finds it in a map by an index, and by its number only after a search. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} devices SEC(".maps");
 
 /* Written and read by the process that starts the runs; crates/live/src/sender.rs has the same order. */
 struct sender {
@@ -106,7 +113,7 @@ int live(struct xdp_md *ctx)
 	header->check = bpf_htonl(parity(header));
 	sender->last_at = now;
 	sender->next++;
-	return bpf_redirect(asked->device, 0);
+	return bpf_redirect_map(&devices, 0, XDP_DROP);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -222,11 +222,11 @@ impl LiveSender {
         })
     }
 
-    /// Write the program's parameters, in the order of `bpf/live.bpf.c`.
+    /// Write the device, and the program's parameters in the order of `bpf/live.bpf.c`.
     fn write_stream(&self, asked: &LiveStream) -> Result<(), PortError> {
         let header_at = asked.link.header_bytes() as u32;
-        let head = &self.frame[..LEAST_FRAME_BYTES];
-        let stream = [&self.interface.index.to_ne_bytes(), &header_at.to_ne_bytes()[..], head].concat();
+        let stream = [&header_at.to_ne_bytes()[..], &self.frame[..LEAST_FRAME_BYTES]].concat();
+        self.program.write("devices", &0_u32.to_ne_bytes(), &self.interface.index.to_ne_bytes())?;
         self.program.write("streams", &0_u32.to_ne_bytes(), &stream)
     }
 
