@@ -66,14 +66,9 @@ struct other {
 	__u64 keyless;  /* with a key or flow that is not registered */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct other);
-} others SEC(".maps");
+struct other other SEC(".data.other") = {};
 
-static __always_inline struct flow *flow_of(struct stream_header *header, struct other *other)
+static __always_inline struct flow *flow_of(struct stream_header *header)
 {
 	struct flow_key key = {
 		.key = header->key,
@@ -89,14 +84,14 @@ static __always_inline struct flow *flow_of(struct stream_header *header, struct
 	key.node = 0;
 	nothing = bpf_map_lookup_elem(&blank, &zero);
 	if (!nothing || !node || !bpf_map_lookup_elem(&flows, &key)) {
-		other->keyless++;
+		other.keyless++;
 		return NULL;
 	}
 	key.node = node;
 	bpf_map_update_elem(&flows, &key, nothing, BPF_NOEXIST);
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
-		other->unlisted++;
+		other.unlisted++;
 	return flow;
 }
 
@@ -205,22 +200,17 @@ int count(struct xdp_md *ctx)
 {
 	__u64 now = bpf_ktime_get_tai_ns();
 	struct stream_header *header = user_data(ctx, ethertype);
-	__u32 zero = 0;
-	struct other *other;
 	struct flow *flow;
 
 	if (!header)
 		return XDP_PASS;
-	other = bpf_map_lookup_elem(&others, &zero);
-	if (!other)
-		return XDP_PASS;
 	if ((void *)(header + 1) > (void *)(long)ctx->data_end || header->magic != bpf_htonl(STREAM_MAGIC)) {
-		other->foreign++;
+		other.foreign++;
 		return XDP_DROP;
 	}
 	if (header->kind != KIND_DATA && header->kind != KIND_ANSWER && header->kind != KIND_LIVE)
 		return XDP_PASS;
-	flow = flow_of(header, other);
+	flow = flow_of(header);
 	if (!flow)
 		return XDP_DROP;
 	if (header->kind == KIND_LIVE && header->check != bpf_htonl(parity(header))) {

@@ -8,7 +8,7 @@
 
 #define HEAD_WORDS 15
 
-/* The frames' parameters, in a map, so that the program stays loaded from one stream to the next.
+/* The frames' parameters, in memory that the process writes, so that the program stays loaded from one stream to the next.
  * crates/live/src/sender.rs has the same order.
  */
 struct asked {
@@ -18,12 +18,7 @@ struct asked {
 	__u32 head[HEAD_WORDS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct asked);
-} streams SEC(".maps");
+struct asked asked SEC(".data.asked") = {};
 
 /* The device: the kernel finds it in a map by an index, and by its number only after a search. */
 struct {
@@ -43,20 +38,10 @@ struct sender {
 	__u64 until;       /* no frame is made at or after this time; the process cannot interrupt a run, which occupies the CPU */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct sender);
-} senders SEC(".maps");
+struct sender sender SEC(".data.sender") = {};
 
 /* Not 0: make no more frames. In a map of its own, because it is written while the other is in use. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} stops SEC(".maps");
+volatile __u64 stop SEC(".data.stop") = 0;
 
 /* One iteration of waiting; ends at the departure time. */
 static long wait(__u32 turn, __u64 *due)
@@ -68,51 +53,45 @@ static long wait(__u32 turn, __u64 *due)
 SEC("xdp")
 int live(struct xdp_md *ctx)
 {
-	__u32 zero = 0, at, *head = (void *)(long)ctx->data;
-	struct asked *asked = bpf_map_lookup_elem(&streams, &zero);
-	struct sender *sender = bpf_map_lookup_elem(&senders, &zero);
-	__u64 *stop = bpf_map_lookup_elem(&stops, &zero);
+	__u32 at = asked.header_at, *head = (void *)(long)ctx->data;
 	struct stream_header *header;
 	__u64 now, due;
 
-	if (!asked || !sender || !stop)
-		return XDP_ABORTED;
-	at = asked->header_at;
 	if (at > 18)
 		return XDP_ABORTED;
-	if (*stop)
+	if (stop)
 		return XDP_DROP;
 	now = bpf_ktime_get_tai_ns();
-	if (now >= sender->until)
+	if (now >= sender.until)
 		return XDP_DROP;
 	due = now;
 	/* A 64-bit division is slow: not at maximum rate. */
-	if (sender->interval_ps && sender->first_at) {
-		due = sender->first_at + (sender->next - sender->first) * sender->interval_ps / 1000;
+	if (sender.interval_ps && sender.first_at) {
+		due = sender.first_at + (sender.next - sender.first) * sender.interval_ps / 1000;
 		if (now < due) {
 			bpf_loop(MOST_TURNS, wait, &due, 0);
 			now = bpf_ktime_get_tai_ns();
-			if (now >= sender->until) /* reached while this frame waited */
+			if (now >= sender.until) /* reached while this frame waited */
 				return XDP_DROP;
 		}
-		if (now < due || due < sender->first_at)
+		if (now < due || due < sender.first_at)
 			due = now;
 	}
-	if (!sender->first_at)
-		sender->first_at = now;
+	if (!sender.first_at)
+		sender.first_at = now;
 
 	header = (void *)head + at;
 	if ((void *)(head + HEAD_WORDS) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 	for (__u32 word = 0; word < HEAD_WORDS; word++)
-		head[word] = asked->head[word];
-	header->seq_high = bpf_htons(sender->next >> 32);
-	header->seq_low = bpf_htonl(sender->next);
+		head[word] = asked.head[word];
+	header->seq_high = bpf_htons(sender.next >> 32);
+	header->seq_low = bpf_htonl(sender.next);
 	header->intended = bpf_cpu_to_be64(due);
 	header->sent = bpf_cpu_to_be64(now);
 	header->check = bpf_htonl(parity(header));
-	sender->last_at = now;
-	sender->next++;
+	sender.last_at = now;
+	sender.next++;
 	return bpf_redirect_map(&devices, 0, XDP_DROP);
 }
 

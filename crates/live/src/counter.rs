@@ -123,7 +123,7 @@ impl LiveCounter {
     /// # Errors
     /// When the kernel refuses.
     pub fn others(&self) -> Result<OtherCount, PortError> {
-        let [foreign, unlisted, keyless] = self.program.words("others")?;
+        let [foreign, unlisted, keyless] = self.program.words(".data.other")?;
         Ok(OtherCount { foreign, unlisted, keyless })
     }
 
@@ -135,7 +135,7 @@ impl LiveCounter {
         for key in self.program.keys("flows")? {
             self.program.remove("flows", &key)?;
         }
-        self.program.write("others", &0_u32.to_ne_bytes(), &[0; 24])
+        self.program.write(".data.other", &0_u32.to_ne_bytes(), &[0; 24])
     }
 
     /// Return how many received frames the interface has dropped since it was created, before this counter saw them. On

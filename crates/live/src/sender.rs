@@ -141,7 +141,7 @@ impl LiveSender {
         let pace = Pace::of(rate_pps)?;
         let counters = self.interface.counters()?;
         let next = self.state()?.next;
-        self.program.write("stops", &0_u32.to_ne_bytes(), &[0; 8])?;
+        self.program.write(".data.stop", &0_u32.to_ne_bytes(), &[0; 8])?;
         self.begin(State { next, first: next, interval_ps: pace.interval_ps, until, ..State::default() })?;
         let mut first_at = 0;
         if count > 0 && !self.is_tried {
@@ -185,7 +185,7 @@ impl LiveSender {
             });
             while wait.recv_timeout(ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 if stop() {
-                    let _ = self.program.write("stops", &0_u32.to_ne_bytes(), &1_u64.to_ne_bytes());
+                    let _ = self.program.write(".data.stop", &0_u32.to_ne_bytes(), &1_u64.to_ne_bytes());
                 }
             }
             run.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
@@ -227,16 +227,16 @@ impl LiveSender {
         let header_at = asked.link.header_bytes() as u32;
         let stream = [&header_at.to_ne_bytes()[..], &self.frame[..LEAST_FRAME_BYTES]].concat();
         self.program.write("devices", &0_u32.to_ne_bytes(), &self.interface.index.to_ne_bytes())?;
-        self.program.write("streams", &0_u32.to_ne_bytes(), &stream)
+        self.program.write(".data.asked", &0_u32.to_ne_bytes(), &stream)
     }
 
     fn state(&self) -> Result<State, PortError> {
-        let [next, first, first_at, last_at, interval_ps, until] = self.program.words("senders")?;
+        let [next, first, first_at, last_at, interval_ps, until] = self.program.words(".data.sender")?;
         Ok(State { next, first, first_at, last_at, interval_ps, until })
     }
 
     fn begin(&self, state: State) -> Result<(), PortError> {
-        self.program.write("senders", &0_u32.to_ne_bytes(), &state.to_bytes())
+        self.program.write(".data.sender", &0_u32.to_ne_bytes(), &state.to_bytes())
     }
 }
 
