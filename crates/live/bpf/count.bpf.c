@@ -3,13 +3,16 @@
  *
  * Only registered flows are counted; replies are counted by responder. A frame with another key or flow is unexpected.
  *
+ * Most frames belong to a registered flow, so these have a place in an array, by the low bits of the flow; flows whose
+ * place is occupied, and replies, are searched in a hash table.
+ *
  * All frames of a flow arrive in one RX queue, which the kernel processes sequentially, so plain additions are correct.
  * The CRC of a header is not verified; the parity of headers made in the kernel is.
  */
 
 #include "stream.h"
 
-#define FLOWS 64        /* the map has twice as many entries, for one responder each */
+#define FLOWS 64        /* a power of 2; the map has twice as many entries, for one responder each */
 #define WINDOW_WORDS 64 /* bit map of the latest sequence numbers, 64 in each word */
 #define SUB_BITS 6      /* each octave of a histogram has 64 steps */
 #define OCTAVES 34      /* above the first 64 ns: up to 2^40 ns */
@@ -52,6 +55,26 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
+/* The flow whose counts are at the same index of `counts`. crates/live/src/counter.rs has the same order. */
+struct owner {
+	__u64 key;
+	__u64 flow; /* plus 1; 0: none */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLOWS);
+	__type(key, __u32);
+	__type(value, struct owner);
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FLOWS);
+	__type(key, __u32);
+	__type(value, struct flow);
+} counts SEC(".maps");
+
 /* A zeroed entry for a new responder: too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -68,6 +91,19 @@ struct other {
 
 struct other other SEC(".data.other") = {};
 
+/* The flow of a frame that is no reply, if it has a place in the array. */
+static __always_inline struct flow *flow_at(struct stream_header *header)
+{
+	__u64 flow = bpf_ntohs(header->flow);
+	__u32 index = flow & (FLOWS - 1);
+	struct owner *owner = bpf_map_lookup_elem(&owners, &index);
+
+	if (!owner || owner->flow != flow + 1 || owner->key != header->key)
+		return NULL;
+	return bpf_map_lookup_elem(&counts, &index);
+}
+
+/* Search the flow of any frame. */
 static __always_inline struct flow *flow_of(struct stream_header *header)
 {
 	struct flow_key key = {
@@ -210,7 +246,9 @@ int count(struct xdp_md *ctx)
 	}
 	if (header->kind != KIND_DATA && header->kind != KIND_ANSWER && header->kind != KIND_LIVE)
 		return XDP_PASS;
-	flow = flow_of(header);
+	flow = header->kind == KIND_ANSWER ? NULL : flow_at(header);
+	if (!flow)
+		flow = flow_of(header);
 	if (!flow)
 		return XDP_DROP;
 	if (header->kind == KIND_LIVE && header->check != bpf_htonl(parity(header))) {

@@ -1,5 +1,7 @@
 //! The receiver of live frames.
 
+use std::collections::HashMap;
+
 use sojourn_port::PortError;
 use sojourn_port::bpf::{Attached, Attachment, Program, object, words};
 use sojourn_port::kernel::Interface;
@@ -12,7 +14,10 @@ use crate::histogram::Histogram;
 const STEPS: usize = 35 << 6;
 const WORDS: usize = 15;
 const WINDOW: usize = 64;
+/// The number of places in the array of `bpf/count.bpf.c`.
+const FLOWS: u16 = 64;
 const FLOW_BYTES: usize = (WORDS + 2 * STEPS + WINDOW) * 8;
+const OWNER_BYTES: usize = 16;
 
 /// Counts the data frames of streams at the receiver, and drops them; other frames pass.
 ///
@@ -23,6 +28,8 @@ pub struct LiveCounter {
     program: Program,
     attached: Attached,
     interface: Interface,
+    /// The flows that are counted in the array: their keys in the program's hash table, and their indices.
+    placed: HashMap<Vec<u8>, u32>,
 }
 
 /// The counters of one flow.
@@ -92,7 +99,7 @@ impl LiveCounter {
         let interface = Interface::usable(interface)?;
         let program = Program::load("count", object!("count.bpf.o"), &STREAM_ETHERTYPE.to_ne_bytes())?;
         let attached = program.attach(&interface)?;
-        Ok(Self { program, attached, interface })
+        Ok(Self { program, attached, interface, placed: HashMap::new() })
     }
 
     /// Register a flow with this key: its frames are counted from now on.
@@ -100,7 +107,20 @@ impl LiveCounter {
     /// # Errors
     /// When there is no room for it, or the kernel refuses.
     pub fn expect(&mut self, key: SessionKey, flow: u16) -> Result<(), PortError> {
-        self.program.write("flows", &flow_key(key, flow), &[0; FLOW_BYTES])
+        let (name, index) = (flow_key(key, flow), u32::from(flow % FLOWS));
+        let is_free = self.placed.iter().all(|(placed, taken)| *taken != index || *placed == name);
+        if is_free {
+            // Before the flow is in the hash table: no frame of it is counted there.
+            self.program.write("counts", &index.to_ne_bytes(), &[0; FLOW_BYTES])?;
+            self.program.write("owners", &index.to_ne_bytes(), &owner(key, flow))?;
+            self.placed.insert(name.clone(), index);
+        }
+        self.program.write("flows", &name, &[0; FLOW_BYTES]).inspect_err(|_| {
+            if is_free {
+                let _ = self.program.write("owners", &index.to_ne_bytes(), &[0; OWNER_BYTES]);
+                self.placed.remove(&name);
+            }
+        })
     }
 
     /// Read the counters of each flow that has received a frame.
@@ -110,7 +130,10 @@ impl LiveCounter {
     pub fn flows(&self) -> Result<Vec<FlowCount>, PortError> {
         let mut flows = Vec::new();
         for key in self.program.keys("flows")? {
-            let value = self.program.read("flows", &key)?;
+            let value = match self.placed.get(&key) {
+                Some(index) => self.program.read("counts", &index.to_ne_bytes())?,
+                None => self.program.read("flows", &key)?,
+            };
             flows.extend(value.and_then(|value| FlowCount::parse(&key, &value)));
         }
         flows.retain(|flow: &FlowCount| flow.frames + flow.damaged > 0);
@@ -134,6 +157,9 @@ impl LiveCounter {
     pub fn clear(&mut self) -> Result<(), PortError> {
         for key in self.program.keys("flows")? {
             self.program.remove("flows", &key)?;
+            if let Some(index) = self.placed.remove(&key) {
+                self.program.write("owners", &index.to_ne_bytes(), &[0; OWNER_BYTES])?;
+            }
         }
         self.program.write(".data.other", &0_u32.to_ne_bytes(), &[0; 24])
     }
@@ -162,6 +188,11 @@ impl LiveCounter {
 /// network byte order.
 fn flow_key(key: SessionKey, flow: u16) -> Vec<u8> {
     [&key.0.to_be_bytes()[..], &u32::from(flow).to_ne_bytes(), &[0; 4]].concat()
+}
+
+/// Return the owner of a place in the program's array, in the order of `bpf/count.bpf.c`.
+fn owner(key: SessionKey, flow: u16) -> Vec<u8> {
+    [key.0.to_be_bytes(), (u64::from(flow) + 1).to_ne_bytes()].concat()
 }
 
 impl FlowCount {

@@ -167,6 +167,40 @@ fn flows_are_counted_and_answered_up_to_the_same_limit() {
 }
 
 #[test]
+fn flows_with_the_same_place_are_counted_apart() {
+    within_permitted("flows_with_the_same_place_are_counted_apart", || {
+        link();
+        let mut counter = at_far_end(|| LiveCounter::attach("far")).expect("attaches");
+        let mut near = PacketPort::open_for("near", STREAM_ETHERTYPE, PacketOptions::default()).expect("opens");
+        let mut expected = [(KEY, 3, 1), (KEY, 67, 2), (KEY, 131, 3), (SessionKey(KEY.0 ^ 1), 3, 4)];
+        let mut send = |flows: &[(SessionKey, u16, u64)]| {
+            for &(key, flow, frames) in flows {
+                for seq in 0..frames {
+                    let data = changed(Kind::Data, |header| (header.key, header.flow, header.seq) = (key, flow, seq));
+                    near.transmit(&data).expect("transmits");
+                }
+            }
+            wait_for_delivery();
+        };
+        expected.iter().for_each(|(key, flow, _)| counter.expect(*key, *flow).expect("takes a key"));
+        send(&expected);
+        expected.sort_by_key(|(key, flow, _)| (key.0, *flow));
+        let counted = |counter: &LiveCounter| -> Vec<_> {
+            counter.flows().expect("reads").iter().map(|flow| (flow.key, flow.flow, flow.first)).collect()
+        };
+        assert_eq!(counted(&counter), expected);
+        assert_eq!(counter.others().expect("reads").keyless, 0);
+        counter.clear().expect("clears");
+        send(&expected);
+        assert_eq!((counted(&counter), counter.others().expect("reads").keyless), (Vec::new(), 10));
+        // The place is another flow's now, and its counts begin at 0.
+        counter.expect(KEY, 67).expect("takes a key");
+        send(&expected);
+        assert_eq!((counted(&counter), counter.others().expect("reads").keyless), (vec![(KEY, 67, 2)], 18));
+    });
+}
+
+#[test]
 fn frames_with_another_key_or_flow_change_no_count() {
     within_permitted("frames_with_another_key_or_flow_change_no_count", || {
         link();
