@@ -6,16 +6,17 @@
 
 #define MOST_TURNS (1 << 22) /* iterations of waiting: at least a tenth of a second */
 
-#define HEAD_WORDS 15
+#define HEAD_WORDS 7 /* of 8 bytes; 4 more bytes follow */
 
 /* The frames' parameters, in memory that the process writes, so that the program stays loaded from one stream to the next.
  * crates/live/src/sender.rs has the same order.
  */
 struct asked {
-	__u32 header_at;
 	/* The first 60 bytes of each frame. The kernel reuses the memory of a received frame unchanged, and a receiver
 	 * that removed a VLAN tag has moved its bytes. */
-	__u32 head[HEAD_WORDS];
+	__u64 head[HEAD_WORDS];
+	__u32 head_end;
+	__u32 header_at;
 };
 
 struct asked asked SEC(".data.asked") = {};
@@ -53,7 +54,8 @@ static long wait(__u32 turn, __u64 *due)
 SEC("xdp")
 int live(struct xdp_md *ctx)
 {
-	__u32 at = asked.header_at, *head = (void *)(long)ctx->data;
+	__u32 at = asked.header_at, *head_end;
+	__u64 *head = (void *)(long)ctx->data;
 	struct stream_header *header;
 	__u64 now, due;
 
@@ -81,10 +83,12 @@ int live(struct xdp_md *ctx)
 		sender.first_at = now;
 
 	header = (void *)head + at;
-	if ((void *)(head + HEAD_WORDS) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
+	head_end = (void *)(head + HEAD_WORDS);
+	if ((void *)(head_end + 1) > (void *)(long)ctx->data_end || (void *)(header + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 	for (__u32 word = 0; word < HEAD_WORDS; word++)
 		head[word] = asked.head[word];
+	*head_end = asked.head_end;
 	header->seq_high = bpf_htons(sender.next >> 32);
 	header->seq_low = bpf_htonl(sender.next);
 	header->intended = bpf_cpu_to_be64(due);

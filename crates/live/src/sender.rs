@@ -225,7 +225,7 @@ impl LiveSender {
     /// Write the device, and the program's parameters in the order of `bpf/live.bpf.c`.
     fn write_stream(&self, asked: &LiveStream) -> Result<(), PortError> {
         let header_at = asked.link.header_bytes() as u32;
-        let stream = [&header_at.to_ne_bytes()[..], &self.frame[..LEAST_FRAME_BYTES]].concat();
+        let stream = [&self.frame[..LEAST_FRAME_BYTES], &header_at.to_ne_bytes()].concat();
         self.program.write("devices", &0_u32.to_ne_bytes(), &self.interface.index.to_ne_bytes())?;
         self.program.write(".data.asked", &0_u32.to_ne_bytes(), &stream)
     }
