@@ -195,7 +195,7 @@ static __always_inline __u32 log_packet(struct __sk_buff *skb, struct bpf_sock *
 	sample->tos = headers.tos;
 	take_shown_state(&sample->state, tp, shown);
 	hand_over(taken, position);
-	if (asked->private_every && logged % asked->private_every == 0)
+	if (asked->private_every && is_multiple(logged, 1, asked->private_every))
 		log_private(sk, seen->slot, number, turn.now);
 	return DISPOSITION_LOGGED;
 }

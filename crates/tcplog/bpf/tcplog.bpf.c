@@ -88,8 +88,8 @@ static __always_inline __u32 decided(const struct options *asked, struct flow *f
 static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 {
 	const struct options *asked = current_options();
+	struct bpf_sock *sk = skb->sk, *full = NULL;
 	struct totals *totals;
-	struct bpf_sock *sk;
 	struct flow *flow = NULL;
 	struct counts *counts;
 	struct seen seen;
@@ -97,11 +97,14 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 
 	if (!asked->enabled)
 		return PASS;
-	sk = skb->sk;
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
-	if (!sk || sk->protocol != PROTOCOL_TCP) {
-		if ((sk && sk->type != SOCKET_RAW) || !is_tcp(skb))
+	/* Only a full socket of TCP has a flow, so one that has a flow is not asked what it is. */
+	if (sk) {
+		flow = flow_of(sk, &seen.slot);
+		if (!flow)
+			full = bpf_sk_fullsock(sk);
+	}
+	if (!flow && (!full || full->protocol != PROTOCOL_TCP)) {
+		if ((full && full->type != SOCKET_RAW) || !is_tcp(skb))
 			return PASS;
 	}
 	totals = totals_here();
@@ -109,13 +112,14 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 		return PASS;
 	seen.segments = segments_of(skb);
 	count_seen(totals, way, seen.segments);
-	if (!sk)
-		return without_flow(totals, way, skb->sk ? DISPOSITION_NO_STATE : DISPOSITION_NO_SOCKET, seen.segments);
-	if (sk->type != SOCKET_STREAM)
+	if (!sk || (!flow && !full))
+		return without_flow(totals, way, sk ? DISPOSITION_NO_STATE : DISPOSITION_NO_SOCKET, seen.segments);
+	if (full && full->type != SOCKET_STREAM)
 		return without_flow(totals, way, DISPOSITION_CONTROL, seen.segments);
 	if (sk->state == TCP_STATE_LISTEN)
 		return without_flow(totals, way, DISPOSITION_NO_STATE, seen.segments);
-	disposition = flow_of(skb, sk, &seen.slot, &flow);
+	if (!flow && full)
+		disposition = new_flow_of(skb, full, &seen.slot, &flow);
 	if (!flow)
 		return without_flow(totals, way, disposition, seen.segments);
 	counts = &flow->directions[way];
