@@ -255,7 +255,7 @@ fn unsupported_requests_are_errors() {
         link();
         for (arguments, status, said) in [
             (vec!["--dev", "nosuch"], 2, "no such interface"),
-            (vec!["--fifo", "--wait", "spin"], 2, "in each second"),
+            (vec!["--fifo", "--wait", "spin"], 2, "3 of each 40 ms"),
             (vec!["--udp", "7", "--udp", "7"], 3, "in use"),
         ] {
             let output = Command::new(env!("CARGO_BIN_EXE_sojourn-instrument"))
