@@ -91,7 +91,7 @@ struct other {
 
 struct other other SEC(".data.other") = {};
 
-/* The flow of a frame that is no reply, if it has a place in the array. */
+/* The flow of a frame that is no responder's, if it has a place in the array. */
 static __always_inline struct flow *flow_at(struct stream_header *header)
 {
 	__u64 flow = bpf_ntohs(header->flow);
@@ -246,7 +246,7 @@ int count(struct xdp_md *ctx)
 	}
 	if (header->kind != KIND_DATA && header->kind != KIND_ANSWER && header->kind != KIND_LIVE)
 		return XDP_PASS;
-	flow = header->kind == KIND_ANSWER ? NULL : flow_at(header);
+	flow = header->kind == KIND_ANSWER && header->node ? NULL : flow_at(header);
 	if (!flow)
 		flow = flow_of(header);
 	if (!flow)

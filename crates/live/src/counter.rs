@@ -110,7 +110,9 @@ impl LiveCounter {
         let (name, index) = (flow_key(key, flow), u32::from(flow % FLOWS));
         let is_free = self.placed.iter().all(|(placed, taken)| *taken != index || *placed == name);
         if is_free {
-            // Before the flow is in the hash table: no frame of it is counted there.
+            // Before the flow is in the hash table: no frame of it is counted there. A flow that is registered again is
+            // not counted meanwhile.
+            self.program.write("owners", &index.to_ne_bytes(), &[0; OWNER_BYTES])?;
             self.program.write("counts", &index.to_ne_bytes(), &[0; FLOW_BYTES])?;
             self.program.write("owners", &index.to_ne_bytes(), &owner(key, flow))?;
             self.placed.insert(name.clone(), index);

@@ -2,15 +2,6 @@
 #ifndef SOJOURN_TCPLOG_EVENTS_H
 #define SOJOURN_TCPLOG_EVENTS_H
 
-/* Return the flow of a socket, or NULL. */
-static __always_inline struct flow *flow_of_socket(void *sk, __u32 *slot)
-{
-	struct place *place = bpf_sk_storage_get(&places, sk, 0, 0);
-	__u64 handle = place ? place->handle : 0;
-
-	return handle ? flow_at(handle, slot) : NULL;
-}
-
 /* Log a sample of a socket's state at an event of TCP. */
 static __always_inline void log_event(void *sk, __u8 point, __u16 detail, __u32 seq, __u32 payload)
 {

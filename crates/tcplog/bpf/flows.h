@@ -89,8 +89,8 @@ static __noinline __u64 make_flow(struct __sk_buff *skb, struct bpf_sock *sk, st
 	return handle;
 }
 
-/* Look up the flow of a socket. */
-static __always_inline struct flow *flow_of(struct bpf_sock *sk, __u32 *slot)
+/* Return the flow of a socket, or NULL. */
+static __always_inline struct flow *flow_of_socket(void *sk, __u32 *slot)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, 0);
 	__u64 handle = place ? place->handle : 0;
@@ -100,7 +100,7 @@ static __always_inline struct flow *flow_of(struct bpf_sock *sk, __u32 *slot)
 
 /* Create the flow of a packet, if nobody has meanwhile. Where `*flow` stays NULL, the return value is the packet's
  * disposition. */
-static __always_inline __u32 new_flow_of(struct __sk_buff *skb, struct bpf_sock *sk, __u32 *slot, struct flow **flow)
+static __always_inline __u32 new_flow(struct __sk_buff *skb, struct bpf_sock *sk, __u32 *slot, struct flow **flow)
 {
 	struct place *place = bpf_sk_storage_get(&places, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	__u64 handle;

@@ -99,7 +99,7 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 		return PASS;
 	/* Only a full socket of TCP has a flow, so one that has a flow is not asked what it is. */
 	if (sk) {
-		flow = flow_of(sk, &seen.slot);
+		flow = flow_of_socket(sk, &seen.slot);
 		if (!flow)
 			full = bpf_sk_fullsock(sk);
 	}
@@ -112,16 +112,20 @@ static __always_inline int on_packet(struct __sk_buff *skb, __u32 way)
 		return PASS;
 	seen.segments = segments_of(skb);
 	count_seen(totals, way, seen.segments);
-	if (!sk || (!flow && !full))
-		return without_flow(totals, way, sk ? DISPOSITION_NO_STATE : DISPOSITION_NO_SOCKET, seen.segments);
-	if (full && full->type != SOCKET_STREAM)
-		return without_flow(totals, way, DISPOSITION_CONTROL, seen.segments);
-	if (sk->state == TCP_STATE_LISTEN)
+	if (!flow) {
+		if (!full)
+			return without_flow(totals, way, sk ? DISPOSITION_NO_STATE : DISPOSITION_NO_SOCKET, seen.segments);
+		if (full->type != SOCKET_STREAM)
+			return without_flow(totals, way, DISPOSITION_CONTROL, seen.segments);
+		if (full->state == TCP_STATE_LISTEN)
+			return without_flow(totals, way, DISPOSITION_NO_STATE, seen.segments);
+		disposition = new_flow(skb, full, &seen.slot, &flow);
+		if (!flow)
+			return without_flow(totals, way, disposition, seen.segments);
+	} else if (sk->state == TCP_STATE_LISTEN) {
+		/* Its flow did not end, because these programs were detached when it was disconnected. */
 		return without_flow(totals, way, DISPOSITION_NO_STATE, seen.segments);
-	if (!flow && full)
-		disposition = new_flow_of(skb, full, &seen.slot, &flow);
-	if (!flow)
-		return without_flow(totals, way, disposition, seen.segments);
+	}
 	counts = &flow->directions[way];
 	count_in_flow(counts, &seen);
 	if (flow->verdict >> 1 != asked->generation)

@@ -17,7 +17,7 @@ use crate::convert::{Place, Placed, fill};
 use crate::decode::{Kind, Raw, check};
 use crate::gaps::Gap;
 use crate::layout::{NAME_BYTES, PrivateState, Sample, Totals, point};
-use crate::private::PrivateNames;
+use crate::private::{ALGORITHMS, PrivateNames};
 use crate::spool::{self, Counted, Ending, Frame, Reader, SpoolError};
 use flows::{Flows, Seen, endpoints};
 use parts::Parts;
@@ -30,8 +30,6 @@ mod parts;
 const WAITING: usize = 64;
 /// The batch size for rows of flows and of gaps.
 const FLOWS: usize = 4096;
-/// Of how many algorithms the names of fields are kept: damaged bytes may name any number of algorithms.
-const ALGORITHMS: usize = 64;
 
 /// The key of a note, and the reason of an end: somebody detached the programs. The key `why` is next to it.
 pub const INTERRUPTED: &str = "interrupted";

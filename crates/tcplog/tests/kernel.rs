@@ -5,9 +5,10 @@ mod traffic;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
 
-use rustix::net::sockopt;
+use rustix::net::{self, sockopt};
 use sojourn_tcplog::layout::{Flow, Options, PrivateState, Sample, Totals, disposition, point};
 use sojourn_tcplog::{Event, FieldSet, Kernel, KernelOptions, Mode, Raw, Source, decode};
 use sojourn_time::{Clock, HostClock, Nanos};
@@ -168,6 +169,45 @@ fn every_packet_of_real_connections_is_in_one_count() {
                     }
                 }
             }
+        }
+    });
+}
+
+/// Connections of one socket after another, which then listens, and packets of another protocol.
+#[test]
+fn packets_of_a_reused_socket_are_judged_by_what_it_is_then() {
+    within("packets_of_a_reused_socket_are_judged_by_what_it_is_then", |place| {
+        let mut kernel = open(place);
+        let log = log(&mut kernel, &options(1), || {
+            let talk = |mut near: &TcpStream, mut far: TcpStream| {
+                near.write_all(&[7; 3000]).expect("sends");
+                far.read_exact(&mut [0; 3000]).expect("receives");
+                far.write_all(&[7]).expect("answers");
+                near.read_exact(&mut [0]).expect("is answered");
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+            let address = listener.local_addr().expect("is bound");
+            let socket = TcpStream::connect(address).expect("connects");
+            talk(&socket, listener.accept().expect("accepts").0);
+            net::connect_unspec(&socket).expect("disconnects");
+            net::connect(&socket, &address).expect("connects again");
+            talk(&socket, listener.accept().expect("accepts").0);
+            net::connect_unspec(&socket).expect("disconnects");
+            net::listen(&socket, 1).expect("listens");
+            let socket = TcpListener::from(OwnedFd::from(socket));
+            let other = TcpStream::connect(socket.local_addr().expect("is bound")).expect("connects");
+            talk(&other, socket.accept().expect("accepts").0);
+            let [one, two] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("binds"));
+            one.send_to(&[7], two.local_addr().expect("is bound")).expect("sends");
+            two.recv(&mut [0]).expect("receives");
+        });
+        assert_conserved(&log);
+        assert_eq!(log.flows.len(), 6, "both ends of three connections");
+        let [came, gone] = log.totals.dispositions;
+        // A listener is what a SYN and the acknowledgement of its answer come to, and what answers.
+        assert_eq!((came[disposition::NO_STATE], gone[disposition::NO_STATE]), (6, 3), "{:?}", log.totals);
+        for none in [disposition::CONTROL, disposition::NO_SOCKET, disposition::NO_ROOM] {
+            assert_eq!((came[none], gone[none]), (0, 0), "{none}: {:?}", log.totals);
         }
     });
 }

@@ -16,6 +16,9 @@ use btf::{Btf, Member};
 /// The folder of the kernel's type information.
 const FOLDER: &str = "/sys/kernel/btf";
 
+/// The number of algorithms that are remembered: damaged bytes may name any number of them.
+pub const ALGORITHMS: usize = 64;
+
 /// Congestion controls without private state.
 const STATELESS: [&str; 2] = ["reno", "scalable"];
 
@@ -85,6 +88,9 @@ impl PrivateNames {
     fn layout(&mut self, algorithm: &str) -> &Layout {
         if !self.layouts.contains_key(algorithm) {
             let layout = self.find(algorithm);
+            if self.layouts.len() == ALGORITHMS {
+                self.layouts.clear();
+            }
             self.layouts.insert(algorithm.to_owned(), layout);
         }
         self.layouts.get(algorithm).unwrap_or(&Layout::Words)

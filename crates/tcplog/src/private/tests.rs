@@ -325,3 +325,12 @@ fn mutated_btf_of_the_running_kernel_never_panics() {
         read_all(mutated);
     }
 }
+
+#[test]
+fn remembered_algorithms_are_bounded() {
+    let mut names = PrivateNames::default();
+    for number in 0..3 * ALGORITHMS {
+        decoded(&mut names, format!("unheard{number}").as_bytes(), &private());
+        assert!((1..=ALGORITHMS).contains(&names.layouts.len()), "{number}");
+    }
+}
