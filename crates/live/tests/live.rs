@@ -72,6 +72,36 @@ fn live_frames_stop_on_request() {
 }
 
 #[test]
+fn sender_that_is_aimed_again_sends_by_that_device_alone_and_flows_registered_again_begin_anew() {
+    within_permitted(
+        "sender_that_is_aimed_again_sends_by_that_device_alone_and_flows_registered_again_begin_anew",
+        || {
+            link();
+            ip("link add name near2 type veth peer name far2 netns peer");
+            ip("link set dev near2 up");
+            ip("-n peer link set dev far2 up");
+            let attach = |device| {
+                let mut counter = at_far_end(|| LiveCounter::attach(device)).expect("attaches");
+                counter.expect(KEY, 3).expect("takes a key");
+                counter
+            };
+            let mut counters = [attach("far"), attach("far2")];
+            let mut sender = LiveSender::open("near", &live_stream(None)).expect("opens");
+            for (device, at) in [("near", 0), ("near2", 1), ("near", 0)] {
+                sender.aim(device, &live_stream(None)).expect("aims");
+                assert_eq!(send(&mut sender, 1_000, Some(100_000.0)).made, 1_000);
+                wait_for_delivery();
+                let counted = counters.each_ref().map(|one| one.flows().expect("reads"));
+                assert_eq!((counted[at][0].first, counted[at][0].least), (1_000, 0), "{device}");
+                assert_eq!(counted[1 - at], [], "{device}");
+                counters.iter_mut().for_each(|one| one.expect(KEY, 3).expect("takes it again"));
+                assert_eq!(counters.each_ref().map(|one| one.flows().expect("reads")), [[], []]);
+            }
+        },
+    );
+}
+
+#[test]
 fn veth_without_support_for_live_frames_is_reported() {
     within_permitted("veth_without_support_for_live_frames_is_reported", || {
         link();
