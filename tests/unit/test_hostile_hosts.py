@@ -24,6 +24,7 @@ from sojourn.instruments.conversation import Conversation
 from sojourn.instruments.emulator import replay
 from sojourn.instruments.learning import send_new_addresses
 from sojourn.plan.real_bed import load_real_bed, real_bed_of
+from tests.children import Child
 from tests.fuzz.hosts import AnsweringHost
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def test_nonsense_in_place_of_an_instruments_answer_names_the_host(said: str) ->
 @numbered(NONSENSE)
 def test_nonsense_in_place_of_the_load_of_a_core_is_no_load(said: str) -> None:
     cores: Any = DeviceCores.__new__(DeviceCores)
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+    with Child(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
         assert load.stdin is not None
         asked = SimpleNamespace(write=lambda _: None, flush=lambda: None)
         cores._load = SimpleNamespace(stdin=asked, stdout=load.stdout)
