@@ -100,11 +100,18 @@ class Sessions:
         self.over: list[bytes] = []
         """Frames of sessions that are over, those of the latest one first."""
 
-    def take(self, frame: bytes) -> None:
-        """Note a frame in the order in which they come."""
+    def take(self, frame: bytes, *, is_early: bool = False) -> None:
+        """Note a frame in the order in which they come.
+
+        A session with an early frame is never replayed: it may be the answer to what another attacker replays, who
+        came before this one.
+        """
         header = frame[self._begin :]
         key = header[self._key_at : self._key_at + KEY_BYTES]
         if not header.startswith(self._magic) or len(key) < KEY_BYTES or key in self._ended:
+            return
+        if is_early:
+            self._ended.add(key)
             return
         if key != self._now:
             self.over = [*self._first, *self._last, *self.over][:MOST_REPLAYED]
@@ -118,8 +125,9 @@ class Sessions:
 class Recorder:
     """Records at a victim's interface what its own peer sends it; the attacker's other frames have other addresses."""
 
-    def __init__(self, kind: str, asked: dict[str, str]) -> None:
+    def __init__(self, kind: str, asked: dict[str, Any]) -> None:
         self._sessions = Sessions(kind)
+        self._early_until = time.monotonic() + asked.get("early_seconds", 0)
         with at_host_of(asked["process"]):
             self._port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
             only_from(self._port, bytes.fromhex(asked["from_mac"].replace(":", "")))
@@ -134,7 +142,7 @@ class Recorder:
             except OSError:
                 return self._sessions.over
             if place[2] == socket.PACKET_HOST:
-                self._sessions.take(frame)
+                self._sessions.take(frame, is_early=time.monotonic() < self._early_until)
 
 
 @contextmanager

@@ -38,6 +38,14 @@ def test_replays_and_other_frames_begin_no_session(kind: str) -> None:
     assert sessions.over == [frame(kind, 1, 0)]
 
 
+def test_sessions_with_an_early_frame_are_never_replayed() -> None:
+    sessions = attacker.Sessions("probe")
+    sessions.take(frame("probe", 1, 0), is_early=True)
+    for session in (1, 2, 1, 3):
+        sessions.take(frame("probe", session, 1))
+    assert sessions.over == [frame("probe", 2, 1)]
+
+
 def test_a_replayed_datagram_goes_to_the_port_that_its_receiver_has_now() -> None:
     asked = {"mac": attacker.OWN_MAC, "from": "10.0.0.1", "to": "10.0.0.2", "from_port": 7707}
     before, after = (attacker.udp(asked, port, b"reply") for port in (1000, 2000))
