@@ -130,6 +130,7 @@ class Recorder:
         self._early_until = time.monotonic() + asked.get("early_seconds", 0)
         with at_host_of(asked["process"]):
             self._port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+            self._port.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, WAITING_BYTES)
             only_from(self._port, bytes.fromhex(asked["from_mac"].replace(":", "")))
             self._port.bind((asked["dev"], PLACES[kind][0]))
         self._port.settimeout(0)
@@ -160,7 +161,9 @@ def at_host_of(process: str) -> Iterator[None]:
         os.close(there)
 
 
-CLONE_NEWNET, SO_ATTACH_FILTER = 0x40000000, 26
+CLONE_NEWNET, SO_ATTACH_FILTER, SO_RCVBUFFORCE = 0x40000000, 26, 33
+WAITING_BYTES = 16 << 20
+"""What comes during a pause must not be lost: a session that was missed would seem new when its frames are replayed."""
 
 
 def only_from(port: socket.socket, mac: bytes) -> None:
