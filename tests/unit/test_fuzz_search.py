@@ -122,7 +122,8 @@ def test_targets_take_turns_and_as_many_run_as_there_are_processors(
     assert (running, most) == (0, 2)
     fuzz_ledger.take(tmp_path / "spent.tsv")
     facts = fuzz_ledger.read()
-    assert sum(told["searches"] for told in facts.values()) == len(turns(tmp_path))
+    # One for each processor may be ended before it has said that it began.
+    assert 0 <= sum(told["searches"] for told in facts.values()) - len(turns(tmp_path)) <= 2
     assert all(told["seconds"] > 0 and told["inputs"] > 0 and not told["found"] for told in facts.values())
 
 
