@@ -35,10 +35,12 @@ def end(*_):
     told("ended")
     print(f"stat::number_of_executed_units: {tried}", flush=True)
     sys.exit(0)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # until it has begun
 signal.signal(signal.SIGUSR1, end)
 while time.process_time() < 0.1:  # what has begun has tried something, on a busy machine too
     tried += 1
 told("began")
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 if target == "bad":
     (Path(build) / "found/bad-crash-0123").write_bytes(b"bad")
     sys.exit(77)
