@@ -336,8 +336,7 @@ def settling(instrument: str, killed: Path, again: Path) -> tuple[float, float]:
     """Records a second of one recovery of a copy, and records a second of its processor time."""
     shutil.rmtree(again, ignore_errors=True)
     shutil.copytree(killed, again, ignore=shutil.ignore_patterns("*.sock"))
-    # The spool of a killed log has long been on the disk. A fresh copy has not, and its write-back would compete with
-    # the fsync of the records.
+    # The spool of a killed log has long been on the disk, and a fresh copy has not.
     os.sync()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     argv = [instrument, "tcplog", "recover", str(again), "--json"]

@@ -81,20 +81,7 @@ impl Block {
     fn correct(&self, frame: &mut [u8]) {
         let header_bytes = self.header_bytes();
         if let Some(payload) = frame.get_mut(header_bytes..) {
-            if self.kind == ProbeKind::Stamp {
-                let base = BASE_BYTES[1];
-                if let (Some(key), Some(base)) = (&self.key, payload.get_mut(..base)) {
-                    let (covered, tag) = base.split_at_mut(base.len() - 16);
-                    tag.copy_from_slice(&key.tag(&[covered]));
-                }
-            } else if let Some((checked, rest)) = payload.split_at_mut_checked(32)
-                && let Some(place) = rest.first_chunk_mut::<4>()
-            {
-                *place = crc32fast::hash(checked).to_be_bytes();
-                if let Some(key) = &self.key {
-                    probe::authenticate(payload, key);
-                }
-            }
+            correct_payload(payload, self.kind == ProbeKind::Stamp, self.key.as_deref());
         }
         let version = match self.framing {
             Framing::Icmp4 => Version::V4,
@@ -302,4 +289,21 @@ fn stream_frame(kind: Kind, seq: u64, framing: Framing, auth: &Auth) -> Vec<u8> 
     StreamHeader { kind, node: 1, flow: 1, key: SESSION, seq, intended: NOW, sent }.write(payload);
     auth.seal(payload);
     frame
+}
+
+/// Corrects the checksum and the tag of user data: of a packet of STAMP, or of a probe of ours.
+pub(crate) fn correct_payload(payload: &mut [u8], is_stamp: bool, key: Option<&Key>) {
+    if is_stamp {
+        if let (Some(key), Some(base)) = (key, payload.get_mut(..BASE_BYTES[1])) {
+            let (covered, tag) = base.split_at_mut(base.len() - 16);
+            tag.copy_from_slice(&key.tag(&[covered]));
+        }
+    } else if let Some((checked, rest)) = payload.split_at_mut_checked(32)
+        && let Some(place) = rest.first_chunk_mut::<4>()
+    {
+        *place = crc32fast::hash(checked).to_be_bytes();
+        if let Some(key) = key {
+            probe::authenticate(payload, key);
+        }
+    }
 }

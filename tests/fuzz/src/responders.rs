@@ -19,6 +19,7 @@ use sojourn_wire::stamp::{BASE_BYTES, ErrorEstimate, Format, Reflected, Scale, S
 use sojourn_wire::{Key, MacAddress, Peers, ProbeHeader};
 
 use crate::Target;
+use crate::replies::correct_payload;
 
 pub(crate) const TARGETS: &[Target] = &[
     Target { name: "responder", read: responder, seeds: requests },
@@ -358,19 +359,8 @@ impl Far {
     /// Corrects what a search would not find: checksum and tag.
     fn correct(&self, frame: &mut [u8]) {
         let start = self.start();
-        let Some(payload) = frame.get_mut(start..) else { return };
-        if self.kind == Kind::Stamp {
-            if let (Some(key), Some(base)) = (&self.key, payload.get_mut(..BASE_BYTES[1])) {
-                let (covered, tag) = base.split_at_mut(base.len() - 16);
-                tag.copy_from_slice(&key.tag(&[covered]));
-            }
-        } else if let Some((checked, rest)) = payload.split_at_mut_checked(32)
-            && let Some(place) = rest.first_chunk_mut::<4>()
-        {
-            *place = crc32fast::hash(checked).to_be_bytes();
-            if let Some(key) = &self.key {
-                probe::authenticate(payload, key);
-            }
+        if let Some(payload) = frame.get_mut(start..) {
+            correct_payload(payload, self.kind == Kind::Stamp, self.key.as_deref());
         }
     }
 }

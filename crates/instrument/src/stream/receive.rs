@@ -108,7 +108,7 @@ impl<'a> Reception<'a> {
             each.push(&mut **port);
             counters.extend(counter.as_mut());
         }
-        // A real-time thread has to rest for the time that it polls.
+        // A real-time thread sleeps instead of polling, and rests under a flood.
         let wait = if self.place.is_real_time { Wait::Sleep } else { self.place.wait };
         let pace = Pace { wait, ..self.place.pace() };
         let mut watching = Watching { halt, ended, counters };
