@@ -4,11 +4,21 @@
 //! A call on neither list fails with ENOSYS, as on an older kernel: libraries have a fallback for that, so another libc
 //! does not end a measurement. In a debug build, which the tests run, it kills the process, so that a missing entry is
 //! noticed. A call on the second list kills in every build: only an attacker in control of the program makes it.
+//!
+//! Of two calls on the first list the arguments decide. `clone` makes threads; without CLONE_THREAD it makes a process, and
+//! kills. `ioctl` asks terminals and interfaces; where it types into a terminal, it kills. `clone3` has its flags in memory,
+//! which no filter reads: it fails with ENOSYS in every build, so that libraries make their threads by `clone`.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+
+/// System calls with the arguments that are meant: those of one of the rules, or any where there is no rule.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// System calls by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,8 +222,8 @@ const FILES: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Executing programs, access to other processes' memory, changing the root, kernel modules, keys, and ways to bypass a
-/// filter.
+/// Executing programs, making processes and namespaces, access to other processes' memory, changing the root, kernel
+/// modules, keys, and ways to bypass a filter.
 const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_chroot,
@@ -221,6 +231,8 @@ const NEVER: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_finit_module,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
     libc::SYS_init_module,
     libc::SYS_io_uring_setup,
     libc::SYS_kexec_load,
@@ -235,26 +247,60 @@ const NEVER: &[i64] = &[
     libc::SYS_request_key,
     libc::SYS_swapon,
     libc::SYS_umount2,
+    libc::SYS_unshare,
     libc::SYS_userfaultfd,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
 ];
+
+/// The flag of `clone` that makes a thread. The kernel makes none in another user namespace.
+const THREAD: u64 = libc::CLONE_THREAD as u64;
+/// The requests of `ioctl` that type into a terminal: a byte, and what is selected on a console. The C libraries differ in
+/// their type.
+const TIOCSTI: u64 = 0x5412;
+const TIOCLINUX: u64 = 0x541C;
 
 /// Restrict this thread, and threads started later, to these system calls.
 pub(crate) fn allow_only(calls: &[Calls]) -> io::Result<()> {
-    let allowed = calls.iter().flat_map(|calls| calls.numbers());
+    let allowed = with_any_arguments(calls.iter().flat_map(|calls| calls.numbers()));
     install(allowed, SeccompAction::Allow, otherwise())?;
-    install(NEVER.iter(), SeccompAction::KillProcess, SeccompAction::Allow)
+    refuse_attacks()
+}
+
+/// Refuse this thread, and threads started later, what no command does. The kernel takes the strictest answer of all
+/// filters, so this holds whatever the list of a command allows.
+fn refuse_attacks() -> io::Result<()> {
+    install(with_any_arguments(&[libc::SYS_clone3]), no_such_call(), SeccompAction::Allow)?;
+    let mut never = with_any_arguments(NEVER);
+    never.extend(never_with_these_arguments().map_err(io::Error::other)?);
+    install(never, SeccompAction::KillProcess, SeccompAction::Allow)
 }
 
 fn otherwise() -> SeccompAction {
-    if cfg!(debug_assertions) { SeccompAction::KillProcess } else { SeccompAction::Errno(libc::ENOSYS.cast_unsigned()) }
+    if cfg!(debug_assertions) { SeccompAction::KillProcess } else { no_such_call() }
 }
 
-fn install<'a>(
-    numbers: impl Iterator<Item = &'a i64>,
-    matching: SeccompAction,
-    otherwise: SeccompAction,
-) -> io::Result<()> {
-    let rules: BTreeMap<i64, Vec<_>> = numbers.map(|number| (*number, Vec::new())).collect();
+fn no_such_call() -> SeccompAction {
+    SeccompAction::Errno(libc::ENOSYS.cast_unsigned())
+}
+
+fn with_any_arguments<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> Rules {
+    numbers.into_iter().map(|number| (*number, Vec::new())).collect()
+}
+
+fn never_with_these_arguments() -> Result<Rules, BackendError> {
+    let makes_a_process = argument(0, SeccompCmpOp::MaskedEq(THREAD), 0)?;
+    let types = [argument(1, SeccompCmpOp::Eq, TIOCSTI)?, argument(1, SeccompCmpOp::Eq, TIOCLINUX)?];
+    Ok(Rules::from([(libc::SYS_clone, vec![makes_a_process]), (libc::SYS_ioctl, Vec::from(types))]))
+}
+
+/// Return the rule that an argument is so. The kernel reads 32 bits of the flags of `clone` and of the request of `ioctl`:
+/// a rule about all 64 would be evaded by the others.
+fn argument(index: u8, is: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(index, SeccompCmpArgLen::Dword, is, value)?])
+}
+
+fn install(rules: Rules, matching: SeccompAction, otherwise: SeccompAction) -> io::Result<()> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let filter = SeccompFilter::new(rules, otherwise, matching, arch).map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
@@ -263,6 +309,8 @@ fn install<'a>(
 
 #[cfg(test)]
 mod tests {
+    mod sys;
+
     use super::*;
 
     #[test]
@@ -321,6 +369,95 @@ mod tests {
         assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// As systemd refuses it to a service without capabilities (`SystemCallFilter=~@privileged`).
+    #[test]
+    fn who_holds_nothing_needs_no_call_to_give_it_up() {
+        let given_up = std::thread::spawn(|| {
+            crate::keep_only(&[]).expect("gives up");
+            install(with_any_arguments(&[libc::SYS_capset]), no_such_call(), SeccompAction::Allow).expect("a filter");
+            crate::keep_only(&[])
+        });
+        given_up.join().expect("it ends well").expect("there is nothing to give up");
+    }
+
+    #[test]
+    fn confined_process_that_makes_another_is_killed() {
+        let child = i64::from(libc::SIGCHLD);
+        let calls = [
+            (libc::SYS_clone, [child, 0, 0, 0]),
+            (libc::SYS_clone, [i64::from(libc::CLONE_PARENT) | child, 0, 0, 0]),
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_fork, [0; 4]),
+        ];
+        for outcome in outcomes("confined_process_that_makes_another_is_killed", &calls) {
+            assert_eq!(outcome, KILLED);
+        }
+    }
+
+    #[test]
+    fn confined_process_can_make_no_user_namespace() {
+        let (user, child) = (i64::from(libc::CLONE_NEWUSER), i64::from(libc::SIGCHLD));
+        let thread = i64::from(libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_VM);
+        let calls = [
+            (libc::SYS_unshare, [user, 0, 0, 0]),
+            (libc::SYS_clone, [user | child, 0, 0, 0]),
+            // The kernel itself refuses a thread in another user namespace.
+            (libc::SYS_clone, [user | thread, 0, 0, 0]),
+        ];
+        let outcomes = outcomes("confined_process_can_make_no_user_namespace", &calls);
+        assert_eq!(outcomes[..2], [KILLED, KILLED]);
+        assert!(outcomes[2] != CARRIED_OUT && outcomes[2] != KILLED, "{:?}", outcomes[2]);
+    }
+
+    #[test]
+    fn clone3_whose_flags_no_filter_can_read_does_not_exist() {
+        let outcomes = outcomes("clone3_whose_flags_no_filter_can_read_does_not_exist", &[(libc::SYS_clone3, [0; 4])]);
+        assert_eq!(outcomes, [(None, Some(libc::ENOSYS))]);
+    }
+
+    #[test]
+    fn confined_process_that_types_into_a_terminal_is_killed() {
+        let [sti, linux] = [TIOCSTI, TIOCLINUX].map(u64::cast_signed);
+        // A bit that the kernel does not read, and a request beside these two: TIOCGWINSZ.
+        let (beyond, size) = (1_i64 << 32, 0x5413);
+        let calls = [
+            (libc::SYS_ioctl, [0, sti, 0, 0]),
+            (libc::SYS_ioctl, [0, sti | beyond, 0, 0]),
+            (libc::SYS_ioctl, [0, linux, 0, 0]),
+            (libc::SYS_ioctl, [-1, size, 0, 0]),
+        ];
+        let outcomes = outcomes("confined_process_that_types_into_a_terminal_is_killed", &calls);
+        assert_eq!(outcomes[..3], [KILLED; 3]);
+        assert_eq!(outcomes[3], (None, Some(libc::EBADF)), "other requests reach the kernel");
+    }
+
+    /// The signal that ended a process, and the status that it ended with: the error number of its call, or 0.
+    type Outcome = (Option<i32>, Option<i32>);
+    const KILLED: Outcome = (Some(libc::SIGSYS), None);
+    const CARRIED_OUT: Outcome = (None, Some(0));
+
+    /// Makes each call, with these arguments, in a process of its own that is refused what no command does and nothing else.
+    /// These processes run the test of this name again, in which this does not return.
+    fn outcomes(test: &str, calls: &[(i64, [i64; 4])]) -> Vec<Outcome> {
+        use std::os::unix::process::ExitStatusExt;
+        use std::process::Command;
+        if let Ok(nth) = std::env::var(INSIDE) {
+            let (number, arguments) = calls[nth.parse::<usize>().expect("a number")];
+            refuse_attacks().expect("a filter");
+            sys::make_call(number, arguments);
+        }
+        let program = std::env::current_exe().expect("this test's program");
+        let name = format!("calls::tests::{test}");
+        let outcome = |nth: usize| {
+            let mut again = Command::new(&program);
+            let output = again.args(["--exact", &name, "--nocapture"]).env(INSIDE, nth.to_string()).output();
+            let status = output.expect("starts").status;
+            (status.signal(), status.code())
+        };
+        (0..calls.len()).map(outcome).collect()
+    }
+
+    /// `clone3`, by which glibc would make the thread, fails.
     #[test]
     fn confined_thread_can_still_work() {
         let read = std::thread::spawn(|| {
@@ -330,6 +467,6 @@ mod tests {
             status
         });
         let status = read.join().expect("it ends well");
-        assert!(status.contains("Seccomp:\t2\n") && status.contains("Seccomp_filters:\t2\n"), "{status}");
+        assert!(status.contains("Seccomp:\t2\n") && status.contains("Seccomp_filters:\t3\n"), "{status}");
     }
 }

@@ -34,6 +34,10 @@ pub fn keep_only(kept: &[Right]) -> io::Result<()> {
     }
     let wanted = kept.iter().fold(CapabilitySet::empty(), |set, right| set | right.set());
     let left = held.permitted & wanted;
+    if (held.effective, held.permitted, held.inheritable) == (left, left, CapabilitySet::empty()) {
+        // A service that has nothing may be refused the call.
+        return Ok(());
+    }
     set_capabilities(None, CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() })?;
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Needs {
             user.assume_with_rights().map_err(io::Error::other)?;
         }
         let kept: Vec<Right> = self.kept.iter().map(|kept| kept.right).chain(more.iter().copied()).collect();
-        keep_only(&kept)
+        keep_only(&kept).map_err(in_words("give up capabilities"))
     }
 
     /// Return the user for a command that needs no more files of its present user; `None`: the user is unchanged.
@@ -96,7 +96,7 @@ impl Needs {
     /// # Errors
     /// When the kernel refuses.
     pub fn write_only_below(&self, writable: Folders) -> io::Result<Landlock> {
-        files::write_only_below(writable)
+        files::write_only_below(writable).map_err(in_words("restrict by Landlock what is written"))
     }
 
     /// Restrict this thread and those that it starts to the system calls of this command.
@@ -104,7 +104,7 @@ impl Needs {
     /// # Errors
     /// When the kernel refuses.
     pub fn restrict_calls(&self) -> io::Result<()> {
-        calls::allow_only(self.calls)
+        calls::allow_only(self.calls).map_err(in_words("restrict system calls by seccomp"))
     }
 
     /// Apply all restrictions, for a command that opens no more files for writing.
@@ -126,6 +126,11 @@ impl Needs {
     pub fn rights(&self) -> impl Iterator<Item = Right> {
         self.dropped.iter().map(|dropped| dropped.right).chain(self.kept.iter().map(|kept| kept.right))
     }
+}
+
+/// Return a function that says of an error what was refused.
+fn in_words(operation: &'static str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{operation}: {error}"))
 }
 
 /// Until when a command has what its set-up alone uses.
