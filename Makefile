@@ -49,10 +49,10 @@ check: ## formatting, lints, types, layers, schema, licences, lock files: nothin
 	@scripts/setup.sh test
 	@scripts/check.sh
 
-kernels: ## boot other kernels in QEMU, log TCP and configure netem in each, then measure over SSH: downloads, ten minutes a kernel
+kernels: ## boot other kernels in QEMU, log TCP and configure netem in each, then measure over SSH, and start the services: downloads, ten minutes a kernel
 	@scripts/setup.sh kernels
 	@scripts/kernels.sh
-	$(BIN)/pytest -m proof tests/net/test_guests.py
+	$(BIN)/pytest -m proof tests/net/test_guests.py tests/net/test_services.py
 
 bench: ## side by side with ping, sockperf, trafgen and other generators, about 25 minutes
 	@scripts/setup.sh bench

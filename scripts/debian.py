@@ -2,8 +2,8 @@
 
 `sojourn` runs in a virtual environment below /usr/lib/sojourn, made of the wheel and of the versions in uv.lock, for
 one version of Python, a distribution's. postinst makes the group `sojourn` and a copy of the instrument with
-capabilities that only its members may execute (docs/reference/rights.md); prerm removes the copy. No service is started
-or enabled.
+capabilities that only its members may execute (docs/reference/rights.md); prerm removes the copy, and stops and
+disables the services that somebody has started or enabled. The package starts and enables none.
 """
 
 from __future__ import annotations
@@ -63,6 +63,14 @@ esac
 
 PRERM = f"""#!/bin/sh
 set -e
+if [ "$1" = remove ]; then # while an upgrade goes on they run on, with the program that they have
+    if [ -d /run/systemd/system ]; then
+        systemctl stop sojourn-responder.service sojourn-tcplog.service 'sojourn-emulator@*.service' || true
+    fi
+    if command -v systemctl >/dev/null; then
+        systemctl --quiet disable sojourn-responder.service sojourn-tcplog.service sojourn-emulator@.service || true
+    fi
+fi
 rm -f {HELPER}
 rmdir --ignore-fail-on-non-empty {Path(HELPER).parent} 2>/dev/null || true
 """

@@ -7,7 +7,7 @@
 #
 # Needs the network once and a few minutes for each kernel: QEMU computes every instruction, no KVM is asked for. What is
 # downloaded is pinned and checked; nothing of it is installed. It comes from the archives that apt is configured for here. PARTS says what is done in a guest (tests/kernels/checks):
-# objects,programs,suite,computed,logs,killed,netem,peers,locked; peers, ours beside netem, pktgen and fq, in one kernel alone. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
+# objects,programs,suite,live,computed,logs,killed,netem,peers,locked; peers, ours beside netem, pktgen and fq, in one kernel alone. Where apt knows no such archive (Ubuntu's on Debian), or it has dropped a file,
 # DEBIAN and UBUNTU name others. Everything is below build/kernels. Exit status 1: a
 # check failed; 3: this machine cannot.
 
@@ -15,11 +15,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/paths.sh
 
-PARTS=${PARTS:-objects,programs,suite,computed,logs,killed,netem,peers,locked}
+PARTS=${PARTS:-objects,programs,suite,live,computed,logs,killed,netem,peers,locked}
 BESIDE=${BESIDE:-6.12} # the kernel whose netem, pktgen and fq ours are measured beside
 SECONDS_OF_A_GUEST=${SECONDS_OF_A_GUEST:-2400}
 MODULES=(stp llc bridge veth sch_netem tcp_bbr pktgen sch_fq)
-TESTS=(sojourn_tcplog kernel kernel_suite)
+TESTS=(sojourn_tcplog kernel kernel_suite live)
 work=build/kernels
 here=tests/kernels
 
@@ -57,7 +57,7 @@ die() { printf 'kernels: %s\n' "${*:2}" >&2; exit "$1"; }
 known() { awk '$1 !~ /^#/ { print $1 }' "$here/packages" | uniq; }
 needs() { command -v "$1" >/dev/null || die 3 "$1 is missing: scripts/setup.sh kernels"; }
 is_arm64() { [[ $1 == *-arm64* ]]; }
-runs_tests() { [[ ,$PARTS, =~ ,(objects|programs|suite), ]]; }
+runs_tests() { [[ ,$PARTS, =~ ,(objects|programs|suite|live), ]]; }
 emulator() { if is_arm64 "$1"; then echo qemu-system-aarch64; else echo qemu-system-x86_64; fi; }
 
 bootable() {
@@ -71,17 +71,17 @@ bootable() {
     done
 }
 
-# What is run in the guests, as this machine builds it: the instrument, and the tests of crates/tcplog.
+# What is run in the guests, as this machine builds it: the instrument, and the tests of crates/tcplog and crates/live.
 programs() {
     instrument=${SOJOURN_INSTRUMENT:-${CARGO_TARGET_DIR:-target}/release/sojourn-instrument}
     [ -x "$instrument" ] || die 3 "$instrument is missing: make setup"
-    ! runs_tests || cargo test --locked --no-run -p sojourn-tcplog >"$work/cargo.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo.log")"
+    ! runs_tests || cargo test --locked --no-run -p sojourn-tcplog -p sojourn-live >"$work/cargo.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo.log")"
 }
 
 programs_for_arm64() {
     scripts/arm64.sh build || die 3 "the instrument for arm64 could not be built"
     scripts/arm64.sh guest || die 3 "a guest's programs for arm64 could not be had"
-    ! runs_tests || scripts/arm64.sh programs -p sojourn-tcplog >"$work/cargo-arm64.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo-arm64.log")"
+    ! runs_tests || scripts/arm64.sh programs -p sojourn-tcplog -p sojourn-live >"$work/cargo-arm64.log" 2>&1 || die 1 "$(tail -n 20 "$work/cargo-arm64.log")"
 }
 
 # The address of an archive: what was named, else apt's.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FLOOR = (5, 15)
+LIVE_SINCE = (5, 18)
 TAI_SINCE = (6, 1)
 INNER_NUMBERS_SINCE = (6, 10)
 COLUMNS_SINCE = {"total_rto": (6, 7), "received_ce": (6, 18)}
@@ -101,6 +102,11 @@ def programs(guest: Guest) -> str:
 def suite(guest: Guest) -> str:
     """The suite that the simulated twin passes too."""
     return _tests(guest, "kernel_suite")
+
+
+def live(guest: Guest) -> str:
+    """The tests of live frames, where the kernel makes such."""
+    return _tests(guest, "live") if guest.version >= LIVE_SINCE else ""
 
 
 def _tests(guest: Guest, name: str) -> str:
@@ -435,6 +441,7 @@ CHECKS: dict[str, Callable[[Guest], str]] = {
     "both objects": objects,
     "tests of programs": programs,
     "suite": suite,
+    "live frames": live,
     "computed alike": computed,
     "columns": fields,
     "the law": law,

@@ -9,6 +9,7 @@ where a cable's other end is. So a guest that is killed is a host that vanishes:
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.net.real_hosts import LEFT, PATHS, Hosts
 
@@ -69,6 +72,25 @@ class Image:
             _make(release, half)
             half.rename(image.folder)
         return image
+
+
+TOOLS = {"qemu-system-x86_64": "kernels", "mmdebstrap": "proof", "mke2fs": "proof", "sshd": "test"}
+
+
+def image_of(kernel: str) -> Image:
+    """The image with a kernel, for a test; where Debian's archive cannot be had, the test is skipped."""
+    if os.geteuid() != 0:
+        (pytest.fail if "CI" in os.environ else pytest.skip)("hosts of their own need root")
+    for tool, purpose in TOOLS.items():
+        there = shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        assert there, f"no {tool}: scripts/setup.sh {purpose}"
+    try:
+        return Image.of(RELEASES[kernel])
+    except subprocess.CalledProcessError as error:
+        said = str(error.stderr or "")
+        if not UNREACHABLE.search(said):
+            raise
+        pytest.skip(f"the archive of {RELEASES[kernel]} cannot be had: {said.strip().splitlines()[-1:]}")
 
 
 def _make(release: str, folder: Path) -> None:

@@ -7,9 +7,7 @@ measurement of a kernel: what is judged here is that everything works, and that 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -21,7 +19,7 @@ from sojourn.records import RunFolder
 from sojourn.records.log import read_log
 from sojourn.records.lost import begun_trials, still_lost
 from tests.net.busy_machine import idle_ends
-from tests.net.guests import RELEASES, UNREACHABLE, Guests, Image
+from tests.net.guests import RELEASES, Guests, image_of
 from tests.net.host_faults import Going
 
 if TYPE_CHECKING:
@@ -33,26 +31,13 @@ pytestmark = [
     pytest.mark.may_skip,  # where Debian's archive cannot be had, and for that alone
 ]
 CABLES = (("a", "eth1", "b", "eth1"), ("a", "eth2", "device", "left"), ("device", "right", "b", "eth2"))
-TOOLS = {"qemu-system-x86_64": "kernels", "mmdebstrap": "proof", "mke2fs": "proof", "sshd": "test"}
 LEASE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", params=RELEASES)
 def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guests]:
     """Two hosts that are namespaces and a device that is a guest with this kernel."""
-    if os.geteuid() != 0:
-        (pytest.fail if "CI" in os.environ else pytest.skip)("hosts of their own need root")
-    for tool, purpose in TOOLS.items():
-        assert shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"), (
-            f"no {tool}: scripts/setup.sh {purpose}"
-        )
-    try:
-        image = Image.of(RELEASES[request.param])
-    except subprocess.CalledProcessError as error:
-        said = str(error.stderr or "")
-        if not UNREACHABLE.search(said):
-            raise
-        pytest.skip(f"the archive of {RELEASES[request.param]} cannot be had: {said.strip().splitlines()[-1:]}")
+    image = image_of(request.param)
     with Guests(tmp_path_factory.mktemp("lab"), images={"device": image}, cables=CABLES) as guests:
         assert guests.at("device", "uname", "-r").startswith(f"{request.param}.")
         yield guests
