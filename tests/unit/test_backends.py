@@ -24,6 +24,7 @@ LEFT = ["conduct", "devices", "instruments", "methods/*/ask*", "methods/*/measur
 THIS_MACHINE = {
     *("bed/backends/local.py", "bed/backends/netns.py", "bed/backends/simulated.py"),
     *(
+        "bed/bounded.py",
         "bed/cgroups.py",
         "bed/clean.py",
         "bed/doctor.py",

@@ -45,8 +45,8 @@ class Liar:
             return "".join(f"{row}\n" for row in self.rows)
         return f"{hashlib.sha256(SAID).hexdigest()}  -\n" * text.count("\n")
 
-    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = 60) -> bytes:
-        del argv, seconds
+    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = 60, most_bytes: int = 0) -> bytes:
+        del argv, seconds, most_bytes
         return SAID * given.count(b"\n")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from sojourn.bed import copies, fetching, keeper, remote
 from sojourn.bed.backends import ssh
+from sojourn.bed.ssh import Line
 from sojourn.errors import MachineError
 from sojourn.version import __version__
 
@@ -25,15 +26,18 @@ class Here:
 
     def __init__(self) -> None:
         self.carried = 0
+        self.each: list[int] = []
         self.spoilt = 0
 
     def run(self, argv: Sequence[str], text: str = "", seconds: float = 60) -> str:
         return self.run_bytes(argv, text.encode(), seconds).decode()
 
-    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = 60) -> bytes:
+    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = 60, most_bytes: int = 0) -> bytes:
+        del most_bytes
         got = subprocess.run(argv, input=given, capture_output=True, timeout=seconds, check=True).stdout
         if argv[2] == keeper.FETCH:
             self.carried += len(got)
+            self.each.append(len(got))
             if self.spoilt:
                 self.spoilt -= 1
                 return got[:-1] + b"?"
@@ -75,6 +79,22 @@ def test_only_new_content_of_a_file_is_fetched(tmp_path: Path) -> None:
     assert contents(here) == contents(there)
 
 
+def test_long_files_are_fetched_in_parts_that_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "AT_ONCE_BYTES", 7)
+    line, there, here, one = fetched(tmp_path)
+    (there / "blocks.arrow").write_bytes(bytes(range(20)))
+    (there / "probes.arrow").write_bytes(b"four")
+    (there / "empty").touch()
+    line.spoilt = 1
+    fetching.fetch(one)
+    assert contents(here) == contents(there)
+    with (there / "blocks.arrow").open("ab") as file:
+        file.write(bytes(15))
+    fetching.fetch(one)
+    assert contents(here) == contents(there)
+    assert max(line.each) == 7
+
+
 def test_folders_for_records_on_a_host_are_private(tmp_path: Path) -> None:
     [line] = [line for line in keeper.KEEPER.splitlines() if line.startswith("mkdir ") and '"$work"' in line]
     (tmp_path / "boot").write_text("this boot\n")
@@ -101,6 +121,44 @@ def test_file_with_a_wrong_hash_is_fetched_again_once(tmp_path: Path) -> None:
     line.spoilt = 2
     with pytest.raises(MachineError, match="records came otherwise than they are there"):
         fetching.fetch(one)
+
+
+class Bounded(Line):
+    """A line to this machine, with the limits of one to another."""
+
+    def __init__(self) -> None:
+        self._master: Any = SimpleNamespace(poll=lambda: None)
+
+    def __str__(self) -> str:
+        return "host A (a.lab)"
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
+
+def test_query_that_a_host_answers_without_end_is_one_sentence() -> None:
+    """Its answer filled the memory for as long as a query may take."""
+    assert Bounded().run(["cat"], "asked") == "asked"
+    with pytest.raises(MachineError, match=r"^host A \(a\.lab\): 'cat' printed more than 67108864 bytes"):
+        Bounded().run(["cat", "/dev/zero"])
+    with pytest.raises(MachineError, match=r"^host A \(a\.lab\): 'sleep' did not end within 0 s$"):
+        Bounded().run(["sleep", "60"], seconds=0.2)
+    with pytest.raises(MachineError, match=r"^host A \(a\.lab\): no such thing$"):
+        Bounded().run(["sh", "-c", "echo no such thing >&2; exit 1"])
+
+
+def test_host_that_sends_more_than_is_asked_for_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, there, here, one = fetched(tmp_path)
+    one.machine.line = Bounded()
+    (there / "blocks.arrow").write_bytes(b"some blocks")
+    (there / "empty").touch()
+    fetching.fetch(one)
+    assert contents(here) == contents(there)
+    (there / "blocks.arrow").write_bytes(b"some blocks, and more")
+    monkeypatch.setattr(keeper, "FETCH", 'cat "$1/blocks.arrow" /dev/zero')
+    with pytest.raises(MachineError, match="records came otherwise than they are there"):
+        fetching.fetch(one)
+    assert contents(here)["blocks.arrow"] == b"some blocks"
 
 
 KEEPER = 'while read -r word; do [ "$word" != look ] || echo here; done; echo gone'
@@ -148,6 +206,58 @@ def test_records_are_fetched_from_the_hosts_that_are_left(status: int, sentence:
     assert sentence in gone.gone()
     for one in backend._machines.values():
         one._process.communicate()
+
+
+@pytest.mark.parametrize("script", ["kill -STOP $$", "printf her; exec sleep 60", "exec cat /dev/zero"])
+def test_keeper_that_prints_no_whole_line_does_not_answer(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a line hung the conductor."""
+    monkeypatch.setattr(remote, "_READY_SECONDS", 0.3)
+    monkeypatch.setattr(remote, "_KILLED_SECONDS", 0.1)
+    one = kept(script)
+    with pytest.raises(MachineError, match="does not answer any more"):
+        one.require()
+    assert "connection was lost" in one.gone()
+    one._process.kill()
+    one._process.communicate()
+
+
+def entered(work: Path, number: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """A program of a bed's host, which has ended: in no namespace, and no cgroup."""
+    argv = ["sh", "-c", keeper.ENTER, "sh", str(work), str(number), "-", str(work), "-", *command]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def signalled(work: Path, line: str) -> str:
+    """What the keeper gives to `kill` as a process, asked to send a signal."""
+    branch = keeper.KEEPER[keeper.KEEPER.index("number=${line##* }") :]
+    script = f'work=$1 line=$2\nkill() {{ echo "$2"; }}\n{branch[: branch.index(") 2>/dev/null & ;;")]}'
+    argv = ["sh", "-c", script, "sh", str(work), line]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def test_signal_that_comes_late_reaches_no_other_program(tmp_path: Path) -> None:
+    """The PID stayed in its file, and another program could have it by then: the keeper is root."""
+    done = entered(tmp_path, 1, "sh", "-c", 'echo $$; cat "$0"; exit 3', str(tmp_path / "pid.1"))
+    pid, noted = done.stdout.split()
+    assert (done.returncode, noted) == (3, pid), "while it runs its PID is known"
+    assert signalled(tmp_path, "signal TERM 1") == ""
+    (tmp_path / "pid.2").write_text(f"{os.getpid()}\n")
+    assert signalled(tmp_path, "signal TERM 2") == str(os.getpid())
+
+
+def test_processor_time_is_counted_of_programs_that_run_and_that_have_ended(tmp_path: Path) -> None:
+    def usage() -> str:
+        argv = ["sh", "-c", keeper.USAGE, "sh", str(tmp_path)]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+    assert usage().count("cpu") == 1, "of the machine, once"
+    entered(tmp_path, 1, "true")
+    said = usage()
+    assert (said.count("cpu"), said.count("\nended "), said.count("\nlive ")) == (1, 1, 0)
+    (tmp_path / "pid.2").write_text(f"{os.getpid()}\n")
+    said = usage()
+    assert (said.count("cpu"), said.count("\nended "), said.count("\nlive ")) == (1, 1, 1)
+    assert ssh._usage_in(said)[2] > 0
 
 
 def test_the_instrument_without_libraries_is_copied_unless_it_is_older(

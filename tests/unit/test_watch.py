@@ -666,6 +666,27 @@ def test_the_next_look_follows_one_whose_program_was_killed(run: Path, tmp_path:
     await_that(lambda: all(not is_there(one) for one in children(os.getpid())), "it ends with the server")
 
 
+def test_the_next_look_follows_one_that_is_too_long(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raised an error of its own, and its rest was taken for the next look's."""
+    half = going_on(run, tmp_path / "half")
+
+    async def answers() -> list[bytes]:
+        giving_way = GivingWay(half)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr("sojourn.watch.giving_way.MOST_BYTES", 64)
+                too_long = await giving_way.looked(half)
+            return [too_long, await giving_way.looked(half)]
+        finally:
+            giving_way.close()
+
+    lost, found = asyncio.run(answers())
+    assert lost == b""
+    assert len(found) > 2 * 64
+    assert json.loads(found)["cells"]
+    await_that(lambda: all(not is_there(one) for one in children(os.getpid())), "it ends with the server")
+
+
 def look_of(starter: int) -> int:
     """The look that a program starts, once it is there."""
     await_that(lambda: bool(children(starter)), "a look begins")

@@ -7,12 +7,12 @@ responder's core, on every path alike. `loaded:NN%`: the same, with a calibrated
 
 from __future__ import annotations
 
-import select
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.bounded import line_of
 from sojourn.bed.device_cpu import DeviceCpu
 from sojourn.errors import MachineError, RequestError
 from sojourn.records.decode import json_value
@@ -59,12 +59,11 @@ class DeviceCores:
         """Return the achieved load so far; None if there is no load, or it does not answer."""
         if self._load is None or self._load.stdin is None or self._load.stdout is None:
             return None
-        with suppress(BrokenPipeError, ValueError):
+        with suppress(BrokenPipeError, TimeoutError, EOFError, ValueError):
             self._load.stdin.write("\n")
             self._load.stdin.flush()
-            if select.select([self._load.stdout], [], [], _ANSWER_SECONDS)[0]:
-                achieved = json_value(self._load.stdout.readline())
-                return achieved if isinstance(achieved, dict) else None
+            achieved = json_value(line_of(self._load.stdout.fileno(), _ANSWER_SECONDS))
+            return achieved if isinstance(achieved, dict) else None
         return None
 
     def _steer(self, backend: Backend, topology: Topology, spec: BedSpec) -> None:

@@ -8,14 +8,20 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from sojourn.bed import keeper
+from sojourn.bed.bounded import MOST_BYTES
+from sojourn.bed.ssh import TooMuchError
 from sojourn.errors import MachineError
 from sojourn.records.whole_file import sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from sojourn.bed.remote import RemoteMachine
+
+Part = tuple[str, int, int]
+"""A file, and the bytes of it from one place to before another."""
+AT_ONCE_BYTES = MOST_BYTES
 
 _RECORD = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _SIZE = re.compile(r" *(\d{1,15}) \./(.+)")
@@ -45,17 +51,45 @@ def fetch(one: Fetched) -> None:
         wanted = [(name, at, size) for name, at, size in wanted if size != one.sizes.get(name)]
         if not wanted:
             return
-        asked = "".join(f"{at} {size - at} {name}\n" for name, at, size in wanted)
-        script = [*one.machine.root, "sh", "-c"]
-        got = one.machine.line.run_bytes([*script, keeper.FETCH, "sh", one.there], asked.encode(), 3600)
-        sums = one.machine.line.run([*script, keeper.SUMS, "sh", one.there], asked, 3600).splitlines()
-        if _keep(one, wanted, got, sums):
+        if all(_fetch_parts(one, parts) for parts in _at_once(wanted)):
             return
         if attempt:
-            raise MachineError(f"{one.machine}: records came otherwise than they are there: is its disk sound?")
+            raise _otherwise(one)
 
 
-def _keep(one: Fetched, wanted: Sequence[tuple[str, int, int]], got: bytes, sums: Sequence[str]) -> bool:
+def _at_once(wanted: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield parts that are fetched together: a host that says how long its files are fills no memory."""
+    together, bytes_of = list[Part](), 0
+    for name, begin, end in wanted:
+        # A file that has become empty is one part, of no bytes.
+        for at in range(begin, max(end, begin + 1), AT_ONCE_BYTES):
+            until = min(end, at + AT_ONCE_BYTES)
+            if together and bytes_of + until - at > AT_ONCE_BYTES:
+                yield together
+                together, bytes_of = [], 0
+            together.append((name, at, until))
+            bytes_of += until - at
+    yield together
+
+
+def _fetch_parts(one: Fetched, wanted: Sequence[Part]) -> bool:
+    """Fetch some parts, and keep those whose hash is the host's; return whether all are."""
+    asked = "".join(f"{begin} {end - begin} {name}\n" for name, begin, end in wanted)
+    most_bytes = sum(end - begin for _, begin, end in wanted)
+    script = [*one.machine.root, "sh", "-c"]
+    try:
+        got = one.machine.line.run_bytes([*script, keeper.FETCH, "sh", one.there], asked.encode(), 3600, most_bytes)
+    except TooMuchError as error:
+        raise _otherwise(one) from error
+    sums = one.machine.line.run([*script, keeper.SUMS, "sh", one.there], asked, 3600).splitlines()
+    return _keep(one, wanted, got, sums)
+
+
+def _otherwise(one: Fetched) -> MachineError:
+    return MachineError(f"{one.machine}: records came otherwise than they are there: is its disk sound?")
+
+
+def _keep(one: Fetched, wanted: Sequence[Part], got: bytes, sums: Sequence[str]) -> bool:
     """Write the received parts to their files and sync them; return whether every hash matches."""
     named: set[Path] = set()
     at, good = 0, len(sums) == len(wanted)

@@ -236,7 +236,8 @@ done
 
 # $1: the folder of the bed; $2: the program's number; $3: the namespace, or "-"; $4: the folder of the instrument;
 # $5: the cgroup, or "-"; then the arguments of `env`, the command last. The PID is written before the program runs,
-# its processor time after it has ended.
+# its processor time after it has ended; then the PID is removed, which may be another program's soon: no signal that
+# comes late reaches that.
 ENTER = """
 PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
 work=$1 number=$2 ns=$3 group=$5; shift 5
@@ -246,6 +247,7 @@ set -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
 "$@"
 status=$?
 times >"$work/times.$number" 2>/dev/null
+rm -f "$work/pid.$number"
 exit $status
 """
 
@@ -304,7 +306,7 @@ getconf CLK_TCK
 nproc
 cat "$1"/times.* 2>/dev/null | grep -v '^$' | sed -n 'n;s/^/ended /p'
 for file in "$1"/pid.*; do
-    [ -e "$1/times.${file##*.}" ] || sed 's/^.*) /live /' "/proc/$(cat "$file")/stat"
+    [ -e "$1/times.${file##*.}" ] || { read -r pid <"$file" && sed 's/^.*) /live /' "/proc/$pid/stat"; }
 done 2>/dev/null
 cat /proc/net/softnet_stat | sed 's/^/softnet /'
 true

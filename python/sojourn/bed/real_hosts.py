@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.bed import machine, negotiated
 from sojourn.bed.backends.ssh import require_fit
+from sojourn.bed.bounded import first_line
 from sojourn.bed.build import Bed, build_bed
 from sojourn.bed.copies import instrument_for_hosts
 from sojourn.bed.doctor import Check
@@ -31,7 +32,6 @@ from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, 
 from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
 from sojourn.bed.negotiated import Port, judge_rates, rates_of
 from sojourn.bed.processes import end
-from sojourn.bed.remote import first_line
 from sojourn.bed.ssh import UNREADABLE, Line
 from sojourn.bed.state import state_folder
 from sojourn.devices import BYPASS, DIRECT, kind_of, twin_of

@@ -6,7 +6,6 @@ Knows neither the bed's topology (bed/backends/ssh.py) nor records (bed/fetching
 from __future__ import annotations
 
 import secrets
-import selectors
 import signal
 import subprocess
 import threading
@@ -15,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import keeper
+from sojourn.bed.bounded import first_line, rest_of
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.look import Looked, look
 from sojourn.bed.processes import end
@@ -114,7 +114,8 @@ class RemoteMachine:
             raise MachineError(f"{self} is held by {' '.join(rest)}: wait until it has ended, or end it there")
         if first != "ready":
             self._process.kill()
-            _, why = self._process.communicate()
+            assert self._process.stderr is not None
+            why = rest_of(self._process.stderr.fileno(), _KILLED_SECONDS).decode(errors="replace")
             words = " / ".join(why.strip().splitlines()[-2:]) or "it says nothing"
             raise MachineError(f"{self}: no bed can be kept there: {words}{about_sudo(words, self.spec)}")
         with reading(self):
@@ -179,7 +180,7 @@ class RemoteMachine:
                 process.wait(_GONE_SECONDS)
             if heard is not None and process.poll() is not None:
                 assert process.stdout is not None
-                heard(process.stdout.read())
+                heard(rest_of(process.stdout.fileno(), _KILLED_SECONDS).decode(errors="replace"))
             end(process)
             self._process = None
         self.line.close()
@@ -200,11 +201,3 @@ def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[Hos
 def about_sudo(words: str, spec: HostSpec) -> str:
     name = spec.user or "who logs in"
     return f": sudo must ask no password of {name} (see the guide on real hosts)" if "sudo" in words else ""
-
-
-def first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    """Return the first line that a program prints within this time; empty if it prints none."""
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        return process.stdout.readline().strip() if selector.select(seconds) else ""

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed import bounded
+from sojourn.bed.bounded import MOST_BYTES, TooLongError
 from sojourn.bed.processes import end, find_tool, guarded
 from sojourn.errors import MachineError
 
@@ -41,6 +43,10 @@ CONNECT_SECONDS = 30.0
 COMMAND_SECONDS = 60.0
 LOST = 255
 """The exit status of `ssh` if the connection failed, not the command."""
+
+
+class TooMuchError(MachineError):
+    """A host sends more than it was asked for."""
 
 
 class Line:
@@ -71,14 +77,20 @@ class Line:
         """Run a command on the host to its end; raises MachineError with its error output if it fails."""
         return self.run_bytes(argv, text.encode(), seconds).decode(errors="replace")
 
-    def run_bytes(self, argv: Sequence[str], given: bytes = b"", seconds: float = COMMAND_SECONDS) -> bytes:
-        """Run a command with bytes as input and output."""
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        given: bytes = b"",
+        seconds: float = COMMAND_SECONDS,
+        most_bytes: int = MOST_BYTES,
+    ) -> bytes:
+        """Run a command with bytes as input and output; one that prints more than `most_bytes` is ended."""
         try:
-            done = subprocess.run(
-                guarded(self.command(argv)), input=given, capture_output=True, timeout=seconds, check=False
-            )
+            done = bounded.run(guarded(self.command(argv)), given, seconds, most_bytes)
         except subprocess.TimeoutExpired:
             raise MachineError(f"{self}: '{argv[0]}' did not end within {seconds:.0f} s") from None
+        except TooLongError:
+            raise TooMuchError(f"{self}: '{argv[0]}' printed more than {most_bytes} bytes: none is taken") from None
         if done.returncode == LOST and not self.is_up:
             raise MachineError(self.lost())
         if done.returncode != 0:

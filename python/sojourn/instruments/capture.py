@@ -6,7 +6,6 @@ when it arrived. The conversion waits until the measurement is over.
 
 from __future__ import annotations
 
-import select
 import signal
 import struct
 import subprocess
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from sojourn.bed.bounded import SilentError, TooLongError, line_of
 from sojourn.errors import MachineError
 from sojourn.instruments.ping import pinned
 from sojourn.records import arrow_schema
@@ -113,12 +113,11 @@ def await_listening(process: subprocess.Popen[bytes]) -> None:
     said = b""
     deadline = time.monotonic() + READY_SECONDS
     while b"listening on" not in said:
-        ready, _, _ = select.select([process.stderr], [], [], max(0.0, deadline - time.monotonic()))
-        line = process.stderr.readline() if ready else b""
-        if not line:
+        try:
+            said += line_of(process.stderr.fileno(), deadline - time.monotonic()) + b"\n"
+        except (SilentError, TooLongError, EOFError):
             process.kill()
-            raise MachineError(why_not(said.decode(errors="replace").strip()))
-        said += line
+            raise MachineError(why_not(said.decode(errors="replace").strip())) from None
 
 
 def why_not(said: str) -> str:

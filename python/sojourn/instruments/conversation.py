@@ -6,27 +6,28 @@ Hides the pipes and the signs of its death. Does not decide what to request, and
 from __future__ import annotations
 
 import json
-import os
-import selectors
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from sojourn.bed.bounded import MOST_BYTES, ErrorOutput, SilentError, TooLongError, line_of
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-TICK_SECONDS = 1.0
 READY_SECONDS = 15.0
 PATIENCE_SECONDS = 30.0
 """The time added to a request's own duration before the instrument counts as dead: the machine may be busy."""
+
+REST_SECONDS = 2 * PATIENCE_SECONDS
+MOST_REST = 10_000
+"""The time for answers that nobody has read when an instrument ends, and their number: it may go on answering."""
 
 DEATH = "was ended by"
 
@@ -55,11 +56,11 @@ class Conversation:
 
     def __init__(self, start: Start, argv: list[str]) -> None:
         self._called = called(argv)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._said = ErrorOutput()
         self._process = start(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True
         )
-        self._pending = b""
+        self._pending = bytearray()
         try:
             self.ready: dict[str, Any] = self.answer(READY_SECONDS, no_tick)
         except BaseException:
@@ -98,10 +99,7 @@ class Conversation:
             self._process.stdin.close()
         if at_once and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-        left: list[dict[str, Any]] = []
-        with suppress(SojournError):
-            while True:
-                left.append(parse(self._line(PATIENCE_SECONDS, no_tick)))
+        left = list(self._rest())
         self._reap()
         return left
 
@@ -111,6 +109,17 @@ class Conversation:
             ENDED_HERE.add(self._process)
             self._process.kill()
         self._reap()
+
+    def _rest(self) -> Iterator[dict[str, Any]]:
+        """Yield answers up to its end; of one that goes on answering, a limited number for a limited time."""
+        until, room_bytes = time.monotonic() + REST_SECONDS, MOST_BYTES
+        with suppress(SojournError):
+            for _ in range(MOST_REST):
+                line = self._line(min(PATIENCE_SECONDS, until - time.monotonic()), no_tick)
+                room_bytes -= len(line)
+                if room_bytes < 0:
+                    return
+                yield parse(line)
 
     def _reap(self) -> None:
         try:
@@ -126,24 +135,22 @@ class Conversation:
     def _line(self, seconds: float, tick: Callable[[], None]) -> bytes:
         """Return the next line of its output."""
         assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self._pending:
-                if selector.select(TICK_SECONDS):
-                    read = os.read(descriptor, 65_536)
-                    if not read:
-                        raise self._death()
-                    self._pending += read
-                    continue
-                tick()
-                if time.monotonic() > deadline:
-                    raise NoAnswerError(
-                        f"{self._called} does not answer for {seconds:.0f} s: is the machine overloaded?"
-                    )
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line
+
+        def beside() -> None:
+            self._said.cut()
+            tick()
+
+        self._said.cut()
+        try:
+            return line_of(self._process.stdout.fileno(), seconds, MOST_BYTES, self._pending, beside)
+        except EOFError:
+            raise self._death() from None
+        except SilentError:
+            why = f"does not answer for {seconds:.0f} s: is the machine overloaded?"
+            raise NoAnswerError(f"{self._called} {why}") from None
+        except TooLongError:
+            why = f"gave an answer of more than {MOST_BYTES >> 20} MiB: are its version and ours the same?"
+            raise NoAnswerError(f"{self._called} {why}") from None
 
     def _death(self) -> SojournError:
         """Return an error for its end, with its last output if there is any."""
@@ -154,9 +161,7 @@ class Conversation:
         status = self._process.returncode
         if status is not None and status < 0:  # what it said before is no reason
             return NoAnswerError(f"{self._called} {DEATH} {signal.Signals(-status).name}")
-        self._said.seek(0)
-        words = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
-        if words:
+        if words := self._said.lines():
             return self._error(status or 3, words[-1].removeprefix("sojourn-instrument: "))
         return NoAnswerError(f"{self._called} ended without a word (status {status})")
 

@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.bounded import MOST_BYTES, line_of
 from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
-from sojourn.instruments.conversation import PATIENCE_SECONDS, Conversation, Start, error_of, no_tick
+from sojourn.instruments.conversation import Conversation, Start, error_of
 from sojourn.profiles import offer
 from sojourn.records.decode import json_value
 
@@ -62,7 +63,7 @@ class EmulatorInstrument(Conversation):
     def __init__(self, start: Start, argv: list[str], connect: Callable[[float], socket.socket]) -> None:
         self._connect = connect
         self._socket: socket.socket | None = None
-        self._unread = b""
+        self._unread = bytearray()
         super().__init__(start, argv)
 
     def set(self, words: str) -> dict[str, Any]:
@@ -91,9 +92,10 @@ class EmulatorInstrument(Conversation):
         if not asked and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         left: dict[str, Any] | None = None
-        with suppress(SojournError):
-            while True:
-                left = self.answer(PATIENCE_SECONDS, no_tick)
+        for answer in self._rest():
+            if answer["event"] == "error":
+                break
+            left = answer
         self._close()
         self._reap()
         return left
@@ -104,9 +106,11 @@ class EmulatorInstrument(Conversation):
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request and return its answer; a refusal is an error with its sentence."""
+        self._said.cut()
         try:
-            self._connected().sendall(json.dumps(request).encode() + b"\n")
-            answer = json_value(self._line_of_control())
+            control = self._connected()
+            control.sendall(json.dumps(request).encode() + b"\n")
+            answer = json_value(line_of(control.fileno(), ANSWER_SECONDS, MOST_BYTES, self._unread))
         except TimeoutError:
             raise MachineError(f"the emulator does not answer for {ANSWER_SECONDS:.0f} s: is it overloaded?") from None
         except (OSError, EOFError):
@@ -124,15 +128,6 @@ class EmulatorInstrument(Conversation):
         if self._socket is None:
             self._socket = self._connect(ANSWER_SECONDS)
         return self._socket
-
-    def _line_of_control(self) -> bytes:
-        while b"\n" not in self._unread:
-            read = self._connected().recv(1 << 16)
-            if not read:
-                raise EOFError
-            self._unread += read
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line
 
     def _close(self) -> None:
         if self._socket is not None:

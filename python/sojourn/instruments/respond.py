@@ -9,7 +9,10 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sojourn.bed.bounded import SilentError, TooLongError, line_of, rest_of
+from sojourn.bed.processes import end
 from sojourn.errors import MachineError
+from sojourn.instruments.conversation import READY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,22 +26,38 @@ class Responder:
     """A running responder."""
 
     def __init__(self, start: Start, argv: list[str]) -> None:
-        self._process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        if not self._process.stdout.readline():  # its first line reports that it listens
-            _, said = self._process.communicate(timeout=END_SECONDS)
-            words = said.strip().splitlines() or ["it says nothing"]
-            raise MachineError(f"the responder does not start: {words[-1].removeprefix('sojourn-instrument: ')}")
+        self._process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            if (why := self._why_not_ready()) is not None:
+                raise MachineError(f"the responder does not start: {why}")
+        except BaseException:
+            self._process.kill()
+            end(self._process)
+            raise
 
     def stop(self) -> None:
         """End it."""
         if self._process.poll() is None:
             self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.communicate(timeout=END_SECONDS)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+        end(self._process)
+
+    def _why_not_ready(self) -> str | None:
+        """Wait for its first line, which reports that it listens; return what is wrong if there is none."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        try:
+            line_of(self._process.stdout.fileno(), READY_SECONDS)
+        except SilentError:
+            return f"it does not answer for {READY_SECONDS:.0f} s: is the machine overloaded?"
+        except TooLongError:
+            return "its first line has no end: are its version and ours the same?"
+        except EOFError:
+            said = rest_of(self._process.stderr.fileno(), END_SECONDS).decode(errors="replace")
+            words = said.strip().splitlines() or ["it says nothing"]
+            return words[-1].removeprefix("sojourn-instrument: ")
+        return None
 
 
 def respond_argv(

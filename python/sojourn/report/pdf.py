@@ -7,6 +7,7 @@ as root a browser runs only without its sandbox.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -26,6 +27,19 @@ SHARED = "/tmp"
 """Where another user can be given a folder, whatever TMPDIR root has."""
 NOBODY = 65534
 """User and group without rights, used if nobody called root by sudo."""
+
+NO_SANDBOX = re.compile(
+    "No usable sandbox|without --no-sandbox is not supported|SUID sandbox helper binary was found|"
+    r"Failed to move to new namespace|FATAL:(?:\S*/)?credentials\.cc"
+)
+"""How Chromium says that it cannot have its sandbox (content/browser/zygote_host, sandbox/linux). Others name it, too.
+
+A warning of sandbox_linux.cc comes with any failure.
+"""
+
+
+class NoSandboxError(MachineError):
+    """The browser cannot have its sandbox."""
 
 
 def print_pdf(page: Path) -> Path:
@@ -55,7 +69,7 @@ def _printed_as(user: Caller, browser: str, page: Path, scratch: Path) -> bytes:
         environment = user.environment(os.environ) | {"HOME": str(scratch)}
         try:
             _print(user.command(command), pdf, environment)
-        except MachineError:
+        except NoSandboxError:
             if pdf.exists() or user.uid == 0:
                 raise
             # Kernels and containers may refuse the namespaces of a sandbox to unprivileged users.
@@ -92,8 +106,9 @@ def _print(command: list[str], pdf: Path, environment: dict[str, str] | None = N
         raise MachineError(f"{browser} did not print the report within {PATIENCE_SECONDS} s") from error
     if done.returncode != 0 or not pdf.exists():
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        why = next((line for line in lines if "sandbox" in line.lower()), lines[-1])
-        raise MachineError(f"{browser} did not print the report (status {done.returncode}): {why}")
+        refusal = next(filter(NO_SANDBOX.search, lines), None)
+        why = f"{browser} did not print the report (status {done.returncode}): {refusal or lines[-1]}"
+        raise MachineError(why) if refusal is None else NoSandboxError(why)
 
 
 def options(profile: str, page: Path, pdf: Path) -> list[str]:

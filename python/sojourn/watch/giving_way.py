@@ -56,17 +56,21 @@ class GivingWay:
             )
 
     async def looked(self, run: Path) -> bytes:
-        """Return what a look at a run prints; nothing if it did not end within the memory and the time there is."""
+        """Return what a look at a run prints; nothing if it did not end within the memory and the time there is.
+
+        Nothing, too, if it is longer than MOST_BYTES: its end would be taken for the next look's, so the program begins
+        again.
+        """
         async with self._turn:
             said = b""
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 if self._streams is None:
                     self._streams = await asyncio.open_connection(sock=self._socket, limit=MOST_BYTES)
                 reader, writer = self._streams
                 writer.write(json.dumps(str(run)).encode() + b"\n")
                 await writer.drain()
                 said = await reader.readline()
-            if not said.endswith(b"\n") and not self._has_ended:  # the program was killed, for memory as a rule
+            if not said.endswith(b"\n") and not self._has_ended:  # killed, for memory as a rule, or too long
                 self._leave()
                 self._begin()
             return said

@@ -24,6 +24,7 @@ from sojourn.errors import MachineError, RequestError
 from sojourn.export.prometheus import CONTENT_TYPE, exposition, text_of
 from sojourn.records.folder import RunFolder
 from sojourn.watch.confine import confine
+from sojourn.watch.connection import Connection
 from sojourn.watch.giving_way import GivingWay
 from sojourn.watch.guard import Guard
 from sojourn.watch.page import RUN, RUNS, page
@@ -199,7 +200,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]
     pages = Pages(folder.resolve(), GivingWay(folder.resolve()) if looks else None)
     config = uvicorn.Config(
         Guard(pages.app(), token, there), lifespan="off", access_log=False, log_level="warning", ws="none",
-        server_header=False, proxy_headers=False, timeout_graceful_shutdown=GRACE_S, loop="asyncio", http="h11",
+        server_header=False, proxy_headers=False, timeout_graceful_shutdown=GRACE_S, loop="asyncio", http=Connection,
     )  # fmt: skip
     server = uvicorn.Server(config)
     pages.is_over = lambda: server.should_exit

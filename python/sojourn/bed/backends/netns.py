@@ -18,7 +18,6 @@ holder removes too. So they see the files that everybody sees, and write their r
 from __future__ import annotations
 
 import os
-import selectors
 import shlex
 import subprocess
 from contextlib import suppress
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from sojourn.bed import cgroups
 from sojourn.bed.backends.local import LocalMachine
+from sojourn.bed.bounded import first_line
 from sojourn.bed.hosts import END_HOSTS
 from sojourn.bed.processes import end, end_all, environment, finish, guarded, launch, require_tools
 from sojourn.bed.rights import what_is_missing_without_root, what_root_lacks, why_no_namespaces
@@ -253,13 +253,14 @@ class NetnsBackend(LocalMachine):
             env=environment(self._state.mark),
             start_new_session=True,
         )
-        assert holder.stdout is not None
-        ready, *keepers = _first_line(holder, _READY_SECONDS).split() or [""]
+        ready, *keepers = first_line(holder, _READY_SECONDS).split() or [""]
         if ready == "ready":
             self._holders.append(holder)
             held = [_Held(holder.pid, place, int(keeper)) for place, keeper in enumerate(keepers)]
             self._hosts |= dict(zip(hosts, held, strict=True))
             return None
+        if not ready:
+            holder.kill()
         _, said = holder.communicate()
         return str(said).strip() or "the holder did not start"
 
@@ -293,13 +294,3 @@ class NetnsBackend(LocalMachine):
         if not self.unprivileged or not self._holders:
             return []
         return [f"--user=/proc/{self._holders[0].pid}/ns/user", "--preserve-credentials"]
-
-
-def _first_line(process: subprocess.Popen[str], seconds: float) -> str:
-    assert process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        if not selector.select(seconds):
-            process.kill()
-            return ""
-    return process.stdout.readline().strip()
