@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.compare import Target, What, alone
-from bench.emulator import EMULATE, NONE, Ground, Running, emulating, pipe_of
+from bench.emulator import EMULATE, NONE, Ground, Running, emulating, pipe_of, piped
 from sojourn.bed import BedSpec, build_bed
 from sojourn.errors import MachineError
 from sojourn.instruments import find_instrument
@@ -31,7 +31,7 @@ def rows(seconds: float, scratch: Path, cores: tuple[int, int], tell: Callable[[
     """Return the results, read every ten seconds."""
     with build_bed(BedSpec(devices=(EMULATE,)), "soak") as bed:
         ground = Ground(bed, scratch, *cores)
-        with emulating(ground, WORDS, NONE) as running:
+        with emulating(ground, piped(WORDS), NONE) as running:
             looks = watch(ground, running, seconds, tell)
             time.sleep(0.5)
             last = pipe_of(running.ask())
