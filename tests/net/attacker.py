@@ -269,7 +269,27 @@ def probe_frames(asked: dict[str, Any], rng: random.Random) -> dict[str, list[by
         kinds["forged"].append(wrap(asked, payload))
         kinds["truncated"].append(wrap(asked, payload[: rng.randrange(len(payload))]))
         kinds["random"].append(wrap(asked, rng.randbytes(rng.randrange(1, 300))))
+    if asked.get("with_errors"):
+        kinds["errors"] = icmp_errors(asked)
     return kinds
+
+
+UNDELIVERED = [*((3, code) for code in range(16)), (11, 0), (11, 1), (12, 0)]
+"""Types and codes of ICMP's errors (RFC 792, RFC 1122, RFC 1812)."""
+NEXT_MTU = 600
+
+
+def icmp_errors(asked: dict[str, Any]) -> list[bytes]:
+    """What tells who asks that its requests to who answers were not delivered, for each reason."""
+    is_icmp = asked["carrier"] == "icmp"
+    ports = struct.pack(">HH", int(asked["port"]), int(asked["from_port"]))
+    request = struct.pack(">BBHHH", 8, 0, 0, 0, 0) if is_icmp else ports + bytes(4)
+    quoted = ipv4_packet(asked["to"], asked["from"], 1 if is_icmp else 17, request)
+    errors = []
+    for kind, code in UNDELIVERED:
+        message = struct.pack(">BBHHH", kind, code, 0, 0, NEXT_MTU) + quoted
+        errors.append(ipv4(asked, 1, message[:2] + checksum(message) + message[4:]))
+    return errors
 
 
 def probe(rng: random.Random) -> bytes:
@@ -333,9 +353,13 @@ def echo(asked: dict[str, Any], payload: bytes) -> bytes:
 
 
 def ipv4(asked: dict[str, Any], protocol: int, message: bytes) -> bytes:
-    addresses = socket.inet_aton(asked["from"]) + socket.inet_aton(asked["to"])
+    return ethernet(asked, 0x0800, ipv4_packet(asked["from"], asked["to"], protocol, message))
+
+
+def ipv4_packet(source: str, destination: str, protocol: int, message: bytes) -> bytes:
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, protocol, 0) + addresses
-    return ethernet(asked, 0x0800, header[:10] + checksum(header) + header[12:] + message)
+    return header[:10] + checksum(header) + header[12:] + message
 
 
 def checksum(octets: bytes) -> bytes:

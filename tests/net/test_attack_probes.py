@@ -1,6 +1,7 @@
 """A stranger on the same network attacks who asks and who answers: probes over ICMP, UDP, Ethernet frames and STAMP.
 
-The attacker knows addresses, ports and identifiers, and replays an earlier session; it knows no session key. At the
+The attacker knows addresses, ports and identifiers, and replays an earlier session; it knows no session key. It also
+says by ICMP that requests were not delivered. At the
 highest rate it takes processors and queues from what it attacks: then what is judged is what was counted and who ended
 what. At a lower one losses and times are as without it.
 """
@@ -91,6 +92,8 @@ def test_attack_does_not_change_counts_or_times_of_probes(way: str, seconds: int
     if way != "icmp":
         assert counted["answered"] >= told["received"]
         assert counted["unexpected"] > 100, counted
+    if way != "raw":
+        assert attacked[1]["errors"] > 100, "ICMP errors of every code end no prober"
     with undisturbed():
         assert alone["lost"] == 0, alone
         assert all(sent["replayed"] > 0 for sent in attacked), attacked
@@ -140,7 +143,8 @@ def attacks(way: str, prober: subprocess.Popen[str], recorded: Path, pause: floa
         own_port = udp_port_of(prober.pid)
     if way == "icmp":
         identifier = identifier_in_use()
-    as_b = {**common, "from_port": port, "identifier": identifier, "own_mac": MACS["b"]}
+    errors = {"with_errors": way != "raw"}
+    as_b = {**common, **errors, "from_port": port, "identifier": identifier, "own_mac": MACS["b"]}
     with ExitStack() as both:
         yield [
             both.enter_context(attack("probe", "b", recorded / "requests.pcap", port=port, **common)),

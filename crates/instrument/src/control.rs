@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
 use crate::failure::WrongRequest;
@@ -268,7 +270,20 @@ fn clear(path: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// If no process listens there, or the caller has no permission.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(&Short::of(path)?.path)?;
+    connect_within(path, PATIENCE)
+}
+
+/// As [`connect`]: where the server is stopped and others wait for it, connecting waits, too.
+fn connect_within(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
+    let short = Short::of(path)?;
+    let address = SocketAddrUnix::new(&short.path)?;
+    retry_on_intr(|| net::connect(&socket, &address)).map_err(|error| match error {
+        Errno::AGAIN => io::Error::new(ErrorKind::TimedOut, "what listens there takes nobody"),
+        error => error.into(),
+    })?;
+    let stream = UnixStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
@@ -405,6 +420,19 @@ mod tests {
         );
         fs::remove_file(path).unwrap();
         fs::remove_file(theirs).unwrap();
+    }
+
+    #[test]
+    fn connecting_to_a_server_that_takes_nobody_times_out() {
+        let path = path("full");
+        let listener = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        net::listen(&listener, 0).unwrap();
+        let patience = Duration::from_millis(20);
+        let waiting: Vec<_> = (0..2).map(|_| connect_within(&path, patience)).collect();
+        assert!(waiting[0].is_ok());
+        assert_eq!(waiting[1].as_ref().unwrap_err().kind(), ErrorKind::TimedOut);
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -444,6 +444,84 @@ fn reply_carries_the_dscp_of_its_request() {
     });
 }
 
+/// The kernel looks for the host for three seconds, and keeps what goes to it meanwhile in the sender's buffer.
+#[test]
+fn answers_to_an_address_that_no_host_has_never_wait() {
+    within("answers_to_an_address_that_no_host_has_never_wait", || {
+        link();
+        let queue = "/proc/sys/net/ipv4/neigh/far/unres_qlen_bytes";
+        if at_far_end(|| std::fs::write(queue, "1000000000")).is_err() {
+            assert!(std::env::var_os("CI").is_none(), "CI must be root");
+            eprintln!("skipped: a user namespace has no settings of neighbours");
+            return;
+        }
+        let mut far = at_far_end(|| UdpListener::open("10.77.1.2:0".parse().expect("an address"))).expect("opens");
+        ip("address add 10.77.1.9/24 dev near");
+        let forger = std::net::UdpSocket::bind("10.77.1.9:0").expect("binds");
+        forger.send_to(&[7; 1400], far.address()).expect("sends");
+        wait_for_delivery();
+        let mut frame = [0; 1500];
+        let (received, caller) = far.receive(&mut frame).expect("receives").expect("a request");
+        ip("address del 10.77.1.9/24 dev near");
+        let mut answer = || far.answer(&caller, &frame[..received.length]);
+        let error = (0..1_000_000).find_map(|_| answer().err()).expect("the buffer has an end");
+        assert!(error.is_full_queue(), "{error}");
+        let began = HostClock.now();
+        let refused = (0..1_000).filter(|_| answer().is_err()).count();
+        assert_eq!(refused, 1_000);
+        assert!(HostClock.now() - began < Nanos::seconds(1), "one that waits takes a second each");
+    });
+}
+
+/// Whoever sends such a message needs to know no port and no identifier.
+#[test]
+fn forged_icmp_errors_end_no_port() {
+    within("forged_icmp_errors_end_no_port", || {
+        link();
+        let peer: IpAddr = "10.77.1.2".parse().expect("an address");
+        let mut port = IcmpPort::open_as(IcmpSocket::Raw, peer, Some("near")).expect("opens");
+        let mut forger = at_far_end(|| PacketPort::open_for("far", 0x0800, PacketOptions::default())).expect("opens");
+        // Without 3, the port that nobody listens at: who measures judges that.
+        for code in [0, 1, 2, 4, 5, 6, 7, 8, 9, 13] {
+            for _ in 0..5 {
+                forger.transmit(&unreachable(code)).expect("transmits");
+            }
+            wait_for_delivery();
+            // Longer than the MTU that code 4 tells.
+            let request = (frames::ICMP4.request)(u16::from(code), 1000);
+            port.transmit(&request).unwrap_or_else(|error| panic!("{code}: {error}"));
+            forger.transmit(&unreachable(code)).expect("transmits");
+            let reply = soon(&mut port, &mut [0; 1100]).unwrap_or_else(|error| panic!("{code}: {error}"));
+            assert_eq!(reply.length, 1000);
+        }
+    });
+}
+
+/// A frame to `near` that says of an ICMP packet of its to 10.77.1.2 that it was not delivered, for this reason.
+fn unreachable(code: u8) -> Vec<u8> {
+    let header = |protocol: u8, bytes: u16, from: u8, to: u8| {
+        let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 77, 1, from, 10, 77, 1, to];
+        header[2..4].copy_from_slice(&bytes.to_be_bytes());
+        let sum = checksum(&header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        header
+    };
+    // The MTU of the next hop, which code 4 tells, is at bytes 6 and 7: 600.
+    let mut message =
+        [&[3, code, 0, 0, 0, 0, 0x02, 0x58][..], &header(1, 84, 1, 2), &[8, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let sum = checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let ethernet = Header { destination: frames::NEAR, source: frames::FAR, ethertype: 0x0800 };
+    [&ethernet.to_bytes()[..], &header(1, 20 + message.len() as u16, 2, 1), &message].concat()
+}
+
+/// The checksum of the Internet (RFC 1071) of an even number of bytes.
+fn checksum(bytes: &[u8]) -> u16 {
+    let sum = bytes.chunks(2).fold(0_u32, |sum, two| sum + u32::from(u16::from_be_bytes([two[0], two[1]])));
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    !((folded & 0xFFFF) + (folded >> 16)) as u16
+}
+
 #[test]
 fn timestamps_are_taken_where_requested() {
     within("timestamps_are_taken_where_requested", || {

@@ -33,6 +33,9 @@ const ALL_FRAMES: usize = 1 << 16;
 /// The minimum interval for pacing a closed loop: it is never late, whatever its interval.
 const SHORTEST_CLOSED: Nanos = Nanos::micros(200);
 
+/// How long a peer that has not answered yet may refuse probes: any host can forge a refusal, and only the peer answers.
+const REFUSALS_FOR: Nanos = Nanos::seconds(1);
+
 /// The time from the driver's start to the first departure.
 const LEAD: Nanos = Nanos::micros(300);
 
@@ -90,8 +93,13 @@ pub fn run<P: Port, C: Clock>(
     };
     let pacer = Pacer::new(host.pace, interval, QUIET, clock);
     let share = Nanos(shape.interval.0 / 5);
-    let mut driver = Driver { engine, port, clock, pacer, share, buffer };
+    let mut driver = Driver { engine, port, clock, pacer, share, refusal: None, buffer };
     driver.run(Watch::new(now), stop)?;
+    if let Some((_, error)) = driver.refusal.take()
+        && !driver.engine.has_answers()
+    {
+        return Err(error);
+    }
     let local_drops = driver.port.local_drops().saturating_sub(local_drops);
     Ok(driver.engine.finish(local_drops))
 }
@@ -116,6 +124,8 @@ struct Driver<'a, P, C> {
     pacer: Pacer,
     /// With `SCHED_FIFO`: the share of each interval to sleep, if need be at the expense of polling for the reply.
     share: Nanos,
+    /// The first refusal, and when it came.
+    refusal: Option<(Time, PortError)>,
     buffer: Vec<u8>,
 }
 
@@ -133,7 +143,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             match self.engine.poll(now) {
                 Step::Depart(intended) if self.pacer.next(now, intended) == Next::Depart => self.depart(intended)?,
                 // Frames that never end would end each sleep until the next departure at once.
-                Step::Depart(_) | Step::Await(_) if is_busy => self.rest(),
+                Step::Depart(_) | Step::Await(_) if is_busy && self.pacer.pace().is_real_time => self.rest(),
                 Step::Depart(intended) => self.idle(now, intended - self.pacer.wake)?,
                 Step::Await(until) => self.idle(now, until)?,
                 Step::Done => {
@@ -154,8 +164,7 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             match self.port.receive(&mut self.buffer) {
                 Ok(Some(received)) => self.engine.on_frame(&self.buffer[..received.length], &received),
                 Ok(None) => break,
-                // After the first reply, a refusal only loses probes; the measured ones remain.
-                Err(PortError::Refused(_)) if self.engine.has_answers() => {}
+                Err(error @ PortError::Refused(_)) => self.refused(error)?,
                 Err(error) => return Err(error),
             }
             taken += 1;
@@ -171,8 +180,9 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
         self.clock.wait_until(intended, QUIET);
         self.engine.stamp(self.clock);
         let mut result = self.port.transmit(self.engine.frame());
-        while matches!(result, Err(PortError::Refused(_))) && self.engine.has_answers() {
+        while let Err(error @ PortError::Refused(_)) = result {
             // The kernel reported an error of an earlier probe, and sent nothing.
+            self.refused(error)?;
             result = self.port.transmit(self.engine.frame());
         }
         match result {
@@ -181,6 +191,19 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             Err(error) => return Err(error),
         }
         self.rest();
+        Ok(())
+    }
+
+    /// After the first reply, a refusal only loses probes. Before it, it ends the block once it has lasted.
+    fn refused(&mut self, error: PortError) -> Result<(), PortError> {
+        if self.engine.has_answers() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        if self.refusal.as_ref().is_some_and(|(since, _)| now - *since > REFUSALS_FOR) {
+            return Err(error);
+        }
+        self.refusal.get_or_insert((now, error));
         Ok(())
     }
 

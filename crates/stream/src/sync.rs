@@ -23,6 +23,10 @@ const MOST_PENDING: usize = 64;
 /// How many of the latest exchanges are searched for those of a request: the limit on receivers of a group.
 const MOST_RECENT: usize = 1 << 10;
 
+/// How many clocks may reply to one request: the limit on receivers of a group. Who has the session's key could forge
+/// replies of others without end.
+const MOST_CLOCKS: usize = 256;
+
 /// The phase of a block in which an exchange took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -116,6 +120,8 @@ struct Pending {
     called: Time,
     t1: Option<Stamp>,
     is_answered: bool,
+    /// Number of clocks that have replied.
+    clocks: usize,
     /// Number of replies that promised a follow-up which has not arrived.
     follow_ups_due: u32,
 }
@@ -186,8 +192,8 @@ impl Syncer {
             self.pending.remove(0);
         }
         let (number, flow, phase) = (self.number, peer.flow, self.phase);
-        let (called, t1, is_answered, follow_ups_due) = (sent.called, None, false, 0);
-        self.pending.push(Pending { number, flow, phase, stamp_due, called, t1, is_answered, follow_ups_due });
+        let (called, t1, is_answered, clocks, follow_ups_due) = (sent.called, None, false, 0, 0);
+        self.pending.push(Pending { number, flow, phase, stamp_due, called, t1, is_answered, clocks, follow_ups_due });
         self.number += 1;
         self.last = sent.called;
     }
@@ -202,10 +208,11 @@ impl Syncer {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
         let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
-        let of_request = recent(&mut self.exchanges, asked.number);
-        if of_request.into_iter().any(|held| held.exchange.clock == tail.clock) {
+        let has_replied = recent(&mut self.exchanges, asked.number).any(|held| held.exchange.clock == tail.clock);
+        if has_replied || asked.clocks == MOST_CLOCKS {
             return;
         }
+        asked.clocks += 1;
         asked.is_answered = true;
         asked.follow_ups_due += u32::from(tail.follows_up);
         let by_program = |at: Time| Stamp { at, source: Source::User };

@@ -50,6 +50,13 @@ pub enum TcpError {
     Panicked,
 }
 
+impl TcpError {
+    /// Return whether a connection was none any more.
+    fn is_not_connected(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::NotConnected)
+    }
+}
+
 /// Return a function that wraps an error with its operation.
 fn failed<E: Into<io::Error>>(operation: impl Into<String>) -> impl FnOnce(E) -> TcpError {
     move |source| TcpError::System { operation: operation.into(), source: source.into() }

@@ -57,6 +57,11 @@ impl Listener {
         Ok(Self { fd, at, request })
     }
 
+    /// The address.
+    pub const fn at(&self) -> SocketAddr {
+        self.at
+    }
+
     /// Take connections, in threads that have the rights of this one, until `stop` is set.
     ///
     /// # Errors
@@ -118,7 +123,14 @@ fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<
             match net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => {
                     let number = u32::try_from(threads.len()).unwrap_or(u32::MAX);
-                    threads.push(scope.spawn(move || receive(fd, number, &request.sockets, stop)));
+                    match Connection::new(fd, number, "receive") {
+                        Ok(connection) => {
+                            threads.push(scope.spawn(move || receive(connection, &request.sockets, stop)));
+                        }
+                        // Its peer has reset it already.
+                        Err(error) if error.is_not_connected() => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => return Err(failed("accept a connection")(error)),
@@ -128,8 +140,7 @@ fn accept_all(listener: &OwnedFd, request: &Receive, stop: &Stop) -> Result<Vec<
     })
 }
 
-fn receive(fd: OwnedFd, number: u32, asked: &Sockets, stop: &Stop) -> Result<Outcome, TcpError> {
-    let connection = Connection::new(fd, number, "receive")?;
+fn receive(connection: Connection, asked: &Sockets, stop: &Stop) -> Result<Outcome, TcpError> {
     let observed = Observed::new(connection, asked.read_every, HostClock.now())?;
     Ok(observed.run(|observed| read_to_end(observed, asked.settings.window_bytes, stop)))
 }

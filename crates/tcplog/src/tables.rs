@@ -206,6 +206,8 @@ struct Work {
     names: PrivateNames,
     /// The names of the fields of each algorithm's private state, and the values of the last one.
     fields: HashMap<[u8; NAME_BYTES], tcp::FieldNames>,
+    /// How often `names` had forgotten all when these were made.
+    forgotten: u64,
     values: Vec<i64>,
     samples: Vec<Placed>,
     flows: Flows,
@@ -234,6 +236,7 @@ impl Work {
             sink,
             names: if header.is_this_kernel { PrivateNames::of_kernel() } else { PrivateNames::default() },
             fields: HashMap::new(),
+            forgotten: 0,
             values: Vec::new(),
             samples: Vec::with_capacity(WAITING),
             flows: Flows::default(),
@@ -313,10 +316,13 @@ impl Work {
     fn private(&mut self, cpu: u32, state: &PrivateState) -> Result<(), RecordError> {
         let flow = self.flows.take(state.cookie, state.slot, state.time_ns, None);
         self.converted.privates += 1;
-        let Self { names, fields, values, .. } = self;
+        let Self { names, fields, forgotten, values, .. } = self;
         values.clear();
         names.decode(&state.algorithm, &state.bytes, &mut |_, value| values.push(value));
-        if fields.len() == ALGORITHMS && !fields.contains_key(&state.algorithm) {
+        let is_full = fields.len() == ALGORITHMS && !fields.contains_key(&state.algorithm);
+        if is_full || *forgotten != names.forgotten() {
+            // What is found anew may have other fields.
+            *forgotten = names.forgotten();
             fields.clear();
         }
         let names = fields.entry(state.algorithm).or_insert_with(|| names_of(names, state));

@@ -171,8 +171,8 @@ pub struct RunOptions {
     /// (AF_XDP), or its own stack sees every frame as well (AF_PACKET)
     #[arg(long)]
     pub take_over: bool,
-    /// Forward frames that no rule selects within the kernel: faster. Without a pipe all of them (traffic control, Linux 6.6),
-    /// counted by the programs there; else those of EtherTypes that no rule selects (AF_XDP), not counted
+    /// Forward frames that no rule selects within the kernel. Without a pipe all of them (traffic control, Linux 6.6): faster,
+    /// counted by the programs there but for drops of the other port; else those of EtherTypes that no rule selects (AF_XDP), not counted
     #[arg(long, conflicts_with = "log")]
     pub redirect: bool,
     /// The emulator: this program, or the kernel's netem, which needs both ports in a bridge

@@ -171,8 +171,7 @@ pub fn account(
         // The sender did not announce the number: use the highest sequence number that arrived.
         let sent = if told(flow.flow) { counts.packets() } else { count.greatest + u64::from(count.frames > 0) };
         *counts = told_by(count, sent, &mut dropped, late, counts.unexpected);
-        let user_data = count.bytes.saturating_sub(count.frames * ethernet::HEADER_BYTES as u64);
-        flow.payload_bytes = user_data * flow.counts.first / count.frames.max(1);
+        flow.payload_bytes = payload_bytes(count.bytes, count.frames, flow.counts.first);
         flow.first_arrival = (count.frames > 0).then_some(count.first_at);
         flow.last_arrival = (count.frames > 0).then_some(count.last_at);
         flow.delay = spread(&count.delay);
@@ -180,6 +179,14 @@ pub fn account(
         flow.inter_arrival = spread(&count.inter_arrival);
     }
     Ok(Unexpected { foreign: others.foreign, packets: others.keyless + others.unlisted, ..Unexpected::default() })
+}
+
+/// Returns the user data of the frames that arrived first, as a share of those of all frames.
+fn payload_bytes(bytes: u64, frames: u64, first: u64) -> u64 {
+    let user_data = bytes.saturating_sub(frames.saturating_mul(ethernet::HEADER_BYTES as u64));
+    // Of a thousand million frames the product has more than 64 bits.
+    let share = u128::from(user_data) * u128::from(first) / u128::from(frames.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// Returns the counts of a flow of `sent` packets; subtracts from `dropped` the local drops that it accounts for.
@@ -214,4 +221,17 @@ fn spread(histogram: &Histogram) -> Spread {
     let mut spread = Spread::default();
     histogram.steps().for_each(|step| spread.record_many(step.low + (step.high - step.low) / 2, step.count));
     spread
+}
+
+#[cfg(test)]
+mod tests {
+    use super::payload_bytes;
+
+    #[test]
+    fn user_data_of_a_thousand_million_frames_is_their_share_of_all() {
+        let (frames, first) = (1_406_250_000, 1_406_249_000);
+        assert_eq!(payload_bytes(60 * frames, frames, first), 46 * first);
+        assert_eq!(payload_bytes(60 * 4, 4, 3), 46 * 3);
+        assert_eq!(payload_bytes(0, 0, 0), 0);
+    }
 }

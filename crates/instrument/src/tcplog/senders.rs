@@ -15,8 +15,10 @@ use sojourn_wire::{PeerAddress, Peers};
 use super::export;
 use super::receive::Watch;
 
-/// The time limit, from the connection on, for the header of a log.
+/// The time limit, from the connection on, for the first bytes of a log.
 const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
+/// The time limit, from its first bytes on, for its header, which a sender writes at once. Others wait meanwhile.
+const HEADER_WITHIN: Nanos = Nanos::seconds(3);
 /// The maximum number of connections without data; one more closes the oldest one of the address that has most of them.
 const MOST: usize = 64;
 /// The maximum number of refused peers that are reported, so that they cannot flood the output.
@@ -30,11 +32,11 @@ pub struct Senders<'a> {
     refused: u32,
 }
 
-/// A connection, and the time limit of its header.
+/// A connection, and a time limit.
 pub struct Connection {
     /// The connection.
     pub stream: TcpStream,
-    /// The time limit.
+    /// The time limit for its first bytes, and once these are there for its header.
     pub until: Time,
 }
 
@@ -107,7 +109,11 @@ impl<'a> Senders<'a> {
         while let Some((one, peer)) = self.connected.get(index) {
             let (peer, is_late) = (*peer, now >= one.until);
             match begins(&one.stream) {
-                Begins::WithALog => return Some(self.connected.remove(index)),
+                Begins::WithALog => {
+                    let (begun, _) = self.connected.remove(index);
+                    let until = now + HEADER_WITHIN;
+                    return Some((Connection { until, ..begun }, peer));
+                }
                 Begins::NotYet if !is_late => index += 1,
                 begins => {
                     self.connected.remove(index);

@@ -6,7 +6,7 @@ use super::claim::Claim;
 use super::neighbours::{Standing, check_apart};
 use super::{BridgePort, packet, straight, xdp};
 use crate::PortError;
-use crate::kernel::Interface;
+use crate::kernel::{Interface, LinkState};
 
 /// The I/O backend to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,12 +78,16 @@ pub fn open(left: &str, right: &str, how: &How) -> Result<Opened, PortError> {
             said.push(format!("{}: {uses}: this host loses the use of it until the bridge ends", one.link.name));
         }
     }
+    let queues = [queue(&standing.0), queue(&standing.1)];
     let claims = (
         Claim::take(interfaces.0, standing.0, how.clock, &mut said)?,
         Claim::take(interfaces.1, standing.1, how.clock, &mut said)?,
     );
     let claims = match pass_straight([claims.0, claims.1], how) {
-        Ok([left, right]) => return Ok((Box::new(left), Box::new(right), said)),
+        Ok([left, right]) => {
+            said.extend(queues.into_iter().flatten());
+            return Ok((Box::new(left), Box::new(right), said));
+        }
         Err(claims) => {
             let [left, right] = *claims;
             (left, right)
@@ -107,6 +111,17 @@ fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBri
     } else {
         Err(claims.into())
     }
+}
+
+/// What programs of traffic control do not see of a port that has a queueing discipline.
+fn queue(standing: &Standing) -> Option<String> {
+    let LinkState { name, qdisc, .. } = &standing.link;
+    let is_there = !matches!(qdisc.as_str(), "" | "noqueue" | "noop");
+    is_there.then(|| {
+        format!(
+            "{name}: what its queueing discipline {qdisc} drops counts as sent; `tc -s qdisc show dev {name}` counts it"
+        )
+    })
 }
 
 /// A port whose I/O backend is still known.

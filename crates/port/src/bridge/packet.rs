@@ -66,9 +66,10 @@ impl PacketBridge {
 
 impl BridgePort for PacketBridge {
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8], Received)) -> Result<usize, PortError> {
-        let mut count = 0;
-        while count < most {
-            self.inbox.take_at_most(most - count);
+        let (mut count, mut read) = (0, 0);
+        // A message is a super-frame of several frames, or one that cannot be taken apart and shows none.
+        while count < most && read < most {
+            self.inbox.take_at_most(most - count.max(read));
             let taken = match self.socket.receive_batch(&mut self.inbox) {
                 Ok(taken) => taken,
                 Err(error) => self.tolerate(error)?,
@@ -90,6 +91,7 @@ impl BridgePort for PacketBridge {
                     self.lost += 1;
                 }
             }
+            read += taken;
             if taken == 0 {
                 break;
             }

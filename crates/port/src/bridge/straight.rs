@@ -28,6 +28,9 @@ pub struct StraightBridge {
     claim: Claim,
     way: Way,
     looked: Time,
+    /// Why the number of sent frames is not exact, until it is said; it is said once.
+    doubt: Option<String>,
+    is_doubted: bool,
     /// Never becomes readable.
     nothing: OwnedFd,
 }
@@ -49,7 +52,14 @@ pub fn open(claims: [Claim; 2]) -> Result<[StraightBridge; 2], Box<[Claim; 2]>> 
     let ways = (Way::open(left, right), Way::open(right, left), nothing(), nothing());
     let (Some(there), Some(back), Some(first), Some(second)) = ways else { return Err(claims.into()) };
     let [left, right] = claims;
-    let port = |claim: Claim, way, nothing| StraightBridge { looked: claim.clock().now(), claim, way, nothing };
+    let port = |claim: Claim, way, nothing| StraightBridge {
+        looked: claim.clock().now(),
+        doubt: None,
+        is_doubted: false,
+        claim,
+        way,
+        nothing,
+    };
     Ok([port(left, there, first), port(right, back, second)])
 }
 
@@ -86,15 +96,43 @@ impl Way {
     }
 
     fn passed(&self) -> Passed {
-        // The map exists for as long as the program.
-        let count = |program: &Program| program.words("frames").map_or(0, |[count]| count);
         // Read egress before ingress: a frame that was sent was also received. The interface counts what it drops: it
         // is down, or a veth's peer has no room.
-        let leaving = count(&self.outward.1);
+        let leaving = Counted::by(&self.outward.1).frames;
         if let Some(all) = dropped(&self.to) {
             self.dropped.set(self.dropped.get().max(all.saturating_sub(self.dropped_before)));
         }
-        Passed { received: count(&self.inward.1), sent: leaving.saturating_sub(self.dropped.get()) }
+        let received = Counted::by(&self.inward.1).frames;
+        Passed { received, sent: leaving.saturating_sub(self.dropped.get()) }
+    }
+
+    /// Says why the number of sent frames is not exact, if it is not.
+    fn doubt(&self) -> Option<String> {
+        self.passed();
+        let dropped = self.dropped.get();
+        let Counted { super_frames, own, .. } = Counted::by(&self.outward.1);
+        (dropped > 0 && super_frames + own > 0).then(|| {
+            let to = name(&self.to).unwrap_or_else(|| self.to.name.clone());
+            format!(
+                "{to} dropped {dropped} packets, and {super_frames} super-frames and {own} packets of this host were among those that \
+                 it was given: the number of frames that it has sent is not exact"
+            )
+        })
+    }
+}
+
+/// What a program has counted. The map exists for as long as the program.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    frames: u64,
+    super_frames: u64,
+    own: u64,
+}
+
+impl Counted {
+    fn by(program: &Program) -> Self {
+        let told = program.words("frames").map(|[frames, super_frames, own]| Self { frames, super_frames, own });
+        told.unwrap_or_default()
     }
 }
 
@@ -175,8 +213,12 @@ impl BridgePort for StraightBridge {
                 self.claim.look()?;
                 return Err(PortError::TakenAway { object, problem });
             }
+            if !self.is_doubted {
+                self.doubt = self.way.doubt();
+                self.is_doubted = self.doubt.is_some();
+            }
         }
-        Ok(self.claim.news())
+        Ok(self.claim.news().or_else(|| self.doubt.take()))
     }
 
     fn guard(&self) -> Option<Guard> {

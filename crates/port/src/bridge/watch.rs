@@ -21,6 +21,8 @@ use crate::kernel::{LinkState, Netlink, Said};
 
 /// The interval between checks of the programs.
 pub const LOOK_EVERY: Nanos = Nanos::millis(200);
+/// How long the kernel may not tell whether a program is attached before that is said.
+const BLIND_AFTER: Nanos = Nanos::seconds(1);
 /// How often a detached program is attached again; after more, the port is given up.
 const MOST_RETURNS: u32 = 3;
 
@@ -34,6 +36,8 @@ pub struct Guard {
     returns: u32,
     /// When the program was last seen attached.
     seen: Time,
+    /// Whether it was said that the kernel does not tell.
+    is_blind: bool,
     is_lost: bool,
 }
 
@@ -154,7 +158,7 @@ impl Watcher {
 impl Guard {
     /// Returns a guard of a port with this state.
     pub fn new(standing: Standing, to_port: Sender<Change>) -> Self {
-        Self { standing, to_port, program: None, returns: 0, seen: Time(0), is_lost: false }
+        Self { standing, to_port, program: None, returns: 0, seen: Time(0), is_blind: false, is_lost: false }
     }
 
     /// Monitors an attached program as well.
@@ -248,13 +252,20 @@ impl Guard {
         };
         let Some(program) = program.upgrade() else { return };
         match program.state() {
-            Ok(Attachment::Hangs) => self.seen = now,
+            Ok(Attachment::Hangs) => (self.seen, self.is_blind) = (now, false),
             Ok(Attachment::Replaced(other)) => {
                 self.lose(format!(
                     "its XDP program was replaced by another one ({other}): no frame comes here any more"
                 ));
             }
             Ok(Attachment::Detached) => self.attach_again(&program, asking, now),
+            Err(error) if now - self.seen > BLIND_AFTER && !self.is_blind => {
+                self.is_blind = true;
+                let name = &self.standing.link.name;
+                self.tell(Change::News(format!(
+                    "the kernel no longer reports whether the XDP program of {name} is attached: {error}"
+                )));
+            }
             Err(_) => {}
         }
     }

@@ -36,6 +36,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_QDISC: u16 = 6;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -91,6 +92,8 @@ pub struct LinkState {
     pub master: Option<(u32, String)>,
     /// The kind of link: "veth"; empty for hardware.
     pub kind: String,
+    /// Its queueing discipline: "noqueue" where frames go to the driver at once.
+    pub qdisc: String,
     /// The interface of this namespace that is its peer, or that it is stacked on.
     pub lower: Option<u32>,
     /// The XDP program attached to it.
@@ -338,6 +341,7 @@ fn link(message: &[u8]) -> Option<LinkState> {
         mtu: number(IFLA_MTU)? as usize,
         master: number(IFLA_MASTER).map(|master| (master, text_of(about, IFLA_INFO_SLAVE_KIND))),
         kind: text_of(about, IFLA_INFO_KIND),
+        qdisc: text_of(attributes, IFLA_QDISC),
         lower: lower.filter(|_| attribute(attributes, IFLA_LINK_NETNSID).is_none()),
         program: attribute(attributes, IFLA_XDP)
             .and_then(|nested| attribute(nested, IFLA_XDP_PROG_ID))
@@ -461,10 +465,12 @@ mod tests {
             attributed(IFLA_MASTER, &7_u32.to_ne_bytes()),
             attributed(IFLA_LINKINFO | 0x8000, &info),
             attributed(IFLA_LINK, &6_u32.to_ne_bytes()),
+            attributed(IFLA_QDISC, b"fq_codel\0"),
             attributed(IFLA_XDP, &attributed(IFLA_XDP_PROG_ID, &77_u32.to_ne_bytes())),
         ];
         let expected = LinkState {
             master: Some((7, "bridge".into())),
+            qdisc: "fq_codel".into(),
             kind: "veth".into(),
             lower: Some(6),
             program: Some(77),

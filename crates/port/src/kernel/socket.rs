@@ -30,8 +30,10 @@ const OFFSET_AGE: Nanos = Nanos::millis(100);
 const STAMPING_STARTS_WITHIN: Nanos = Nanos::millis(3);
 /// A full send buffer blocks the sender for this long before it is an error.
 const SEND_TIMEOUT_SECONDS: i64 = 1;
-/// Each try consumes one pending error, so a few tries clear any socket.
+/// Each try to receive consumes one pending error.
 const TRIES: usize = 4;
+/// As each try to send does. More of them: whoever sends ICMP errors without end must not end a sender.
+const SEND_TRIES: usize = 100;
 const MAX_DSCP: u8 = 63;
 
 /// A kernel socket that timestamps what it sends and receives.
@@ -158,17 +160,31 @@ impl Socket {
 
     /// Sends a frame to `to`, or to the connected peer.
     pub fn send_to(&mut self, frame: &[u8], to: Option<&Name>, control: &[u8]) -> Result<Sent, PortError> {
+        self.send_with(frame, to, control, 0)
+    }
+
+    /// Sends an answer to `to`, and never waits for room in the send buffer. What goes to addresses of a link that no
+    /// host has stays in it until the kernel has looked for them in vain, for seconds: whoever forges such senders
+    /// would have everybody else wait.
+    ///
+    /// # Errors
+    /// A full queue ([`PortError::is_full_queue`]) where there is no room, else as any send.
+    pub fn answer_to(&mut self, frame: &[u8], to: &Name, control: &[u8]) -> Result<Sent, PortError> {
+        self.send_with(frame, Some(to), control, libc::MSG_DONTWAIT)
+    }
+
+    fn send_with(&mut self, frame: &[u8], to: Option<&Name>, control: &[u8], flags: i32) -> Result<Sent, PortError> {
         let mut tries = 0;
         loop {
             let called = HostClock.now();
             self.sources.last_seen = called;
-            let error = match sys::send(self.fd.as_fd(), frame, to, control) {
+            let error = match sys::send(self.fd.as_fd(), frame, to, control, flags) {
                 Ok(_) => return Ok(Sent { number: self.numbers.next(), called }),
                 Err(error) => error,
             };
             self.start_numbers_anew()?;
             tries += 1;
-            if !told_late(&error) || tries == TRIES {
+            if !told_late(&error) || tries == tries_to(to) {
                 return Err(self.refused_frame(frame.len(), error));
             }
         }
@@ -367,7 +383,7 @@ impl Socket {
             };
             self.start_numbers_anew()?;
             tries += 1;
-            if !told_late(&error) || tries == TRIES {
+            if !told_late(&error) || tries == tries_to(to) {
                 return Err(self.refused_frame(bytes, error));
             }
         }
@@ -553,17 +569,33 @@ fn grown(before: u64, now: u32) -> u64 {
     before + u64::from(now.wrapping_sub(before as u32))
 }
 
-/// Whether an error concerns the path or the peer, not this call: an ICMP message arrived for an earlier frame.
+/// Whether an error concerns the path or the peer, not this call: an ICMP message arrived for an earlier frame, and any
+/// host can send one. These are the errors of `icmp_err_convert` and `icmpv6_err_convert` of Linux but for
+/// `ECONNREFUSED`. If the call itself has failed with one of them, it does so each time.
 fn is_news(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EPROTO | libc::EHOSTDOWN | libc::EINTR)
-    )
+    let of_icmp = [
+        libc::EHOSTUNREACH,
+        libc::ENETUNREACH,
+        libc::EPROTO,
+        libc::EHOSTDOWN,
+        libc::ENOPROTOOPT,
+        libc::EMSGSIZE,
+        libc::EOPNOTSUPP,
+        libc::ENONET,
+        libc::EACCES,
+    ];
+    error.raw_os_error().is_some_and(|number| number == libc::EINTR || of_icmp.contains(&number))
 }
 
 /// Whether this call reports an error that arose since the last one, and has sent nothing.
 fn told_late(error: &io::Error) -> bool {
     is_news(error) || error.raw_os_error() == Some(libc::ENETDOWN)
+}
+
+/// How often a frame is sent to `to`, or to the connected peer. An unconnected socket is told nothing of ICMP messages: what
+/// it fails with, it fails with each time.
+const fn tries_to(to: Option<&Name>) -> usize {
+    if to.is_some() { TRIES } else { SEND_TRIES }
 }
 
 /// Requests large buffers: beyond the system's limit where that is permitted, else as large as it allows.

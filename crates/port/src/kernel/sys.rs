@@ -100,15 +100,15 @@ pub fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: &mut [u8])
     Ok(length as usize)
 }
 
-/// Sends one message, to `to` where the socket is not connected, with the control messages in `control`.
-pub fn send(fd: BorrowedFd<'_>, frame: &[u8], to: Option<&Name>, control: &[u8]) -> io::Result<usize> {
-    let to = to.map_or(&[][..], Name::bytes);
+/// Sends one message, to `to` where the socket is not connected, with the control messages in `control`. `flags` is 0,
+/// or `MSG_DONTWAIT` to fail where the send buffer is full.
+pub fn send(fd: BorrowedFd<'_>, frame: &[u8], to: Option<&Name>, control: &[u8], flags: c_int) -> io::Result<usize> {
+    let (to, flags) = (to.map_or(&[][..], Name::bytes), flags | libc::MSG_NOSIGNAL);
     if control.is_empty() {
         let name = if to.is_empty() { ptr::null() } else { to.as_ptr().cast() };
         // SAFETY: each pointer comes with the length of its live slice (or is null with none); the kernel only reads.
-        let sent = unsafe {
-            libc::sendto(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_NOSIGNAL, name, length_of(to))
-        };
+        let sent =
+            unsafe { libc::sendto(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags, name, length_of(to)) };
         return counted(sent);
     }
     let mut part = iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
@@ -121,7 +121,7 @@ pub fn send(fd: BorrowedFd<'_>, frame: &[u8], to: Option<&Name>, control: &[u8])
     header.msg_controllen = control.len();
     // SAFETY: every pointer in the header comes with the length of a slice that outlives the call; sendmsg only reads
     // through them, so casting away const is sound.
-    counted(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
+    counted(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, flags) })
 }
 
 /// Receives one message without blocking: its bytes into `parts`, its sender into `from`, its control messages into

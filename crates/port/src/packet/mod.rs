@@ -19,6 +19,9 @@ const ADDRESS_BYTES: usize = 12;
 const TAG_BYTES: usize = 4;
 /// How often the kernel is asked to send the frames of a ring before the queue counts as full.
 const PUSHES: usize = 1000;
+/// The most batches of frames for other hosts that one call discards, and frames where they are read one by one.
+const BATCHES_OF_OTHERS: usize = 64;
+const FRAMES_OF_OTHERS: usize = 4096;
 
 /// Frames of one EtherType on one interface.
 #[derive(Debug)]
@@ -161,10 +164,9 @@ impl Batch for PacketPort {
         let longest = self.max_frame();
         let inbox = self.inbox.get_or_insert_with(|| Inbox::new(longest, TAG_BYTES));
         let mut count = 0;
-        let mut taken = usize::MAX;
-        // If a whole batch is for other hosts, receive the next: 0 means that nothing is waiting.
-        while count == 0 && taken > 0 {
-            taken = self.socket.receive_batch(inbox)?;
+        // If a whole batch is for other hosts, receive the next: 0 means that nothing is waiting. Their flood has no end.
+        for _ in 0..BATCHES_OF_OTHERS {
+            let taken = self.socket.receive_batch(inbox)?;
             for nth in 0..taken {
                 if inbox.from(nth).and_then(Name::as_link).is_none_or(|link| link.kind == libc::PACKET_OTHERHOST) {
                     continue;
@@ -176,6 +178,9 @@ impl Batch for PacketPort {
                     Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned, from: None },
                 );
                 count += 1;
+            }
+            if count > 0 || taken == 0 {
+                break;
             }
         }
         Ok(count)
@@ -273,7 +278,8 @@ impl Listener for PacketListener {
     type Peer = i32;
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<(Received, i32)>, PortError> {
-        while let Some((received, index)) = receive(&mut self.socket, buffer)? {
+        for _ in 0..FRAMES_OF_OTHERS {
+            let Some((received, index)) = receive(&mut self.socket, buffer)? else { break };
             if self.only.is_empty() || self.only.contains(&index) {
                 return Ok(Some((received, index)));
             }
@@ -282,7 +288,7 @@ impl Listener for PacketListener {
     }
 
     fn answer(&mut self, peer: &i32, frame: &[u8]) -> Result<(), PortError> {
-        self.socket.send_to(frame, Some(&Name::link(*peer, PROBE_ETHERTYPE)), &[]).map(drop)
+        self.socket.answer_to(frame, &Name::link(*peer, PROBE_ETHERTYPE), &[]).map(drop)
     }
 
     fn route(&self, _peer: &i32) -> Option<Route> {
@@ -363,7 +369,8 @@ pub(crate) fn signed(index: u32) -> i32 {
 
 /// Receives the next frame to this host, and the index of the interface that received it.
 fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Result<Option<(Received, i32)>, PortError> {
-    while let Some(arrival) = socket.receive(&mut [], buffer)? {
+    for _ in 0..FRAMES_OF_OTHERS {
+        let Some(arrival) = socket.receive(&mut [], buffer)? else { break };
         let Some(link) = socket.from().as_link() else { continue };
         if link.kind == libc::PACKET_OTHERHOST {
             continue;

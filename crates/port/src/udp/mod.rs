@@ -147,7 +147,7 @@ impl UdpPort {
         };
         let mut control = [0; 48];
         let length = asker.local.map_or(0, |local| local.write(&mut control));
-        self.socket.send_to(frame, Some(&asker.name), &control[..length])
+        self.socket.answer_to(frame, &asker.name, &control[..length])
     }
 
     /// The destination address of the last payload, unless it is a group address.
@@ -325,7 +325,7 @@ impl Listener for UdpListener {
         if peer.traffic_class & !ECN != 0 {
             length += write_traffic_class(peer.traffic_class & !ECN, self.address.is_ipv4(), &mut control[length..]);
         }
-        self.socket.send_to(frame, Some(&name), &control[..length]).map(drop)
+        self.socket.answer_to(frame, &name, &control[..length]).map(drop)
     }
 
     fn route(&self, peer: &Caller) -> Option<Route> {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use sojourn_port::sim::{Line, Sim};
@@ -78,8 +79,8 @@ struct Unruly {
     loops: bool,
     at_once: usize,
     taken: usize,
-    /// The first probe for which no socket listens.
-    refuses_from: u32,
+    /// The probes for which no socket listens.
+    refuses: Range<u32>,
     pending_refusal: bool,
 }
 
@@ -99,7 +100,7 @@ impl Port for Unruly {
         self.call()?;
         let number = self.sent;
         self.sent += 1;
-        self.pending_refusal = self.refuses_from <= number;
+        self.pending_refusal = self.refuses.contains(&number);
         if !self.pending_refusal {
             let (echo, _) = Echo::split(Version::V4, frame).unwrap();
             let mut reply = frame.to_vec();
@@ -148,7 +149,7 @@ impl Port for Unruly {
 }
 
 fn unruly() -> Unruly {
-    Unruly { at_once: usize::MAX, refuses_from: u32::MAX, ..Unruly::default() }
+    Unruly { at_once: usize::MAX, ..Unruly::default() }
 }
 
 fn request(count: u32, interval: Nanos) -> Request {
@@ -181,14 +182,28 @@ fn endless_replies_do_not_prevent_the_end_of_a_block() {
 
 #[test]
 fn peer_that_stops_listening_loses_only_later_probes() {
-    let mut port = Unruly { refuses_from: 6, ..unruly() };
+    let mut port = Unruly { refuses: 6..u32::MAX, ..unruly() };
     let (rows, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
     assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
     assert!(rows[..6].iter().all(|row| row.replies == 1));
-    // If no socket ever listened, the error is reported at once.
-    let mut port = Unruly { refuses_from: 0, ..unruly() };
-    let refused = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default());
-    assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");
+}
+
+#[test]
+fn refusals_before_the_first_reply_lose_only_their_probes() {
+    let mut port = Unruly { refuses: 0..4, ..unruly() };
+    let (_, counts) = measure(&request(10, Nanos::millis(1)), &mut port, Pace::default()).unwrap();
+    assert_eq!((counts.sent, counts.received, counts.lost), (10, 6, 4));
+}
+
+#[test]
+fn peer_that_never_listens_is_an_error_at_the_end_of_a_block_or_after_a_second() {
+    for (count, most) in [(10, Nanos::millis(300)), (5_000, Nanos::millis(1_200))] {
+        let mut port = Unruly { refuses: 0..u32::MAX, ..unruly() };
+        let refused = measure(&request(count, Nanos::millis(1)), &mut port, Pace::default());
+        assert!(matches!(refused, Err(PortError::Refused(_))), "{refused:?}");
+        let took = port.clock.time.now() - Time(0);
+        assert!(took < most, "{count} probes: {took:?}");
+    }
 }
 
 #[test]

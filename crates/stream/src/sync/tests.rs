@@ -73,6 +73,16 @@ fn each_receiver_of_a_group_is_identified_by_clock_and_counts_its_first_reply() 
     assert_eq!(told(sync), [(0, 8, 100, 200), (0, 9, 100, 1_200), (1, 9, 1_000, 1_100)]);
 }
 
+#[test]
+fn replies_of_many_clocks_to_each_request_are_bounded() {
+    let mut sync = syncer(false);
+    (0..5).for_each(|at| ask(&mut sync, at));
+    for clock in 0..4 * MOST_CLOCKS as u64 {
+        (0..5).for_each(|number| reply(&mut sync, number, 100 + clock, 200));
+    }
+    assert_eq!(told(sync).len(), 5 * MOST_CLOCKS);
+}
+
 fn stamp(sync: &mut Syncer, number: u32, at: i64) -> bool {
     let left = Stamp { at: Time(at), source: Source::Kernel };
     sync.on_stamp(0, &TxTimestamp { number, left, kind: StampKind::Left })

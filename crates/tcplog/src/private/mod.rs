@@ -39,6 +39,7 @@ pub struct PrivateNames {
     /// The folder of the modules' type information.
     folder: Option<PathBuf>,
     layouts: HashMap<String, Layout>,
+    forgotten: u64,
 }
 
 /// The way in which an algorithm's private state is decoded.
@@ -60,12 +61,18 @@ impl PrivateNames {
     #[must_use]
     pub fn of_folder(folder: &Path) -> Self {
         let kernel = std::fs::read(folder.join("vmlinux")).ok().and_then(|bytes| Btf::parse(bytes, None).ok());
-        Self { kernel: kernel.map(Arc::new), folder: Some(folder.to_owned()), layouts: HashMap::new() }
+        Self { kernel: kernel.map(Arc::new), folder: Some(folder.to_owned()), ..Self::default() }
     }
 
     /// Return whether the fields of this algorithm are known by name.
     pub fn knows(&mut self, algorithm: &str) -> bool {
         matches!(self.layout(algorithm), Layout::Named(_))
+    }
+
+    /// Return how often all known structures were forgotten, because there were too many names. What is found anew may
+    /// differ: a module was loaded or removed meanwhile.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
     }
 
     /// Call `take` with each field's name and value, in the kernel's unit. The algorithm's name ends at its first zero.
@@ -90,6 +97,7 @@ impl PrivateNames {
             let layout = self.find(algorithm);
             if self.layouts.len() == ALGORITHMS {
                 self.layouts.clear();
+                self.forgotten += 1;
             }
             self.layouts.insert(algorithm.to_owned(), layout);
         }
