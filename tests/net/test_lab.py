@@ -253,6 +253,7 @@ def test_without_a_command_both_ends_get_a_shell(*, with_tmux: bool) -> None:
 def leave(child: int, terminal: int) -> int:
     """Leave one shell after the other until the program ends; its exit status."""
     deadline = time.monotonic() + SECONDS / 2
+    os.set_blocking(terminal, False)  # a terminal that nobody reads any more takes nothing
     while time.monotonic() < deadline:
         with suppress(OSError):  # the terminal ends before the program does
             os.write(terminal, b"exit\n")

@@ -163,6 +163,15 @@ def test_duplication_and_corruption_rates_are_verified(share: float, verdict: st
     assert told == {"duplicates before the link": verdict}
 
 
+def test_bit_errors_are_counted_of_more_bits_than_32_bits_count() -> None:
+    rng, n, p = np.random.default_rng(SEED), 200_000, 1e-6
+    rows = log(n, flipped=rng.binomial((1514 - 4 - 14) * 8, p, n))
+    rows = rows.with_columns(pl.lit(1514, pl.Int32).alias("frame_bytes"))
+    assert verdicts(loss._bit_errors(seen({"after": {"corruption": {"bit-error-rate": p}}}, rows))) == {
+        "bit errors": "pass"
+    }
+
+
 def test_bit_errors_are_counted_by_bits() -> None:
     rng, n, p = np.random.default_rng(SEED), 5000, 1e-4
     rows = log(n, flipped=rng.binomial((1004 - 4 - 14) * 8, p, n))

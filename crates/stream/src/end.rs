@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use sojourn_wire::stream::SEQ_LIMIT;
 
-/// Limit on clock offsets and on times since their origin: about 63 years.
-const MOST_NS: i64 = 2_000_000_000_000_000_000;
+/// Limit on clock offsets and on times since their origin, which is 1970 for a clock that was set: 146 years.
+const MOST_NS: i64 = 1 << 62;
 
 /// Limit on the skew between two clocks: 10 %.
 const MOST_SKEW_PPB: f64 = 1e8;

@@ -111,7 +111,7 @@ def density(some: pl.DataFrame, slice_s: float) -> pl.DataFrame:
 
     Throughput is that of the slice of time in which a packet entered, in bits of frames with FCS.
     """
-    bits = 8 * (pl.col("length_bytes") + FCS_BYTES)
+    bits = 8 * (pl.col("length_bytes").cast(pl.Int64) + FCS_BYTES)
     place = (pl.col("elapsed_s") / slice_s).floor().cast(pl.Int64)
     rated = some.with_columns(slice=place).with_columns(rate_bps=bits.sum().over("slice") / slice_s)
     most = float(rated["rate_bps"].to_numpy().max())

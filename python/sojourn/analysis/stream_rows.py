@@ -204,7 +204,7 @@ def summaries(packets: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
             *(pl.col(one).first() for one in ("device", "cell", "round", "visit", "session")),
             pl.col("delay_ns").mean().alias("mean"),
             pl.col("delay_ns").sort().alias("sorted"),
-            pl.len().alias("packets"),
+            pl.len().cast(pl.Int64).alias("packets"),
             pl.col("clock_bound_ns", "clock_error95_ns").max(),
         )
     )
@@ -237,7 +237,7 @@ def binned_summaries(several: Iterable[Values], flows: pl.DataFrame) -> pl.DataF
 SUMMARY = {
     **dict.fromkeys(("block", "port", "node"), pl.Int32),
     **dict.fromkeys(("mean", "p50", "clock_bound_ns", "clock_error95_ns"), pl.Float64),
-    "packets": pl.UInt32,
+    "packets": pl.Int64,
 }
 
 

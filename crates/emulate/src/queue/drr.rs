@@ -90,7 +90,8 @@ impl Serve for Drr {
             let turn = &mut self.turns[id as usize];
             if !turn.is_paid {
                 turn.is_paid = true;
-                turn.deficit += i64::from(self.quantum) * i64::from(self.sub_queues.weight(id));
+                let paid = i64::from(self.quantum).saturating_mul(i64::from(self.sub_queues.weight(id)));
+                turn.deficit = turn.deficit.saturating_add(paid);
             }
             if i64::from(first) > turn.deficit {
                 self.end_turn(id, true);

@@ -301,7 +301,7 @@ def _bit_errors(seen: Seen) -> list[Asked]:
     if name == "one-bit":
         damaged = int((rows["flipped"] > 0).sum())
         return [_proportion("bit errors", "share of packets with a flipped bit", damaged, rows.height, share)]
-    bits = int(((rows["frame_bytes"] - 4 - HEADER_BYTES) * 8).sum())
+    bits = int(((rows["frame_bytes"].cast(pl.Int64) - 4 - HEADER_BYTES) * 8).sum())
     return [_proportion("bit errors", "share of bits that were flipped", int(rows["flipped"].sum()), bits, share)]
 
 
