@@ -225,6 +225,7 @@ def send_live(rate_pps: float, seconds: float, watch: Callable[[subprocess.Popen
         assert sender.returncode == 0, said
         (sent,) = json.loads(out)["flows"]
         out, said = receiver.communicate(timeout=60)
+    assert out, f"the receiver ended with status {receiver.returncode}: {said}"
     (got,) = json.loads(out)["flows"]
     assert sent["sent"] == got["sent"] == got["first"] + got["lost"] + got["local_drops"] + got["corrupted"]
     assert got["local_drops"] == got["corrupted"] == 0
