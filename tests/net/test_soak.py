@@ -1,10 +1,12 @@
 """The emulator and the log of TCP at load for SOJOURN_SOAK seconds: memory flat, every packet accounted.
 
-Each runs twice: with what makes it work most a packet, and with four fifths of the packets that this machine takes.
+Each runs twice: with what makes it work most a packet, and with four fifths of the packets that this machine takes: of
+those that it takes for two seconds on end, on a processor of its own. Searches of a tenth of a second find higher
+rates, for the port's ring holds what the emulator is behind.
 
-`make soak` takes an hour for each; `make proof` half a minute or two, which find a leak of a few bytes a packet.
-All say by how much the memory grows in an hour, with an interval. Where half an hour or more was watched, it is judged
-that it grows by no more, and that the interval is narrow enough to tell: a minute of noise is much in an hour.
+`make soak` takes an hour for each; `make proof` half a minute or two, which find a leak of some ten bytes a packet.
+All say by how much the process's own memory grows in an hour, with an interval. Where half an hour or more was watched,
+the upper end of the interval is judged: a minute of noise is much in an hour.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ WARM_SHARE = 0.25
 MOST_LINGERING_BYTES = 16e6
 """A log remembers 16,384 flows after their last word."""
 MOST_GROWTH_BYTES = 2e6
-"""From the end of the warm-up on, however long that is, and in an hour."""
+"""From the end of the warm-up on, however long that is."""
+MOST_HOURLY_BYTES = 4e6
+"""By the upper end of the interval of the growth in an hour."""
 LONG_SECONDS = 1800
 PARTS = 10
 """The readings of the steady time are averaged over so many parts: neighbouring readings are alike."""
@@ -59,13 +63,19 @@ LOADED_SECONDS = SECONDS if SECONDS >= LONG_SECONDS else SECONDS / 4
 TRIAL_SECONDS = 2.0
 TRIAL_LOSS = 1e-3
 """A rate at which fewer frames are lost is taken."""
-FIRST_PPS, STEP, MOST_TRIALS = 200_000.0, 1.25, 12
+FIRST_PPS, STEP, MOST_TRIALS, CLOSE = 200_000.0, 1.25, 40, 1.04
+"""A search ends where the lowest rate that lost frames twice is so little above the highest that did not."""
+KEPT_SHARE = 0.995
+"""Of the frames and of the time that were asked for so much is reached."""
+IPERF3_SHARE = 0.95
+"""Of the rate that is asked of it so much is reached by iperf3, which makes up for no pause."""
 LOADED_LOSS = 0.01
 """While the hypervisor takes a processor away, ports overflow. Each such frame is counted."""
-CONTROL_FRAMES = 100
-"""What the two ends of a stream, and their kernels' IPv6, say beside the frames that are counted."""
+CONTROL_FRAMES = 30
+"""Of a stream: what its two ends, and their kernels' IPv6, say at most beside the frames that are counted."""
 FLOWS = 8
-PROBE_SECONDS = 5
+PROBES, PROBE_SECONDS = 3, 5
+CORES = sorted(os.sched_getaffinity(0))
 NAME = f"sojourn-soak-{os.getpid()}"
 
 SET_UP = f"""
@@ -92,7 +102,8 @@ def hosts() -> Iterator[None]:
 def running(host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """An instrument on a host."""
     argv = ["nsenter", f"--net=/run/netns/{NAME}-{host}", find_instrument(), *words]
-    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # Its pipes hold the sentences of an hour, 60 a minute at most, which are read at its end.
+    with Child(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pipesize=1 << 20) as process:
         try:
             yield process
         finally:
@@ -100,17 +111,27 @@ def running(host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is its own and in use: anonymous pages, without files that the kernel caches."""
+    """Memory of a process that is its own and in use: anonymous and shared pages, without files that are cached."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
+    return 1024 * sum(int(status.partition(f"{kind}:")[2].split()[0]) for kind in ("RssAnon", "RssShmem"))
 
 
-def watch_memory(pid: int, goes_on: Callable[[], bool], seconds: float = SECONDS) -> list[int]:
-    """The memory of a process, a hundred times or so while something goes on for so long."""
-    seen = []
+class Seen(NamedTuple):
+    """A reading of the memory."""
+
+    seconds: float
+    """Since the first one."""
+    size: int
+
+
+def watch_memory(pid: int, goes_on: Callable[[], bool], seconds: float = SECONDS) -> list[Seen]:
+    """The memory of a process, a hundred times or so while something goes on, which must last for so long."""
+    seen, started = [], time.monotonic()
     while goes_on():
-        seen.append(resident_bytes(pid))
+        seen.append(Seen(time.monotonic() - started, resident_bytes(pid)))
         time.sleep(max(0.2, seconds / 100))
+    lasted = time.monotonic() - started
+    assert lasted >= KEPT_SHARE * seconds, f"what loads it ended after {lasted:.0f} s"
     return seen
 
 
@@ -130,26 +151,25 @@ class Growth(NamedTuple):
         )
 
 
-def growth_of(steady: np.ndarray, seconds: float) -> Growth:
-    """The growth of readings that are spread evenly over so many seconds."""
-    means = np.array([part.mean() for part in np.array_split(steady, PARTS)])
-    hours = (np.arange(PARTS) + 0.5) / PARTS * seconds / 3600
+def growth_of(steady: list[Seen]) -> Growth:
+    """The growth over readings."""
+    at, sizes = np.array([one.seconds for one in steady]), np.array([one.size for one in steady], dtype=np.float64)
+    means, hours = (np.array([part.mean() for part in np.array_split(one, PARTS)]) for one in (sizes, at / 3600))
     slope, left = float(np.polyfit(hours, means, 1)[0]), means - np.polyval(np.polyfit(hours, means, 1), hours)
     error = float(np.sqrt((left**2).sum() / (PARTS - 2) / ((hours - hours.mean()) ** 2).sum()))
-    return Growth(slope * seconds / 3600, slope, student_quantile(PARTS - 2, 0.95) * error)
+    return Growth(slope * (at[-1] - at[0]) / 3600, slope, student_quantile(PARTS - 2, 0.95) * error)
 
 
-def expect_flat(seen: list[int], buffers: float = 0, seconds: float = SECONDS) -> Growth:
+def expect_flat(seen: list[Seen], buffers: float = 0) -> Growth:
     """From the end of the warm-up on, the line through the memory rises by no more than buffers may."""
-    steady = np.array(seen[int(len(seen) * WARM_SHARE) :], dtype=np.float64)
-    assert steady.size >= 4 * PARTS, f"only {steady.size} readings"
-    growth = growth_of(steady, seconds * (1 - WARM_SHARE))
-    print(f"memory {steady[0] / 1e6:.1f} to {steady[-1] / 1e6:.1f} MB, {growth}")
-    assert growth.rise_bytes < MOST_GROWTH_BYTES + buffers, f"{steady[0]:.0f} to {steady[-1]:.0f} bytes"
-    if seconds >= LONG_SECONDS:
+    steady = seen[int(len(seen) * WARM_SHARE) :]
+    assert len(steady) >= 4 * PARTS, f"only {len(steady)} readings"
+    growth = growth_of(steady)
+    print(f"memory {steady[0].size / 1e6:.1f} to {steady[-1].size / 1e6:.1f} MB, {growth}")
+    assert growth.rise_bytes < MOST_GROWTH_BYTES + buffers, str(growth)
+    if seen[-1].seconds >= KEPT_SHARE * LONG_SECONDS:
         # Of an hour, means of 270 s whose scatter is 0.6 MB give an interval of ± 2 MB an hour.
-        assert growth.half < MOST_GROWTH_BYTES, f"its interval is too wide to tell: {growth}"
-        assert growth.per_hour - growth.half < MOST_GROWTH_BYTES, str(growth)
+        assert growth.per_hour + growth.half < MOST_HOURLY_BYTES, f"it grows, or cannot be told: {growth}"
     return growth
 
 
@@ -169,7 +189,8 @@ def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(
         f"{LOG_LIMIT_BYTES:.0f}B",
         "--json",
     ]
-    to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02"]
+    # Without exchanges of times, so that a port counts little else than the stream.
+    to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02", "--clock", "none"]
     rate = ["--rate", f"{RATE_PPS}pps", "--schedule", "poisson", "--duration", f"{SECONDS}s"]
     with (
         running("m", "emulate", "run", "left", "right", "--name", "soak", *words) as emulator,
@@ -197,6 +218,7 @@ def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(
     print(f"packets of the stream: {counts}; rows of the log: {report['log']}")
     assert sent["sent"] == got["sent"] == got["first"] + got["lost"] + got["local_drops"] + got["corrupted"]
     assert got["lost"] / got["sent"] == pytest.approx(0.01, rel=0.2)
+    expect_same_frames(report["ports"], [Delivered(sent["sent"], got["first"], got["lost"])])
     # The log has ended at its limit, and the path has not.
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1.1 * LOG_LIMIT_BYTES
     proven("soak", "emulator with a log", seconds=SECONDS, packets=sent["sent"], rise_bytes=growth.rise_bytes,
@@ -204,7 +226,7 @@ def test_an_emulator_at_load_keeps_its_memory_and_accounts_for_every_packet(
 
 
 class Delivered(NamedTuple):
-    """What came of a stream of live frames."""
+    """What came of a stream; its receiver drops nothing."""
 
     sent: int
     first: int
@@ -212,10 +234,11 @@ class Delivered(NamedTuple):
 
 
 def send_live(rate_pps: float, seconds: float, watch: Callable[[subprocess.Popen[str]], None]) -> Delivered:
-    """From a to b, through what is between them."""
-    to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02", "--engine", "live", "--clock", "none"]
+    """From a to b, through what is between them, all of it by the first processor."""
+    core = ["--cpu", str(CORES[0])]
+    to_b = ["--dev", "eth0", "--to", "02:77:00:00:0d:02", "--engine", "live", "--clock", "none", *core]
     rate = ["--rate", f"{rate_pps:.0f}pps", "--duration", f"{seconds}s", "--json"]
-    listen = ["--dev", "eth0", "--engine", "live", "--for", f"{seconds + 60}s", "--json"]
+    listen = ["--dev", "eth0", "--engine", "live", "--for", f"{seconds + 60}s", "--json", *core]
     with running("b", "stream", "recv", *listen) as receiver:
         assert receiver.stderr is not None
         assert receiver.stderr.readline().startswith("receiving")
@@ -227,59 +250,69 @@ def send_live(rate_pps: float, seconds: float, watch: Callable[[subprocess.Popen
         out, said = receiver.communicate(timeout=60)
     assert out, f"the receiver ended with status {receiver.returncode}: {said}"
     (got,) = json.loads(out)["flows"]
-    assert sent["sent"] == got["sent"] == got["first"] + got["lost"] + got["local_drops"] + got["corrupted"]
-    assert got["local_drops"] == got["corrupted"] == 0
+    assert sent["sent"] == got["sent"] == got["first"] + got["lost"]  # live frames are counted before any socket
     return Delivered(sent["sent"], got["first"], got["lost"])
 
 
-def highest_rate_pps() -> tuple[float, int, int]:
-    """The highest rate of a coarse search that loses next to nothing; how many frames it sent and had delivered."""
-    rate, best, sent, first = FIRST_PPS, 0.0, 0, 0
-    for _ in range(MOST_TRIALS):
-        done = send_live(rate, TRIAL_SECONDS, lambda _: None)
-        sent, first = sent + done.sent, first + done.first
-        if done.lost <= TRIAL_LOSS * done.sent:
-            best, rate = rate, rate * STEP
-        elif best:
-            break
+def highest_rate_pps() -> tuple[float, list[Delivered]]:
+    """The highest rate, as it was reached, that loses next to nothing; and what was sent to find it."""
+    done: list[Delivered] = []
+    best, worst, rate = 0.0, float("inf"), FIRST_PPS
+    while worst > CLOSE * best:
+        assert len(done) < MOST_TRIALS, "the search has no end"
+        for _ in range(2):  # the hypervisor may take a processor away in one of them
+            done.append(send_live(rate, TRIAL_SECONDS, lambda _: None))
+            if done[-1].lost <= TRIAL_LOSS * done[-1].sent:
+                break
+        if done[-1].lost > TRIAL_LOSS * done[-1].sent:
+            worst = rate
         else:
-            rate /= STEP
-    assert best, "every rate lost frames"
-    return best, sent, first
+            best = max(best, done[-1].sent / TRIAL_SECONDS)
+            if best < KEPT_SHARE * rate:
+                break  # the sender is at its end
+        rate = STEP * rate if worst == float("inf") else (best + worst) / 2 if best else rate / STEP
+    return best, done
 
 
 @pytest.mark.usefixtures("hosts")
 def test_an_emulator_at_four_fifths_of_its_rate_keeps_its_memory_and_accounts_for_every_packet(
     proven: Callable[..., None],
 ) -> None:
-    seen: list[int] = []
-    with running("m", "emulate", "run", "left", "right", "--name", "soak", "--json") as emulator:
+    seen: list[Seen] = []
+    words = ["--name", "soak", "--json", "--cpu", str(CORES[-1])]
+    with running("m", "emulate", "run", "left", "right", *words) as emulator:
         assert emulator.stdout is not None
         assert json.loads(emulator.stdout.readline())["event"] == "ready"
 
         def watch(sender: subprocess.Popen[str]) -> None:
             seen.extend(watch_memory(emulator.pid, lambda: sender.poll() is None, LOADED_SECONDS))
 
-        highest, sent, first = highest_rate_pps()
-        done = send_live(LOAD_SHARE * highest, LOADED_SECONDS, watch)
+        highest, streams = highest_rate_pps()
+        rate = LOAD_SHARE * highest
+        done = send_live(rate, LOADED_SECONDS, watch)
         emulator.send_signal(signal.SIGINT)
         told, said = emulator.communicate(timeout=120)
         assert emulator.returncode == 0, said
     report = json.loads(told.splitlines()[-1])["report"]
-    growth = expect_flat(seen, seconds=LOADED_SECONDS)
+    growth = expect_flat(seen)
     print(f"{LOAD_SHARE:.0%} of {highest:.0f} frames/s; {done}; ports: {report['ports']}")
     ways = ((report["ports"], "forward"), (report["ports"][::-1], "backward"))
     for (come, go), way in ways:
         assert come["received"] == report["unmatched"][way] == go["sent"] + go["refused"]
-    left, right = report["ports"]
     assert report["memory"]["held_bytes"] == 0
-    # What the sender sent came in or was lost at the port; what went out came to the receiver.
-    assert 0 <= left["received"] + left["local_drops"] - (sent + done.sent) < CONTROL_FRAMES
-    assert 0 <= right["sent"] - (first + done.first) < CONTROL_FRAMES
+    expect_same_frames(report["ports"], [*streams, done])
+    assert done.sent >= KEPT_SHARE * rate * LOADED_SECONDS, f"{done} of {rate:.0f} a second"
     assert done.lost <= LOADED_LOSS * done.sent, done
     proven("soak", "emulator at four fifths of its rate", seconds=LOADED_SECONDS, packets=done.sent,
            rise_bytes=growth.rise_bytes, bytes_per_hour=growth.per_hour,
            half_bytes_per_hour=growth.half)  # fmt: skip
+
+
+def expect_same_frames(ports: list[dict[str, Any]], streams: list[Delivered]) -> None:
+    """What was sent came in or was dropped at the port; what went out came to the receiver, or had no room there."""
+    (left, right), control = ports, CONTROL_FRAMES * len(streams)
+    assert 0 <= left["received"] + left["local_drops"] - sum(one.sent for one in streams) <= control
+    assert 0 <= right["sent"] - sum(one.first for one in streams) <= control + right["local_drops"]
 
 
 def expect_every_packet(report: dict[str, Any]) -> None:
@@ -300,10 +333,15 @@ def test_leak_is_detected_and_its_rate_lies_within_the_interval() -> None:
     """What is judged can fail: 10 bytes a packet, at the rate of the soak, in two minutes of noise."""
     rng, seconds = np.random.default_rng(1), 90.0
     noise = rng.normal(0, 50e3, 75) + np.repeat(rng.normal(0, 100e3, 15), 5)
-    still = growth_of(80e6 + noise, seconds)
+    at = np.linspace(0, seconds, 75)
+
+    def readings(leak: float) -> list[Seen]:
+        return [Seen(*one) for one in zip(at, 80e6 + noise + leak * at, strict=True)]
+
+    still = growth_of(readings(0))
     assert abs(still.per_hour) <= still.half
     leak = 10 * RATE_PPS
-    grown = growth_of(80e6 + noise + leak * np.linspace(0, seconds, 75), seconds)
+    grown = growth_of(readings(leak))
     assert grown.rise_bytes > MOST_GROWTH_BYTES
     assert abs(grown.per_hour - 3600 * leak) <= grown.half + 0.02 * 3600 * leak
 
@@ -311,14 +349,20 @@ def test_leak_is_detected_and_its_rate_lies_within_the_interval() -> None:
 def test_an_hour_is_judged_by_its_rate_and_by_how_well_that_is_known() -> None:
     rng, hour = np.random.default_rng(1), 3600.0
 
-    def readings(noise: float, bytes_per_hour: float) -> list[int]:
+    def readings(noise: float, bytes_per_hour: float) -> list[Seen]:
         times = np.linspace(0, hour, 100)
-        return [int(one) for one in 80e6 + rng.normal(0, noise, times.size) + bytes_per_hour * times / hour]
+        sizes = 80e6 + rng.normal(0, noise, times.size) + bytes_per_hour * times / hour
+        return [Seen(*one) for one in zip(times, sizes, strict=True)]
 
-    assert expect_flat(readings(200e3, 0), MOST_LINGERING_BYTES, hour).half < MOST_GROWTH_BYTES / 4
-    for noise, bytes_per_hour, why in ((200e3, 4e6, "which is"), (6e6, 0, "too wide to tell")):
-        with pytest.raises(AssertionError, match=why):
-            expect_flat(readings(noise, bytes_per_hour), MOST_LINGERING_BYTES, hour)
+    assert expect_flat(readings(200e3, 0), MOST_LINGERING_BYTES).half < MOST_GROWTH_BYTES / 4
+    for noise, bytes_per_hour in ((200e3, 4e6), (6e6, 0)):
+        with pytest.raises(AssertionError, match="it grows, or cannot be told"):
+            expect_flat(readings(noise, bytes_per_hour), MOST_LINGERING_BYTES)
+
+
+def test_a_load_that_ends_early_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="what loads it ended after 0 s"):
+        watch_memory(os.getpid(), lambda: False, 10.0)
 
 
 def test_tcp_log_at_load_has_bounded_memory_and_accounts_for_every_packet(
@@ -358,24 +402,30 @@ def test_a_log_at_four_fifths_of_its_rate_keeps_its_memory_and_accounts_for_ever
         bed.start("b", "iperf3", "-s", "-B", B4)
         await_that(lambda: B4 in run(*bed.inside("b", "ss", "-ltnH")).stdout, "a server of iperf3")
         words[1] = str(bed.cgroup)
+        before = [bed.snmp(host) for host in "ab"]
         with logging(tmp_path / "t", *words) as logger:
-            fastest = sent_by_iperf3(bed, PROBE_SECONDS, [])
+            fastest = max(sent_by_iperf3(bed, PROBE_SECONDS, []) for _ in range(PROBES))
             load = iperf3(bed, LOADED_SECONDS, ["-b", f"{LOAD_SHARE * fastest / FLOWS:.0f}"])
             seen = watch_memory(logger.process.pid, lambda: load.poll() is None, LOADED_SECONDS)
             out, said = load.communicate()
             assert load.returncode == 0, said
             bed.await_rest()
+            after = [bed.snmp(host) for host in "ab"]
             logger.process.send_signal(signal.SIGINT)
             _, said = logger.process.communicate(timeout=120)
             assert logger.process.returncode == 0, said
     footer = json.loads((tmp_path / "t" / "footer.json").read_text())
-    growth = expect_flat(seen, MOST_LINGERING_BYTES, LOADED_SECONDS)
+    growth = expect_flat(seen, MOST_LINGERING_BYTES)
     assert footer["conserved"] is True, footer
     totals = in_all(footer["totals"])
     assert totals["seen"] == sum(count for name, count in totals.items() if name != "seen"), totals
     told = json.loads(out)["end"]["sum_sent"]
     print(f"{LOAD_SHARE:.0%} of {fastest / 1e9:.2f} Gbit/s, reached {told['bits_per_second'] / 1e9:.2f}; {totals}")
-    print(f"{totals['seen'] / (PROBE_SECONDS + LOADED_SECONDS):.0f} packets/s at both ends")
+    print(f"{totals['seen'] / (PROBES * PROBE_SECONDS + LOADED_SECONDS):.0f} packets/s at both ends")
+    assert told["bits_per_second"] >= IPERF3_SHARE * LOAD_SHARE * fastest
+    # The kernel counts received packets, too; what it sends it counts by segments, and cuts them after the hook.
+    received = sum((now["InSegs"] - then["InSegs"]) % 2**32 for then, now in zip(before, after, strict=True))
+    assert footer["totals"]["in"]["seen"] == received, footer["totals"]
     assert totals["full"] + totals["broken"] <= LOADED_LOSS * totals["seen"], totals
     proven("soak", "log of TCP's state at four fifths of its rate", seconds=LOADED_SECONDS, packets=totals["seen"],
            rise_bytes=growth.rise_bytes, bytes_per_hour=growth.per_hour,
