@@ -188,7 +188,7 @@ INSTEAD = {
     ),  # whole: tests/net/test_own_files.py, in `make proof`
     **dict.fromkeys(
         (
-            'run rrul --set stream.pipe="rate 50Mbit/s delay 10ms queue 200" --out out/r',
+            'run rrul --set load.pipe="rate 50Mbit/s delay 10ms queue 200" --out out/r',
             "why out/r --flow 3 --at 2.4s",
             "timeline out/r --to perfetto",
         ),

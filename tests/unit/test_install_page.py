@@ -20,7 +20,7 @@ ARM64 = "tests/arm64/test_user_mode.py::test_make_dist_builds_a_wheel_for_arm64"
 
 RUN_BY = {
     "apt install python3-venv iproute2 ethtool": WHEEL,
-    "python3 -m venv v && v/bin/pip install ./sojourn-*.whl": WHEEL,
+    "python3 -m venv v && v/bin/pip install ./sojourn-*_x86_64.whl": WHEEL,
     "v/bin/sojourn run bridge-latency --quick": WHEEL,
     "make arm64": ARM64,
     "make dist": ARM64,
