@@ -54,7 +54,7 @@ kernels: ## boot other kernels in QEMU, log TCP and configure netem in each, the
 	@scripts/kernels.sh
 	$(BIN)/pytest -m proof tests/net/test_guests.py tests/net/test_services.py
 
-bench: ## side by side with ping, sockperf, trafgen and other generators, about 25 minutes
+bench: ## side by side with ping, sockperf, trafgen and other generators, about 80 minutes
 	@scripts/setup.sh bench
 	$(BIN)/python -m bench
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,13 +119,7 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
     done = asked.repetitions
     with tempfile.TemporaryDirectory(prefix="sojourn-bench-") as scratch:
         if {"probe", "pacing", "flood"} & {*parts}:
-            spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
-            with build_bed(spec, f"bench{os.getpid()}") as bed:
-                ground = lay_ground(bed, asked.device, Path(scratch))
-                if "probe" in parts:
-                    rows, done = probe_rows(ground, asked, progress)
-                contests = run_contests(ground, parts, asked, progress)
-        rows += [row for one in contests for row in one.rows()]
+            rows, contests, done = beside_peers(parts, asked, Path(scratch), progress)
         if "emulator" in parts:
             more, held = emulator.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
             rows, contests = [*rows, *more], [*contests, *held]
@@ -157,33 +152,44 @@ def rows_of(part: str, asked: argparse.Namespace, scratch: Path, tell: Callable[
     return measured[part]() if part in measured else []
 
 
-def run_contests(ground: Ground, parts: Sequence[str], asked: argparse.Namespace, progress: Console) -> list[Contest]:
-    """The contests of these parts, repetition by repetition."""
+def beside_peers(
+    parts: Sequence[str], asked: argparse.Namespace, scratch: Path, progress: Console
+) -> tuple[list[Row], list[Contest], int]:
+    """The parts probe, pacing and flood, each repetition over a bed of its own; and how many the probe had time for."""
     contests = [*(pacing.contests() if "pacing" in parts else []), *([flood.contest()] if "flood" in parts else [])]
-    if not contests:
-        return []
-    with listening(ground):
-        for number in range(1, asked.repetitions + 1):
-            for one in contests:
-                said = f"repetition {number}/{asked.repetitions}"
-                one.repeat(ground, asked.seed + number, lambda words, said=said: progress.print(f"{said}: {words}"))  # type: ignore[misc]
-    return contests
-
-
-def probe_rows(ground: Ground, asked: argparse.Namespace, progress: Console) -> tuple[list[Row], int]:
-    """The probe beside its peers, pair by pair, and how many repetitions there was time for."""
     chosen = [one for one in experiments() if asked.only in one.task or asked.only in one.peer]
-    pairs: dict[str, list[tuple[Sample, Sample]]] = {one.task: [] for one in chosen}
-    started, done = time.monotonic(), 0
-    for done in range(1, asked.repetitions + 1):
-        for one, mine_first in shuffled(chosen, asked.seed + done):
-            progress.print(f"repetition {done}/{asked.repetitions}: {one.task} · {one.peer}", style="dim")
-            pairs[one.task].append(measured(one, ground, mine_first=mine_first))
-        spent = time.monotonic() - started
-        if spent + spent / done > LONGEST_SECONDS and done < asked.repetitions:
-            progress.print(f"stopping after {done} repetitions: this machine is slow today")
-            break
-    return [figure.row(one.task, one.peer, pairs[one.task]) for one in chosen for figure in one.figures], done
+    pairs: dict[Experiment, list[tuple[Sample, Sample]]] = {one: [] for one in chosen if "probe" in parts}
+    spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
+    spent, done = 0.0, 0
+    for number in range(1, asked.repetitions + 1):
+        has_time = not done or spent + spent / done <= LONGEST_SECONDS
+        tell = partial(say, progress, f"repetition {number}/{asked.repetitions}")
+        with build_bed(spec, f"bench{os.getpid()}r{number}") as bed:
+            ground = lay_ground(bed, asked.device, scratch)
+            if has_time:
+                spent, done = spent + probed(ground, pairs, asked.seed + number, tell), number
+            if contests:
+                with listening(ground):
+                    for one in contests:
+                        one.repeat(ground, asked.seed + number, tell)
+    rows = [figure.row(one.task, one.peer, pairs[one]) for one in pairs for figure in one.figures]
+    return [*rows, *(row for one in contests for row in one.rows())], contests, done
+
+
+def say(progress: Console, repetition: str, words: str) -> None:
+    """Say what is measured."""
+    progress.print(f"{repetition}: {words}", style="dim")
+
+
+def probed(
+    ground: Ground, pairs: dict[Experiment, list[tuple[Sample, Sample]]], seed: int, tell: Callable[[str], None]
+) -> float:
+    """Measure our probe and each peer once, in random order; return how long that took, in seconds."""
+    started = time.monotonic()
+    for one, mine_first in shuffled(list(pairs), seed):
+        tell(f"{one.task} · {one.peer}")
+        pairs[one].append(measured(one, ground, mine_first=mine_first))
+    return time.monotonic() - started
 
 
 def measured(one: Experiment, ground: Ground, *, mine_first: bool) -> tuple[Sample, Sample]:

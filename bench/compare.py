@@ -7,6 +7,7 @@ whole machine was slow counts once, for both sides.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isnan, nan
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -64,8 +65,38 @@ class Row:
         return said if sure else f"{said}?"
 
     def as_json(self) -> dict[str, Any]:
-        """The row for bench.json."""
-        return {**asdict(self), "answer": self.answer}
+        """The row for bench.json; null is what was not measured."""
+        plain = {
+            key: None if isinstance(value, float) and isnan(value) else value for key, value in asdict(self).items()
+        }
+        return {**plain, "answer": self.answer}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Row:
+        """Return the row of bench.json."""
+        found = {key: value for key, value in plain.items() if key != "answer"}
+        numbers = {key: nan for key in ("ours", "theirs", "measured") if found[key] is None}
+        target = None if found["target"] is None else Target(**found["target"])
+        return cls(**{**found, **numbers, "target": target})
+
+
+def absent(what: What, target: Target | None, *, is_ratio: bool) -> Row:
+    """Return the line of a figure that no repetition measured."""
+    return Row(
+        task=what.task,
+        peer=what.peer,
+        name=what.name,
+        unit=what.unit,
+        ours=nan,
+        theirs=nan,
+        is_ratio=is_ratio,
+        measured=nan,
+        ci_low=None,
+        ci_high=None,
+        level=0.0,
+        n=0,
+        target=target,
+    )
 
 
 def ratio(what: What, pairs: list[tuple[float, float]], target: Target | None) -> Row:

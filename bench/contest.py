@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.compare import What, alone, ratio
+from bench.compare import What, absent, alone, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,15 +55,15 @@ class Contest:
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def repeat(self, ground: Ground, seed: int, tell: Callable[[str], None]) -> None:
-        """Run every contestant once, in random order. One that fails once keeps its other repetitions."""
+        """Run every contestant once, in random order."""
         names = list(self.contestants)
         for name in random.Random(seed).sample(names, len(names)):
             tell(f"{self.task} · {name}")
             self.samples.setdefault(name, []).append(self.contestants[name](ground))
 
     def rows(self) -> list[Row]:
-        """Return the claims with their results."""
-        return [row for claim in self.claims if (row := self._row(claim))]
+        """Return the claims with their results; what was not measured has none, and does not meet its target."""
+        return [self._row(claim) for claim in self.claims]
 
     def matrix(self) -> list[tuple[str, list[float]]]:
         """Each contestant's medians, in the order of the columns."""
@@ -83,13 +83,13 @@ class Contest:
         values = [one[key] for one in self.samples.get(name, []) if key in one]
         return float(np.median(values)) if values else NOTHING
 
-    def _row(self, claim: Claim) -> Row | None:
+    def _row(self, claim: Claim) -> Row:
         mine = self.samples.get(claim.of, [])
         theirs = mine if claim.beside is None else self.samples.get(claim.beside, [])
         pairs = [
             (a[claim.key], b[claim.key]) for a, b in zip(mine, theirs, strict=True) if claim.key in a and claim.key in b
         ]
-        if not pairs:
-            return None
         what = What(self.task, claim.beside or claim.of, claim.name, claim.unit)
+        if not pairs:
+            return absent(what, claim.target, is_ratio=claim.beside is not None)
         return (alone if claim.beside is None else ratio)(what, pairs, claim.target)

@@ -127,7 +127,6 @@ def experiments() -> tuple[Experiment, ...]:
             lambda ground: _sample(peers.ping_flood(ground.bed, ground.address, FLOOD)),
             (
                 Figure("min_ns", "minimum RTT", "ns", target=within_a_tenth),
-                Figure("mean_ns", "mean RTT", "ns"),
                 Figure("rate", "probes per second", "1/s"),
                 Figure("cpu_ns", "CPU per probe", "ns"),
             ),
@@ -139,7 +138,6 @@ def experiments() -> tuple[Experiment, ...]:
             lambda ground: _sample(peers.ping_flood(ground.bed, ground.address, FLOOD)),
             (
                 Figure("min_ns", "minimum RTT", "ns", target=within_a_tenth),
-                Figure("mean_ns", "mean RTT", "ns"),
                 Figure("rate", "probes per second", "1/s"),
                 Figure("cpu_ns", "CPU per probe", "ns"),
             ),

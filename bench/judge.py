@@ -92,6 +92,11 @@ def watch(bed: Bed, dev: str, port: int, file: Path) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=10)
+    expect_whole(said)
+
+
+def expect_whole(said: bytes) -> None:
+    """Raise MachineError if tcpdump, by what it said at its end, has dropped frames."""
     if b"\n0 packets dropped by kernel" not in said:
         raise MachineError(f"tcpdump lost frames, so it cannot judge: {said.decode(errors='replace').strip()}")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import judge
@@ -15,6 +13,7 @@ from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from bench.experiments import Ground, Sample
     from bench.generators import Generator
@@ -28,7 +27,6 @@ COLUMNS = (
     Column("within_10us", "within ±10 µs", "share"),
     Column("p99_ns", "p99 error", "ns"),
     Column("achieved", "achieved", "1/s"),
-    Column("cpu_s_per_million", "CPU s per million", "s"),
 )
 
 
@@ -54,34 +52,24 @@ def runner(generator: Generator, asked: Asked) -> Callable[[Ground], Sample]:
 
     def run(ground: Ground) -> Sample:
         file = ground.scratch / "pacing.pcap"
-        busy = machine_busy_seconds()
         with judge.watch(ground.bed, ground.link.b_dev, generator.port, file):
             finish(ground.bed, "a", generator.argv(ground, asked))
-            busy = machine_busy_seconds() - busy
-        return judged(file, asked, busy)
+        return judged(file, asked)
 
     return run
 
 
-def judged(file: Path, asked: Asked, busy_seconds: float) -> Sample:
+def judged(file: Path, asked: Asked) -> Sample:
     """Return the figures of a run; one that sent almost nothing is within no bound."""
     stamps = judge.arrivals(file)
-    cost = {"cpu_s_per_million": busy_seconds / max(len(stamps), 1) * 1e6}
     try:
         found = judge.Departures.of(stamps, round(1e9 / asked.rate))
     except MachineError:
-        return {"within_1us": 0.0, "within_10us": 0.0, "achieved": len(stamps) / asked.seconds} | cost
-    return cost | {
+        return {"within_1us": 0.0, "within_10us": 0.0, "achieved": len(stamps) / asked.seconds}
+    return {
         "within_1us": found.within_1us,
         "within_10us": found.within_10us,
         "p99_ns": found.p99_ns,
         "achieved": found.rate,
         "rate_error": abs(found.rate / asked.rate - 1),
     }
-
-
-def machine_busy_seconds() -> float:
-    """Return the CPU time of all cores for everything, the kernel's packet work included."""
-    line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
-    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")

@@ -19,7 +19,9 @@ HEAD = ("figure", "ours", "peer's", "measured", "interval", "target", "")
 WIDTHS = (36, 9, 9, 9, 22, 14, 8)
 STYLES = {"met": "green", "not met": "red"}
 KEY = (
-    "measured: ours divided by the peer's (×), or ours alone. interval: Hodges-Lehmann over the repetitions. "
+    "measured: ours divided by the peer's (×), or ours alone. interval: of 95 %, Hodges-Lehmann over the repetitions; "
+    "Student's over beds of what studies measure (the log of TCP, throughput); from the lowest to the highest of what "
+    "is repeated in turns, converted or read. "
     "?: the interval holds the limit too. RTTs are between the peer's own timestamp points, at its resolution; "
     "departures are judged by tcpdump at the far end."
 )
@@ -93,7 +95,7 @@ def cells(row: Row) -> tuple[str, ...]:
     interval, digits = "none", 2
 
     def shown(value: float) -> str:
-        return f"{value:.{digits}f}×" if row.is_ratio else quantity(value, row.unit)
+        return f"{value:.{digits}f}×" if row.is_ratio and not isnan(value) else quantity(value, row.unit)
 
     if row.ci_low is not None and row.ci_high is not None:
         if ALIKE < row.ci_high - row.ci_low < NARROW:
@@ -107,10 +109,22 @@ def cells(row: Row) -> tuple[str, ...]:
     return (row.name, *figures, shown(row.measured), interval, target, row.answer)
 
 
+def time_of(value_ns: float) -> str:
+    """Return a time, as text."""
+    if abs(value_ns) >= 1e6:
+        return f"{value_ns / 1e6:.1f} ms"
+    return f"{value_ns / 1e3:.2f} µs" if abs(value_ns) >= 1e3 else f"{value_ns:.3g} ns"
+
+
 def quantity(value: float, unit: str) -> str:
-    """Return a value with its unit, as text."""
+    """Return a value with its unit, as text; a dash where nothing was measured."""
+    return "–" if isnan(value) else measure(value, unit)
+
+
+def measure(value: float, unit: str) -> str:
+    """Return a number with its unit, as text."""
     if unit == "ns":
-        return f"{value / 1e6:.1f} ms" if value >= 1e6 else f"{value / 1e3:.2f} µs"
+        return time_of(value)
     if unit == "share":
         return f"{value * 100:.3g} %"
     if unit == "s":

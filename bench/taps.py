@@ -70,8 +70,8 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
     steady: dict[str, list[Flood]] = {name: [] for name in tools}
     medians: dict[str, list[float]] = {name: [] for name in ("bridge", *tools)}
     devices = ("bridge", *(f"bridge:{name}" for name in tools))
-    with build_bed(BedSpec(devices=devices), f"taps{os.getpid()}") as bed:
-        for number in range(1, repetitions + 1):
+    for number in range(1, repetitions + 1):
+        with build_bed(BedSpec(devices=devices), f"taps{os.getpid()}n{number}") as bed:
             for name in order.sample(tools, len(tools)):
                 tell(f"taps: repetition {number}/{repetitions}: a flood captured by {name}")
                 floods[name].append(flooded(bed, name, scratch, ["--schedule", "flood"]))

@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.compare import Row, Target
+from bench.compare import Row
 from bench.table import HEAD, KEY, cells, grouped, quantity
 
 if TYPE_CHECKING:
@@ -32,8 +31,9 @@ OPENING = """\
 
 <!-- Written by scripts/write_bench.py from docs/reference/bench.json; `make bench` measures. -->
 
-What `make bench` measured: Sojourn and its peers side by side, interleaved, in one run. No figure here is typed. The
-machines are shared, so what counts is a ratio within a run, with its interval; do not compare two runs with each other.
+What `make bench` measured: Sojourn and its peers side by side, in one run, and interleaved where a row compares two. No
+figure here is typed. The machines are shared, so what counts is a ratio within a run, with its interval; do not compare
+two runs with each other.
 """
 
 
@@ -157,13 +157,12 @@ def run_cells(number: int, run: dict[str, Any]) -> tuple[str, ...]:
 
 def row_of(kept: dict[str, Any]) -> Row:
     """Build a row of the bench from JSON."""
-    plain = {key: value for key, value in kept.items() if key not in ("run", "answer")}
-    return Row(**{**plain, "target": None if plain["target"] is None else Target(**plain["target"])})
+    return Row.from_json({key: value for key, value in kept.items() if key != "run"})
 
 
 def median(value: float | None, unit: str) -> str:
     """Return a contestant's median as text, also if it has none."""
-    return "–" if value is None or isnan(value) else quantity(value, unit)
+    return "–" if value is None else quantity(value, unit)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,15 @@ import numpy as np
 import pytest
 
 from bench import live
-from bench.compare import Target, What, alone, ratio
+from bench.compare import Row, Target, What, alone, ratio
+from bench.contest import Claim, Contest
+from bench.emulator import is_backlogged
 from bench.experiments import Figure, experiments
 from bench.judge import Departures, arrivals
 from bench.loads import trips_of_fping, trips_of_irtt
 from bench.measure import Finished
 from bench.peers import _ping, _sockperf
+from bench.table import cells
 from bench.taps import Flood, counted, flood_rows, is_capturing, path_rows, steady_rows
 from sojourn.errors import MachineError
 
@@ -110,6 +114,21 @@ def test_inconclusive_comparison_is_reported_as_such() -> None:
     assert alone(What("t", "p", "f", "1"), pairs, Target("at least", 0.85)).answer == "met?"
     assert alone(What("t", "p", "f", "1"), pairs[:3], Target("at least", 0.85)).answer == "not met?"
     assert alone(What("t", "p", "f", "1"), pairs, Target("at least", 0.99)).answer == "not met"
+
+
+@pytest.mark.parametrize(("halted_ns", "backlogged"), [(0, True), (200_000, True), (400_000, False)])
+def test_halted_sender_leaves_no_rate_of_the_link_once_its_queue_is_empty(halted_ns: int, backlogged: bool) -> None:
+    left = np.arange(2_000) * 1_000 // 13 * 10 + np.where(np.arange(2_000) < 1_000, 0, halted_ns)
+    assert is_backlogged(left, 1_000.0) is backlogged
+
+
+def test_figure_that_no_repetition_measured_is_shown_and_meets_nothing() -> None:
+    claims = (Claim("ours", "rate", "rate", "1/s", Target("at least", 1.0), beside="theirs"),)
+    contest = Contest("a task", {}, (), claims, {"ours": [{"rate": 3.0}, {}], "theirs": [{}, {"rate": 2.0}]})
+    (row,) = contest.rows()
+    plain = json.loads(json.dumps(row.as_json(), allow_nan=False))
+    for one in (row, Row.from_json(plain)):
+        assert cells(one) == ("rate", "–", "–", "–", "none", "at least 1.00×", "not met?")
 
 
 def test_every_target_of_the_bench_is_there() -> None:
