@@ -314,6 +314,16 @@ fn each_flow_has_its_own_link_and_flows_over_the_limit_share_one() {
 }
 
 #[test]
+fn a_mask_without_a_limit_has_4096_flows() {
+    let mask = Some(Mask { source_port: 0xFFFF, ..Mask::default() });
+    let pipe = Pipe { mask, delay: Delay { constant: Nanos::millis(1), ..Delay::default() }, ..Pipe::default() };
+    let mut engine = Engine::new(&one(pipe), START).expect("holds");
+    (0..4_100).for_each(|flow| drive::keep(&mut engine, &frame::udp(100, flow), START));
+    let report = engine.report().pipes[0].clone();
+    assert_eq!((report.flows, report.counts.over_flow_limit), (4_096 + 1, 4));
+}
+
+#[test]
 fn waiting_times_are_those_of_an_m_d_1_queue() {
     let seed = 20_261_121;
     println!("seed {seed}");

@@ -1,6 +1,8 @@
-//! Changes the user to the caller of sudo, or to the owner of a folder, where that user may write the output.
+//! Changes the user to the caller of sudo, or to the owner of a folder, where that user may write the output; reads files
+//! that the caller of sudo names with no more access than that user has.
 
 use std::fs;
+use std::panic;
 use std::path::Path;
 use std::thread;
 
@@ -9,9 +11,7 @@ use sojourn_record::private;
 use sojourn_rights::{self as rights, Folders, Identity};
 
 use crate::failure::of_path;
-
-/// The name of a file that is created and removed to test write permission.
-pub const TRIED: &str = "tried.part";
+use crate::secret;
 
 /// The name of the folder that [`enter`] entered.
 pub const HERE: &str = ".";
@@ -44,6 +44,21 @@ pub fn become_owner(folder: &Path, can_have: impl FnOnce() -> bool + Send) -> an
     become_user(Identity::owner(folder), can_have)
 }
 
+/// Calls `read` as the caller of sudo, without capabilities: root must not read for that user what the user may not read.
+/// Without sudo, or if this thread may not change its user, calls it as the present user.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn as_caller<T: Send>(read: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    let Some(user) = Identity::caller().filter(|_| rights::may_change()) else { return Ok(read()) };
+    let read_as_user = || user.assume().map(|()| read());
+    // In a separate thread, because that thread cannot change back.
+    match thread::scope(|scope| scope.spawn(read_as_user).join()) {
+        Ok(done) => Ok(done?),
+        Err(panicked) => panic::resume_unwind(panicked),
+    }
+}
+
 fn become_user(user: Option<Identity>, can_have: impl FnOnce() -> bool + Send) -> anyhow::Result<()> {
     let Some(user) = user.filter(|_| rights::may_change()) else { return Ok(()) };
     let tried = || user.assume().is_ok_and(|()| can_have());
@@ -52,12 +67,10 @@ fn become_user(user: Option<Identity>, can_have: impl FnOnce() -> bool + Send) -
     if can_have { Ok(user.assume_with_rights()?) } else { Ok(()) }
 }
 
-/// Tests whether this thread may create files in a folder.
+/// Tests whether this thread may create files in a folder: creates one and removes it.
 pub fn can_write(folder: &Path) -> bool {
-    let tried = folder.join(TRIED);
-    // A killed program may have left the file.
-    let _ = fs::remove_file(&tried);
-    private::create_file(&tried).is_ok() && fs::remove_file(tried).is_ok()
+    let tried = secret::draft_name(&folder.join("tried"));
+    tried.is_ok_and(|tried| private::create_file(&tried).is_ok() && fs::remove_file(tried).is_ok())
 }
 
 #[cfg(test)]
@@ -65,12 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_left_by_a_killed_process_does_not_block_the_next() {
+    fn trial_of_a_folder_leaves_nothing_and_removes_nothing() {
         let folder = std::env::temp_dir().join(format!("sojourn-caller-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(TRIED), "").unwrap();
-        assert!(can_write(&folder));
-        assert!(fs::read_dir(&folder).unwrap().next().is_none(), "nothing is left");
-        fs::remove_dir(folder).unwrap();
+        let theirs = folder.join("tried.part");
+        fs::write(&theirs, "theirs").unwrap();
+        assert!(can_write(&folder) && !can_write(&folder.join("nowhere")));
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

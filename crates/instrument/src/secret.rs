@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -16,6 +16,8 @@ use crate::failure::WrongRequest;
 
 /// The size limit of a key file; no key needs more.
 const MOST_KEY_BYTES: u64 = 4_096;
+/// The maximum number of characters of a file's name that the name of its draft begins with.
+const MOST_CHARACTERS: usize = 50;
 /// The prefix of a key in hexadecimal digits.
 const HEX: &[u8] = b"hex:";
 
@@ -39,6 +41,16 @@ pub fn random() -> anyhow::Result<u64> {
     let count = getrandom(&mut bytes, GetRandomFlags::empty()).context("draw a random session key")?;
     anyhow::ensure!(count == bytes.len(), "draw a random session key: the kernel gave {count} of 8 bytes");
     Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Returns the name of a draft beside a file, which no other program uses: `.NAME.0123456789abcdef.part`.
+///
+/// # Errors
+/// If the kernel returns no random number.
+pub fn draft_name(path: &Path) -> anyhow::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().take(MOST_CHARACTERS).collect();
+    Ok(path.with_file_name(format!(".{name}.{:016x}.part", random()?)))
 }
 
 /// Reads the key in a file: the bytes without the last line end or, after `hex:`, the bytes that the hexadecimal digits
@@ -124,7 +136,6 @@ fn secret_of(bytes: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::path::PathBuf;
 
     use super::*;
 
@@ -184,7 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn no_two_random_numbers_are_alike() {
+    fn no_two_random_numbers_and_drafts_are_alike() {
         assert_ne!(random().expect("one"), random().expect("another"));
+        let path = Path::new("/there/out.pcapng");
+        let [one, other] = [path; 2].map(|path| draft_name(path).expect("a name"));
+        assert!(one != other && one.starts_with("/there"), "{one:?} {other:?}");
+        assert_eq!(one.file_name().map(|name| name.len()), Some(".out.pcapng.0123456789abcdef.part".len()));
+        let long = draft_name(Path::new(&"ü".repeat(120))).expect("a name");
+        assert!(long.as_os_str().len() <= 255, "{long:?}");
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::SystemTime;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -302,6 +303,24 @@ fn too_many_logs_at_once_are_refused_and_a_subset_is_read() {
         assert!(status == 4 && problem.contains("its first line is missing"), "{problem}");
     }
     fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn events_with_a_line_above_the_maximum_length_are_refused_in_one_sentence() {
+    let (folder, whole) = (folder("endless"), folder("whole"));
+    fs::create_dir_all(&folder).expect("makes");
+    // Sparse: one line of zeros.
+    let events = File::create(folder.join("emulation-x-000.jsonl")).expect("creates");
+    events.set_len((640 << 20) + 1).expect("is that long");
+    File::create(folder.join("packets-x-000.arrow")).expect("creates");
+    let [log, output] = [&folder, &whole].map(|path| path.to_str().expect("a name").to_owned());
+    for words in [&["emulate", "replay", &log][..], &["emulate", "recover", &log, "-o", &output]] {
+        let (status, problem) = done(words);
+        let sentence = "emulation-x-000.jsonl: it has a line of more than 640 MiB";
+        assert!(status == 4 && problem.trim_end().ends_with(sentence), "{words:?}: {problem}");
+        assert_eq!(problem.lines().count(), 1, "{problem}");
+    }
+    [folder, whole].iter().for_each(|path| fs::remove_dir_all(path).expect("removes"));
 }
 
 #[test]
@@ -611,6 +630,55 @@ fn symbolic_link_as_output_is_refused_and_its_target_is_unchanged() {
     assert_eq!(mode(), 0o640);
     let names = fs::read_dir(&folder).expect("reads").map(|one| one.expect("a name").file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".part")));
+    fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn two_offline_emulations_with_one_output_leave_it_whole_and_foreign_files_alone() {
+    let folder = folder("drafts");
+    fs::create_dir_all(&folder).expect("makes");
+    let [output, theirs, captured] = ["out.pcapng", ".out.pcapng.part", "capture"].map(|name| folder.join(name));
+    for path in [&output, &theirs] {
+        fs::write(path, "theirs").expect("writes");
+    }
+    let drafts = || {
+        let names = fs::read_dir(&folder).expect("reads").map(|one| one.expect("a name").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with(".out.pcapng.")).count() - 1
+    };
+    let start = |name: &str| {
+        let input = folder.join(name);
+        assert!(Command::new("mkfifo").arg(&input).status().is_ok_and(|status| status.success()));
+        // Held open, so that opening it succeeds and reading it blocks.
+        let held = File::options().read(true).write(true).open(&input).expect("opens");
+        let mut command = instrument();
+        command.args(["emulate", "offline", "--delay", "1ms"]).arg(&input).arg("-o").arg(&output);
+        (held, command.stdout(Stdio::null()).spawn().expect("starts"))
+    };
+    let both = [start("one"), start("other")];
+    let patience = HostClock.now() + Nanos::seconds(30);
+    while drafts() < 2 {
+        assert!(HostClock.now() < patience, "each has a draft of its own");
+        HostClock.wait_until(HostClock.now() + Nanos::millis(1), Nanos::ZERO);
+    }
+    for (count, (mut held, mut process)) in [3_u32, 5].into_iter().zip(both) {
+        let mut writer = Writer::new(File::create(&captured).expect("creates")).expect("writes");
+        for number in 0..count {
+            writer.write(Time(1_700_000_000_000_000_000) + Nanos::millis(i64::from(number)), &[7; 60]).expect("writes");
+        }
+        writer.finish().expect("writes");
+        held.write_all(&fs::read(&captured).expect("reads")).expect("writes");
+        drop(held);
+        assert!(process.wait().expect("ends").success());
+        assert_eq!(frames(&output).len(), count as usize);
+    }
+    assert_eq!((fs::read_to_string(&theirs).expect("reads").as_str(), drafts()), ("theirs", 0));
+    // Of drafts that nobody has locked, one that a killed program left goes, and one that is new stays.
+    let [left, new] = ["0123456789abcdef", "fedcba9876543210"].map(|n| folder.join(format!(".out.pcapng.{n}.part")));
+    File::create(&left).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)).expect("creates");
+    File::create(&new).expect("creates");
+    let [input, output] = [&captured, &output].map(|path| path.to_str().expect("a name"));
+    assert_eq!(done(&["emulate", "offline", "--delay", "1ms", input, "-o", output]).0, 0);
+    assert!(!left.exists() && new.exists());
     fs::remove_dir_all(folder).expect("removes");
 }
 

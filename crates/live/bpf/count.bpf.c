@@ -41,7 +41,6 @@ struct flow {
 	__u64 last_at;
 	__s64 delay_least;
 	__s64 delay_greatest;
-	__s64 delay_sum;
 	__u64 delay_negative;
 	__u64 delay[STEPS];
 	__u64 inter_arrival[STEPS];
@@ -224,7 +223,6 @@ static __always_inline void time(struct flow *flow, __s64 sent, __u64 now)
 			flow->delay_greatest = delay;
 	}
 	flow->last_at = now;
-	flow->delay_sum += delay;
 	if (delay < 0)
 		flow->delay_negative++;
 	else

@@ -12,7 +12,7 @@ use sojourn_wire::stream::STREAM_ETHERTYPE;
 use crate::histogram::Histogram;
 
 const STEPS: usize = 35 << 6;
-const WORDS: usize = 15;
+const WORDS: usize = 14;
 const WINDOW: usize = 64;
 /// The number of places in the array of `bpf/count.bpf.c`.
 const FLOWS: u16 = 64;
@@ -67,8 +67,6 @@ pub struct FlowCount {
     pub delay_least: Nanos,
     /// The maximum delay.
     pub delay_greatest: Nanos,
-    /// The sum of all delays.
-    pub delay_sum: Nanos,
     /// The number of negative delays, which are not in [`Self::delay`].
     pub delay_negative: u64,
     /// The distribution of delays.
@@ -209,7 +207,7 @@ impl FlowCount {
             Some(Histogram::new(counts.collect()))
         };
         let [frames, bytes, first, duplicated, reordered, beyond, damaged, least, greatest, times @ ..] = numbers;
-        let [first_at, last_at, delay_least, delay_greatest, delay_sum, delay_negative] = times;
+        let [first_at, last_at, delay_least, delay_greatest, delay_negative] = times;
         Some(Self {
             key: SessionKey(u64::from_be_bytes(*key)),
             flow: u32::from_ne_bytes(*flow) as u16,
@@ -227,7 +225,6 @@ impl FlowCount {
             last_at: Time(last_at.cast_signed()),
             delay_least: Nanos(delay_least.cast_signed()),
             delay_greatest: Nanos(delay_greatest.cast_signed()),
-            delay_sum: Nanos(delay_sum.cast_signed()),
             delay_negative,
             delay: histogram(0)?,
             inter_arrival: histogram(1)?,
@@ -261,7 +258,7 @@ mod tests {
         let flow = FlowCount::parse(&key, &value).expect("a flow");
         assert_eq!((flow.key, flow.flow, flow.node), (SessionKey(7), 3, 9));
         assert_eq!((flow.frames, flow.damaged, flow.greatest, flow.first_at), (1, 7, 9, Time(10)));
-        assert_eq!(flow.delay_negative, 15);
+        assert_eq!(flow.delay_negative, 14);
         assert_eq!((flow.delay.count(), flow.inter_arrival.steps().next().map(|step| step.low)), (5, Some(1)));
     }
 }

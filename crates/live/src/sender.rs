@@ -261,7 +261,7 @@ impl Pace {
             return Err(PortError::Wrong { object: format!("{rate} frames a second"), problem });
         }
         let together = (rate / RATE_ONE_BY_ONE).clamp(1.0, MOST_TOGETHER.into()) as u32;
-        Ok(Self { interval_ps: (1e12 / rate).max(1.0) as u64, together })
+        Ok(Self { interval_ps: (1e12 / rate).round().max(1.0) as u64, together })
     }
 }
 
@@ -322,4 +322,15 @@ fn check_length(interface: &Interface, frame_bytes: usize, header_at: usize) -> 
 
 fn time(nanos: u64) -> Time {
     Time(nanos.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_between_frames_is_rounded_to_the_nearest_picosecond() {
+        let interval_ps = |rate| Pace::of(Some(rate)).map(|pace| pace.interval_ps).ok();
+        assert_eq!([1e6, 1.3e6, 3e6].map(interval_ps), [Some(1_000_000), Some(769_231), Some(333_333)]);
+    }
 }

@@ -61,6 +61,7 @@ pub trait Port {
     fn capabilities(&self) -> Capabilities;
 
     /// Counts the frames that the tester's own socket or ring dropped since the port was opened.
+    /// Call it every few minutes at least: the kernel's counter has 32 bits, and is extended when it is read.
     fn local_drops(&mut self) -> u64;
 }
 

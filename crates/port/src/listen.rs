@@ -42,5 +42,6 @@ pub trait Listener: AsFd {
     fn framing(&self) -> Framing;
 
     /// Counts the requests that the tester's own socket dropped since it was opened.
+    /// Call it every few minutes at least: the kernel's counter has 32 bits, and is extended when it is read.
     fn local_drops(&mut self) -> u64;
 }

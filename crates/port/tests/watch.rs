@@ -204,6 +204,11 @@ fn ports_that_this_host_uses_are_refused_unless_they_are_taken_over() {
                 "link set dev right nomaster",
                 "right: it belongs to br0, so this host uses it",
             ),
+            (
+                "link add link right name above type macvlan mode bridge",
+                "link delete dev above",
+                "right: on top of it is above, so this host uses it",
+            ),
         ] {
             ip(used);
             for (means, _) in MEANS {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sojourn_port::{Port, PortError};
 use sojourn_record::{Counts, Probe};
-use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Wait, Watch};
+use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Seconds, Time, Wait, Watch};
 use sojourn_wire::{Key, MacAddress};
 
 use crate::codec::Codec;
@@ -94,7 +94,7 @@ pub fn run<P: Port, C: Clock>(
     let pacer = Pacer::new(host.pace, interval, QUIET, clock);
     let share = Nanos(shape.interval.0 / 5);
     let mut driver = Driver { engine, port, clock, pacer, share, refusal: None, buffer };
-    driver.run(Watch::new(now), stop)?;
+    driver.run(now, stop)?;
     if let Some((_, error)) = driver.refusal.take()
         && !driver.engine.has_answers()
     {
@@ -130,7 +130,8 @@ struct Driver<'a, P, C> {
 }
 
 impl<P: Port, C: Clock> Driver<'_, P, C> {
-    fn run(&mut self, mut watch: Watch, stop: &AtomicBool) -> Result<(), PortError> {
+    fn run(&mut self, started: Time, stop: &AtomicBool) -> Result<(), PortError> {
+        let (mut watch, mut seconds) = (Watch::new(started), Seconds::new(started));
         loop {
             let is_busy = self.collect(FRAMES_AT_ONCE)? > 0;
             if stop.load(Ordering::Relaxed) {
@@ -139,6 +140,9 @@ impl<P: Port, C: Clock> Driver<'_, P, C> {
             let now = self.clock.now();
             if watch.is_set_back(now) {
                 return Ok(());
+            }
+            if seconds.have_passed(now) {
+                self.port.local_drops();
             }
             match self.engine.poll(now) {
                 Step::Depart(intended) if self.pacer.next(now, intended) == Next::Depart => self.depart(intended)?,

@@ -23,6 +23,12 @@ const MOST_PENDING: usize = 64;
 /// How many of the latest exchanges are searched for those of a request: the limit on receivers of a group.
 const MOST_RECENT: usize = 1 << 10;
 
+/// Maximum number of exchanges that are kept: 2^20 of 136 bytes. Who has the session's key could forge replies of many clocks.
+const MOST_EXCHANGES: usize = 1 << 20;
+
+/// Of these only for the phase after the stream: more than 200 requests to [`MOST_CLOCKS`] receivers.
+const MOST_AFTER: usize = 1 << 16;
+
 /// How many clocks may reply to one request: the limit on receivers of a group. Who has the session's key could forge
 /// replies of others without end.
 const MOST_CLOCKS: usize = 256;
@@ -203,11 +209,17 @@ impl Syncer {
         self.last = now;
     }
 
-    /// Processes a reply. All receivers of a group reply to one request; the first reply of each clock counts.
+    /// Processes a reply. All receivers of a group reply to one request; the first reply of each clock counts. Beyond
+    /// [`MOST_EXCHANGES`] a reply is only no longer waited for.
     pub fn on_reply(&mut self, header: &StreamHeader, payload: &[u8], received: &Received) {
         let Some(tail) = SyncTail::read(payload).filter(|_| header.key == self.key) else { return };
         let mut pending = self.pending.iter_mut();
         let Some(asked) = pending.find(|pending| pending.number == header.seq) else { return };
+        let reserved = if asked.phase == Phase::After { 0 } else { MOST_AFTER };
+        if self.exchanges.len() >= MOST_EXCHANGES - reserved {
+            asked.is_answered = true;
+            return;
+        }
         let has_replied = recent(&mut self.exchanges, asked.number).any(|held| held.exchange.clock == tail.clock);
         if has_replied || asked.clocks == MOST_CLOCKS {
             return;

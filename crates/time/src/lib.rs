@@ -15,7 +15,7 @@ pub mod text;
 
 pub use classes::classes;
 pub use host::{HostClock, Reading, TaiOffset};
-pub use pace::{Next, Pace, Pacer, Rests, Wait, Watch};
+pub use pace::{Next, Pace, Pacer, Rests, Seconds, Wait, Watch};
 pub use simulated::SimulatedClock;
 pub use steady::{Ahead, SteadyClock};
 

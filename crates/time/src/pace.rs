@@ -17,6 +17,8 @@ pub const SET_BACK: Nanos = Nanos::seconds(1);
 /// How long before a departure a sleep ends: a sleeping thread wakes up to 100 µs late.
 const WAKE: Nanos = Nanos::micros(100);
 
+const SECOND: Nanos = Nanos::seconds(1);
+
 /// With `SCHED_FIFO`: the interval at which to check that the CPU was idle for [`REST`] of it. With 40 ms the longest
 /// rest is 3 ms, so no departure is later than that. Decision 34 has the measurement.
 pub const STRETCH: Nanos = Nanos::millis(40);
@@ -182,6 +184,28 @@ impl Watch {
     }
 }
 
+/// Returns true once a second, so that a loop reads the 32-bit counters of sockets before they wrap.
+#[derive(Clone, Copy, Debug)]
+pub struct Seconds {
+    since: Time,
+}
+
+impl Seconds {
+    /// Begins the first second.
+    pub const fn new(now: Time) -> Self {
+        Self { since: now }
+    }
+
+    /// Returns whether a second has passed, or the clock was set back by one, since it last did.
+    pub fn have_passed(&mut self, now: Time) -> bool {
+        let have_passed = (now - self.since).0.unsigned_abs() >= SECOND.0.unsigned_abs();
+        if have_passed {
+            self.since = now;
+        }
+        have_passed
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -193,6 +217,14 @@ mod tests {
 
     fn pacer(wait: Wait, is_real_time: bool, interval: Nanos) -> Pacer {
         Pacer::new(Pace { wait, is_real_time }, interval, QUIET, &SimulatedClock::default())
+    }
+
+    #[test]
+    fn a_second_passes_once_and_also_when_the_clock_is_set_back() {
+        let mut seconds = Seconds::new(Time(0));
+        let times =
+            [999_999_999, 1_000_000_000, 1_000_000_001, 2_500_000_000, 1_600_000_000, 1_500_000_000, 1_500_000_001];
+        assert_eq!(times.map(|now| seconds.have_passed(Time(now))), [false, true, false, true, false, true, false]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The main loop.
 
 use sojourn_port::PortError;
-use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Stamp, Time, Wait};
+use sojourn_time::{Ahead, Clock, Nanos, Next, Pace, Pacer, Seconds, Stamp, Time, Wait};
 
 use super::backlog::{Backlog, MOST_WAIT};
 use super::pace::{Cost, Guard, Look};
@@ -54,6 +54,7 @@ pub struct Driver<C> {
     /// When the surroundings were last called: `keep`, `look_up`.
     kept: Time,
     looked_up: Time,
+    seconds: Seconds,
     slept: Nanos,
     /// Frames received when `is_busy` was last called.
     seen: u64,
@@ -96,6 +97,7 @@ impl<C: Clock> Driver<C> {
             warnings: Warnings::new(start),
             kept: start,
             looked_up: start,
+            seconds: Seconds::new(start),
             slept: Nanos::ZERO,
             seen: 0,
             tai,
@@ -442,6 +444,11 @@ impl<C: Clock> Driver<C> {
             return Ok(Flow::On);
         }
         self.looked_up = now;
+        if self.seconds.have_passed(now) {
+            for port in &mut self.ports {
+                port.local_drops();
+            }
+        }
         for port in 0..self.ports.len() {
             while let Some(news) = self.ports[port].news()? {
                 self.warnings.add(news, now);

@@ -67,6 +67,8 @@ struct Side {
     /// The MTU with header, if not 1,514 bytes; and its value after an attempt to send a longer frame.
     longest: usize,
     raised: usize,
+    /// How often the port was asked for its local drops.
+    drops_read: u32,
 }
 
 struct SimPort {
@@ -127,6 +129,7 @@ impl BridgePort for SimPort {
     }
 
     fn local_drops(&mut self) -> u64 {
+        self.side.borrow_mut().drops_read += 1;
         0
     }
 
@@ -377,6 +380,17 @@ fn overload_causes_local_drops_but_neither_growing_memory_nor_late_departures() 
         assert!(pipe.accuracy.p50_ns < 10_000_000, "{:?}", pipe.accuracy);
     }
     assert!(ran.running.said.iter().any(|said| said.starts_with("overload: ")), "{:?}", ran.running.said);
+}
+
+#[test]
+fn local_drops_are_read_once_a_second() {
+    let sides = sides(4_000, Nanos::millis(1));
+    run(&config(Nanos::millis(1)), &sides, &real(), Wait::SleepThenSpin, None);
+    for side in &sides {
+        // One more read is for the report.
+        let read = side.borrow().drops_read;
+        assert!((3 + 1..=4 + 1).contains(&read), "{read}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use sojourn_emulate::{Config, ConfigError, Direction, Pipe, config};
 use sojourn_port::kernel::Interface;
 
 use super::arguments::Asked;
+use crate::caller;
 use crate::failure::WrongRequest;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -67,11 +68,15 @@ pub fn is_interface(name: &str) -> bool {
     Interface::named(name).is_ok()
 }
 
-/// Returns what is asked.
+/// Returns what is asked. Below sudo the caller reads the files that are named: errors quote their lines.
 ///
 /// # Errors
 /// Says what of it is not understood or contradicts itself.
 pub fn config(asked: &Asked) -> anyhow::Result<Config> {
+    caller::as_caller(|| read(asked))?
+}
+
+fn read(asked: &Asked) -> anyhow::Result<Config> {
     let mut config = match &asked.config {
         Some(_) if is_any_pipe(asked) => {
             let problem = "--config beside options for packets: give the pipes in one of both places";

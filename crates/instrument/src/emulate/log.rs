@@ -24,6 +24,7 @@ use sojourn_time::{Clock, Nanos, Stamp, SteadyClock, Time};
 
 use super::Bridge;
 use super::events::Event;
+use crate::bounded;
 use crate::failure::{NotTrusted, of_path};
 use crate::place::Processors;
 
@@ -38,6 +39,15 @@ const AGE: Nanos = Nanos::millis(10);
 const RESERVE: u64 = 64 << 10;
 /// The part of a size limit that is reserved for the last line.
 const LAST_LINE: u64 = 1 << 10;
+/// The maximum size of a file of events that is read: a million changes of a pipe.
+const MOST_READ_BYTES: u64 = 1 << 30;
+/// The maximum size of one of its lines: the longest traces of both directions, of 4,194,304 points of 70 bytes each.
+const MOST_LINE_BYTES: u64 = 640 << 20;
+
+/// Reads the lines of a file of events, up to its maximum size.
+pub fn lines(events: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    bounded::lines(events, MOST_LINE_BYTES, MOST_READ_BYTES)
+}
 
 /// The log as seen by the thread that forwards packets.
 pub struct Log {
@@ -140,13 +150,13 @@ impl Files {
     ///
     /// # Errors
     /// If something cannot be read or written.
-    pub fn recover(&mut self, path: &Path, mut events: impl Read, rows: &[Packet]) -> anyhow::Result<()> {
-        let mut text = Vec::new();
-        events.read_to_end(&mut text).with_context(|| format!("read {}", path.display()))?;
+    pub fn recover(&mut self, path: &Path, events: impl Read, rows: &[Packet]) -> anyhow::Result<()> {
         // Bytes, not text: a truncated line may end within a character.
-        let whole = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Event>(line).ok());
-        for event in whole {
-            self.say(&event, false)?;
+        for line in lines(events) {
+            let line = line.with_context(|| format!("read {}", path.display()))?;
+            if let Ok(event) = serde_json::from_slice::<Event>(&line) {
+                self.say(&event, false)?;
+            }
         }
         for some in rows.chunks(BATCH) {
             self.packets.write(some)?;

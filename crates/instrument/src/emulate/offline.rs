@@ -19,6 +19,10 @@ use super::{asked, show};
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest, of_path};
 use crate::printed::printed;
+use crate::secret;
+
+/// A draft is locked within this time after it was created.
+const LOCKED_WITHIN_S: i64 = 60;
 
 /// Runs every frame of a file through the engine.
 ///
@@ -26,7 +30,10 @@ use crate::printed::printed;
 /// If the request is invalid, or a file cannot be read or written. Frames before a damaged part are still written.
 pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let config = asked::config(&asked.asked)?;
-    let input = File::open(&asked.input).map_err(|error| of_path("open", &asked.input, error))?;
+    // Below sudo the caller opens it, unless it is open already: the output, which is the caller's, is a copy of it.
+    let open = || File::open(&asked.input);
+    let input = if asked.input == Path::new("/dev/stdin") { open() } else { caller::as_caller(open)? };
+    let input = input.map_err(|error| of_path("open", &asked.input, error))?;
     if is_same(&asked.input, &asked.output) {
         let problem = format!("--output {}: that is the input; give another file", asked.output.display());
         return Err(WrongRequest(problem).into());
@@ -47,6 +54,27 @@ pub fn run(asked: &Offline) -> anyhow::Result<()> {
     let (read, (report, frames, cut)) = pass(&output).inspect_err(|_| output.abandon())?;
     tell(asked, &config, &report, frames, cut)?;
     read
+}
+
+/// Removes older drafts of the same output that killed programs left: nobody has them locked.
+fn sweep(part: &Path, ours: &File) {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (like, number) = (name(part), "0123456789abcdef.part".len());
+    let Some(head) = like.len().checked_sub(number).and_then(|at| like.get(..at)) else { return };
+    let folder = part.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = name(&path);
+        let is_draft = name.len() == like.len() && name.starts_with(head) && name.ends_with(".part");
+        if is_draft && is_left(&path, ours).is_ok_and(|is_left| is_left) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn is_left(draft: &Path, ours: &File) -> io::Result<bool> {
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(draft)?;
+    let age_s = ours.metadata()?.mtime() - file.metadata()?.mtime();
+    Ok(age_s > LOCKED_WITHIN_S && file.try_lock().is_ok())
 }
 
 /// Drops all privileges except access to the two files, and to the folder of the output.
@@ -98,11 +126,11 @@ impl<'a> Output<'a> {
     fn draft(&mut self) {
         let is_file = |about: &Metadata| about.is_file() && !is_system(self.path);
         let Some(about) = self.file.metadata().ok().filter(|about| !self.is_new && is_file(about)) else { return };
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let part = self.path.with_file_name(format!(".{name}.part"));
-        // A killed program may have left it.
-        let _ = fs::remove_file(&part);
+        let Ok(part) = secret::draft_name(self.path) else { return };
         let Ok(file) = private::create_file(&part) else { return };
+        // As long as it is locked, it is no killed program's.
+        let _ = file.try_lock();
+        sweep(&part, &file);
         // Keep the group and the permissions, as far as this user may set them.
         let _ = fchown(&file, None, Some(about.gid()));
         let _ = file.set_permissions(about.permissions());
@@ -112,10 +140,17 @@ impl<'a> Output<'a> {
     /// Removes the file if this program created it and nothing was written.
     fn forget(&self) {
         self.abandon();
-        if self.is_new {
+        if self.is_new && self.is_there() {
             // In another user's folder this fails, and the file stays empty.
             let _ = fs::remove_file(self.path);
         }
+    }
+
+    /// Whether the path still names the file that was opened: another program may have replaced it.
+    fn is_there(&self) -> bool {
+        let number = |about: Metadata| (about.dev(), about.ino());
+        let (ours, there) = (self.file.metadata().map(number), fs::symlink_metadata(self.path).map(number));
+        matches!((ours, there), (Ok(ours), Ok(there)) if ours == there)
     }
 
     /// Removes the temporary file, which leaves the existing one unchanged.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Seek, Write as _};
+use std::io::{self, ErrorKind, Read, Seek, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -25,6 +25,10 @@ use crate::serve;
 /// The maximum number of logs per command. Their files, two each, are opened before privileges are dropped, and stay
 /// below the limit of 1,024 open files per process.
 const MOST_LOGS: usize = 480;
+
+/// The maximum number of changes of a log, and of the bytes of their lines: a value of 3 bytes takes 56 in memory.
+const MOST_CHANGES: usize = 1 << 20;
+const MOST_CHANGE_BYTES: usize = 64 << 20;
 
 /// Replays each log of a folder.
 ///
@@ -53,7 +57,8 @@ pub fn run(asked: &Replay) -> anyhow::Result<()> {
 /// # Errors
 /// If there is no log, or files cannot be read or written.
 pub fn recover(asked: &Recover) -> anyhow::Result<()> {
-    let (found, output) = (open(&asked.logs)?, &asked.output);
+    // Below sudo the caller opens them: what is written, which is the caller's, is a copy.
+    let (found, output) = (caller::as_caller(|| open(&asked.logs))??, &asked.output);
     private::create_folder(output).map_err(|error| of_path("create", output, error))?;
     let here = Path::new(caller::HERE);
     let writable = caller::enter(output)?;
@@ -268,21 +273,35 @@ impl Log {
     }
 
     fn read(path: &Path, file: impl Read) -> anyhow::Result<Self> {
+        Self::read_up_to(MOST_CHANGES, path, file)
+    }
+
+    fn read_up_to(most_changes: usize, path: &Path, file: impl Read) -> anyhow::Result<Self> {
         let mut begun = None;
-        let mut changes = Vec::new();
+        let (mut changes, mut change_bytes) = (Vec::new(), 0);
         let (mut has_ended, mut stopped) = (false, None);
         // Bytes, not text: a killed emulator may have written a part of a character.
-        let mut lines = BufReader::new(file).split(b'\n').enumerate().peekable();
+        let mut lines = log::lines(file).enumerate().peekable();
         while let Some((number, line)) = lines.next() {
-            let line = line.with_context(|| format!("read {}", path.display()))?;
-            let event = match serde_json::from_slice(&line) {
+            let line = line.map_err(|error| unreadable(path, error))?;
+            let event: Event = match serde_json::from_slice(&line) {
                 Ok(event) => event,
                 // A killed emulator may have written a part of a line.
                 Err(_) if number > 0 && lines.peek().is_none() => break,
                 Err(error) => return Err(refusal(path, &format!("line {}: {error}", number + 1))),
             };
+            if matches!(event, Event::Set { .. }) {
+                change_bytes += line.len();
+                if change_bytes > MOST_CHANGE_BYTES {
+                    let most = MOST_CHANGE_BYTES >> 20;
+                    return Err(refusal(path, &format!("its changes of pipes have more than {most} MiB")));
+                }
+            }
             match event {
                 Event::Start { config, start_ns, .. } => begun = Some((*config, start_ns)),
+                Event::Set { .. } if changes.len() == most_changes => {
+                    return Err(refusal(path, &format!("it has more than {most_changes} changes of pipes")));
+                }
                 Event::Set { number, at_ns, pipe, to } => changes.push((number, at_ns, pipe, *to)),
                 Event::Begin { .. } | Event::Notice { .. } | Event::Clock { .. } | Event::Recovered { .. } => {}
                 Event::Stopped { why, .. } => stopped = Some(why),
@@ -332,6 +351,33 @@ pub fn understood(events: &[u8], rows: &[Packet]) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::FileTooLarge => refusal(path, &error.to_string()),
+        _ => anyhow::Error::from(error).context(format!("read {}", path.display())),
+    }
+}
+
 fn refusal(path: &Path, problem: &str) -> anyhow::Error {
     NotTrusted(format!("{}: {problem}", path.display())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_with_too_many_changes_is_refused() {
+        let start = json!({
+            "event": "start", "config": Config::default(), "start_ns": 0, "left": "a", "right": "b", "engine": ["x", "y"],
+            "wait": "spin", "version": "0", "profile": "debug",
+        });
+        let set = json!({ "event": "set", "number": 1, "at_ns": 0, "pipe": "a", "to": {} });
+        let read = |changes| {
+            let text = format!("{start}\n{}", format!("{set}\n").repeat(changes));
+            Log::read_up_to(3, Path::new("events"), text.as_bytes()).map(|log| log.changes.len())
+        };
+        assert_eq!(read(3).expect("is read"), 3);
+        assert_eq!(read(4).expect_err("is too many").to_string(), "events: it has more than 3 changes of pipes");
+    }
 }

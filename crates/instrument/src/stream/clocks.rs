@@ -6,6 +6,9 @@ use sojourn_record::stream as rows;
 use sojourn_stream::{EndLine, Exchange};
 use sojourn_time::{Nanos, Source, Time};
 
+/// How many clocks of a flow are estimated: the limit on receivers of a group.
+const MOST_CLOCKS: usize = 256;
+
 /// The estimate of a receiver's clock.
 #[derive(Clone, Debug)]
 pub struct Known {
@@ -23,7 +26,7 @@ pub struct Known {
 pub fn learn(flow: u16, peer: &str, exchanges: &[Exchange], own: u64) -> Vec<Known> {
     let mut clocks: Vec<u64> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.flow == flow) {
-        if !clocks.contains(&exchange.clock) {
+        if clocks.len() < MOST_CLOCKS && !clocks.contains(&exchange.clock) {
             clocks.push(exchange.clock);
         }
     }

@@ -33,8 +33,10 @@ const START_IN: Nanos = Nanos::millis(1);
 /// The number of clock exchanges before and after a stream, and their interval.
 const EXCHANGES: u32 = 200;
 const SPACING: Nanos = Nanos::millis(2);
-/// The interval of clock exchanges during the stream.
+/// The interval of clock exchanges during the stream, unless they would be more than the maximum.
 const DURING: Nanos = Nanos::millis(50);
+/// The maximum number of requests for a clock during the stream: those of 3.6 hours.
+const MOST_DURING_EXCHANGES: i64 = 1 << 18;
 
 /// Streams that are ready to be sent.
 pub struct Sending<'a> {
@@ -307,7 +309,7 @@ pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows:
         sync: (asked.clock == ClockAsked::Exchange).then(|| SyncRequest {
             flows: (0..flows.len()).collect(),
             before: EXCHANGES,
-            during: (!is_flood).then_some(DURING),
+            during: (!is_flood).then(|| interval_during(&flows, asked.at_most)),
             after: EXCHANGES,
             spacing: SPACING,
         }),
@@ -315,6 +317,18 @@ pub fn send_request((block, key): (u32, SessionKey), asked: &SendOptions, flows:
         clock: host::clock_id(),
         flows,
     }
+}
+
+/// Returns the interval of clock exchanges during these flows: it is chosen once, and longer for a long stream.
+fn interval_during(flows: &[FlowRequest], at_most: Option<Nanos>) -> Nanos {
+    let lasts = |schedule: &Schedule| match schedule.offsets.last() {
+        Some(last) => *last,
+        // The conversion saturates.
+        None => Nanos((schedule.count as f64 / schedule.mean_pps() * 1e9) as i64),
+    };
+    let longest = flows.iter().map(|flow| lasts(&flow.schedule)).max();
+    let lasts = longest.into_iter().chain(at_most).min().unwrap_or(Nanos::ZERO);
+    DURING.max(Nanos(lasts.0 / MOST_DURING_EXCHANGES))
 }
 
 fn check_link(flow: &Flow, request: &FlowRequest, port: &Open) -> anyhow::Result<()> {
@@ -374,9 +388,32 @@ fn number(port: usize) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use sojourn_stream::{Head, Schedule};
+    use sojourn_stream::Head;
 
     use super::*;
+
+    #[test]
+    fn clock_exchanges_during_a_stream_of_a_week_are_limited_in_number() {
+        const HOUR_S: u64 = 3_600;
+        const WEEK_S: u64 = 168 * HOUR_S;
+        let regular = |seconds| Schedule::new(Pattern::Regular, 10.0, 10 * seconds, 0);
+        let during = |schedules: Vec<Schedule>, at_most| {
+            let flow = |schedule| FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 46, schedule };
+            let options = SendOptions { clock: ClockAsked::Exchange, at_most, ..SendOptions::default() };
+            let request = send_request((1, SessionKey(1)), &options, schedules.into_iter().map(flow).collect());
+            request.sync.and_then(|sync| sync.during)
+        };
+        assert_eq!(during(vec![regular(HOUR_S)], None), Some(DURING));
+        let of_a_week = Some(Nanos(WEEK_S as i64 * 1_000_000_000 / MOST_DURING_EXCHANGES));
+        assert_eq!(during(vec![regular(HOUR_S), regular(WEEK_S)], None), of_a_week);
+        let replayed = Schedule::replay(vec![Nanos::ZERO, Nanos::seconds(WEEK_S as i64)]);
+        assert_eq!(during(vec![replayed], None), of_a_week);
+        assert_eq!(during(vec![regular(WEEK_S)], Some(Nanos::seconds(60))), Some(DURING));
+        let endless = Schedule::new(Pattern::Regular, 1e-9, u64::MAX, 0);
+        assert_eq!(during(vec![endless], None), Some(Nanos(i64::MAX / MOST_DURING_EXCHANGES)));
+        let flood = Schedule::new(Pattern::Flood, 0.0, 10, 0);
+        assert_eq!(during(vec![flood], Some(Nanos::seconds(WEEK_S as i64))), None);
+    }
 
     #[test]
     fn rows_of_sent_packets_are_capped_at_the_maximum() {

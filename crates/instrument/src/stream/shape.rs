@@ -1,5 +1,6 @@
 //! The shape of streams: content and schedule. The options of the command line and the JSON keys are declared together.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use sojourn_time::text::time;
 use super::rate::Rate;
 use super::request::some_nanos;
 use crate::bounded;
+use crate::caller;
 use crate::failure::WrongRequest;
 
 /// What is sent, and when.
@@ -137,8 +139,10 @@ impl Shape {
 
 /// Reads departures from a file.
 fn offsets(file: &Path) -> Result<Vec<Nanos>, WrongRequest> {
-    let bytes = bounded::read(file)
-        .map_err(|error| WrongRequest(format!("--schedule replay: read {}: {error}", file.display())))?;
+    let wrong = |why: &dyn Display| WrongRequest(format!("--schedule replay: read {}: {why}", file.display()));
+    // Below sudo as the caller: errors quote lines.
+    let bytes = caller::as_caller(|| bounded::read(file)).map_err(|error| wrong(&error))?;
+    let bytes = bytes.map_err(|error| wrong(&error))?;
     offsets_of(&bytes).map_err(|problem| WrongRequest(format!("{}{problem}", file.display())))
 }
 

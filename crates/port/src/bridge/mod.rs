@@ -93,6 +93,7 @@ pub trait BridgePort {
 
     /// Counts the frames lost here since the port was opened: because a ring or buffer was full, or because the peer of
     /// a veth had no room for a sent frame.
+    /// Call it every few minutes at least: the kernel's counter has 32 bits, and is extended when it is read.
     fn local_drops(&mut self) -> u64;
 
     /// Whether [`Self::receive`] ever yields frames.

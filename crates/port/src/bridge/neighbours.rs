@@ -1,4 +1,5 @@
-//! Finds other users of an interface: the host's stack by an address or a route, a bridge, or the other port.
+//! Finds other users of an interface: the host's stack by an address, a route or an interface on top, a bridge, or the
+//! other port. An interface on top that is in another network namespace is not found.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use super::Means;
 use crate::PortError;
 use crate::kernel::{Interface, LinkState, Netlink};
 
-/// The most addresses or routes that an error names.
+/// The most addresses, routes or interfaces that an error names.
 const MOST_NAMED: usize = 3;
 
 /// The state of an interface when it was claimed.
@@ -21,6 +22,8 @@ pub struct Standing {
     pub addresses: BTreeSet<IpAddr>,
     /// Prefixes of the routes by it.
     pub routes: Vec<String>,
+    /// Names of the interfaces on top of it: VLANs, macvlans.
+    pub stacked: Vec<String>,
 }
 
 /// The master of an interface.
@@ -40,8 +43,9 @@ impl Standing {
             let link = netlink.link(interface.index)?;
             let addresses = netlink.addresses(interface.index)?.into_iter().filter(is_somebodys).collect();
             let routes = netlink.routes(interface.index)?;
+            let stacked = netlink.stacked(interface.index)?;
             let master = master(&mut netlink, &link);
-            Ok(Self { link, master, addresses, routes })
+            Ok(Self { link, master, addresses, routes, stacked })
         };
         asked().map_err(|source| PortError::System { operation: "look at", object: interface.name.clone(), source })
     }
@@ -54,11 +58,12 @@ impl Standing {
             Means::Packet => "its frames would be bridged and reach this host's own stack as well",
             Means::Auto | Means::Xdp => "none of its frames would reach this host any more",
         };
+        let delete = if self.stacked.is_empty() { "" } else { ", `ip link delete` of what is on top" };
         Err(PortError::Wrong {
             object: name.clone(),
             problem: format!(
                 "{uses}, so this host uses it, and {costs}: free it (`ip address flush dev {name}`, \
-                 `ip link set {name} nomaster`), or give --take-over"
+                 `ip link set {name} nomaster`{delete}), or give --take-over"
             ),
         })
     }
@@ -74,6 +79,7 @@ impl Standing {
             self.master.as_ref().map(|master| format!("it belongs to {}", master.name)),
             (!addresses.is_empty()).then(|| format!("it has the address {}", named(addresses))),
             (!self.routes.is_empty()).then(|| format!("a route leads by it to {}", named(self.routes.clone()))),
+            (!self.stacked.is_empty()).then(|| format!("on top of it is {}", named(self.stacked.clone()))),
         ];
         let uses: Vec<_> = uses.into_iter().flatten().collect();
         (!uses.is_empty()).then(|| uses.join(", "))
@@ -123,6 +129,16 @@ mod tests {
         let error = used.check(false, Means::Auto).expect_err("is used").to_string();
         let named = "eth0: it belongs to br0, it has the address 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more, a route leads by it to default";
         assert!(error.starts_with(named) && error.contains("--take-over"), "{error}");
+        assert!(used.check(true, Means::Auto).is_ok());
+    }
+
+    #[test]
+    fn interface_with_others_on_top_is_refused_by_their_names_without_take_over() {
+        let stacked = [10, 20, 30, 40].map(|tag| format!("eth0.{tag}")).to_vec();
+        let used = Standing { stacked, ..standing() };
+        let error = used.check(false, Means::Auto).expect_err("is used").to_string();
+        let named = "eth0: on top of it is eth0.10, eth0.20, eth0.30 and 1 more, so this host uses it";
+        assert!(error.starts_with(named) && error.contains("`ip link delete` of what is on top"), "{error}");
         assert!(used.check(true, Means::Auto).is_ok());
     }
 

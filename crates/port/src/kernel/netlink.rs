@@ -100,6 +100,13 @@ pub struct LinkState {
     pub program: Option<u32>,
 }
 
+impl LinkState {
+    /// Whether it is stacked on another interface, as a VLAN or a macvlan is. For an end of a pair, `lower` is its peer.
+    pub fn is_stacked_on(&self, lower: u32) -> bool {
+        self.lower == Some(lower) && !matches!(self.kind.as_str(), "veth" | "netkit")
+    }
+}
+
 /// A message of rtnetlink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
@@ -187,6 +194,19 @@ impl Netlink {
             }
         })?;
         found.ok_or_else(odd)
+    }
+
+    /// Lists the names of the interfaces of this namespace that are stacked on an interface.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub fn stacked(&mut self, index: u32) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        self.ask(RTM_GETLINK, NLM_F_DUMP, &[0; LINK - HEAD], &mut |said| match said {
+            Said::Link(link) if link.is_stacked_on(index) => names.push(link.name),
+            _ => {}
+        })?;
+        Ok(names)
     }
 
     /// Lists the addresses of an interface.
@@ -483,6 +503,17 @@ mod tests {
     }
 
     #[test]
+    fn a_vlan_is_stacked_on_its_interface_and_the_end_of_a_pair_on_none() {
+        for (kind, lower, is_stacked) in
+            [("vlan", 2, true), ("macvlan", 2, true), ("vlan", 3, false), ("veth", 2, false), ("netkit", 2, false)]
+        {
+            let link = LinkState { kind: kind.to_owned(), lower: Some(lower), ..plain() };
+            assert_eq!(link.is_stacked_on(2), is_stacked, "{kind} {lower}");
+        }
+        assert!(!plain().is_stacked_on(2));
+    }
+
+    #[test]
     fn a_port_that_leaves_its_bridge_is_not_gone_and_an_interface_that_is_deleted_is() {
         let (bridge, any) = (link_body(libc::AF_BRIDGE as u8, 5, 0), link_body(0, 5, 0));
         assert_eq!(all(&message(RTM_DELLINK, &bridge)), []);
@@ -540,6 +571,7 @@ mod tests {
         let lo = netlink.link(1).expect("answers");
         assert_eq!((lo.name.as_str(), lo.master), ("lo", None));
         assert_eq!(netlink.link(2_000_000_000).expect_err("there is none").raw_os_error(), Some(libc::ENODEV));
+        netlink.stacked(1).expect("answers");
         netlink.addresses(1).expect("answers");
         netlink.routes(1).expect("answers");
     }

@@ -82,6 +82,8 @@ struct Unruly {
     /// The probes for which no socket listens.
     refuses: Range<u32>,
     pending_refusal: bool,
+    /// How often it was asked for its local drops.
+    drops_read: u32,
 }
 
 impl Unruly {
@@ -144,6 +146,7 @@ impl Port for Unruly {
     }
 
     fn local_drops(&mut self) -> u64 {
+        self.drops_read += 1;
         0
     }
 }
@@ -289,4 +292,12 @@ fn real_time_thread_that_sleeps_between_probes_needs_no_extra_rest() {
     let (rows, _) = measure(&request(20_000, Nanos::micros(40)), &mut port, pace).unwrap();
     let latest = rows.iter().map(Probe::pacing_error).max().unwrap();
     assert!(latest < Nanos::micros(10), "{latest:?}");
+}
+
+#[test]
+fn local_drops_are_read_once_a_second() {
+    let mut port = unruly();
+    measure(&request(40, Nanos::millis(100)), &mut port, Pace::default()).unwrap();
+    // Two more reads are before the first probe and after the last.
+    assert!((3 + 2..=4 + 2).contains(&port.drops_read), "{}", port.drops_read);
 }

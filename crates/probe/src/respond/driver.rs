@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Listener, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Pace, Rests, Wait};
+use sojourn_time::{Clock, Pace, Rests, Seconds, Wait};
 
 use super::engine::{Asked, Reply};
 
@@ -53,6 +53,7 @@ pub fn serve(
 ) -> Result<(), PortError> {
     let mut rests = Rests::new(pace.is_real_time, clock);
     let mut looks = 0;
+    let mut seconds = Seconds::new(clock.now());
     loop {
         let mut answered = false;
         for endpoint in endpoints.iter_mut() {
@@ -62,6 +63,11 @@ pub fn serve(
         let sleeps = pace.wait != Wait::Spin && !answered;
         if looks >= LOOKS_BETWEEN || sleeps {
             looks = 0;
+            if seconds.have_passed(clock.now()) {
+                for endpoint in endpoints.iter_mut() {
+                    endpoint.local_drops();
+                }
+            }
             if ended() {
                 return Ok(());
             }
@@ -127,6 +133,7 @@ mod tests {
     /// The durations of reading the clock and of answering a request.
     const LOOK: Nanos = Nanos(100);
     const WORK: Nanos = Nanos::micros(2);
+    const HALF_A_SECOND: Nanos = Nanos::millis(500);
 
     /// The thread's processor, whose time passes by work and by sleep.
     #[derive(Clone, Default)]
@@ -136,6 +143,8 @@ mod tests {
         /// When it last slept, and its longest time without sleep.
         woke: Rc<Cell<Time>>,
         longest_busy: Rc<Cell<Nanos>>,
+        /// How often a socket was asked for its local drops.
+        drops_read: Rc<Cell<u32>>,
     }
 
     impl Processor {
@@ -198,12 +207,13 @@ mod tests {
         }
 
         fn local_drops(&mut self) -> u64 {
+            self.processor.drops_read.set(self.processor.drops_read.get() + 1);
             0
         }
     }
 
-    /// Answers for half a second; returns the processor, the number of answers, and the most requests that waited.
-    fn answer_for_half_a_second(interval: Nanos, pace: Pace) -> (Processor, i64, i64) {
+    /// Returns the processor, the number of answers, and the most requests that waited.
+    fn answer_for(span: Nanos, interval: Nanos, pace: Pace) -> (Processor, i64, i64) {
         let (processor, answered, most_waiting) = (Processor::default(), Rc::default(), Rc::default());
         let flooded: Box<dyn Serve> = Box::new(Flooded {
             processor: processor.clone(),
@@ -212,7 +222,7 @@ mod tests {
             most_waiting: Rc::clone(&most_waiting),
             file: File::open("/dev/null").expect("a file"),
         });
-        let ended = || processor.now.get() >= Time(0) + Nanos::millis(500);
+        let ended = || processor.now.get() >= Time(0) + span;
         serve(&mut [flooded], &processor, pace, &[], ended).expect("serves");
         (processor, answered.get(), most_waiting.get())
     }
@@ -222,12 +232,12 @@ mod tests {
     fn real_time_responder_rests_under_a_flood() {
         for wait in [Wait::Sleep, Wait::Spin] {
             let (processor, answered, _) =
-                answer_for_half_a_second(Nanos::micros(1), Pace { wait, is_real_time: true });
+                answer_for(HALF_A_SECOND, Nanos::micros(1), Pace { wait, is_real_time: true });
             let (slept, all) = (processor.slept.get().0, processor.now.get().0);
             assert!(slept * 100 >= all * 6, "{wait:?}: {slept} ns of {all}");
             assert!(processor.longest_busy.get() < Nanos::millis(41), "{wait:?}: {:?}", processor.longest_busy);
             assert!(answered > 150_000, "{wait:?}: {answered}");
-            let (ordinary, ..) = answer_for_half_a_second(Nanos::micros(1), Pace { wait, is_real_time: false });
+            let (ordinary, ..) = answer_for(HALF_A_SECOND, Nanos::micros(1), Pace { wait, is_real_time: false });
             assert_eq!(ordinary.slept.get(), Nanos::ZERO, "{wait:?}: the kernel takes the CPU from an ordinary thread");
         }
     }
@@ -237,11 +247,19 @@ mod tests {
     fn requests_that_arrive_during_a_rest_are_answered_after_it() {
         let interval = Nanos::micros(3);
         let pace = Pace { wait: Wait::Sleep, is_real_time: true };
-        let (processor, answered, most_waiting) = answer_for_half_a_second(interval, pace);
+        let (processor, answered, most_waiting) = answer_for(HALF_A_SECOND, interval, pace);
         assert!(processor.slept.get() >= Nanos::millis(25), "{:?}", processor.slept);
         let arrived = (processor.now.get() - Time(0)).0 / interval.0;
         let in_a_rest = sojourn_time::pace::REST.0 / interval.0;
         assert!(most_waiting <= in_a_rest + 10, "{most_waiting} waited, {in_a_rest} arrive in a rest");
         assert!(arrived - answered <= most_waiting, "{arrived} arrived, {answered} were answered");
+    }
+
+    #[test]
+    fn local_drops_are_read_once_a_second() {
+        let pace = Pace { wait: Wait::Spin, is_real_time: false };
+        let (processor, ..) = answer_for(Nanos::seconds(4), Nanos::micros(1), pace);
+        let read = processor.drops_read.get();
+        assert!((3..=4).contains(&read), "{read}");
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use sojourn_port::kernel::wait_for_any;
 use sojourn_port::{Batch, Framing, MOST_AT_ONCE, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Nanos, Pace, Rests, Source, Time, Wait};
+use sojourn_time::{Clock, Nanos, Pace, Rests, Seconds, Source, Time, Wait};
 use sojourn_wire::SessionKey;
 
 use crate::{FollowUp, Receiver};
@@ -67,12 +67,18 @@ pub fn receive(
     let mut replies = Replies::new(receiver.longest_reply());
     let mut density = Density::new(receiver.answers_packets());
     let mut looks = 0;
+    let mut seconds = Seconds::new(clock.now());
     loop {
         let taken = replies.take_from_all(receiver, ports, clock, observer)?;
         looks += 1;
         let rest = if pace.wait == Wait::Spin { Rest::None } else { density.rest(taken, replies.stamped_here, clock) };
         if looks >= LOOKS_BETWEEN || rest == Rest::Sleep {
             looks = 0;
+            if seconds.have_passed(clock.now()) {
+                for port in ports.iter_mut() {
+                    port.local_drops();
+                }
+            }
             if observer.is_over(receiver) {
                 return replies.drain(receiver, ports, clock, observer);
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sojourn_port::{Batch, Capabilities, PortError};
 use sojourn_time::pace::LONGEST_SLEEP;
-use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Time, Watch};
+use sojourn_time::{Clock, Nanos, Next, Pace, Pacer, Seconds, Time, Watch};
 
 use super::transmit;
 use crate::sender::Step;
@@ -109,6 +109,7 @@ struct Driver<'a, 'p> {
     clock: &'a dyn Clock,
     pacer: Pacer,
     watch: Watch,
+    seconds: Seconds,
 }
 
 impl<'a, 'p> Driver<'a, 'p> {
@@ -119,6 +120,7 @@ impl<'a, 'p> Driver<'a, 'p> {
         clock: &'a dyn Clock,
         pace: Pace,
     ) -> Self {
+        let now = clock.now();
         Self {
             sender: Sender::new(request, &capabilities),
             ears: Ears::new(request, &capabilities),
@@ -127,7 +129,8 @@ impl<'a, 'p> Driver<'a, 'p> {
             capabilities,
             clock,
             pacer: Pacer::new(pace, interval(request), quiet(request), clock),
-            watch: Watch::new(clock.now()),
+            watch: Watch::new(now),
+            seconds: Seconds::new(now),
         }
     }
 
@@ -140,6 +143,11 @@ impl<'a, 'p> Driver<'a, 'p> {
             let now = self.clock.now();
             if self.watch.is_set_back(now) {
                 self.sender.stop();
+            }
+            if self.seconds.have_passed(now) {
+                for port in self.ports.iter_mut() {
+                    port.local_drops();
+                }
             }
             match self.sender.poll(now) {
                 Step::Done => return Ok(()),

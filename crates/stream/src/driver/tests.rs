@@ -27,6 +27,8 @@ struct Processor {
     now: Rc<Cell<Time>>,
     /// Intervals in which the CPU was given up.
     slept: Rc<RefCell<Vec<(Time, Time)>>>,
+    /// How often a port was asked for its local drops.
+    drops_read: Rc<Cell<u32>>,
 }
 
 impl Processor {
@@ -87,6 +89,7 @@ impl Port for Processor {
     }
 
     fn local_drops(&mut self) -> u64 {
+        self.drops_read.set(self.drops_read.get() + 1);
         0
     }
 }
@@ -94,6 +97,22 @@ impl Port for Processor {
 impl Batch for Processor {
     fn engine(&self) -> &str {
         "none"
+    }
+}
+
+fn request(schedule: &Schedule) -> SendRequest {
+    let flow = FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 42, schedule: schedule.clone() };
+    SendRequest {
+        block: 1,
+        key: SessionKey(1),
+        auth: Auth::default(),
+        flows: vec![flow],
+        keep: Keep::Histograms,
+        start_in: Nanos::ZERO,
+        at_most: None,
+        sync: None,
+        answers_late_after: None,
+        clock: 1,
     }
 }
 
@@ -105,19 +124,7 @@ fn in_real_time_a_twentieth_of_each_second_is_given_back_in_small_pieces() {
     for wait in [Wait::SleepThenSpin, Wait::Spin, Wait::Sleep] {
         for schedule in [flood.clone(), paced(1e3), paced(2e4), paced(5e4)] {
             let processor = Processor::default();
-            let flow = FlowRequest { flow: 1, port: 0, head: Head::Udp, payload_bytes: 42, schedule: schedule.clone() };
-            let request = SendRequest {
-                block: 1,
-                key: SessionKey(1),
-                auth: Auth::default(),
-                flows: vec![flow],
-                keep: Keep::Histograms,
-                start_in: Nanos::ZERO,
-                at_most: None,
-                sync: None,
-                answers_late_after: None,
-                clock: 1,
-            };
+            let request = request(&schedule);
             let pace = Pace { wait, is_real_time: true };
             let stop = AtomicBool::new(false);
             let sent = send(&request, &mut [&mut processor.clone()], &processor, pace, &stop).unwrap();
@@ -171,7 +178,7 @@ impl Port for Flooded {
     }
 
     fn local_drops(&mut self) -> u64 {
-        0
+        self.processor.local_drops()
     }
 }
 
@@ -181,8 +188,8 @@ impl Batch for Flooded {
     }
 }
 
-/// Receives for a second; returns the socket, and the number of unexpected frames.
-fn receive_for_a_second(interval: Nanos, pace: Pace) -> (Flooded, u64) {
+/// Receives for some seconds; returns the socket, and the number of unexpected frames.
+fn receive_for(seconds: i64, interval: Nanos, pace: Pace) -> (Flooded, u64) {
     let ports =
         vec![PortRequest { framing: Framing::Udp, mac: MacAddress::default(), answer: None, tx_timestamps: false }];
     let mut receiver = Receiver::new(&ReceiveRequest {
@@ -199,7 +206,7 @@ fn receive_for_a_second(interval: Nanos, pace: Pace) -> (Flooded, u64) {
     });
     let processor = Processor::default();
     let mut port = Flooded { processor: processor.clone(), interval, taken: 0, most_waiting: 0 };
-    let mut is_over = |_: &Receiver| processor.now.get() >= Time(0) + Nanos::seconds(1);
+    let mut is_over = |_: &Receiver| processor.now.get() >= Time(0) + Nanos::seconds(seconds);
     // A waker that is readable ends each sleep at once, so that the test does not last.
     let waker = File::open("/dev/null").unwrap();
     receive(&mut receiver, &mut [&mut port], &processor, pace, &[waker.as_fd()], &mut is_over).unwrap();
@@ -212,7 +219,7 @@ fn receive_for_a_second(interval: Nanos, pace: Pace) -> (Flooded, u64) {
 fn real_time_receiver_rests_under_a_flood_and_counts_every_frame() {
     for wait in [Wait::Sleep, Wait::Spin] {
         let slept = |is_real_time| {
-            let (port, unexpected) = receive_for_a_second(Nanos(500), Pace { wait, is_real_time });
+            let (port, unexpected) = receive_for(1, Nanos(500), Pace { wait, is_real_time });
             assert_eq!(unexpected, port.taken as u64, "{wait:?}");
             assert!(port.taken > 500_000, "{wait:?}: {}", port.taken);
             port.processor.slept_within(Time(0), Time(0) + Nanos::seconds(1))
@@ -227,10 +234,25 @@ fn real_time_receiver_rests_under_a_flood_and_counts_every_frame() {
 fn frames_that_arrive_during_a_rest_are_received_after_it() {
     let interval = Nanos(1_500);
     let pace = Pace { wait: Wait::Spin, is_real_time: true };
-    let (port, unexpected) = receive_for_a_second(interval, pace);
+    let (port, unexpected) = receive_for(1, interval, pace);
     assert!(port.processor.slept_within(Time(0), Time(0) + Nanos::seconds(1)) >= Nanos::millis(60));
     assert_eq!(unexpected, port.taken as u64);
     let in_a_rest = REST.0 / interval.0;
     assert!(port.most_waiting <= in_a_rest + 100, "{} waited, {in_a_rest} arrive in a rest", port.most_waiting);
     assert!(port.taken >= 600_000, "{} of 666,666", port.taken);
+}
+
+#[test]
+fn receiver_and_sender_read_the_drops_of_their_ports_once_a_second() {
+    let (port, _) = receive_for(3, Nanos::micros(1), Pace { wait: Wait::Spin, is_real_time: false });
+    let read = port.processor.drops_read.get();
+    assert!((2..=3).contains(&read), "{read}");
+    let processor = Processor::default();
+    let schedule = Schedule::new(Pattern::Regular, 1e3, 4_000, 1);
+    let request = request(&schedule);
+    let stop = AtomicBool::new(false);
+    send(&request, &mut [&mut processor.clone()], &processor, Pace::default(), &stop).unwrap();
+    // Two more reads are before the first packet and after the last.
+    let read = processor.drops_read.get();
+    assert!((3 + 2..=4 + 2).contains(&read), "{read}");
 }

@@ -174,3 +174,25 @@ fn beyond_the_limit_of_outstanding_requests_the_oldest_is_forgotten() {
     let numbers: Vec<u64> = sync.finish().iter().map(|exchange| exchange.number).collect();
     assert_eq!(numbers, [3, MOST_PENDING as u64 + 2], "the reply to a forgotten one does not count");
 }
+
+/// As who has the session's key could make them: by replies of many clocks.
+#[test]
+fn exchanges_of_a_block_are_bounded() {
+    let mut sync = syncer(false);
+    let ask_and_reply = |sync: &mut Syncer, number: u64| {
+        ask(sync, 1_000 * number as i64);
+        reply(sync, number, 1, 1_000 * number as i64 + 100);
+        assert!(!sync.is_waiting());
+    };
+    ask_and_reply(&mut sync, 0);
+    let first = sync.exchanges[0].exchange;
+    let forged = |clock| Held { exchange: Exchange { clock, ..first }, t1: None, t3: None };
+    sync.exchanges.extend((2..(MOST_EXCHANGES - MOST_AFTER) as u64).map(forged));
+    (1..4).for_each(|number| ask_and_reply(&mut sync, number));
+    assert_eq!(sync.exchanges.len(), MOST_EXCHANGES - MOST_AFTER);
+    let last = |sync: &Syncer| sync.exchanges.last().map(|held| held.exchange.number);
+    assert_eq!(last(&sync), Some(1));
+    sync.enter(Phase::After);
+    ask_and_reply(&mut sync, 4);
+    assert_eq!(last(&sync), Some(4));
+}
