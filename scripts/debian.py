@@ -80,7 +80,8 @@ set -e
 case "$1" in remove | purge) rm -rf /usr/lib/sojourn ;; esac # what Python has compiled there
 if [ "$1" = purge ] && [ -e {STATE}/made-group ]; then # a group that somebody else made stays
     groupdel sojourn || true
-    rm -rf {STATE}
+    rm -f {STATE}/made-group
+    rmdir --ignore-fail-on-non-empty {STATE} # instruments that controllers of real hosts have copied are theirs
 fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
 """

@@ -16,6 +16,9 @@ purpose=${1:-demo}
 uv=.venv/bin/uv
 . scripts/paths.sh
 
+policy=/usr/sbin/policy-rc.d
+policy_mark="# Written by Sojourn's scripts/setup.sh, which removes it: meanwhile no package starts a service."
+
 main() {
     case $purpose in
         demo | test | proof | bench | kernels) ;;
@@ -38,6 +41,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 system_packages() {
     local missing=()
+    let_services_start
     [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
     has ip || missing+=(iproute2)
     has ping || missing+=(iputils-ping)
@@ -99,15 +103,21 @@ ssh_server() {
 
 # A package whose service is not started. Debian enables irtt's and netperf's where systemd runs: they would listen.
 unstarted() {
-    local policy=/usr/sbin/policy-rc.d own=
     if ! [ -e $policy ]; then
-        own=yes
-        printf '#!/bin/sh\nexit 101\n' >$policy
-        chmod 755 $policy
+        rights || die 3 "$1 is missing and this is neither root nor sudo: install it as root, then again"
+        trap let_services_start EXIT # also where a package cannot be installed, or a signal ends this
+        printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" | "${root[@]}" install -m 755 /dev/stdin $policy ||
+            die 3 "$policy cannot be written, without which $1 would start a service"
     fi
     install_packages "$1"
-    [ -z "$own" ] || rm -f $policy
-    if [ -d /run/systemd/system ]; then systemctl --quiet disable --now "$1.service" 2>/dev/null || true; fi
+    let_services_start
+    if [ -d /run/systemd/system ]; then "${root[@]}" systemctl --quiet disable --now "$1.service" 2>/dev/null || true; fi
+}
+
+# Removes the policy that we have written, also what an earlier set-up left that was killed.
+let_services_start() {
+    if ! grep -qsxF "$policy_mark" $policy; then return 0; fi # in a trap, `return` alone gives the status before it
+    if ! rights || ! "${root[@]}" rm -f $policy; then say "no package starts a service until you run, as root: rm $policy"; fi
 }
 
 # What makes the root file systems in which set-up is tried from nothing.
@@ -198,21 +208,22 @@ find_python() {
 }
 
 install_packages() {
-    local root=()
     has apt-get || die 3 "these are missing and only apt is known here, please install them yourself: $*"
-    if [ "$(id -u)" -ne 0 ]; then
-        if has sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
-            root=(sudo)
-        else
-            die 3 "these packages are missing and this is neither root nor sudo: run 'apt-get install $*' as root, then again"
-        fi
-    fi
+    rights ||
+        die 3 "these packages are missing and this is neither root nor sudo: run 'apt-get install $*' as root, then again"
     say "installing system packages: $*"
     # A stale package list is the usual reason for a failure on a fresh image, a full update the usual waste: ask second.
     if ! quiet_install "$@" >/dev/null 2>&1; then
         "${root[@]}" apt-get -qq update || die 3 "apt-get update failed: is this machine on the network?"
         quiet_install "$@" >/dev/null || die 3 "apt-get could not install: $*"
     fi
+}
+
+# Sets $root to what a command of root's is run by: sudo, or nothing for root itself.
+rights() {
+    root=()
+    if [ "$(id -u)" -eq 0 ]; then return 0; fi
+    has sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; } && root=(sudo)
 }
 
 quiet_install() {

@@ -5,9 +5,11 @@ Each query runs through the function that sends it and the parser of its answer;
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
+import os
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from sojourn.bed.backend import FilesRead
 
 ASKED = {"rx_usecs": "0", "irq_cpus": "1", "governor": "performance", "idle_latency": "0"}
-PORTS = ((77, "eth1", "a-direct"),)
+PORTS = (("77-1234", "eth1", "a-direct"),)
 MOST_BYTES = 1 << 20
 
 
@@ -44,7 +46,7 @@ class AnsweringHost:
 
     name, work, keeper, root = "a", "/var/tmp/sojourn", 77, ()
     tools = "/var/lib/sojourn/0"
-    namespaces = {"a": 4001}  # noqa: RUF012 - nobody changes it
+    namespaces = {"a": "4001-1234"}  # noqa: RUF012 - nobody changes it
     found = SimpleNamespace(boot_id="boot")
 
     def __init__(self, answers: Sequence[bytes]) -> None:
@@ -66,7 +68,7 @@ class AnsweringHost:
 
     def start(self, *_: object, **__: object) -> AnsweringProcess:
         """Return a program of the host, which prints the next answer and has ended."""
-        return AnsweringProcess(self.run())
+        return AnsweringProcess(self.run_bytes())
 
     def find(self, tool: str, *_: object) -> str:
         """Return a tool: the host has every one."""
@@ -104,13 +106,21 @@ class AnsweringProcess:
     """A stand-in for a program on the host that has printed an answer and ended."""
 
     returncode, where = 0, "host A (a.lab)"
+    stdin = stderr = None
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, said: bytes) -> None:
+        reader, writer = os.pipe()
+        self.stdout = os.fdopen(reader, "rb", buffering=0)
+        with os.fdopen(writer, "wb", buffering=0) as output:
+            fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, MOST_BYTES)
+            output.write(said[:MOST_BYTES])
 
-    def communicate(self, **_: object) -> tuple[str, str]:
-        """Return its output, and nothing as its error output."""
-        return self._said, ""
+    def wait(self, _: float = 0.0) -> int:
+        """Return its status."""
+        return self.returncode
+
+    def kill(self) -> None:
+        """Do nothing: it has ended."""
 
 
 def _fetch(host: AnsweringHost) -> None:
@@ -333,7 +343,7 @@ HOST_ANSWERS = [
         _read("usage_usec 700\n", "cpu  1 2 3 4 5 6 7 8\n", _SNMP, _NETSTAT),
         "  sl  local_address\n   0: 0100007F:1451 00000000:0000 0A\n",
     ),
-    _said("keeper", "4000 4001 4002\n"),
+    _said("keeper", "4000 4001-70 4002-71\n"),
     _said("learning", '{"elapsed_ns": 81920000}\n', json.dumps([{"mac": "02:78:00:00:00:01"}, {"mac": "33:33::"}])),
     _said("tai", '{"local": {"kernel": {"tai_offset_s": 37}}}\n', "1795000000000000000\n"),
     _said("answered", '{"received": 3}\n', '{"received": 20, "rtt": {"min_ns": 81000}}\n'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -220,11 +221,35 @@ def test_partial_failure_is_rolled_back(machine: Machine) -> None:
     """A port with a device of its own above it cannot become a bridge's, which the kernel says only then."""
     machine.run("ip", "link", "add", "above", "link", "p2", "type", "macvlan", "mode", "bridge")
     before = machine.state()
-    failed = machine.sojourn("up", "p1", "p2", "--mode", "qos")
+    failed = machine.sojourn("up", "p1", "p2", "--mode", "qos", "--take-over")
     assert failed.returncode == 3
-    assert "'ip link set dev p2 master br-sojourn up' failed" in failed.stderr
+    assert "'ip link set dev p2 master br-sojourn' failed" in failed.stderr
     assert machine.state() == before
     assert list((machine.folder / "states").iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["qos", "netfilter"])
+def test_ports_are_restored_where_somebody_has_removed_the_bridge(machine: Machine, mode: str) -> None:
+    before = machine.state()
+    assert machine.sojourn("up", "p1", "p2", "--mode", mode).returncode == 0
+    machine.run("ip", "link", "del", "br-sojourn")
+    down = machine.sojourn("down")
+    assert down.returncode == 0, down.stderr
+    assert down.stdout.splitlines() == ["br-sojourn was not there.", "p1 is as it was.", "p2 is as it was."]
+    assert machine.state() == before
+
+
+def test_bridge_with_another_address_keeps_its_state(machine: Machine) -> None:
+    before = machine.state()
+    assert machine.sojourn("up", "p1", "p2", "--mode", "qos").returncode == 0
+    machine.run("ip", "link", "set", "dev", "br-sojourn", "address", "02:00:00:00:00:01")
+    refused = machine.sojourn("down")
+    assert refused.returncode == 3
+    own = re.search(r"\(ip (link set dev br-sojourn address [0-9a-f:]+)\)", refused.stderr)
+    assert own is not None, refused.stderr
+    machine.run("ip", *own[1].split())
+    assert machine.sojourn("down").returncode == 0
+    assert machine.state() == before
 
 
 def test_files_of_a_persisted_bridge_are_removed_with_it(machine: Machine) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.bed import bounded
-from sojourn.bed.bounded import ErrorOutput, SilentError, TooLongError, first_line, line_of, rest_of
+from sojourn.bed.bounded import ErrorOutput, SilentError, TooLongError, first_line, line_of, outputs_of, rest_of
 from tests.children import Child
 from tests.net.busy_machine import await_that
 
@@ -168,3 +168,37 @@ def test_program_writes_a_long_error_output_that_is_read_in_part(monkeypatch: py
         child.wait(LONG)
     assert said.lines() == ["5", "678"]
     said.close()
+
+
+def started(script: str) -> Child[str]:
+    """A script whose outputs are text in pipes, as programs of a bed are started."""
+    return Child(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_outputs_of_a_started_program_are_both_read_to_its_end() -> None:
+    with started(r"head -c 3000000 /dev/zero >&2; printf 'u\n\377'; head -c 2000000 /dev/zero; exit 3") as program:
+        out, said = outputs_of(program, LONG)
+    assert (out[:3], len(out), set(out[3:])) == ("u\n\ufffd", 2_000_003, {"\0"})
+    assert (len(said), set(said), program.returncode) == (bounded.MOST_SAID, {"\0"}, 3)
+
+
+def test_only_the_error_output_is_read_of_a_program_whose_output_is_elsewhere() -> None:
+    with Child(["sh", "-c", "echo one; echo two >&2"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as program:
+        assert outputs_of(program, LONG) == ("", "two\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "refusal"), [("exec cat /dev/zero", TooLongError), ("exec sleep 60", SilentError)], ids=["long", "late"]
+)
+def test_started_program_without_an_end_is_killed(script: str, refusal: type[Exception]) -> None:
+    with started(script) as program:
+        with pytest.raises(refusal):
+            outputs_of(program, LONG if refusal is TooLongError else 0.1, 100_000)
+        assert program.returncode == -9
+
+
+def test_program_that_has_closed_its_outputs_and_goes_on_is_killed() -> None:
+    with started("exec sleep 60 >&- 2>&-") as program:
+        with pytest.raises(SilentError):
+            outputs_of(program, 0.1)
+        assert program.returncode == -9

@@ -144,8 +144,10 @@ def test_package_scripts_are_valid_shell(script: str) -> None:
     assert script.startswith("#!/bin/sh\nset -e\n")
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_package_removes_only_its_own_group_and_aborted_upgrade_restores_the_copy(there: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("there", "is_host"), [(False, False), (True, False), (False, True)])
+def test_package_removes_only_what_is_its_own_and_aborted_upgrade_restores_the_copy(
+    there: bool, is_host: bool, tmp_path: Path
+) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "groups").write_text("sojourn" * there)
     stubs = {
@@ -174,9 +176,12 @@ def test_package_removes_only_its_own_group_and_aborted_upgrade_restores_the_cop
     run(debian.POSTINST, "abort-upgrade", "0.2.0")
     assert helper.exists(), "members of the group can measure again"
     run(debian.PRERM, "remove")
+    if is_host:  # of a bed: another machine's controller keeps instruments there
+        (tmp_path / "state/instrument").touch()
     run(debian.POSTRM, "purge")
     assert (tmp_path / "groups").read_text() == "sojourn" * there
-    assert not (tmp_path / "state").exists()
+    assert list(tmp_path.glob("state/*")) == [tmp_path / "state/instrument"] * is_host
+    assert (tmp_path / "state").exists() == is_host
 
 
 def test_dpkg_reads_the_control_file(tmp_path: Path) -> None:

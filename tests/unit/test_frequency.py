@@ -129,6 +129,18 @@ def test_any_bed_restores_the_cpu_frequency_of_a_dead_run(cpus: Path) -> None:
     assert not (cpus.parent / frequency.JOURNAL).exists()
 
 
+def test_frequency_that_cannot_be_given_back_is_not_said_to_be_removed(
+    cpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = left(cpus, started_ticks=0)
+    monkeypatch.setattr(held, "_give_back", lambda found: [f"{value} to {path}" for path, value in found.items()])
+    done, kept = held.recovered(frequency.Highest)
+    assert done == []
+    assert kept[0].startswith("Could not give back the clock of the processors, which a dead run held: write ")
+    assert frequency.recover() == kept
+    assert journal.exists(), "the next process tries again"
+
+
 def test_journal_of_another_pid_namespace_is_ignored(cpus: Path) -> None:
     journal = left(cpus, started_ticks=0, pids="pid:[1]")
     assert frequency.recover() == [], "it is unknown here whether its run is alive"

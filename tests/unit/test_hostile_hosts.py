@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
-from sojourn.bed import HostSpec, fetching, keeper, real_hosts, state, turns
+from sojourn.bed import BedSpec, HostSpec, PathSpec, fetching, joined, keeper, real_hosts, state, turns
 from sojourn.bed.backends.ssh import SshBackend
+from sojourn.bed.build import Bed
 from sojourn.bed.cores import DeviceCores
+from sojourn.bed.doctor import print_examination
 from sojourn.bed.look import Looked
+from sojourn.bed.model import Topology
 from sojourn.cli.real_hosts import bed_new
 from sojourn.conduct.addresses import addresses_of
 from sojourn.conduct.taps import matched_in
@@ -145,7 +151,7 @@ def test_answers_of_a_host_are_escaped_in_a_drafted_bed_file(monkeypatch: pytest
         memory_bytes=0, clocksource="tsc", management="eth0", tools=frozenset(), routes=(),
         links={one: link(one) for one in names}, free_bytes=0, sudo="yes", ahead_ns=0, ahead_error_ns=0,
     )  # fmt: skip
-    monkeypatch.setattr(real_hosts, "Line", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(real_hosts, "looking", lambda *_: nullcontext())
     monkeypatch.setattr(real_hosts, "look", lambda _: looked)
     bed = real_bed_of(real_hosts.first_file({"a": HostSpec("a.lab"), "b": HostSpec("b.lab")}), "bed.toml")
     assert set(bed.hosts) == {"a", "b"}
@@ -300,3 +306,56 @@ def test_programs_of_a_host_may_print_bytes_that_are_no_text() -> None:
     machine: Any = SimpleNamespace(line=line, root=[], work="/there", tools="/there")
     process = backend._start(machine, "1", "-", ["true"], {"stdout": subprocess.PIPE, "text": True})
     assert process.communicate(timeout=30)[0] == "\ufffd\n"
+
+
+@pytest.mark.parametrize("said", [r"[red]x", r"\[/red]", r"\\[/]", "x\\", "[link=http://x]y[/link]", ":smile: [1]"])
+def test_checks_show_words_of_a_host_as_they_are(said: str) -> None:
+    """A closing tag behind a backslash ended in a traceback, another one styled the terminal."""
+    assert said in shown(said)
+
+
+def test_control_characters_of_a_host_do_not_reach_the_terminal() -> None:
+    found = shown("\x1b]0;title\x07\x1b[31mred")
+    assert r"\x1b]0;title\x07\x1b[31mred" in found
+    assert "\x1b" not in found
+
+
+def shown(said: str) -> str:
+    """The text of a table of checks, in each column and below it."""
+    check = {"status": "ok", "name": said, "found": said, "fix": said}
+    page = io.StringIO()
+    print_examination({"checks": [check], "sentence": said}, Console(file=page, width=200, highlight=False))
+    assert page.getvalue().count(page.getvalue().splitlines()[-1]) == 4
+    return page.getvalue()
+
+
+def bed_without(*missing: str, after: int = 0) -> Any:
+    """A bed of two hosts and a cable, one of which leaves ports out of its counters from a reading on."""
+    spec = BedSpec(backend="ssh", hosts={"a": HostSpec("a"), "b": HostSpec("b")},
+                   paths={"direct": PathSpec(("eth1",), ("eth7",))})  # fmt: skip
+    bed: Any = Bed.__new__(Bed)
+    bed.spec, bed.topology = spec, Topology.of_spec(spec)
+    devs, readings = [port.dev for link in bed.topology.links for port in link.ports], iter(range(1000))
+
+    def counters() -> dict[str, dict[str, int]]:
+        there = devs if next(readings) < after else [dev for dev in devs if dev not in missing]
+        return {dev: {"rx_packets": 20, "tx_packets": 20} for dev in there}
+
+    bed.counters = counters
+    bed.backend = SimpleNamespace(instrument=lambda: "sojourn-instrument", run=lambda *_: "")
+    return bed
+
+
+@pytest.mark.parametrize("after", [0, 1], ids=["left out", "vanished"])
+def test_port_without_counters_is_one_sentence_that_names_it(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a traceback: in a check of the bed, as a bed was built, and once a link was back."""
+    monkeypatch.setattr(real_hosts, "answered", lambda *_: (20, 9.0))
+    link = bed_without().topology.link("direct")
+    for ask in (
+        lambda one: joined.require_joined(one, link),
+        lambda one: joined.strays(one, link),
+        lambda one: real_hosts._path(one, one.spec, link),
+        lambda one: real_hosts._settled(one, one.counters(), lambda _: None),
+    ):
+        with pytest.raises(MachineError, match=r"^no counters of eth7 of host B: was it removed, or does `ip -stat"):
+            ask(bed_without("b-direct", after=after))

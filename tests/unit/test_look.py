@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed.look import look, unfit
+from sojourn.bed.look import _LOOK, look, unfit
+from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from sojourn.bed.look import Looked
@@ -36,12 +38,18 @@ def on(kind: str, link: str | None) -> dict[str, Any]:
 MANAGEMENT = interface("eth0", "192.0.2.2", "fe80::1")
 
 
-def host(*links: dict[str, Any], session: str = SESSION, routes: tuple[dict[str, Any], ...] = ()) -> Looked:
+def host(
+    *links: dict[str, Any],
+    session: str = SESSION,
+    routes: tuple[dict[str, Any], ...] = (),
+    qdiscs: tuple[str, ...] = (),
+) -> Looked:
     """A host as its words are read."""
     said = {
         "uid": "0", "boot": "boot", "kernel": "6.1.0\nversion\nx86_64", "distribution": "", "cpu": "", "cpus": "0-1",
         "memory": "1", "clocksource": "tsc", "ssh": session, "tools": "", "links": json.dumps(links),
-        "routes": json.dumps(routes), "routes6": "", "disk": "", "sudo": "yes", "now": "0",
+        "routes": json.dumps(routes), "routes6": "", "qdiscs": "\n".join(qdiscs), "disk": "", "sudo": "yes",
+        "now": "0",
     }  # fmt: skip
     line: Any = SimpleNamespace(
         spec=SimpleNamespace(folder="/var/tmp"),
@@ -129,4 +137,55 @@ def test_port_left_by_a_killed_run_is_reported_with_its_fix() -> None:
 def test_a_port_with_a_route_is_refused(route: dict[str, Any]) -> None:
     assert unfit(host(MANAGEMENT, interface("eth1"), routes=(route,)), "eth1") == (
         "has a route to default over eth1: remove it first"
+    )
+
+
+def listed(*lines: str) -> tuple[str, ...]:
+    """What the script prints of lines of `tc qdisc`."""
+    [script] = [line for line in _LOOK.splitlines() if "tc qdisc" in line]
+    argv = ["sh", "-c", f"tc() {{ cat; }}; {script}"]
+    said = subprocess.run(argv, input="".join(f"{one}\n" for one in lines), capture_output=True, text=True, check=True)
+    return tuple(said.stdout.splitlines()[1:])
+
+
+MQ = "qdisc mq 0: dev eth1 root "
+OF_OTHERS = ("qdisc htb 1: dev eth0 root refcnt 2 r2q 10", "qdisc clsact ffff: dev eth0 parent ffff:fff1 ")
+
+
+@pytest.mark.parametrize("kind", ["noqueue", "pfifo_fast", "fq_codel"])
+def test_port_with_the_qdiscs_of_the_kernel_may_be_claimed(kind: str) -> None:
+    queues = (MQ, *(f"qdisc {kind} 0: dev eth1 parent :{number} limit 10240p" for number in (1, 2)))
+    for own in ((f"qdisc {kind} 0: dev eth1 root refcnt 2 ",), queues):
+        assert unfit(host(MANAGEMENT, interface("eth1"), qdiscs=listed(*OF_OTHERS, *own)), "eth1") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "handle", "where"),
+    [
+        ("fq_codel", "8001:", "root"),
+        ("htb", "1:", "root"),
+        ("hfsc", "2:", "root"),
+        ("clsact", "ffff:", "clsact"),
+        ("ingress", "ffff:", "ingress"),
+    ],
+)
+def test_port_whose_qdiscs_or_filters_would_be_lost_is_refused(kind: str, handle: str, where: str) -> None:
+    """They were gone after `sojourn bed check`; one of hfsc made the host "no Linux host", as its JSON is none."""
+    own = listed(MQ, f"qdisc {kind} {handle} dev eth1 root refcnt 2 default 1 ")
+    assert unfit(host(MANAGEMENT, interface("eth1"), qdiscs=own), "eth1") == (
+        f"has the qdisc {kind} on eth1, which would be lost: remove it first (tc qdisc del dev eth1 {where})"
+    )
+
+
+@pytest.mark.parametrize("line", ["htb 1:", "htb 1: eth1 root", f"htb 1: {'e' * 40}"])
+def test_words_that_are_no_qdisc_are_refused(line: str) -> None:
+    with pytest.raises(MachineError, match="does not answer as a Linux host does"):
+        host(qdiscs=(line,))
+
+
+def test_port_whose_xdp_program_would_be_lost_is_refused() -> None:
+    program = {"mode": 1, "prog": {"id": 9}, "attached": [{"mode": 1, "prog": {"id": 9}}]}
+    assert unfit(host(MANAGEMENT, interface("eth1", xdp=program)), "eth1") == (
+        "has an XDP program on eth1, which would be lost: "
+        "remove it first (ip link set dev eth1 xdp off, or xdpgeneric off)"
     )

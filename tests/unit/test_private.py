@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sojourn.cli.private import private_files, private_run
+from sojourn.conduct.archive import Log
 from sojourn.errors import RequestError
 from sojourn.records.whole_file import write_whole
 from tests.unit.in_process import sojourn
@@ -146,6 +148,206 @@ def test_root_neither_follows_nor_chowns_planted_files_in_a_run(callers: Path, t
     assert theirs.stat().st_uid == 0
     assert {run.stat().st_uid, (run / "records").stat().st_uid} == {DAEMON}, "as before"
     assert kind != "root's" or (run / "report").stat().st_uid == 0
+
+
+@as_root
+@pytest.mark.parametrize("by_sudo", [False, True])
+def test_root_does_not_write_in_the_folder_of_another_user(
+    callers: Path, monkeypatch: pytest.MonkeyPatch, *, by_sudo: bool
+) -> None:
+    run = callers_run(callers)
+    if by_sudo:
+        monkeypatch.setenv("SUDO_UID", str(DAEMON + 1))
+    else:
+        monkeypatch.delenv("SUDO_UID")
+    for named in (run, run / "plan.toml"):
+        with pytest.raises(RequestError, match=r"belongs to another user.*cp -r --no-preserve=own"), private_run(named):
+            pass
+    refused = sojourn("run", "--resume", str(run))
+    assert (refused.returncode, "belongs to another user" in refused.stderr) == (2, True)
+    assert owners(run) == {DAEMON}
+
+
+@as_root
+@pytest.mark.parametrize("by_sudo", [False, True])
+def test_link_to_a_run_of_another_user_is_refused(
+    callers: Path, monkeypatch: pytest.MonkeyPatch, *, by_sudo: bool
+) -> None:
+    """Also root's own link, and under sudo the caller's to the caller's run: whoever owns one can lead it elsewhere."""
+    if not by_sudo:
+        monkeypatch.delenv("SUDO_UID")
+    run = callers_run(callers)
+    for owner, target in ((0, run), (DAEMON, run), (DAEMON, callers), (0, callers / "nowhere")):
+        link = callers / "link"
+        link.symlink_to(target)
+        os.chown(link, owner, owner, follow_symlinks=False)
+        with pytest.raises(RequestError, match="link is a link"), private_run(link):
+            pass
+        link.unlink()
+
+
+@as_root
+@pytest.mark.parametrize("by_sudo", [False, True])
+@pytest.mark.parametrize("kind", ["symbolic", "hard", "another's", "another's folder"])
+def test_planted_link_in_a_run_of_root_is_refused(
+    callers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, *, by_sudo: bool
+) -> None:
+    """As `cp -r` by root leaves it, from a run of somebody else."""
+    if not by_sudo:
+        monkeypatch.delenv("SUDO_UID")
+    run, theirs = tmp_path / "run", tmp_path / "theirs"
+    (run / "records").mkdir(parents=True)
+    theirs.write_text("theirs")
+    log = run / "records" / "log.jsonl"
+    if kind == "symbolic":
+        log.symlink_to(theirs)
+    elif kind == "hard":
+        log.hardlink_to(theirs)
+    elif kind == "another's":
+        log.write_text("x")
+        os.chown(log, DAEMON + 1, DAEMON)
+    else:
+        log.mkdir()
+        os.chown(log, DAEMON, DAEMON)
+    (tmp_path / "link").symlink_to(run)
+    for named in (run, tmp_path / "link"):
+        with pytest.raises(RequestError, match=r"log.jsonl is a link or another user's"), private_run(named):
+            pass
+
+
+@as_root
+def test_run_that_was_killed_while_root_had_taken_it_goes_on(callers: Path) -> None:
+    run = callers_run(callers)
+    for folder in (run, run / "records"):
+        os.chown(folder, 0, 0)
+    with private_run(run):
+        (run / "log.jsonl").write_text("x")
+    assert (run / "plan.toml").stat().st_uid == DAEMON
+
+
+@as_root
+@pytest.mark.parametrize("by", ["hand-over", "taking"])
+def test_run_that_was_killed_half_way_to_or_from_its_caller_goes_on(callers: Path, by: str) -> None:
+    """The caller cannot enter it, and root refused it."""
+    run = callers_run(callers)
+    run.chmod(0o700)
+    os.chown(run, 0, 0)
+    (run / "log.jsonl").touch(mode=0o600)
+    if by == "hand-over":
+        os.chown(run / "log.jsonl", DAEMON, DAEMON)
+    assert (run / "records").stat().st_uid == DAEMON
+    with private_run(run):
+        assert {run.stat().st_uid, (run / "records").stat().st_uid} == {0}
+    (run / "records" / "planted").symlink_to("/etc")
+    with pytest.raises(RequestError, match="remove it, or copy the run without links"), private_run(run):
+        pass
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["open to all", "without a plan", "another's"])
+def test_folder_of_root_that_has_some_of_the_callers_is_not_taken(callers: Path, kind: str) -> None:
+    """Such as /home."""
+    run = callers_run(callers)
+    run.chmod(0o755 if kind == "open to all" else 0o700)
+    os.chown(run, 0, 0)
+    if kind == "without a plan":
+        (run / "plan.toml").unlink()
+    if kind == "another's":
+        os.chown(run / "plan.toml", DAEMON + 1, 0)
+    with pytest.raises(RequestError, match="is a link or another user's"), private_run(run):
+        pass
+    assert (run / "records").stat().st_uid == DAEMON
+
+
+@as_root
+@pytest.mark.parametrize("place", ["run", "records", "plan.toml"])
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("owner", [0, DAEMON])
+def test_run_that_others_can_write_is_refused(callers: Path, place: str, mode: int, owner: int) -> None:
+    run = callers_run(callers)
+    for path in (run, *run.rglob("*")):
+        os.chown(path, owner, owner)
+    changed = run if place == "run" else run / place
+    changed.chmod(changed.stat().st_mode | mode)
+    with pytest.raises(RequestError, match=r"can be written by other users.*chmod -R go-w"), private_run(run):
+        pass
+    assert owners(run) == {owner}
+    changed.chmod(changed.stat().st_mode & ~0o022)
+    with private_run(run):
+        pass
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["another's folder", "another's link", "chain", "world", "group"])
+def test_run_below_what_others_can_exchange_is_refused(callers: Path, tmp_path: Path, kind: str) -> None:
+    """Who can exchange a folder or a link above a run can lead root elsewhere after it has looked."""
+    run, above = callers_run(callers), tmp_path / "above"
+    above.mkdir()
+    named = above / "run"
+    if kind == "another's folder":
+        os.chown(above, DAEMON + 1, DAEMON + 1)
+    elif kind == "another's link":
+        (above / "link").symlink_to(run.parent)
+        os.chown(above / "link", DAEMON + 1, DAEMON + 1, follow_symlinks=False)
+        named = above / "link" / run.name
+    elif kind == "chain":
+        (above / "theirs").mkdir()
+        (above / "theirs/second").symlink_to(run.parent)
+        os.chown(above / "theirs", DAEMON + 1, DAEMON + 1)
+        (above / "first").symlink_to("theirs/../theirs/second")
+        named = above / "first" / run.name
+    else:
+        os.chown(above, 0, DAEMON + 1)
+        above.chmod(0o777 if kind == "world" else 0o775)
+    if not named.exists():
+        run.rename(named)
+    with pytest.raises(RequestError, match=r"can be changed by other users.*cp -r --no-pres"), private_run(named):
+        pass
+
+
+@as_root
+def test_root_without_a_caller_writes_in_its_run_below_a_folder_of_another_user(tmp_path: Path) -> None:
+    """As in a container, where the working folder is that of a user outside."""
+    run, theirs = tmp_path / "theirs/run", tmp_path / "theirs"
+    run.mkdir(parents=True, mode=0o700)
+    os.chown(theirs, DAEMON + 1, DAEMON + 1)
+    with private_run(run):
+        (run / "written").touch()
+    assert owners(run) == {0}
+
+
+@as_root
+def test_run_below_shared_folders_and_own_links_is_written(callers: Path, tmp_path: Path) -> None:
+    """As /tmp, a home of a group that is the user's alone, and links of the caller's and root's."""
+    run, shared = callers_run(callers), tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    callers.chmod(0o775)
+    (shared / "link").symlink_to("../home/runs/.")
+    os.chown(shared / "link", DAEMON, DAEMON, follow_symlinks=False)
+    for named in (run, shared / "link" / "one"):
+        with private_run(named):
+            pass
+    run.rename(shared / "one")
+    with private_run(shared / "one"):
+        pass
+
+
+def test_log_is_continued_but_not_through_a_link(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    (tmp_path / "log.jsonl").symlink_to(theirs)
+    with pytest.raises(RequestError, match="is a link"):
+        Log(tmp_path / "log.jsonl")
+    assert theirs.read_text() == "theirs"
+    for cut in ("", "{}\n", '{}\n{"ev'):
+        own = tmp_path / "own.jsonl"
+        own.write_text(cut)
+        with Log(own) as log:
+            log("finished")
+        *before, last = own.read_text().splitlines()
+        assert before == cut.splitlines()
+        assert json.loads(last)["event"] == "finished"
 
 
 @as_root

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,8 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from sojourn.errors import RequestError
 from sojourn.export.prometheus import exposition
 from sojourn.records import RunFolder
+from sojourn.records.decode import json_file
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import printed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STRANGE = 'dut:a "b"\\c\nd'
 
@@ -98,18 +101,18 @@ def test_figures_are_exported_only_with_the_verdict_of_the_same_analysis(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another analysis ends between two reads: results of the one and the verdict of the other are no figures."""
-    read = Path.read_bytes
+    read = json_file
 
-    def overtaken(path: Path) -> bytes:
-        found = read(path)
+    def overtaken(path: Path, most: int) -> Any:
+        found = read(path, most)
         if path == folder.results:
             draft = folder.analysis / "draft"
-            draft.write_bytes(read(folder.verdict).replace(b"doubtful", b"invalid"))
+            draft.write_bytes(folder.verdict.read_bytes().replace(b"doubtful", b"invalid"))
             draft.replace(folder.verdict)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", overtaken)
+        patched.setattr("sojourn.export.prometheus.json_file", overtaken)
         names = names_of(exposition(folder, is_served=True))
     assert not {"sojourn_rtt_seconds", "sojourn_run_findings"} & names
     assert {"sojourn_rtt_seconds", "sojourn_run_findings"} <= names_of(exposition(folder, is_served=True))

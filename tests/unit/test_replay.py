@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,10 @@ def endless(tmp_path: Path) -> str:
     return str(path)
 
 
+def start(argv: list[str], **popen: Any) -> subprocess.Popen[Any]:
+    return subprocess.Popen(argv, **popen)
+
+
 def test_hanging_replay_is_killed(endless: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulator, "REPLAY_SECONDS", 0.05)
     started: list[subprocess.Popen[str]] = []
@@ -34,6 +38,14 @@ def test_hanging_replay_is_killed(endless: str, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(MachineError, match="did not end within"):
         emulator.replay(start, endless, tmp_path, "idle", 0)
     assert started[0].returncode == -9
+
+
+def test_replay_that_prints_without_end_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "instrument"
+    path.write_text("#!/bin/sh\nexec cat /dev/zero\n")
+    path.chmod(0o755)
+    with pytest.raises(MachineError, match=r"prints without end \(more than 67108864 bytes\)"):
+        emulator.replay(start, str(path), tmp_path, "idle", 0)
 
 
 def test_hanging_emulate_explain_is_reported(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ def set_up(folder: Path, call: str, **stubs: str) -> tuple[int, str, float]:
     """Call one of set-up's functions in an empty folder: status, what it says, seconds."""
     programs = folder / "bin"
     programs.mkdir()
+    stubs = {"systemctl": WORKS} | stubs
     (folder / "scripts").mkdir()
     (folder / "scripts/uv.txt").write_text("uv==1.0\n")
     for name, does in stubs.items():
@@ -37,13 +38,14 @@ def set_up(folder: Path, call: str, **stubs: str) -> tuple[int, str, float]:
         stub.write_text(f"#!/bin/sh\nNAME={name}\n{does}\n")
         stub.chmod(0o755)
     script = folder / "functions.sh"
-    script.write_text(functions())
+    script.write_text(functions().replace("policy=/usr/sbin/policy-rc.d", f"policy={folder / 'policy-rc.d'}"))
     env = {"PATH": f"{programs}:{os.environ['PATH']}", "NOTES": str(folder)}
     began = time.monotonic()
     # Into a file: a pipe would stay open for as long as anything that was started holds it.
     with (folder / "told").open("w") as told:
         done = subprocess.run(
-            ["bash", "-c", f". {script}; {call}"],
+            # A shell cannot reset SIGINT if it was started with it ignored, as jobs in the background are.
+            ["env", "--default-signal=INT", "bash", "-c", f". {script}; {call}"],
             cwd=folder,
             env=env,
             stdout=told,
@@ -67,6 +69,59 @@ def test_what_the_tests_need_is_installed_for_them(tmp_path: Path) -> None:
     status, told, _ = set_up(tmp_path, call, id="echo 1000")
     assert status == 0, told
     assert {"strace", "sudo", "tshark"} <= set(told.split())
+
+
+INSTALLS = 'cp "$NOTES/policy-rc.d" "$NOTES/policy"'
+"""A stub of apt-get that keeps what it finds."""
+
+UNSTARTED = "unstarted irtt"
+SUDO = {
+    "id": "echo 1000",
+    "sudo": 'printf "%s " "$@" >>"$NOTES/sudo"; echo >>"$NOTES/sudo"; [ "$1" = -n ] || exec "$@"',
+}
+
+
+@pytest.mark.parametrize("by_sudo", [False, True])
+def test_package_is_installed_while_a_policy_prevents_that_services_start(tmp_path: Path, *, by_sudo: bool) -> None:
+    stubs = {"apt-get": INSTALLS, "id": "echo 0"} | (SUDO if by_sudo else {})
+    status, told, _ = set_up(tmp_path, UNSTARTED, **stubs)
+    assert status == 0, told
+    policy = tmp_path / "policy"
+    assert subprocess.run([policy], check=False).returncode == 101
+    assert not (tmp_path / "policy-rc.d").exists()
+    if by_sudo:
+        asked = [line.split()[0] for line in (tmp_path / "sudo").read_text().splitlines() if not line.startswith("-n")]
+        assert asked == ["install", "env", "rm"] + ["systemctl"] * Path("/run/systemd/system").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("apt_get", "expected"),
+    [("exit 100", 3), ("kill -TERM $PPID; exec sleep 1", -15), ("kill -INT $PPID; kill -INT $$; exec sleep 1", -2)],
+)
+def test_policy_is_removed_however_set_up_ends(tmp_path: Path, apt_get: str, expected: int) -> None:
+    status, told, _ = set_up(tmp_path, UNSTARTED, **{"apt-get": f"{INSTALLS}; {apt_get}", "id": "echo 0"})
+    assert status == expected, told
+    assert (tmp_path / "policy").exists(), "it was there"
+    assert not (tmp_path / "policy-rc.d").exists()
+
+
+def test_policy_that_a_killed_set_up_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    killed = {"apt-get": f"{INSTALLS}; kill -KILL $PPID; exec sleep 0.1", "id": "echo 0"}
+    assert set_up(tmp_path, UNSTARTED, **killed)[0] == -9
+    assert (tmp_path / "policy-rc.d").exists()
+    again = tmp_path / "again"
+    again.mkdir()
+    (tmp_path / "policy-rc.d").rename(again / "policy-rc.d")
+    call = "install_packages() { exit; }; has() { false; }; system_packages"
+    assert set_up(again, call, id="echo 0")[0] == 0
+    assert not (again / "policy-rc.d").exists()
+
+
+def test_policy_of_somebody_else_stays(tmp_path: Path) -> None:
+    theirs = tmp_path / "policy-rc.d"
+    theirs.write_text("#!/bin/sh\nexit 101\n")
+    assert set_up(tmp_path, f"{UNSTARTED}; let_services_start", **{"apt-get": INSTALLS, "id": "echo 0"})[0] == 0
+    assert theirs.read_text() == "#!/bin/sh\nexit 101\n"
 
 
 SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import copies, fetching, keeper, remote
+from sojourn.bed import copies, fetching, joined, keeper, remote
 from sojourn.bed.backends import ssh
 from sojourn.bed.ssh import Line
 from sojourn.errors import MachineError
@@ -108,7 +108,29 @@ def test_folders_for_records_on_a_host_are_private(tmp_path: Path) -> None:
     backend._machines, backend._folders = {"a": host}, {}
     there = backend.folder("a", tmp_path)
     assert there.parent == work
-    assert [oct(path.stat().st_mode & 0o7777) for path in (work, there)] == ["0o700", "0o700"]
+    assert [oct(path.stat().st_mode & 0o7777) for path in (work, there)] == ["0o711", "0o700"]
+
+
+def test_lent_file_is_for_the_caller_of_sudo_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the host could read it."""
+    file = tmp_path / "device.conf"
+    file.write_text("rate=1mbit\n")
+    host = SimpleNamespace(work=str(tmp_path), line=Here(), root=[])
+    backend: Any = object.__new__(ssh.SshBackend)
+    backend._machines, backend._numbers = {"a": host}, iter((1, 2))
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    found = [backend.lend("a", file).stat()]
+    monkeypatch.setenv("SUDO_UID", "4242" if os.geteuid() == 0 else str(os.geteuid()))
+    found.append(backend.lend("a", file).stat())
+    assert [oct(one.st_mode & 0o7777) for one in found] == ["0o700", "0o700"]
+    assert [one.st_uid for one in found] == [os.geteuid(), int(os.environ["SUDO_UID"])]
+
+
+def test_keeper_names_namespaces_by_process_and_start_time() -> None:
+    assert remote.kept(["7", "8-70", "9-71"], ("a", "b")) == (7, {"a": "8-70", "b": "9-71"})
+    for words in (["7", "8"], ["7", "8-70", "9"], ["7", "8-70", "$(id)-1"]):
+        with pytest.raises(ValueError, match=r"is no process|zip"):
+            remote.kept(words, ("a", "b"))
 
 
 def test_file_with_a_wrong_hash_is_fetched_again_once(tmp_path: Path) -> None:
@@ -230,7 +252,7 @@ def entered(work: Path, number: int, *command: str) -> subprocess.CompletedProce
 def signalled(work: Path, line: str) -> str:
     """What the keeper gives to `kill` as a process, asked to send a signal."""
     branch = keeper.KEEPER[keeper.KEEPER.index("number=${line##* }") :]
-    script = f'work=$1 line=$2\nkill() {{ echo "$2"; }}\n{branch[: branch.index(") 2>/dev/null & ;;")]}'
+    script = f'work=$1 line=$2\nkill() {{ echo "$2"; }}\n{branch[: branch.index(") 2>/dev/null 9>")]}'
     argv = ["sh", "-c", script, "sh", str(work), line]
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
 
@@ -358,8 +380,9 @@ def test_processor_times_in_shell_format_are_parsed() -> None:
 
 def links_of(name: str, *setup: str) -> str:
     """What the keeper's shell says of the links of a namespace of its own, in which `name` has been set up."""
-    function = keeper.KEEPER[keeper.KEEPER.index("links() {") : keeper.KEEPER.index("exec 9>>")]
-    script = "\n".join([*setup, function, "keepers=$$", "links"])
+    functions = (("started() {", "irqs_of() {"), ("links() {", "exec 9>>"))
+    known = [keeper.KEEPER[keeper.KEEPER.index(begin) : keeper.KEEPER.index(end)] for begin, end in functions]
+    script = "\n".join([*setup, *known, "started $$; held=$$-$ticks", "links"])
     argv = ["unshare", "--net", "sh", "-ec", script, name]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
@@ -386,6 +409,15 @@ def with_ports(script: str) -> Any:
     backend._machines, backend._ports, backend._carriers = {"a": host}, {"a1": "eth1", "a2": "eth2"}, {}
     backend._at = dict.fromkeys(backend._ports, host)
     return backend
+
+
+def test_ports_of_every_devices_host_are_called_by_the_real_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "ports_of", lambda *_: {"b1": "eth1", "d1": "eth2", "r1": "eth3"})
+    bed: Any = SimpleNamespace(topology=None, spec=SimpleNamespace(paths={}))
+    ports: list[Any] = [SimpleNamespace(dev=f"{host[0]}1", host=host) for host in ("b", "d", "r-bridge")]
+    assert [joined._called(bed, one) for one in ports] == [
+        "eth1 of host B", "eth2 of host device", "eth3 of host device",
+    ]  # fmt: skip
 
 
 def test_a_port_that_lost_its_carrier_since_the_last_look_is_named() -> None:

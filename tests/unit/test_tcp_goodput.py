@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sojourn.analysis.tcp_trials import unwrapped
 from sojourn.methods.tcp_load.analyse.trials import Link, Span, changes, used_of
 
 MSS, FRAME = 1448, 1514
@@ -48,3 +49,21 @@ def test_filling_a_sequence_gap_does_not_shift_goodput_in_time(hole: tuple[int, 
 def test_utilisation_is_correct_for_flows_with_changing_shares(late_ns: int) -> None:
     readings = pl.concat([flow(SHRINKING), flow(GROWING, late_ns=late_ns)])
     assert used_of(readings, SPAN, LINK) == pytest.approx(1, rel=0.005)
+
+
+@pytest.mark.parametrize("beginning", [0, 2**31, 2**32 - 700])
+def test_32_bit_segment_counters_are_extended_when_they_wrap(beginning: int) -> None:
+    """Of two programs in one block, whose connections have the same number, and whose counters are far apart."""
+    counters = pl.col("delivered", "data_segs_out")
+    truth = pl.concat([
+        flow([1.0] * 20).with_columns(counters + beginning, who=pl.lit("a")),
+        flow([1.0] * 20).with_columns(counters + (beginning + 2**31 + 5) % 2**32, who=pl.lit("a1")),
+    ]).with_columns(
+        block=pl.lit(1), part=pl.lit(0), role=pl.lit("send"), connection=pl.lit(0),
+        total_retrans=pl.lit(None, dtype=pl.Int64),
+    )  # fmt: skip
+    of_kernel = truth.with_columns(counters % 2**32)
+    # Readings of both, in another order than they were made.
+    found = unwrapped(of_kernel.sample(fraction=1.0, shuffle=True, seed=1)).sort("who", "read_after_ns")
+    assert found.equals(truth)
+    assert used_of(found.filter(pl.col("who") == "a"), SPAN, LINK) == pytest.approx(1, rel=0.005)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -132,6 +133,26 @@ def test_a_script_of_ipfw_keeps_its_rules() -> None:
         "ipfw pipe 1 config delay 5\nipfw add pipe 1 ip from any to any\nipfw add allow ip from me to any"
     )
     assert [one["words"] for one in whole.without] == ["ipfw add allow ip from me to any"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_script_belongs_to_who_called_sudo_whatever_the_umask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The instrument reads it as that user."""
+    monkeypatch.setenv("SUDO_UID", "4711")
+    monkeypatch.setenv("SUDO_GID", "4712")
+    found: list[tuple[int, int, int]] = []
+
+    def explained(options: list[str]) -> dict[str, Any]:
+        about = Path(options[options.index("--config") + 1]).stat()
+        found.append((about.st_uid, about.st_gid, about.st_mode & 0o777))
+        return {"pipes": []}
+
+    before = os.umask(0o077)
+    try:
+        translate("ipfw pipe 1 config delay 5\nipfw add pipe 1 ip from any to any", explained)
+    finally:
+        os.umask(before)
+    assert found == [(4711, 4712, 0o600)]
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,27 @@ def test_replaced_or_truncated_log_is_read_from_its_start(tmp_path: Path) -> Non
     assert (follower.study, follower.state, follower.behind) == ("", WAITING, False)
 
 
+def test_endless_line_takes_no_memory_and_later_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sojourn.watch.follow.MOST_BYTES", 1000)
+    log = tmp_path / "log.jsonl"
+    log.write_text(line(0, "started", study="bridge-latency", blocks=3))
+    follower = Follower(log)
+    for _ in range(20):
+        with log.open("a") as file:
+            file.write("x" * 700)
+        follower.poll()
+        assert len(follower._rest) <= 1000
+    with log.open("a") as file:
+        file.write("\n" + block(1, 0, "direct", 2000) + '{"ev')
+    while follower.behind:
+        follower.poll()
+    assert (follower.told()["done"], follower.study) == (1, "bridge-latency")
+    with log.open("a") as file:
+        file.write('ent"}\n' + block(2, 1, "direct", 2000))
+    follower.poll()
+    assert follower.told()["done"] == 2
+
+
 def test_run_recreated_under_its_name_is_listed_anew(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "same")
     folder.records.mkdir(parents=True)

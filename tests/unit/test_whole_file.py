@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sojourn.cli import clock
+from sojourn.cli.cases import Case, Outcome, write_junit
 from sojourn.errors import RequestError
 from sojourn.export import Request, convert
+from sojourn.records import whole_file as whole
 from sojourn.records.whole_file import whole_file, write_whole
 from sojourn.report.tcplog import draw
 from tests.unit.made_up_tcp import Log, MadeFlow
@@ -20,12 +22,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DAEMON = 1
-COMMANDS = {"tcplog convert": "out.csv", "tcplog plot": "out.svg", "clock --plot": "clocks.svg"}
+COMMANDS = {
+    "tcplog convert": "out.csv",
+    "tcplog plot": "out.svg",
+    "clock --plot": "clocks.svg",
+    "compare --junit": "junit.xml",
+}
+
+
+def umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def make(command: str, tmp_path: Path, target: Path) -> None:
     """Let a command write its file at `target`."""
     log = tmp_path / "log"
+    if command == "compare --junit":
+        write_junit([Case("figures", "rtt", Outcome.PASSED)], target)
+        return
     if command == "clock --plot":
         log.mkdir()
         lines().write_ipc_stream(log / "clock_lines-clock-000.arrow")
@@ -54,11 +70,12 @@ def test_symbolic_link_at_a_predictable_path_is_not_written_through(tmp_path: Pa
     make(command, tmp_path, target)
     assert theirs.read_text() == "theirs"
     assert target.stat().st_size > 100
-    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    mode = 0o666 & ~umask() if command == "compare --junit" else 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == mode, "junit.xml is for other programs"
     assert len(list(public.iterdir())) == 5, "no draft is left"
 
 
-@pytest.mark.parametrize("command", ["tcplog plot", "clock --plot"])
+@pytest.mark.parametrize("command", ["tcplog plot", "clock --plot", "compare --junit"])
 def test_symbolic_link_at_the_place_of_the_file_is_replaced(tmp_path: Path, command: str) -> None:
     theirs, target = tmp_path / "theirs", tmp_path / COMMANDS[command]
     theirs.write_text("theirs")
@@ -66,6 +83,39 @@ def test_symbolic_link_at_the_place_of_the_file_is_replaced(tmp_path: Path, comm
     make(command, tmp_path, target)
     assert theirs.read_text() == "theirs"
     assert not target.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["junit.xml", "/dev/fd"])
+def test_junit_is_written_through_a_pipe(tmp_path: Path, name: str) -> None:
+    """`--junit /dev/stdout | program` and `--junit >(program)`: root would replace the link in /dev."""
+    if name == "junit.xml":
+        os.mkfifo(tmp_path / name)
+        reader = os.open(tmp_path / name, os.O_RDONLY | os.O_NONBLOCK)
+        writer, target = None, tmp_path / name
+    else:
+        reader, writer = os.pipe()
+        target = type(tmp_path)(name) / str(writer)
+    try:
+        make("compare --junit", tmp_path, target)
+        assert b"<testsuites" in os.read(reader, 1 << 16)
+    finally:
+        for descriptor in filter(None, (reader, writer)):
+            os.close(descriptor)
+    assert name == "/dev/fd" or stat.S_ISFIFO(target.lstat().st_mode)
+
+
+@pytest.mark.parametrize("redirected", [True, False])
+def test_link_in_dev_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, redirected: bool) -> None:
+    """As root, `clock --plot /dev/stdout` put a file in the place of that link."""
+    monkeypatch.setattr(whole, "DEVICES", tmp_path)
+    target = tmp_path / "stdout"
+    target.symlink_to(tmp_path / "file" if redirected else "/dev/null")
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match="no ordinary file"):
+        write_whole(target, "x")
+    make("compare --junit", tmp_path, target)
+    assert target.is_symlink()
+    assert not redirected or b"<testsuites" in (tmp_path / "file").read_bytes()
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -24,6 +24,7 @@ from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
 from sojourn.records.asked import require_plan
 from sojourn.records.bed import read_bed
+from sojourn.records.decode import text_of
 from sojourn.records.earlier import VALUES, read_toml
 from sojourn.records.log import read_log
 from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
@@ -413,7 +414,7 @@ def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame, words: pl.DataType
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
     try:
-        return require_plan(read_toml(folder.plan.read_text()), folder.plan)
+        return require_plan(read_toml(text_of(folder.plan)), folder.plan)
     except FileNotFoundError:
         raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

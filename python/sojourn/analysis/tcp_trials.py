@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 LOG = "log"
 """The purpose of trials of flows under load that have the log of TCP's state."""
 
+WRAPPING = ("total_retrans", "data_segs_out", "delivered", "delivered_ce", "dsack_dups")
+"""The counters of TCP_INFO readings that analyses subtract and that have 32 bits in the kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -153,6 +156,21 @@ def readings_of(records: Path, block: int, role: str = "send") -> pl.DataFrame:
     frame = frame.filter(pl.col("role") == role)
     frame = frame.filter(pl.col("part") == pl.col("part").max()) if frame.height else frame
     return frame.sort("connection", "number")
+
+
+def unwrapped(readings: pl.DataFrame) -> pl.DataFrame:
+    """Return readings of which 32-bit counters of segments are extended where they wrap.
+
+    Segments of 1,448 bytes wrap them after 6.2 TB of a connection.
+    """
+    key, half = ("block", "part", "who", "role", "connection"), 2**31
+    return readings.with_columns(
+        (
+            pl.col(name).first() + ((pl.col(name).diff().fill_null(0) + half) % (2 * half) - half).cum_sum()
+        ).over(key, order_by="read_after_ns")
+        for name in WRAPPING
+        if name in readings.columns
+    )  # fmt: skip
 
 
 def arrived(readings: pl.DataFrame) -> pl.Series:

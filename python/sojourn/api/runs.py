@@ -5,7 +5,6 @@ Reads a run folder, and analyses it where nobody has yet. Loads nothing that mea
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
+from sojourn.records.decode import MOST_OF_RUN, json_file, text_of
 from sojourn.records.folder import RunFolder, open_folder
 from sojourn.records.results import read_verdict
 from sojourn.records.schema import TABLES
@@ -136,14 +136,14 @@ class Run:
         """What was asked, every effective value."""
         from sojourn.records.earlier import read_toml
 
-        return dict(read_toml(self.folder.plan.read_text(encoding="utf-8")))
+        return dict(read_toml(text_of(self.folder.plan)))
 
     @cached_property
     def bed(self) -> dict[str, Any]:
         """What the machine was; empty for a run that was ended before it was looked at."""
         if not self.folder.bed.is_file():
             return {}
-        return dict(json.loads(self.folder.bed.read_text(encoding="utf-8")))
+        return dict(json_file(self.folder.bed, MOST_OF_RUN))
 
     @cached_property
     def _verdict(self) -> dict[str, Any]:

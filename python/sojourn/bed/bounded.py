@@ -120,37 +120,59 @@ def run(argv: Sequence[str], given: bytes, seconds: float, most_bytes: int) -> s
     return subprocess.CompletedProcess(argv, process.returncode, said, words)
 
 
-def _talk(process: subprocess.Popen[bytes], given: bytes, until: float, most_bytes: int) -> tuple[bytes, bytes]:
+def outputs_of(process: subprocess.Popen[Any], seconds: float, most_bytes: int = MOST_BYTES) -> tuple[str, str]:
+    """Return what a program that was started with pipes prints until its end, and the end of its error output.
+
+    It is killed with TooLongError once it has printed more bytes, and with SilentError after this time.
+    """
+    try:
+        said, words = _talk(process, b"", time.monotonic() + seconds, most_bytes)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    return said.decode(errors="replace"), words.decode(errors="replace")
+
+
+def _talk(process: subprocess.Popen[Any], given: bytes, until: float, most_bytes: int) -> tuple[bytes, bytes]:
     """Write a command's input, and return both of its outputs once it has ended; raises SilentError if it has not."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
     said, words, left = bytearray(), bytearray(), memoryview(given)
+    reads, writes = selectors.EVENT_READ, selectors.EVENT_WRITE
+    pipes = ((process.stdin, writes, None), (process.stdout, reads, said), (process.stderr, reads, words))
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdin, selectors.EVENT_WRITE)
-        selector.register(process.stdout, selectors.EVENT_READ, said)
-        selector.register(process.stderr, selectors.EVENT_READ, words)
+        for pipe, event, kept in pipes:
+            if pipe is not None:
+                selector.register(pipe, event, kept)
         while selector.get_map():
             if (seconds := until - time.monotonic()) <= 0:
                 raise SilentError
             for key, _ in selector.select(seconds):
-                if key.fileobj is process.stdin:
+                if key.data is None:
                     left = _written(key.fd, left)
-                    if not left:
-                        selector.unregister(key.fileobj)
-                        process.stdin.close()
-                elif new := os.read(key.fd, _AT_ONCE):
-                    key.data.extend(new)
+                    is_done = not left
                 else:
+                    is_done = not (new := os.read(key.fd, _AT_ONCE))
+                    key.data.extend(new)
+                if is_done:
                     selector.unregister(key.fileobj)
+                if is_done and key.data is None and process.stdin is not None:
+                    process.stdin.close()
             if len(said) > most_bytes:
                 raise TooLongError(f"more than {most_bytes} bytes")
             del words[:-MOST_SAID]
+    _await_end(process, until)
+    return bytes(said), bytes(words)
+
+
+def _await_end(process: subprocess.Popen[Any], until: float) -> None:
     try:
         process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise SilentError from None
-    return bytes(said), bytes(words)
 
 
 def _written(descriptor: int, left: memoryview) -> memoryview:

@@ -8,6 +8,7 @@ file there: the run's processes lead to it.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -15,9 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sojourn.bed import cgroups, frequency, netem_left, settings
+from sojourn.bed import cgroups, frequency, held, netem_left, settings
 from sojourn.bed.processes import MARK_VARIABLE
-from sojourn.bed.state import Mark, Process, State, pid_namespace, remove_sockets, state_folder, states
+from sojourn.bed.state import (
+    Mark,
+    Process,
+    State,
+    pid_namespace,
+    remove_drafts,
+    remove_sockets,
+    state_folder,
+    states,
+)
+from sojourn.records import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,12 +68,27 @@ def clean() -> Cleaning:
     found = [one for folder in folders for one in states(folder)]
     _clean_cgroups(done, found)
     _clean_states(done, found)
-    done.removed += frequency.recover()
-    done.removed += settings.recover()
-    removed, stays = netem_left.remove_left()
-    done.removed += removed
-    done.left += stays
+    done.removed += [f"Removed {draft}, which was never finished." for one in folders for draft in remove_drafts(one)]
+    for removed, stays in (
+        held.recovered(frequency.Highest),
+        held.recovered(settings.OfThisMachine),
+        netem_left.remove_left(),
+    ):
+        done.removed += removed
+        done.left += stays
+    _clean_scratch(done)
     return done
+
+
+def _clean_scratch(done: Cleaning) -> None:
+    """Remove the temporary folders of this user's dead processes."""
+    for folder, pid, started_ticks in scratch.left():
+        if not Process(pid, started_ticks).is_alive():
+            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                done.left.append(f"The temporary folder {folder} of a dead process could not be removed.")
+            else:
+                done.removed.append(f"Removed the temporary folder {folder} of a dead process.")
 
 
 def marked_processes() -> Iterator[tuple[Process, Mark]]:
@@ -125,7 +151,11 @@ def _this_process_and_its_parents() -> set[int]:
     pid = os.getpid()
     while pid > 0:
         pids.add(pid)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:  # another user's, where /proc hides them (hidepid)
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])
     return pids
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,12 +24,14 @@ from sojourn.bed.model import BedSpec
 from sojourn.bed.processes import find_tool
 from sojourn.bed.rights import rights
 from sojourn.devices import left_out, modes
-from sojourn.errors import SojournError
+from sojourn.errors import SojournError, spelled
+from sojourn.records.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.text import Text
 
     from sojourn.devices import Mode
 
@@ -85,12 +86,15 @@ def print_examination(examination: dict[str, Any], console: Console | None = Non
         fix = check["fix"] or ""
         table.add_row(marks[check["status"]], _plain(check["name"]), _plain(check["found"]), _plain(fix))
     console.print(table)
-    console.print(f"\n{_plain(examination['sentence'])}")
+    console.print()
+    console.print(_plain(examination["sentence"]))
 
 
-def _plain(text: str) -> str:
-    """Escape text for rich."""
-    return text.replace("[", "\\[")
+def _plain(said: str) -> Text:
+    """Return text of any origin, such as a host's: without markup, and with control characters spelled out."""
+    from rich.text import Text
+
+    return Text("".join(map(spelled, said)))
 
 
 def _sentence(checks: list[Check], lacking: list[Check]) -> str:
@@ -246,8 +250,8 @@ def _direct_rtt(bed: Bed) -> dict[str, float] | None:
         "request_payload_bytes": 56, "response_payload_bytes": 56, "interval_ns": 1_000_000, "count": _FLOOR_PROBES,
         "warmup": 44, "timeout_ns": 200_000_000, "seed": 1,
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="sojourn-doctor-") as folder, suppress(SojournError, ValueError):
-        argv = [binary, "probe", "blocks", "--record", folder]
+    with scratch("doctor") as folder, suppress(SojournError, ValueError):
+        argv = [binary, "probe", "blocks", "--record", str(folder)]
         answers = bed.backend.run("a", argv, json.dumps(request) + "\n").splitlines()
         return next((answer["rtt"] for answer in map(json.loads, answers) if answer.get("event") == "block"), None)
     return None

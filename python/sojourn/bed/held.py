@@ -115,27 +115,33 @@ class Held:
 
 def recover(of: type[Held]) -> list[str]:
     """Restore the values in the journal of a dead run; return the results, a sentence each."""
+    done, left = recovered(of)
+    return [*done, *left]
+
+
+def recovered(of: type[Held]) -> tuple[list[str], list[str]]:
+    """Restore the values in the journal of a dead run; return what was done and what was not, a sentence each."""
     journal = state_folder() / of.journal
     try:
         if journal.lstat().st_uid != os.geteuid():
-            return []
+            return [], []
         said: dict[str, Any] = json_value(journal.read_text())
         if wrong := misfit(said, JOURNAL):
             raise ValueError(wrong)
         run, found = Process(int(said["pid"]), int(said["started_ticks"])), dict(said["found"])
         boot, pids = said["boot"], said["pids"]
     except OSError:
-        return []
+        return [], []
     except (KeyError, TypeError, ValueError):
         journal.unlink(missing_ok=True)
-        return [f"Removed {journal}, which should say how {of.what} was and cannot be read."]
+        return [f"Removed {journal}, which should say how {of.what} was and cannot be read."], []
     if boot == boot_id():  # the kernel forgets the settings of an earlier boot
         if pids != pid_namespace() or run.is_alive():
-            return []
+            return [], []
         if kept := _give_back(found):
-            return [f"Could not give back {of.what}, which a dead run held: write {' and '.join(kept)}."]
+            return [], [f"Could not give back {of.what}, which a dead run held: write {' and '.join(kept)}."]
     journal.unlink(missing_ok=True)
-    return [f"Gave back {of.what}, which a dead run held."]
+    return [f"Gave back {of.what}, which a dead run held."], []
 
 
 def _give_back(found: dict[str, str]) -> list[str]:

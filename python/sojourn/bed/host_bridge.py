@@ -11,14 +11,16 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sojourn.bed.look import DEFAULT_HANDLE, PEERS
 from sojourn.bed.processes import require_tools
 from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
@@ -28,7 +30,7 @@ from sojourn.records.decode import json_value
 from sojourn.records.shape import FLAG, NEEDED, ONLY, TEXT, maybe, misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 MODES = ("bridge", "qos", "netfilter")
 STATES = Path("/run/sojourn")
@@ -37,12 +39,16 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,14}")
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "bridge": "iproute2"}
 _SECONDS = 10.0
 _PREFIX = "60-sojourn-"
+_HTB = {"1:", "2:"}
+"""The handles of the qdiscs that `_make` gives to ports."""
+_CLOSED = {"bond", "team"}
+"""Kinds of interfaces that take a port only while it is down, and then set it up."""
 _PORT = {"name": TEXT, "was_up": FLAG, "master": maybe(TEXT)}
 STATE = {
     NEEDED: ("name", "mode", "ports", "notes", "files"), "name": TEXT, "mode": TEXT, "notes": [TEXT], "files": [TEXT],
-    "ports": [_PORT | {NEEDED: tuple(_PORT), ONLY: tuple(_PORT)}],
+    "mac": TEXT, "ports": [_PORT | {NEEDED: tuple(_PORT), ONLY: tuple(_PORT)}],
 }  # fmt: skip
-"""The shape that a file of STATES must have, whatever it holds."""
+"""The shape that a file of STATES must have, whatever it holds. Files of earlier versions have no MAC address."""
 
 
 @dataclass(frozen=True)
@@ -95,33 +101,41 @@ def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persis
         raise RequestError(f"{name} is there already: choose another --name, or see `sojourn bridge status`")
     _refuse_pair(ports, links)
     for port in ports if not take_over else ():
-        if found := in_use(port, links[port]):
+        if found := in_use(port, links):
             raise RequestError(f"{port} {found[0]}: this machine uses it; --take-over bridges it all the same")
     if mode != "bridge":
         _refuse_queues(ports)
     before = tuple(PortBefore(one, "UP" in links[one]["flags"], links[one].get("master")) for one in ports)
-    files = _networkd_files(name, ports, mode) if persist else {}
+    mac = _new_mac()
+    files = _networkd_files(name, ports, mode, mac) if persist else {}
     for path in files:
         if path.exists():
             raise RequestError(f"{path} is there already: remove it, or choose another --name")
     made = HostBridge(name, mode, before, files=tuple(map(str, files)))
-    _write(made)
+    _write(made, mac)
     try:
-        notes = _make(made)
+        notes = _make(made, mac)
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             path.chmod(0o644)  # systemd-networkd runs as another user
-    except BaseException:
-        _undo(made)
+    except BaseException as error:
+        try:
+            _undo(made, is_half_made=True)
+        except MachineError as stays:
+            raise MachineError(f"{str(error) or 'interrupted'}; {stays}") from error
         raise
     made = HostBridge(name, mode, before, tuple(notes), made.files)
-    _write(made)
+    _write(made, mac)
     return made
 
 
 def down(name: str | None) -> list[str]:
-    """Remove a bridge and restore its ports; return the results, a sentence each."""
+    """Remove a bridge and restore its ports; return the results, a sentence each.
+
+    Raises MachineError if a port cannot be restored, or another interface has the bridge's name: the bridge and its
+    state file, with the ports that are left, stay for another `down`.
+    """
     _require_root()
     require_tools(TOOLS)
     with _alone():
@@ -164,19 +178,22 @@ def links_here() -> list[dict[str, Any]]:
     return _json(["ip", "-json", "-details", "link"])
 
 
-def in_use(port: str, link: dict[str, Any]) -> list[str]:
-    """Return the uses that this machine has for a port, as ends of sentences; empty for a free port."""
+def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return the uses that this machine has for one of its ports, as ends of sentences; empty for a free port."""
     found = []
+    link = links[port]
     session = _session_port()
     if session == port:
         found.append("carries the SSH session that this runs in")
     if link.get("master"):
         found.append(f"belongs to {link['master']}")
+    on_it = (name for name, one in links.items() if one.get("link") == port and _kind(one) not in PEERS)
+    found += [f"has {name} on it" for name in on_it]
     addresses = [
         f"{own['local']}/{own['prefixlen']}"
         for one in _json(["ip", "-json", "address", "show", "dev", port])
         for own in one.get("addr_info", [])
-        if own.get("scope") != "link"
+        if not (own.get("scope") == "link" and own.get("family") == "inet6")  # every port that is up has one of these
     ]
     if addresses:
         found.append(f"has the address {addresses[0]}")
@@ -204,7 +221,7 @@ def _refuse_pair(ports: tuple[str, str], links: dict[str, Any]) -> None:
             raise RequestError(f"there is no port {port}: this machine has {others}")
         if "LOOPBACK" in links[port]["flags"]:
             raise RequestError(f"{port} is the loopback interface, which cannot be bridged")
-        if links[port].get("linkinfo", {}).get("info_kind") == "bridge":
+        if _kind(links[port]) == "bridge":
             raise RequestError(f"{port} is a bridge itself, and cannot be a port of another")
     first, second = ports
     if first == second:
@@ -215,27 +232,44 @@ def _refuse_pair(ports: tuple[str, str], links: dict[str, Any]) -> None:
 
 def _refuse_queues(ports: tuple[str, str]) -> None:
     for port in ports:
-        for one in _json(["tc", "-json", "qdisc", "show", "dev", port]):
-            if one.get("root") and one.get("handle", "0:") != "0:":
-                what = f"a queueing discipline of its own ({one['kind']} {one['handle']})"
-                raise RequestError(f"{port} has {what}: tc qdisc del dev {port} root, or --mode bridge")
+        kind, handle = _root_queue(port)
+        if handle != DEFAULT_HANDLE:
+            what = f"a queueing discipline of its own ({kind} {handle})"
+            raise RequestError(f"{port} has {what}: tc qdisc del dev {port} root, or --mode bridge")
 
 
-def _make(one: HostBridge) -> list[str]:
-    """Make the parts that the mode needs; return sentences about how they were made."""
-    _run(["ip", "link", "add", "name", one.name, "type", "bridge", "stp_state", "0", "forward_delay", "0",
-          "mcast_snooping", "0"])  # fmt: skip
+def _root_queue(port: str) -> tuple[str, str]:
+    """Return kind and handle of a port's root qdisc; from text, because `tc` prints no valid JSON of hfsc."""
+    for line in _run(["tc", "qdisc", "show", "dev", port]).splitlines():
+        if "root" in (words := line.split())[3:6]:  # some versions name the interface before it
+            return words[1], words[2]
+    return "", DEFAULT_HANDLE
+
+
+def _make(one: HostBridge, mac: str) -> list[str]:
+    """Make the parts that the mode needs; return sentences about how they were made.
+
+    A port joins before it is set up and its queues are made: what has not joined is as it was. One command would set it
+    up first on Linux before 6.1.
+    """
+    _run(["ip", "link", "add", "name", one.name, "address", mac, "type", "bridge", "stp_state", "0",
+          "forward_delay", "0", "mcast_snooping", "0"])  # fmt: skip
     silent = Path(f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6")
     if silent.exists():
         silent.write_text("1")
     for number, port in enumerate(one.ports, start=1):
+        _join(port.name, one.name)
         if one.mode != "bridge":
             major = number if one.mode == "qos" else 1
             for command in classes(port.name, major, major):
                 _run([command.tool, *command.line.split()])
-        _run(["ip", "link", "set", "dev", port.name, "master", one.name, "up"])
     _run(["ip", "link", "set", "dev", one.name, "up"])
     return _filter(one) if one.mode == "netfilter" else []
+
+
+def _join(port: str, bridge: str) -> None:
+    for step in (["master", bridge], ["up"]):
+        _run(["ip", "link", "set", "dev", port, *step])
 
 
 def _filter(one: HostBridge) -> list[str]:
@@ -257,43 +291,118 @@ def _filter(one: HostBridge) -> list[str]:
     return ["Connections are tracked in the bridge family."]
 
 
-def _undo(one: HostBridge) -> list[str]:
-    """Remove every part of the bridge, and restore its ports."""
-    links = {link["ifname"]: link for link in _json(["ip", "-json", "link"])}
-    done: list[str] = []
-    restored = [_restore(port, one, links) for port in one.ports]
+def _undo(one: HostBridge, *, is_half_made: bool = False) -> list[str]:
+    """Restore the ports, and remove every part of the bridge; another interface of its name is left alone."""
+    links = {link["ifname"]: link for link in links_here()}
+    is_there = one.name in links
+    if is_there and not _is_ours(one.name, links[one.name]):
+        return _leave(one, links[one.name])
+    restored: list[str] = []
+    stays: list[str] = []
+    left: list[PortBefore] = []
+    for port in one.ports:
+        try:
+            restored.append(_restore(port, one, links, leaves_free=is_there and not is_half_made))
+        except MachineError as error:
+            stays.append(f"{port.name} is not as it was: {error}")
+            left.append(port)
+    if stays:
+        _write(replace(one, ports=tuple(left)), _mac_kept(one.name))
+        again = f"{one.name} stays until every port is given back: fix that, then `sojourn bridge down {one.name}`"
+        raise MachineError("; ".join([*stays, again]))
     for family in ("bridge", "inet") if one.mode == "netfilter" else ():
         with suppress(MachineError):
             _run(["nft", "delete", "table", family, _table(one)])
-    if one.name in links:
+    if is_there:
         _run(["ip", "link", "del", "dev", one.name])
-        done.append(f"Removed {one.name}.")
+    return [f"Removed {one.name}." if is_there else f"{one.name} was not there.", *_forget(one), *restored]
+
+
+def _leave(one: HostBridge, other: dict[str, Any]) -> list[str]:
+    """Leave an interface that is not the bridge which was made; raises MachineError if there are ports to restore."""
+    told = f"{one.name} is not the bridge that was made"
+    if one.ports:
+        mac = f"ip link set dev {one.name} address {_mac_kept(one.name)}"
+        mend = "rename or remove it" + (f", or give it that one's address ({mac})" if _kind(other) == "bridge" else "")
+        raise MachineError(f"{told}: {mend}, then `sojourn bridge down {one.name}` restores the ports")
+    return [f"{told}: it was left as it is.", *_forget(one)]
+
+
+def _forget(one: HostBridge) -> list[str]:
+    """Remove the files of systemd-networkd, and the state."""
+    done: list[str] = []
     for path in map(Path, one.files):
         path.unlink(missing_ok=True)
         done.append(f"Removed {path}.")
     for path in (_draft_of(one.name), _state_of(one.name)):
         path.unlink(missing_ok=True)
-    return [*done, *restored]
+    return done
 
 
-def _restore(port: PortBefore, one: HostBridge, links: dict[str, Any]) -> str:
-    """Restore a port; return the result."""
+def _restore(port: PortBefore, one: HostBridge, links: dict[str, Any], *, leaves_free: bool) -> str:
+    """Restore a port; return the result. If that fails a port of the bridge is in it again.
+
+    A port in another bridge is somebody's by now. So is one in none if `leaves_free`, but its queues are removed: an
+    `up` of an earlier version that was killed may have made them.
+    """
     if port.name not in links:
         return f"{port.name} is gone: nothing of it was restored."
-    if one.mode != "bridge":
-        with suppress(MachineError):
-            _run(["tc", "qdisc", "del", "dev", port.name, "root"])
-    steps = []
-    if links[port.name].get("master") == one.name:
-        steps.append(["master", port.master] if port.master is not None and port.master in links else ["nomaster"])
-    if not port.was_up:
-        steps.append(["down"])
+    link = links[port.name]
+    now = link.get("master")
+    had_queue = now in {None, one.name} and one.mode != "bridge" and _drop_queue(port.name)
+    if (now, "UP" in link["flags"]) == (port.master, port.was_up):
+        return f"{port.name} is as it was."
+    if now != one.name and (now is not None or leaves_free):
+        what = "its queue was removed" if had_queue else "it was left as it is"
+        return f"{port.name} is no longer in {one.name}: {what}."
+    master = links.get(port.master or "")
+    is_closed = master is not None and _kind(master) in _CLOSED
+    steps: list[list[str]] = [] if port.was_up and not is_closed else [["down"]]
+    steps.append(["nomaster"] if master is None else ["master", master["ifname"]])
+    steps.append(["up" if port.was_up else "down"])
     try:
         for step in steps:
             _run(["ip", "link", "set", "dev", port.name, *step])
-    except MachineError as error:
-        return f"{port.name} is not as it was: {error}."
+    except MachineError:
+        with suppress(MachineError):  # what it left before that failed has let it go
+            if now == one.name:
+                _join(port.name, one.name)
+        raise
+    if port.master is not None and master is None:
+        return f"{port.name} belongs to nothing: {port.master} is gone."
     return f"{port.name} is as it was."
+
+
+def _drop_queue(port: str) -> bool:
+    """Remove our HTB from a port; return whether it was there."""
+    kind, handle = _root_queue(port)
+    if kind != "htb" or handle not in _HTB:
+        return False
+    _run(["tc", "qdisc", "del", "dev", port, "root"])
+    return True
+
+
+def _is_ours(name: str, link: dict[str, Any]) -> bool:
+    """Return whether a link is the bridge that was made: by its MAC address, if the state file has it."""
+    return _kind(link) == "bridge" and _mac_kept(name) in {None, link.get("address")}
+
+
+def _mac_kept(name: str) -> str | None:
+    """Return the MAC address of a bridge that was made, from its state file."""
+    with suppress(OSError, ValueError):
+        mac = json_value(_state_of(name).read_text(encoding="utf-8")).get("mac")
+        return None if mac is None else str(mac)
+    return None
+
+
+def _kind(link: dict[str, Any]) -> str:
+    """Return the kind of an interface; empty for hardware."""
+    return str(link.get("linkinfo", {}).get("info_kind", ""))
+
+
+def _new_mac() -> str:
+    """Return a random MAC address that is locally administered, and of one interface."""
+    return ":".join(f"{octet:02x}" for octet in (0x0A, *secrets.token_bytes(5)))
 
 
 def _port_now(bridge: str, port: str, links: dict[str, Any], states: dict[str, Any]) -> dict[str, Any]:
@@ -329,6 +438,10 @@ def _session_port() -> str | None:
 
 
 def _port_towards(address: str) -> str | None:
+    """Return the interface towards an address; a link-local one names it by its zone."""
+    address, _, zone = address.partition("%")
+    if zone:
+        return zone
     with suppress(MachineError):
         return next((str(route["dev"]) for route in _json(["ip", "-json", "route", "get", address])), None)
     return None
@@ -340,13 +453,13 @@ def _networkd_paths(name: str) -> list[Path]:
     return [NETWORKD / f"{_PREFIX}{name}{end}" for end in ends] if NAME.fullmatch(name) else []
 
 
-def _networkd_files(name: str, ports: tuple[str, str], mode: str) -> dict[Path, str]:
+def _networkd_files(name: str, ports: tuple[str, str], mode: str, mac: str) -> dict[Path, str]:
     """Return the files of systemd-networkd for the bridge, its ports and HTB."""
     head = f"# Written by `sojourn bridge up {' '.join(ports)} --mode {mode} --persist`; `down {name}` removes it.\n"
     quiet = "[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
     bridge = "[Bridge]\nSTP=no\nForwardDelaySec=0\nMulticastSnooping=no\n"
     found = {
-        f"{_PREFIX}{name}.netdev": f"{head}[NetDev]\nName={name}\nKind=bridge\n\n{bridge}",
+        f"{_PREFIX}{name}.netdev": f"{head}[NetDev]\nName={name}\nKind=bridge\nMACAddress={mac}\n\n{bridge}",
         f"{_PREFIX}{name}.network": f"{head}[Match]\nName={name}\n\n{quiet}ConfigureWithoutCarrier=yes\n",
     }
     for number, port in enumerate(ports, start=1):
@@ -405,9 +518,10 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _write(one: HostBridge) -> None:
+def _write(one: HostBridge, mac: str | None) -> None:
     draft = _draft_of(one.name)
-    draft.write_text(json.dumps(asdict(one)) + "\n", encoding="utf-8")
+    known = {} if mac is None else {"mac": mac}
+    draft.write_text(json.dumps(asdict(one) | known) + "\n", encoding="utf-8")
     draft.replace(_state_of(one.name))
 
 

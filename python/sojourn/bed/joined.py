@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sojourn.bed.hosts import ports_of
+from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ def silent(came: Mapping[str, int], opposite: Sequence[Port], senders: int) -> l
     return [port for port in opposite if came[port.dev] < PROBES * (senders - 0.5)]
 
 
+def port_counters(bed: Bed) -> dict[str, dict[str, int]]:
+    """Return the counters of every port of the bed; raises MachineError with the names of those without."""
+    found = bed.counters()
+    ports = dict.fromkeys(port for link in bed.topology.links for port in link.ports)
+    if lacking := [_called(bed, port) for port in ports if port.dev not in found]:
+        fix = "was it removed, or does `ip -statistics link` there leave it out?"
+        raise MachineError(f"no counters of {', '.join(lacking)}: {fix}")
+    return found
+
+
 def send(bed: Bed, ports: Sequence[Port]) -> None:
     """Have ports of one host send the frames, one port after the other."""
     argv = ["sh", "-c", _SEND, "sh", BROADCAST, str(PROBES), bed.backend.instrument()]
@@ -70,12 +80,12 @@ def _ways(link: Link) -> tuple[tuple[Sequence[Port], Sequence[Port]], ...]:
 
 def _came(bed: Bed, own: Sequence[Port], opposite: Sequence[Port]) -> dict[str, int]:
     """Have ports of one host send, one after the other, and return what came in at each port of the bed."""
-    before = bed.counters()
+    before = port_counters(bed)
     send(bed, own)
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
-        now = bed.counters()
-        came = {dev: now[dev]["rx_packets"] - before[dev]["rx_packets"] for dev in now}
+        now = port_counters(bed)
+        came = {dev: now[dev]["rx_packets"] - before[dev]["rx_packets"] for dev in now.keys() & before.keys()}
         if not silent(came, opposite, len(own)) or time.monotonic() > deadline:
             return came
         time.sleep(0.2)
@@ -92,4 +102,6 @@ def _first_silent(bed: Bed, link: Link) -> str | None:
 
 
 def _called(bed: Bed, port: Port) -> str:
-    return f"{ports_of(bed.topology, bed.spec.paths)[port.dev]} of host {port.host.upper()}"
+    real = ports_of(bed.topology, bed.spec.paths)
+    host = port.host.upper() if port.host in END_HOSTS else DEVICES_HOST
+    return f"{real.get(port.dev, port.dev)} of host {host}"

@@ -10,13 +10,14 @@ Where a bed asks for cgroups, the keeper makes a folder with one for each host a
 name ends as that of the folder for records, which is random; it is written down before it is made, so that the next
 keeper removes what one that was killed has left.
 
-The folder for records is root's alone, with all that is in it: what becomes another user there has its files open by
-then.
+Every user of the host may enter the folder for records, but not list it: what is recorded there is for root alone, and
+a file that is lent for root and the caller of sudo.
 """
 
 from __future__ import annotations
 
-from sojourn.bed.setting_scripts import RESTORE, STATE
+from sojourn.bed.look import BED_MACS
+from sojourn.bed.setting_scripts import PROCESS, RESTORE, STATE
 
 BEAT_SECONDS = 10.0
 LEASE_SECONDS = 40
@@ -33,8 +34,8 @@ BESIDE = "beside"
 """The cgroup of programs beside the hosts: their processor time is no host's, and no log sees their packets."""
 
 # $1: the run; $2: its holder; $3: the folder to make for records; $4: the folder of the instrument; $5: "keep" if that
-# stays; $6: "cgroups" if each host has one; then the names of hosts. Prints "held …", or "ready" with a process in each
-# namespace and, if asked, the folder of the cgroups or "-", or nothing.
+# stays; $6: "cgroups" if each host has one; then the names of hosts. Prints "held …", or "ready" with its PID, a
+# process (PID-TICKS) in each namespace and, if asked, the folder of the cgroups or "-", or nothing.
 KEEPER = (
     """
 PATH=$PATH:/usr/sbin:/sbin
@@ -48,7 +49,12 @@ state={state} boot=/proc/sys/kernel/random/boot_id
 mkdir -p "$state" || exit 1
 taken=$state/taken.$$
 
-in_ns() { there=$1; shift; nsenter --net="/proc/$there/ns/net" -- "$@"; }
+{process}
+in_ns() { # $1: PID-TICKS
+    is_same "$1" || return 1
+    there=${1%-*}; shift
+    nsenter --net="/proc/$there/ns/net" -- "$@"
+}
 
 {restore}
 give_back() { # what the file of taken interfaces says, and what was set; what is not back stays in it
@@ -57,15 +63,21 @@ give_back() { # what the file of taken interfaces says, and what was set; what i
     while read -r ns old new mac mtu up; do
         for name in "$new" "$old"; do
             in_ns "$ns" ip link set dev "$name" down && in_ns "$ns" ip link set dev "$name" name "$old" &&
-                in_ns "$ns" ip link set dev "$old" netns $$
+                { in_ns "$ns" ip link set dev "$old" netns $$ address "$mac" ||
+                    in_ns "$ns" ip link set dev "$old" name "$new"; }
         done 2>/dev/null
         if ! ip link show dev "$old" >/dev/null 2>&1; then # its namespace went first, and the kernel brought it here
-            ip link set dev "$new" down && ip link set dev "$new" name "$old"
+            ip link set dev "$new" down && {
+                ip link set dev "$new" address "$mac"
+                ip link set dev "$new" name "$old"
+            }
         fi 2>/dev/null
-        if ! ip link show dev "$old" >/dev/null 2>&1; then
-            echo "$ns $old $new $mac $mtu $up" >>"$state/away.$$"
-            continue
-        fi
+        case $(ip link show dev "$old" 2>/dev/null | sed -n 's/^ *link\\/[^ ]* \\([^ ]*\\).*/\\1/p') in
+            "$mac"|{macs}*) ;;
+            *) # it is away, or an interface that came meanwhile has its name
+                echo "$ns $old $new $mac $mtu $up" >>"$state/away.$$"
+                continue ;;
+        esac
         ip link set dev "$old" xdp off 2>/dev/null
         ip link set dev "$old" address "$mac" mtu "$mtu" 2>/dev/null
         set --
@@ -110,9 +122,40 @@ drop_groups() { # what a file names, with every program there; the file stays as
     done 2>/dev/null
 }
 
-links() { # how often each port of the bed has lost its carrier and got it back
+find_held() { # those of our processes in namespaces that are still there
+    keepers=
+    for one in $held; do if is_same "$one"; then keepers="$keepers ${one%-*}"; fi; done
+}
+
+end_programs() { # all in our namespaces
+    find_held
+    inodes= own=$(stat -L -c %i /proc/self/ns/net)
     for keeper in $keepers; do
-        nsenter --net="/proc/$keeper/ns/net" -- ip -o -s -s link show |
+        inode=$(stat -L -c %i "/proc/$keeper/ns/net")
+        [ "$inode" = "$own" ] || inodes="$inodes $inode"
+    done
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        pids=$(stat -L -c '%i %n' /proc/[0-9]*/ns/net 2>/dev/null | while read -r inode path; do
+            pid=${path#/proc/}; pid=${pid%%/*}
+            case "$keepers " in *" $pid "*) continue ;; esac
+            case "$inodes " in *" $inode "*) echo "$pid" ;; esac
+        done)
+        [ -n "$pids" ] || break
+        kill -KILL $pids 2>/dev/null
+    done
+}
+
+end_keepers() { # of our namespaces, which go with them
+    find_held
+    for one in $keepers; do
+        kill -KILL "$one"
+        wait "$one"
+    done
+} 2>/dev/null
+
+links() { # how often each port of the bed has lost its carrier and got it back
+    for one in $held; do
+        in_ns "$one" ip -o -s -s link show |
             sed -n 's/^[0-9]*: \\([^:@ ]*\\)[:@].* transns[^0-9]*\\([0-9 ]*\\).*$/\\1 \\2/p' |
             while read -r port counts; do echo "$port=${counts##* }"; done
     done 2>/dev/null
@@ -142,21 +185,23 @@ else
         [ -O "$left" ] && [ ! -L "${left%/boot}" ] && ! cmp -s "$left" "$boot" && rm -rf "${left%/boot}"
     done
 fi
-mkdir -m 700 "$work" && cat "$boot" >"$work/boot" || exit 1
+# Below sudo an emulator reads its configuration, which is lent into this folder, as the user who called it.
+mkdir -m 711 "$work" && cat "$boot" >"$work/boot" || exit 1
 : >"$taken"
-keepers= keeps=
+held= keeps=
 for host in "$@"; do
     setpriv --pdeathsig KILL -- unshare --net sleep 2147483647 </dev/null >/dev/null 9>&- &
     until read -r name <"/proc/$!/comm" && [ "$name" = sleep ]; do
         sleep 0.01
         kill -0 $! || exit 1
     done 2>/dev/null
-    keepers="$keepers $!"
+    started $!
+    held="$held $!-$ticks"
 done
 exec 8<"$taken"
 where=
 [ "$grouped" != cgroups ] || where=" $(make_groups "$@")"
-echo "ready $$$keepers$where"
+echo "ready $$$held$where"
 
 while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo "$line"'); do
     case $line in
@@ -164,36 +209,25 @@ while [ -z "$stop" ] && line=$(timeout {lease} sh -c 'IFS= read -r line && echo 
         latency\\ *) # asked for as long as its file is open, so it ends with us, however we end
             setpriv --pdeathsig KILL -- sh -c 'exec 7>/dev/cpu_dma_latency && printf %08x "$0" >&7 &&
                 exec sleep 2147483647' "${line#* }" </dev/null >/dev/null 2>&1 9>&- 8>&- &
-            keeps=$! ;;
+            started $!
+            keeps=$!-$ticks ;;
         signal\\ *) (
             number=${line##* } name=${line#* }
             for try in 1 2 3 4 5 6 7 8 9 10; do [ -s "$work/pid.$number" ] && break; sleep 0.05; done
             kill -"${name%% *}" "$(cat "$work/pid.$number")"
-        ) 2>/dev/null & ;;
+        ) 2>/dev/null 9>&- 8>&- & ;; # it may wait longer than we live
     esac
 done
 
 flock -w 20 8 # whoever is taking interfaces now takes them to the end; nobody begins to
-inodes=
-for keeper in $keepers; do inodes="$inodes $(stat -L -c %i "/proc/$keeper/ns/net")"; done
-for try in 1 2 3 4 5 6 7 8 9 10; do
-    pids=$(stat -L -c '%i %n' /proc/[0-9]*/ns/net 2>/dev/null | while read -r inode path; do
-        pid=${path#/proc/}; pid=${pid%%/*}
-        case "$keepers " in *" $pid "*) continue ;; esac
-        case "$inodes " in *" $inode "*) echo "$pid" ;; esac
-    done)
-    [ -n "$pids" ] || break
-    kill -KILL $pids 2>/dev/null
-done
+end_programs
 drop_groups "$state/cgroup.$$"
 if [ -n "$keeps" ]; then
-    kill -KILL "$keeps"
-    wait "$keeps"
+    if is_same "$keeps"; then kill -KILL "${keeps%-*}"; wait "${keeps%-*}"; fi
     echo "back - idle_latency $(value_of idle_latency -)"
 fi
 give_back
-kill -KILL $keepers
-wait
+end_keepers
 for try in 1 2 3; do # what the kernel brought here when its namespace went
     [ -e "$taken" ] || break
     sleep 0.3
@@ -209,30 +243,44 @@ if [ -e "$state/unused" ] && ! [ -s "$(ls -S "$state"/taken.* 2>/dev/null | head
 fi 2>/dev/null
 [ -z "$locked" ] || rm -f "$state/holder"
 echo gone
-""".replace("{restore}", RESTORE)
+""".replace("{process}", PROCESS)
+    .replace("{restore}", RESTORE)
+    .replace("{macs}", BED_MACS)
     .replace("{state}", STATE)
     .replace("{lease}", str(LEASE_SECONDS))
     .replace("{beside}", BESIDE)
     .replace("{instruments}", INSTRUMENTS)
 )
 
+# Each script below is given a namespace as a process in it, PID-TICKS.
+
 # $1: the keeper; $2: the folder of the instrument; on each line: namespace, interface, its name, MAC and MTU in the
 # bed, then its present MAC, MTU and state. The present values are written to a file before anything is changed. A
 # keeper that cleans up holds the lock until its namespaces are gone.
 TAKE = """
 PATH=$PATH:/usr/sbin:/sbin:$2
+{process}
 taken={state}/taken.$1
 exec 8<"$taken" && flock 8 || exit 1
 while read -r ns old new new_mac new_mtu mac mtu up; do
-    kill -0 "$ns" || exit 1
+    require_same "$ns"
     ethtool -k "$old" 2>/dev/null | sed -n 's/^[[:space:]][[:space:]]*//p
         s/^generic-receive-offload/gro/p; s/^generic-segmentation-offload/gso/p' >"{state}/features.$old"
     ip -d link show dev "$old" | sed -n 's/.* gso_max_segs \\([0-9]*\\).*/\\1/p' >"{state}/segments.$old"
     echo "$ns $old $new $mac $mtu $up" >>"$taken"
-    ip link set dev "$old" down && ip link set dev "$old" netns "$ns" && nsenter --net="/proc/$ns/ns/net" -- \\
+    there=${ns%-*}
+    ip link set dev "$old" down && ip link set dev "$old" netns "$there" && nsenter --net="/proc/$there/ns/net" -- \\
         ip link set dev "$old" name "$new" address "$new_mac" mtu "$new_mtu" || exit 1
 done
-""".replace("{state}", STATE)
+""".replace("{process}", PROCESS).replace("{state}", STATE)
+
+# Namespaces as arguments; on standard input the lines of `ip -batch`, which have their PIDs.
+LAY = """
+PATH=$PATH:/usr/sbin:/sbin
+{process}
+for ns; do require_same "$ns"; done
+exec ip -batch -
+""".replace("{process}", PROCESS)
 
 # $1: the folder of the bed; $2: the program's number; $3: the namespace, or "-"; $4: the folder of the instrument;
 # $5: the cgroup, or "-"; then the arguments of `env`, the command last. The PID is written before the program runs,
@@ -240,23 +288,26 @@ done
 # comes late reaches that.
 ENTER = """
 PATH=$PATH:/usr/sbin:/sbin:$4; export PATH
+{process}
 work=$1 number=$2 ns=$3 group=$5; shift 5
 [ "$group" = - ] || echo $$ >"$group/cgroup.procs" || exit 1
 set -- sh -c 'echo $$ >"$0"; exec env "$@"' "$work/pid.$number" "$@"
-[ "$ns" = - ] || set -- nsenter --net="/proc/$ns/ns/net" -- "$@"
+[ "$ns" = - ] || { require_same "$ns"; set -- nsenter --net="/proc/${ns%-*}/ns/net" -- "$@"; }
 "$@"
 status=$?
 times >"$work/times.$number" 2>/dev/null
 rm -f "$work/pid.$number"
 exit $status
-"""
+""".replace("{process}", PROCESS)
 
 # $1: the namespace; $2: the folder of the instrument; then the command.
 INSIDE = """
 PATH=$PATH:/usr/sbin:/sbin:$2; export PATH
+{process}
 ns=$1; shift 2
-exec nsenter --net="/proc/$ns/ns/net" -- "$@"
-"""
+require_same "$ns"
+exec nsenter --net="/proc/${ns%-*}/ns/net" -- "$@"
+""".replace("{process}", PROCESS)
 
 # $1: the folder of the instrument; $2: its SHA-256. INSTALLED prints "have" if it is there; INSTALL reads it
 # compressed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sojourn.bed.ssh import reading
 from sojourn.records.decode import json_value
@@ -49,10 +49,19 @@ echo '== tools'; for tool in "$@"; do command -v "$tool" >/dev/null && echo "$to
 echo '== links'; ip -json -details address 2>/dev/null
 echo '== routes'; ip -json route show table all 2>/dev/null
 echo '== routes6'; ip -json -6 route show table all 2>/dev/null
+echo '== qdiscs'; tc qdisc 2>/dev/null | sed -n 's/^qdisc \\([^ ]*\\) \\([^ ]*\\) dev \\([^ ]*\\).*/\\1 \\2 \\3/p'
 echo '== disk'; df -Pk "$folder" 2>/dev/null | tail -n 1
 echo '== sudo'; [ "$(id -u)" = 0 ] || sudo -n true 2>&1 && echo yes
 echo '== now'; date +%s%N
 """
+
+
+class Qdisc(NamedTuple):
+    """A qdisc of a host, by the words that `tc qdisc` begins its line with: its JSON is none where one is of hfsc."""
+
+    kind: str
+    handle: str
+    dev: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Looked:
     """Its /etc/machine-id, which must not be recorded; empty if it has none."""
     governors: tuple[str, ...] = ()
     """The frequency governors of its processors; empty if there are none."""
+    qdiscs: tuple[Qdisc, ...] = ()
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -139,6 +149,7 @@ def parse(said: str, before_ns: int, took_ns: int) -> Looked:
         ahead_error_ns=took_ns // 2,
         machine_id=" ".join(found.get("machine", [])),
         governors=tuple(found.get("governors", [])),
+        qdiscs=tuple(_qdisc(line) for line in found.get("qdiscs", []) if line),
     )
 
 
@@ -151,6 +162,18 @@ OF_PORT = ("address", "mtu", "flags")
 ADDRESS: dict[str, type] = {"local": str, "prefixlen": int, "scope": str}
 ROUTE: dict[str, type] = {"dst": str, "dev": str, "protocol": str, "type": str, "nexthops": list}
 """The members of `ip -json` that are read, with their types; a missing or null member is left out."""
+LONGEST_QDISC = 40
+"""More characters than a kind of qdisc, its handle and its interface can have."""
+DEFAULT_HANDLE = "0:"
+"""The handle of qdiscs that the kernel gives an interface by itself."""
+
+
+def _qdisc(line: str) -> Qdisc:
+    """Parse the kind of a qdisc, its handle and its interface."""
+    words = line.split()
+    if len(words) != len(Qdisc._fields) or len(line) > LONGEST_QDISC:
+        raise ValueError(f"`tc` says of a qdisc: {line[:40]}")
+    return Qdisc(*words)
 
 
 def _tables(words: list[str]) -> list[dict[str, Any]]:
@@ -166,7 +189,7 @@ def _held(table: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
     held = {name: value for name, value in table.items() if value is not None}
     wrong = next((name for name, kind in kinds.items() if not isinstance(held.get(name, kind()), kind)), None)
     if wrong is not None or (kinds is ADDRESS and not ADDRESS.keys() <= held.keys()):
-        raise ValueError(f"what `ip -json` says of {wrong or 'an address'} is not of its kind")
+        raise ValueError(f"what `ip` says of {wrong or 'an address'} is not of its kind")
     for inner, of in (("addr_info", ADDRESS), ("nexthops", ROUTE)):
         if inner in kinds and inner in held:
             if not all(isinstance(one, dict) for one in held[inner]):
@@ -239,6 +262,7 @@ def _reasons(looked: Looked, name: str) -> Iterator[str]:
         yield f"has the address {address} on {name}: remove it first (ip address flush dev {name})"
     for route in _routes_over(looked, name):
         yield f"has a route to {route} over {name}: remove it first"
+    yield from _lost_by_a_move(looked, name)
     if lacking := [member for member in OF_PORT if member not in link]:
         yield f"does not tell {', '.join(lacking)} of {name}: a port could not be given back as it was"
 
@@ -274,3 +298,15 @@ def _routes_over(looked: Looked, name: str) -> Iterator[str]:
         devs = {route.get("dev"), *(one.get("dev") for one in route.get("nexthops", []))}
         if name in devs and route.get("protocol") != "kernel" and route.get("type") != "multicast":
             yield route["dst"]
+
+
+def _lost_by_a_move(looked: Looked, name: str) -> Iterator[str]:
+    """Return the reasons that are programs and qdiscs which somebody has set on an interface."""
+    for qdisc in looked.qdiscs:
+        if qdisc.dev == name and qdisc.handle != DEFAULT_HANDLE:
+            kind = qdisc.kind
+            off = f"tc qdisc del dev {name} {kind if kind in {'clsact', 'ingress'} else 'root'}"
+            yield f"has the qdisc {kind} on {name}, which would be lost: remove it first ({off})"
+    if "xdp" in looked.links[name]:
+        off = f"ip link set dev {name} xdp off, or xdpgeneric off"
+        yield f"has an XDP program on {name}, which would be lost: remove it first ({off})"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import secrets
 import subprocess
@@ -27,13 +26,12 @@ from sojourn.bed.copies import instrument_for_hosts
 from sojourn.bed.doctor import Check
 from sojourn.bed.emulated import LinkSpec
 from sojourn.bed.hosts import DEVICES_HOST, END_HOSTS, ports_of
-from sojourn.bed.joined import COUNTED_SECONDS, PROBES, require_joined, send, strays
+from sojourn.bed.joined import COUNTED_SECONDS, PROBES, port_counters, require_joined, send, strays
 from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, own_addresses, unfit
 from sojourn.bed.model import BedSpec, HostSpec, Link, PathSpec, Topology, checked
 from sojourn.bed.negotiated import Port, judge_rates, rates_of
 from sojourn.bed.processes import end
-from sojourn.bed.ssh import UNREADABLE, Line
-from sojourn.bed.state import state_folder
+from sojourn.bed.ssh import UNREADABLE, looking
 from sojourn.devices import BYPASS, DIRECT, kind_of, twin_of
 from sojourn.errors import MachineError, SojournError
 from sojourn.plan.real_bed import INTERFACE
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.backend import Backend
     from sojourn.bed.doctor import Status
+    from sojourn.bed.ssh import Line
 
 ROOM_BYTES = 1_000_000_000
 """Free space for records, below which a warning is given: enough for some ten million probes."""
@@ -108,8 +107,7 @@ def _host(name: str, spec: HostSpec, interfaces: list[str]) -> Iterator[Check]:
 
     with ExitStack() as stack:
         try:
-            line = Line(group.removeprefix("host "), spec, str(state_folder() / f"sojourn-check-{os.getpid()}.sock"))
-            stack.callback(line.close)
+            line = stack.enter_context(looking(group.removeprefix("host "), spec))
             found = look(line)
         except SojournError as error:
             yield check("SSH", str(error), f"until this works: ssh {spec.address} true")
@@ -253,7 +251,7 @@ def _cabling(bed: Bed, spec: BedSpec, link: Link) -> Check | None:
     for own in (*link.near, *link.far):
         if own.dev not in of_link:
             continue
-        before = bed.counters()
+        before = port_counters(bed)
         send(bed, [own])
         flooded = [one.dev for one in first.get(own.dev, ())]
         wrong = _settled(bed, before, partial(judge_cable, own.dev, leads, flooded))
@@ -309,20 +307,20 @@ def judge_cable(own: str, leads: Mapping[str, str], flooded: Collection[str], gr
 
 def _path(bed: Bed, spec: BedSpec, link: Link) -> Check:
     """Check whether B answers A, and over the path's ports; report the minimum RTT."""
-    name, own, before = f"path {link.path}", spec.paths[link.path], bed.counters()
+    name, own, before = f"path {link.path}", spec.paths[link.path], port_counters(bed)
     try:
         received, least_us = answered(bed.backend, link)
         told = f"B answered {received} of {PROBES} probes, least round-trip time {least_us:.1f} µs"
         if kind_of(link.path) == DIRECT and own.left:
             told += f"; through {own.left[0]} and {own.right[0]} of host {DEVICES_HOST}: {ONLY_RATED}"
-        passed = {port.dev for cable in link.cables for port in (cable.left, cable.right)}
-        further = {port.dev for port in link.ports} - passed
-        elsewhere = _settled(bed, before, partial(judge_way, passed, further, received))
     except (SojournError, *UNREADABLE):
         over = f" over {own.left[0]} and {own.right[0]} of the device's host" if own.left else ""
         ends = f"{own.a[0]} of A cabled to {own.b[0]} of B"
         fix = f"is {ends}{over}, and does everything between them forward frames?"
         return Check("paths", name, "missing", "B does not answer A", fix, needed=True)
+    passed = {port.dev for cable in link.cables for port in (cable.left, cable.right)}
+    further = {port.dev for port in link.ports} - passed
+    elsewhere = _settled(bed, before, partial(judge_way, passed, further, received))
     if elsewhere is not None:
         fix = "are the labels of two paths swapped in the file, or their cables?"
         return Check("paths", name, "missing", _in_real_names(elsewhere, spec), fix, needed=True)
@@ -344,7 +342,7 @@ def _settled(bed: Bed, before: Grown, judge: Callable[[Grown], str | None]) -> s
     ways = ("rx_packets", "tx_packets")
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
-        now = bed.counters()
+        now = port_counters(bed)
         ports = [port.dev for one in bed.topology.links for port in one.ports]
         found = judge({dev: {way: now[dev][way] - before[dev][way] for way in ways} for dev in ports})
         if found is None or time.monotonic() > deadline:
@@ -393,13 +391,8 @@ def first_file(hosts: Mapping[str, HostSpec]) -> str:
     looked: dict[str, list[Candidate]] = {}
     words = ["# Written by `sojourn bed new`: correct which port is cabled where, then: sojourn bed check bed.toml"]
     for name, spec in hosts.items():
-        line = Line(
-            name.upper() if name in END_HOSTS else name, spec, str(state_folder() / f"sojourn-new-{os.getpid()}.sock")
-        )
-        try:
+        with looking(name.upper() if name in END_HOSTS else name, spec) as line:
             looked[name] = ports_found(look(line))
-        finally:
-            line.close()
         needed = 1 if len(hosts) == len(END_HOSTS) else 2
         if len(looked[name]) < needed:
             raise MachineError(

@@ -5,6 +5,7 @@ Knows neither the bed's topology (bed/backends/ssh.py) nor records (bed/fetching
 
 from __future__ import annotations
 
+import re
 import secrets
 import signal
 import subprocess
@@ -86,7 +87,8 @@ class RemoteMachine:
         self.keeper = 0
         self.cgroups: str | None = None
         """The folder of the cgroups of the bed's hosts there; None if it has none."""
-        self.namespaces: dict[HostName, int] = {}
+        self.namespaces: dict[HostName, str] = {}
+        """The process that holds the namespace of each of the bed's hosts there, as PID-TICKS."""
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         self._silent = False
@@ -192,10 +194,12 @@ class RemoteMachine:
         self._silent = True
 
 
-def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[HostName, int]]:
-    """Parse the PIDs of a ready keeper and of the hosts' namespaces; raises ValueError."""
-    keeper, *namespaces = map(int, words)
-    return keeper, dict(zip(hosts, namespaces, strict=True))
+def kept(words: Sequence[str], hosts: Sequence[HostName]) -> tuple[int, dict[HostName, str]]:
+    """Parse the PID of a ready keeper and the holders of the hosts' namespaces; raises ValueError."""
+    keeper, *namespaces = words
+    if wrong := [one for one in namespaces if re.fullmatch(r"[0-9]+-[0-9]+", one) is None]:
+        raise ValueError(f"this is no process with its start time: {wrong[0][:20]}")
+    return int(keeper), dict(zip(hosts, namespaces, strict=True))
 
 
 def about_sudo(words: str, spec: HostSpec) -> str:

@@ -9,6 +9,18 @@ from __future__ import annotations
 STATE = "/run/sojourn"
 """The folder of root on each host: the lock, its holder, the taken interfaces, and the old values of settings."""
 
+# The kernel gives the PID of a process that has ended to another one, and the inode of a namespace that is gone to the
+# next: a process is known by its PID and its start time in clock ticks, a namespace by a process that is in it.
+PROCESS = """
+started() { # sets `ticks` to the start time of a process; empty without one
+    ticks=
+    read -r ticks <"/proc/$1/stat" && set -- ${ticks##*) } && ticks=${20}
+} 2>/dev/null
+is_same() { started "${1%-*}"; [ "$1" = "${1%-*}-$ticks" ]; } # $1: PID-TICKS
+require_same() { is_same "$1" || { echo "the process that held the network namespace has ended" >&2; exit 1; }; }
+"""
+"""Functions that recognise a process, given as PID-TICKS."""
+
 FUNCTIONS = r"""
 irqs_of() { # the numbers of an interface's interrupts
     for irq in $(in_sysfs sh -c 'cd "/sys/class/net/$0/device" || exit
@@ -61,17 +73,17 @@ in_sysfs() { "$@"; }
 """
 """For a shell in the network namespace of the interfaces."""
 
-THERE = """
-in_port() {
-    if [ "$ns" = - ]; then "$@"; else nsenter --net="/proc/$ns/ns/net" -- "$@"; fi
-}
-in_sysfs() {
-    [ "$ns" != - ] || { "$@"; return; }
+THERE = f"""{PROCESS}
+in_port() {{
+    if [ "$ns" = - ]; then "$@"; else is_same "$ns" && nsenter --net="/proc/${{ns%-*}}/ns/net" -- "$@"; fi
+}}
+in_sysfs() {{
+    [ "$ns" != - ] || {{ "$@"; return; }}
     in_port unshare --mount --propagation unchanged sh -c \\
         'mount -n --make-rprivate / && mount -n -t sysfs sysfs /sys && exec "$@"' sh "$@"
-}
+}}
 """
-"""For interfaces in the network namespace of process `ns`."""
+"""For interfaces in the network namespace of process `ns`, PID-TICKS."""
 
 _PATH = "PATH=$PATH:/usr/sbin:/sbin:$1\n"
 

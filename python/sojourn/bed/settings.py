@@ -58,9 +58,9 @@ class HostSettings:
                 refusal = lacking(str(self._remote), name, "" if place == ITS_OWN else place)
             raise refusal
 
-    def set(self, ports: Sequence[tuple[int, str, str]]) -> None:
+    def set(self, ports: Sequence[tuple[str, str, str]]) -> None:
         """Set all of them on ports, each given by namespace, name on the host, and name in the bed."""
-        names = {new: (str(ns), old) for ns, old, new in ports} | {ITS_OWN: (ITS_OWN, ITS_OWN)}
+        names = {new: (ns, old) for ns, old, new in ports} | {ITS_OWN: (ITS_OWN, ITS_OWN)}
         lines = []
         for name, word in self._asked.items():
             if name == "idle_latency":

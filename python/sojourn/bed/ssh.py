@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.bed import bounded
 from sojourn.bed.bounded import MOST_BYTES, TooLongError
 from sojourn.bed.processes import end, find_tool, guarded
+from sojourn.bed.state import Process, StateFile, remove_left
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -132,6 +134,22 @@ class Line:
                 self.close()
                 raise MachineError(f"{self}: no SSH connection within {CONNECT_SECONDS:.0f} s")
             time.sleep(0.01)
+
+
+@contextmanager
+def looking(name: str, spec: HostSpec) -> Iterator[Line]:
+    """Connect to a host to look at it; a state file names the socket, so that it goes if this process is killed."""
+    remove_left()
+    state = StateFile(f"look-{secrets.token_hex(4)}")
+    state.write(Process.of(os.getpid()))
+    try:
+        line = Line(name, spec, str(state.socket("ssh")))
+        try:
+            yield line
+        finally:
+            line.close()
+    finally:
+        state.remove()
 
 
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)

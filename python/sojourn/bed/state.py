@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "sojourn-bed-"
+_WRITTEN_SECONDS = 60.0
+"""A draft that is older is of a killed process: it takes its place at once."""
+
 OF_PROCESS = ("pid", "started_ticks")
 PROCESS: dict[str, Any] = {NEEDED: OF_PROCESS, "pid": PLACE, "started_ticks": COUNT}
 """The fields of a process in a file, and the shape that they must have, whatever the file holds."""
@@ -144,17 +148,30 @@ class StateFile:
 
 
 def remove_left() -> None:
-    """Remove the files of killed controllers that held their beds themselves, as over SSH.
+    """Remove the files of killed controllers that held their beds themselves, as over SSH, and old drafts.
 
     Nothing else of such a bed is on this machine. Beds of namespaces are left to `clean`; so are files of another boot,
     which may be another machine's if several share a home.
     """
+    remove_drafts(state_folder())
     for path, state in states():
         if state is None or state.boot != boot_id() or state.holder != state.mark.controller:
             continue
         if not state.is_live():
             remove_sockets(path)
             path.unlink(missing_ok=True)
+
+
+def remove_drafts(folder: Path) -> list[Path]:
+    """Remove this user's drafts of state files that were never finished; return them."""
+    removed = []
+    for draft in folder.glob(f"{_PREFIX}*.draft"):
+        with suppress(FileNotFoundError):
+            found = draft.lstat()
+            if found.st_uid == os.geteuid() and found.st_mtime < time.time() - _WRITTEN_SECONDS:
+                draft.unlink()
+                removed.append(draft)
+    return removed
 
 
 def remove_sockets(path: Path) -> None:

@@ -7,6 +7,7 @@ Decides nothing itself; text that others wrote can neither end a line nor an ele
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from sojourn.analysis.limits import FAILS
 from sojourn.cli.compare import FAIL_ON, NO_FIGURE, answer, judged_in_words, signed
 from sojourn.cli.figures import label
 from sojourn.errors import RequestError, spelled
+from sojourn.records.whole_file import leads_to_a_stream, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,9 +116,21 @@ def write_junit(cases: Sequence[Case], path: Path) -> None:
             ET.SubElement(one, kind, {"message": printable(case.told)})
     ET.indent(root)
     try:
-        ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+        _write(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
     except OSError as error:
         raise RequestError(f"--junit {path}: {error.strerror}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file for other programs: whole, of the mode that new files have. A pipe or a device is written to."""
+    if leads_to_a_stream(path):
+        path.write_bytes(content)
+        return
+    with whole_file(path) as file:
+        file.write(content)
+        mask = os.umask(0o077)
+        os.umask(mask)
+        os.fchmod(file.fileno(), 0o666 & ~mask)
 
 
 def print_annotations(cases: Sequence[Case]) -> None:

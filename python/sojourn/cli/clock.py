@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import tempfile
 from pathlib import Path
 
 from sojourn.binary import find_instrument
 from sojourn.errors import RequestError
+from sojourn.records.scratch import scratch
 
 OPTION = "--plot"
 SUFFIXES = (".svg", ".html")
@@ -24,8 +24,8 @@ def clock(words: list[str]) -> int:
         raise RequestError(f"{OPTION} {target}: expected a file that ends in {' or '.join(SUFFIXES)}")
     if not target.parent.is_dir():
         raise RequestError(f"{OPTION} {target}: there is no folder {target.parent}")
-    with tempfile.TemporaryDirectory(prefix="sojourn-clock-") as spare:
-        folder, words = with_record(words, Path(spare))
+    with scratch("clock") as spare:
+        folder, words = with_record(words, spare)
         status = run_instrument(["clock", *words])
         if status not in {2, 3}:
             draw(folder, target)

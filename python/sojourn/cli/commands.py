@@ -445,6 +445,8 @@ def bed_clean(*, as_json: JsonOutput = False) -> None:
 
     done = clean()
     print(json.dumps(asdict(done)) if as_json else "\n".join(done.sentences()))
+    if done.left:
+        raise typer.Exit(3)
 
 
 @app.command(

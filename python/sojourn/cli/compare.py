@@ -53,6 +53,7 @@ from sojourn.cli.figures import (
 from sojourn.errors import DoubtfulError, RequestError, SojournError, did_you_mean
 from sojourn.records import RunFolder, earlier, results
 from sojourn.records import bed as bed_of_run
+from sojourn.records.decode import text_of
 from sojourn.records.findings import label as finding_label
 from sojourn.records.folder import open_folder
 from sojourn.records.results import read_verdict
@@ -198,7 +199,7 @@ def read_results(folder: RunFolder) -> list[dict[str, Any]]:
 def read_plan(path: Path) -> Any:
     """Return the effective plan."""
     try:
-        return earlier.read_toml(path.read_text(encoding="utf-8"))
+        return earlier.read_toml(text_of(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} cannot be read: {error}") from error
 

@@ -80,12 +80,12 @@ def match_with_report(
 ) -> int:
     """Match, and write a page of the delays from the rows; `-o` keeps the rows."""
     import os
-    import tempfile
 
     from sojourn.analysis import crossings
     from sojourn.cli.private import private_files
     from sojourn.errors import RequestError
     from sojourn.instruments.matching import match as match_taps
+    from sojourn.records.scratch import scratch
     from sojourn.records.whole_file import write_whole
     from sojourn.report.crossings import page
 
@@ -101,8 +101,8 @@ def match_with_report(
         raise RequestError(f"--report {report}: it is there already: give another name")
     subtracted = rate_of(rate)
     words = without_report(others)
-    with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch, private_files():
-        folder = Path(options.get("--output") or Path(scratch) / "rows")
+    with scratch("match") as spare, private_files():
+        folder = Path(options.get("--output") or spare / "rows")
         status = match_taps(inputs, taps, words if options.get("--output") else [*words, "-o", str(folder)])
         if status == 0:
             write_whole(file, page(crossings.read(folder, subtracted), inputs, rate if subtracted else None))

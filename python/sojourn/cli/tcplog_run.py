@@ -95,10 +95,13 @@ def child_status(program: str, argv: list[str]) -> int:
 
 
 def footer_of(out: Path) -> bytes | None:
-    """Return the footer as it is; None if it does not exist, or is not readable."""
+    """Return the footer as it is; None if it does not exist, is not readable, too long, a link or no ordinary file."""
+    from sojourn.errors import RequestError
+    from sojourn.records.decode import octets_of
+
     try:
-        return (out / "footer.json").read_bytes()
-    except OSError:
+        return octets_of(out / "footer.json", follow=False)
+    except (OSError, RequestError):
         return None
 
 

@@ -7,13 +7,14 @@ Nothing is started and nothing is configured.
 
 from __future__ import annotations
 
+import os
 import re
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sojourn.caller import sudo_caller
 from sojourn.errors import RequestError
+from sojourn.records.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -254,9 +255,13 @@ def of_ipfw(lines: list[str], explain: Explain) -> Translated:
         given = " ".join(f'--{one["name"]} "{one["words"]}"' for one in found.pipes)
         found.command, found.lines = f"sojourn emulate LEFT RIGHT {given}", []
         return found
-    with tempfile.TemporaryDirectory(prefix="sojourn-explain-") as folder:
-        file = Path(folder) / "path.ipfw"
+    with scratch("explain") as folder:
+        folder.chmod(0o711)  # below sudo the instrument reads the script as the user who called it
+        file = folder / "path.ipfw"
         file.write_text("\n".join(found.lines) + "\n", encoding="utf-8")
+        file.chmod(0o600)
+        if caller := sudo_caller():
+            os.chown(file, *caller)
         try:
             understood = explain(["--config", str(file)])
         except RequestError as error:

@@ -20,8 +20,9 @@ from sojourn.errors import MachineError, RequestError
 from sojourn.plan import Plan, effective_toml
 from sojourn.plan.settings import asked
 from sojourn.records import RunFolder
+from sojourn.records.decode import text_of
 from sojourn.records.lost import CLOSED, LOST
-from sojourn.records.whole_file import sync_folder, write_whole
+from sojourn.records.whole_file import continued, sync_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,7 @@ SYNCED = frozenset({FINISHED, CLOSED, LOST})
 
 def asked_in(plan: Path) -> list[str]:
     """Return what the user asked for, from comments of the effective plan."""
-    lines = plan.read_text(encoding="utf-8").splitlines()
+    lines = text_of(plan).splitlines()
     return [line.removeprefix(ASKED) for line in lines if line.startswith(ASKED)]
 
 
@@ -91,11 +92,8 @@ class Log:
     def __init__(self, path: Path, heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._heard = heard
         """Called with each entry after it is written."""
-        cut = path.is_file() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
-        self._file = path.open("a", encoding="utf-8")
+        self._file = continued(path)
         sync_folder(path.parent)
-        if cut:
-            self._file.write("\n")
 
     def __call__(self, event: str, **fields: Any) -> None:
         """Write one event."""

@@ -5,10 +5,8 @@ A complete block is never measured again. Does not build the bed, and does not h
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -24,6 +22,7 @@ from sojourn.instruments.conversation import place_options
 from sojourn.plan.sizes import KINDS
 from sojourn.records import RunFolder, read_table
 from sojourn.records.reader import rows_of_blocks
+from sojourn.records.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -114,8 +113,8 @@ def warm_up(session: Session, options: list[str]) -> None:
         if block.factors.tool == "probe"
     }
     screen.note("warming up")
-    with tempfile.TemporaryDirectory(prefix="sojourn-warm-up-") as scratch:
-        folder = site.bed.backend.folder("a", Path(scratch))
+    with scratch("warm-up") as spare:
+        folder = site.bed.backend.folder("a", spare)
         prober = BlocksInstrument(site.start("a"), blocks_argv(session.instrument, folder, 0, options))
         try:
             for (device, probe), block in sorted(ways.items(), key=lambda one: one[1].path):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sojourn.bed.facts import compare
 from sojourn.conduct.bound import bound_to, require_same
 from sojourn.conduct.neighbours import contention
+from sojourn.records.decode import json_text
 from sojourn.records.earlier import read_json
 from sojourn.records.whole_file import write_whole
 
@@ -28,7 +29,7 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
     layout = facts.pop("layout")
     began = {"part": part.number, "before": facts["moment"], "after": None} | ({"layout": layout} if layout else {})
     if path.is_file():
-        first = read_json(path.read_text(encoding="utf-8"))
+        first = read_json(json_text(path))
         require_same(first.get("bound", {}), facts["bound"], part.folder.path)
         changes = [asdict(change) for change in compare(first, facts)]
         if changes:
@@ -41,7 +42,7 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
 
 def keep_moment(part: Part, site: Site, log: Log) -> None:
     """Write the counters after a part beside those before; log what of a device did not last."""
-    kept = json.loads(part.folder.bed.read_text(encoding="utf-8"))
+    kept = json.loads(json_text(part.folder.bed))
     kept["parts"][-1]["after"] = site.bed.moment()
     if "objects" not in kept and (found := site.bed.objects()):
         kept["objects"] = found  # once: apart from counters, they are the same on every bed

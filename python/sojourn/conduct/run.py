@@ -33,6 +33,7 @@ from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournErr
 from sojourn.methods import load
 from sojourn.plan import Plan, plan_from_text
 from sojourn.plan.sessions import batches_of, limit_ns, of_one_session, sessions_for
+from sojourn.records.decode import text_of
 from sojourn.records.earlier import plan_text
 from sojourn.records.log import read_log
 from sojourn.records.lost import named
@@ -68,7 +69,7 @@ def conduct(plan: Plan, folder: RunFolder, screen: Screen) -> None:
 
 def resume(folder: RunFolder, screen: Screen) -> None:
     """Measure the rest of an interrupted run; nothing, if it is finished."""
-    plan = plan_from_text(plan_text(folder.plan.read_text(encoding="utf-8")), str(folder.plan), ())
+    plan = plan_from_text(plan_text(text_of(folder.plan)), str(folder.plan), ())
     every = plan.expand()
     log_bytes = length_of(folder.log)
     done = measured(plan, folder)

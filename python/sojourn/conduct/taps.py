@@ -11,6 +11,7 @@ import subprocess
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from sojourn.bed.bounded import SilentError, TooLongError, outputs_of
 from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.conduct.asking import link_number
 from sojourn.conduct.messages import DATA
@@ -103,11 +104,11 @@ class Taps:
         process = self._session.site.start(host)(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         where = getattr(process, "where", None) or f"host {host.upper() if len(host) == 1 else host}"
         try:
-            out, said = process.communicate(timeout=MATCH_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            out, said = outputs_of(process, MATCH_SECONDS)
+        except SilentError:
             raise MachineError(f"{where}: matching {folder} did not end within {MATCH_SECONDS:.0f} s") from None
+        except TooLongError as error:
+            raise MachineError(f"{where}: matching {folder} prints without end ({error})") from None
         if process.returncode != 0:
             words = said.strip().splitlines() or [f"status {process.returncode}"]
             raise error_of(process.returncode, f"{where}: match: {words[-1].removeprefix('sojourn-instrument: ')}")

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sojourn.devices.mode import Box, Ink, Mode, commands
+from sojourn.records.scratch import OF_SHELL
 
 if TYPE_CHECKING:
     from sojourn.devices.mode import Command
 
-LOAD = """folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+SCRATCH = f'folder=$(mktemp -dt "sojourn-xdp-{OF_SHELL}-XXXXXXXX")'
+LOAD = """trap 'rm -rf "$folder"' EXIT
 redirect() {
     clang -O2 -target bpf -c -x c - -o "$folder/$1.o" <<END
 static long (*bpf_redirect)(unsigned, unsigned long long) = (void *)23;
@@ -30,7 +31,7 @@ def forward(box: Box) -> list[Command]:
     """Return the commands for a program in each direction."""
     ways = ((box.left.dev, box.right.dev), (box.right.dev, box.left.dev))
     lines = [f"redirect {come} $(ip -o link show dev {go} | cut -d: -f1)" for come, go in ways]
-    return commands("sh", "(", LOAD, *lines, ")")
+    return commands("sh", "(", SCRATCH, LOAD, *lines, ")")
 
 
 DEVICE = Mode(

@@ -20,6 +20,7 @@ from sojourn.records import TABLES, read_table
 from sojourn.records.bed import read_bed
 from sojourn.records.decode import json_file
 from sojourn.records.log_fields import fields_of, unasked_of
+from sojourn.records.messages import refuse_unpackable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -30,6 +31,9 @@ TAI_MINUS_UTC_S = 37
 """The value since 2017; a header's value overrides it."""
 
 CHUNK_ROWS = 262_144
+CHUNK_BATCHES = 16
+"""The most batches of a chunk; ours have 65,536 rows, and none has more than 4 GiB (records/messages.py)."""
+
 NEVER_NS = 2**63 - 1
 
 
@@ -195,6 +199,7 @@ class TcpLog:
 
     def _tables(self, path: Path, names: list[str]) -> Iterator[pa.Table]:
         """Return a file's batches, several merged, with these columns and those needed for the selection."""
+        refuse_unpackable(path, "tcp_samples")
         wanted = {*names, "block", "flow", "time_ns"}
         with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
             try:
@@ -324,7 +329,7 @@ def _joined(stream: pa.RecordBatchStreamReader) -> Iterator[pa.Table]:
             break
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             cut = error
-        if sum(batch.num_rows for batch in held) >= CHUNK_ROWS:
+        if len(held) == CHUNK_BATCHES or sum(batch.num_rows for batch in held) >= CHUNK_ROWS:
             yield pa.Table.from_batches(held)
             held = []
     if held:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError
 from sojourn.export.running import FINISHED, families, so_far_of, standing_of
-from sojourn.records.decode import json_value
+from sojourn.records.decode import MOST_OF_RUN, json_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -91,7 +91,7 @@ def _analysed(folder: RunFolder) -> tuple[Any, Any]:
     """
     try:
         before = folder.verdict.stat()
-        rows, verdict = (json_value(path.read_bytes()) for path in (folder.results, folder.verdict))
+        rows, verdict = (json_file(path, MOST_OF_RUN) for path in (folder.results, folder.verdict))
         after = folder.verdict.stat()
     except (FileNotFoundError, NotADirectoryError):
         return [], {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn.analysis.comparison import FACTORS
 from sojourn.analysis.leading import leading_of
 from sojourn.records.bed import read_bed
+from sojourn.records.decode import text_of
 from sojourn.records.earlier import read_toml
 from sojourn.records.log import read_log
 from sojourn.records.results import read_results, read_verdict
@@ -105,7 +106,7 @@ def bed_of(folder: RunFolder) -> dict[str, Any]:
 def study_of(folder: RunFolder) -> str:
     """Return the name of the study in the plan."""
     try:
-        plan = read_toml(folder.plan.read_text(encoding="utf-8"))
+        plan = read_toml(text_of(folder.plan))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return ""
     return str(at(plan, "study.name") or "")

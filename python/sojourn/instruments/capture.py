@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from sojourn.bed.bounded import SilentError, TooLongError, line_of
+from sojourn.bed.bounded import SilentError, TooLongError, line_of, outputs_of
 from sojourn.errors import MachineError
 from sojourn.instruments.ping import pinned
 from sojourn.records import arrow_schema
@@ -94,13 +94,11 @@ def tcpdump_argv(bed: Bed, host: HostName, dev: str) -> list[str]:
     ]
 
 
-def said_at_end(process: subprocess.Popen[bytes]) -> bytes:
+def said_at_end(process: subprocess.Popen[bytes]) -> str:
     """Wait until a tcpdump that has been stopped has ended; return its error output."""
     try:
-        return process.communicate(timeout=READY_SECONDS)[1]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        return outputs_of(process, READY_SECONDS)[1]
+    except SilentError:
         raise MachineError(f"tcpdump did not end within {READY_SECONDS:.0f} s") from None
 
 

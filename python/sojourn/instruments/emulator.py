@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.bounded import MOST_BYTES, line_of
+from sojourn.bed.bounded import MOST_BYTES, SilentError, TooLongError, line_of, outputs_of
 from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError
 from sojourn.instruments.conversation import Conversation, Start, error_of
@@ -159,11 +159,11 @@ def replay(start: Start, instrument: str, records: Path, name: str, part: int) -
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        out, why = process.communicate(timeout=REPLAY_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        out, why = outputs_of(process, REPLAY_SECONDS)
+    except SilentError:
         raise MachineError(f"the replay of {records} did not end within {REPLAY_SECONDS:.0f} s") from None
+    except TooLongError as error:
+        raise MachineError(f"the replay of {records} prints without end ({error})") from None
     where = getattr(process, "where", None)
     with reading("emulate replay" if where is None else f"{where}: emulate replay", OUR_INSTRUMENT):
         said = [json_value(line) for line in out.splitlines() if line.startswith("{")]

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sojourn.bed.bounded import SilentError, TooLongError, outputs_of
 from sojourn.bed.cores import program
 from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
@@ -26,11 +27,11 @@ def send_new_addresses(backend: Backend, host: HostName, dev: str, count: int, r
     process = backend.start(host, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     longest = PATIENCE_SECONDS + (2 * count / rate_pps if rate_pps else 0.0)
     try:
-        out, said = process.communicate(timeout=longest)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        out, said = outputs_of(process, longest)
+    except SilentError:
         raise MachineError(f"the program that sends frames with new addresses does not end at {dev}") from None
+    except TooLongError:
+        raise MachineError(f"the program that sends frames with new addresses prints without end at {dev}") from None
     if process.returncode:
         words = said.strip().splitlines() or ["it says nothing"]
         raise MachineError(f"no frames with new addresses can be sent at {dev}: {words[-1]}")

@@ -9,8 +9,6 @@ import errno
 import json
 import os
 import subprocess
-import tempfile
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +20,12 @@ from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
 from sojourn.records.reader import arrow_schema
 from sojourn.records.schema import TABLES
+from sojourn.records.scratch import scratch
 from sojourn.records.taps import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from sojourn.records.taps import ParquetTap
 
@@ -52,10 +52,10 @@ def terms(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequen
 def _run(
     inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequence[str], to: int | None
 ) -> subprocess.CompletedProcess[str]:
-    with tempfile.TemporaryDirectory(prefix="sojourn-match-") as scratch:
+    with scratch("match") as folder:
         # A pipe has one reader: a tap that is given twice has two pipes.
         given = {place: taps[name] for place, name in enumerate(inputs) if name in taps}
-        pipes = {place: _pipe(Path(scratch) / str(place), tap) for place, tap in given.items()}
+        pipes = {place: _pipe(folder / str(place), tap) for place, tap in given.items()}
         titles = [word for name in inputs for word in ("--title", name)]
         argv = [
             "sojourn",

@@ -56,7 +56,7 @@ class TcpCapture:
         said = said_at_end(self._process)
         rows = list(read_segments(self.file, self._port, block, self._bed.backend.tai_offset_ns(HOST)))
         self.file.unlink()
-        dropped = re.search(rb"(\d+) packets? dropped by kernel", said)
+        dropped = re.search(r"(\d+) packets? dropped by kernel", said)
         return rows, int(dropped[1]) if dropped else 0
 
     def kill(self) -> None:

@@ -7,20 +7,23 @@ import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sojourn.binary import find_instrument
 from sojourn.errors import DoubtfulError, RequestError, SojournError
 from sojourn.instruments.emulator import EmulatorInstrument, Settings, emulate_argv, explain
 from sojourn.labs.pipe import Pipe, words_of
+from sojourn.records.scratch import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NAME = "emulate"
 """The name in its records."""
+
+SOCKET = "c"
+"""The control socket in its folder: short, since a socket's path has 107 characters at most."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ def emulate(  # noqa: PLR0913 - all that an emulator can be configured with
     settings = settings_of(pipe, forward, backward, config, seed, log, spin=spin)
     instrument = find_instrument()
     require_understood(instrument, settings)
-    with TemporaryDirectory(prefix="sojourn-") as folder:
-        control = str(Path(folder, "control"))
+    with scratch("emu") as folder:
+        control = str(folder / SOCKET)
         argv = emulate_argv(instrument, [left, right], control, settings)
         emulator = EmulatorInstrument(_start, argv, partial(_connect, control))
         with until_the_end(emulator):

@@ -63,7 +63,7 @@ def require_free(interface: str, *, take_over: bool) -> dict[str, Any]:
     if link.get("master"):
         why = f"{interface} belongs to {link['master']}, which takes its frames"
         raise RequestError(f"{why}: name {link['master']}, or two ports for `sojourn emulate`")
-    uses = in_use(interface, link)
+    uses = in_use(interface, links)
     if uses and not take_over:
         raise RequestError(f"{interface} {uses[0]}: this machine uses it; --take-over emulates it all the same")
     return link

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from sojourn.errors import RequestError
+from sojourn.records.decode import json_text
 from sojourn.records.earlier import read_json
 from sojourn.records.shape import EACH, NEEDED
 
@@ -51,7 +52,7 @@ SHAPE: Final[dict[str, Any]] = {
 def read_bed(path: Path) -> dict[str, Any]:
     """Return the content of bed.json; empty if there is none. Raises RequestError if it is unreadable or malformed."""
     try:
-        content = read_json(path.read_text(encoding="utf-8"))
+        content = read_json(json_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

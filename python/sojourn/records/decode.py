@@ -6,7 +6,9 @@ The libraries raise RecursionError for deep nesting, and a plain ValueError for 
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 64 << 20
-"""The largest JSON file beside a log that is read, as in the instrument (crates/instrument/src/bounded.rs)."""
+"""The largest JSON file of a log or a run that is read, as in the instrument (crates/instrument/src/bounded.rs)."""
 
 MOST_VALUES = 1 << 18
 """The most values in such a file, counted before they are made: each takes up to 300 bytes.
 
 Our longest list has 2^16.
 """
+
+MOST_OF_RUN = 1 << 22
+"""The same of what an analysis writes and of a bed's facts; a file of results below `MOST_BYTES` has half of it."""
 
 DEEPEST = 64
 """The deepest nesting of arrays and tables; no plan or record of ours has ten levels."""
@@ -59,16 +64,39 @@ def json_value(text: str | bytes) -> Any:
     return value
 
 
-def json_file(path: Path) -> Any:
-    """Return the value of a JSON file; raises RequestError if it is too long, json.JSONDecodeError, or OSError."""
-    with path.open("rb") as file:
+def octets_of(path: Path, *, follow: bool = True) -> bytes:
+    """Return the content of a file, also over a link unless not to `follow` it.
+
+    Raises RequestError if it is too long or no ordinary file, or OSError.
+    """
+    # Without O_NONBLOCK a pipe that somebody has put there is waited for.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise RequestError(f"{path} is damaged: it is no ordinary file")
         octets = file.read(MOST_BYTES + 1)
     if len(octets) > MOST_BYTES:
         raise RequestError(f"{path} is damaged: it has more than {MOST_BYTES >> 20} MiB")
-    if octets.count(b",") + _opens(octets) > MOST_VALUES:
-        raise RequestError(f"{path} is damaged: it has more than {MOST_VALUES:,} values")
+    return octets
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file; raises RequestError as `octets_of`, UnicodeDecodeError, or OSError."""
+    return octets_of(path).decode()
+
+
+def json_text(path: Path, most: int = MOST_OF_RUN) -> str:
+    """Return the text of a JSON file; raises also RequestError if it has more values than `most`."""
+    text = text_of(path)
+    if text.count(",") + _opens(text) > most:
+        raise RequestError(f"{path} is damaged: it has more than {most:,} values")
+    return text
+
+
+def json_file(path: Path, most: int = MOST_VALUES) -> Any:
+    """Return the value of a JSON file; raises RequestError if it is too long, json.JSONDecodeError, or OSError."""
     try:
-        return json_value(octets.decode())
+        return json_value(json_text(path, most))
     except UnicodeDecodeError as error:
         raise json.JSONDecodeError(str(error), "", 0) from error
 

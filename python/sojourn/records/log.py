@@ -15,8 +15,14 @@ from sojourn.records.events import EVENTS, EVERY
 from sojourn.records.shape import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
+
+MOST_BYTES = 1 << 30
+"""The longest log that is read; that of a day with 10⁸ probes has 20 MB."""
+
+LONGEST_LINE = 8 << 20
+"""The longest line of a log that is read."""
 
 
 def read_log(path: Path, events: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -48,8 +54,17 @@ def damage(entry: dict[str, Any]) -> str | None:
     return None if wrong is None else f"an event {str(entry.get('event'))[:80]!r}: {wrong}"
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path) -> Iterator[str]:
+    left = MOST_BYTES
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+        if not path.is_file():
+            return
+        with path.open(encoding="utf-8", errors="replace") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                left -= len(line)
+                if len(line) > LONGEST_LINE or left < 0:
+                    most = f"a line of more than {LONGEST_LINE >> 20}" if left >= 0 else f"more than {MOST_BYTES >> 20}"
+                    raise RequestError(f"{path} is damaged: it has {most} MiB")
+                yield line
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}") from error

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.messages import refuse_unpackable
 from sojourn.records.schema import NAMED_TABLES, TABLES, VERSION
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def rows_of_blocks(records: Path, name: str) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
     for path in _files(records, name):
         part = _head_and_number(path)[1]
-        with _told(path), pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+        with _told(path), _opened(path, name) as source:
             for block, rows in _rows_of_blocks(path, name, source):
                 found[part, block] = found.get((part, block), 0) + rows
     return found
@@ -171,6 +172,14 @@ DAMAGED = (ValueError, KeyError, OSError, pa.ArrowException, pl.exceptions.Polar
 
 
 @contextmanager
+def _opened(path: Path, name: str, *, at_once: bool = False) -> Iterator[pa.NativeFile]:
+    """Map a file of the table `name`; raises RequestError if its rows would take too much memory."""
+    refuse_unpackable(path, name, at_once=at_once)
+    with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+        yield source
+
+
+@contextmanager
 def _told(path: Path) -> Iterator[None]:
     """Turn errors in reading a file into one sentence."""
     try:
@@ -198,7 +207,7 @@ def _part_of(
 ) -> tuple[Part, pa.Table | None]:
     head, number = _head_and_number(path)
     who = head.removeprefix(name).removeprefix("-")
-    with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+    with _opened(path, name, at_once=True) as source:
         try:
             stream = pa.ipc.open_stream(source)
         except (pa.ArrowInvalid, OSError) as error:
@@ -272,7 +281,7 @@ class Reading:
 def read_batches(path: Path, name: str) -> Iterator[Reading]:
     """Open one file of the table `name`, to be read in bounded memory."""
     try:
-        with pa.memory_map(str(path)) if path.stat().st_size else pa.BufferReader(b"") as source:
+        with _opened(path, name) as source:
             yield Reading(path, name, source)
     except PermissionError as error:
         raise RequestError(

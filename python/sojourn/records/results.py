@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from sojourn.errors import RequestError
+from sojourn.records.decode import json_text
 from sojourn.records.earlier import read_json
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 def _read(path: Path) -> Any:
     try:
-        return read_json(path.read_text(encoding="utf-8"))
+        return read_json(json_text(path))
     except OSError as error:
         raise _refused(path, error.strerror or "it cannot be read") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:

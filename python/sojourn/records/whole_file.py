@@ -1,4 +1,4 @@
-"""Write a file completely or not at all: under an unpredictable name, synced, and renamed.
+"""Write a file completely or not at all: under an unpredictable name, synced, and renamed. Continue a log.
 
 Others may have write access to the folder: a link in the file's place is replaced and not followed, and none can be put
 in the draft's. The content, and the right to write it, are not decided here.
@@ -6,13 +6,14 @@ in the draft's. The content, and the right to write it, are not decided here.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from sojourn.errors import RequestError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DESCRIPTORS = Path("/proc/self/fd")
+DEVICES = Path("/dev")
 
 
 @contextmanager
@@ -74,12 +76,39 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def continued(path: Path) -> TextIO:
+    """Open a log to add lines to it; the first one begins on a new line. Raises RequestError for a link."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RequestError(f"{path} is a link, which nothing is written through: remove it") from error
+        raise
+    file = os.fdopen(descriptor, "a", encoding="utf-8")
+    end = os.fstat(descriptor).st_size
+    if end and os.pread(descriptor, 1, end - 1) != b"\n":
+        file.write("\n")
+    return file
+
+
 def refuse_special(path: Path) -> None:
-    """Refuse a path that is not an ordinary file: /dev/null too, which root would replace."""
+    """Refuse a path that is not an ordinary file: /dev/null and /dev/stdout too, which root would replace."""
     with suppress(FileNotFoundError):
         kind = path.lstat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        if leads_to_a_stream(path) or not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
             raise RequestError(f"{path} is no ordinary file: give another name")
+
+
+def leads_to_a_stream(path: Path) -> bool:
+    """Return whether a path is a pipe or a character device, or a link to a descriptor, as /dev/stdout.
+
+    Of other links, which anybody may have made, it does not matter where they lead.
+    """
+    with suppress(FileNotFoundError):
+        kind = path.lstat().st_mode
+        is_link = stat.S_ISLNK(kind) and path.parent.absolute() in {DEVICES, DEVICES / "fd", DESCRIPTORS}
+        return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind) or is_link
+    return False
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,11 +11,11 @@ import re
 import shutil
 import stat
 import subprocess
-import tempfile
 from pathlib import Path
 
 from sojourn.caller import Caller, sudo_caller
 from sojourn.errors import MachineError
+from sojourn.records.scratch import SHARED, scratch
 from sojourn.records.whole_file import write_whole
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -23,8 +23,6 @@ PATIENCE_SECONDS = 180
 DRAWN_MS = 60_000
 """In the page's virtual time, which passes as fast as the page computes: every figure is drawn within it."""
 MOST_BYTES = 1 << 30
-SHARED = "/tmp"
-"""Where another user can be given a folder, whatever TMPDIR root has."""
 NOBODY = 65534
 """User and group without rights, used if nobody called root by sudo."""
 
@@ -49,12 +47,14 @@ def print_pdf(page: Path) -> Path:
         raise MachineError("no Chromium here to print the report with: install one (Debian: apt-get install chromium)")
     pdf = page.with_suffix(".pdf").with_stem("report")
     pdf.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="sojourn-print-", dir=SHARED if os.geteuid() == 0 else None) as name:
-        scratch = Path(name)
+    with scratch("print", SHARED if os.geteuid() == 0 else None) as folder:
         if os.geteuid() == 0:
-            write_whole(pdf, _printed_as(sudo_caller() or Caller(NOBODY, NOBODY), browser, page, scratch))
+            theirs = folder / "theirs"  # the folder itself stays root's, so that after a kill it is known as such
+            theirs.mkdir(mode=0o700)
+            folder.chmod(0o711)
+            write_whole(pdf, _printed_as(sudo_caller() or Caller(NOBODY, NOBODY), browser, page, theirs))
         else:
-            _print([browser, *options(name, page, pdf)], pdf)
+            _print([browser, *options(str(folder), page, pdf)], pdf)
     return pdf
 
 

@@ -15,6 +15,7 @@ from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
 from sojourn.records.asked import require_plan
 from sojourn.records.bed import read_bed
+from sojourn.records.decode import text_of
 from sojourn.records.earlier import read_toml
 from sojourn.records.log import read_log
 from sojourn.records.results import COLUMNS, read_parquet, read_results, read_verdict
@@ -309,4 +310,4 @@ def _require(path: Path) -> None:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return text_of(path) if path.is_file() else ""

@@ -1,14 +1,15 @@
 """Follow a run's log as it grows: the progress of the run, and the results of each trial, path by path.
 
 Reads complete lines from the last position; a new log is read from its beginning. An incomplete line is read when it is
-complete. It estimates nothing: it adds up counts, and keeps the instrument's results of each trial. Delays between two
-clocks are left to the analysis (`look`), which corrects the offset.
+complete; one that is too long is left out. It estimates nothing: it adds up counts, and keeps the instrument's results
+of each trial. Delays between two clocks are left to the analysis (`look`), which corrects the offset.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_BYTES = 8 << 20
-"""The bytes of a log that are read at once; the rest is read the next time."""
+"""The bytes of a log that are read at once; the rest is read the next time. A longer line is left out."""
 
 HEAD_BYTES = 256
 """A log that begins with other bytes is another log: file systems reuse the inode number of a removed file."""
@@ -94,6 +95,8 @@ class Follower:
 
     def _forget(self) -> None:
         self._place, self._inode, self._rest, self._head = 0, 0, b"", b""
+        self._skips = False
+        """Whether the rest of a line that is too long is skipped."""
         self.state, self.sentence = WAITING, ""
         self.so_far = SoFar()
         self.study, self.total = "", 0
@@ -127,6 +130,11 @@ class Follower:
             return False
         self._place += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
+        if self._skips and lines:
+            del lines[0]
+            self._skips = False
+        if self._skips or len(self._rest) > MOST_BYTES:
+            self._rest, self._skips = b"", True
         for line in lines:
             self._take(line)
         return bool(lines) or is_new
@@ -138,7 +146,8 @@ class Follower:
             found = self._log.stat()
         except OSError:
             return False
-        return found.st_ino != self._inode or found.st_size != self._place
+        # A pipe that somebody has put there would be waited for.
+        return stat.S_ISREG(found.st_mode) and (found.st_ino != self._inode or found.st_size != self._place)
 
     @property
     def has_begun(self) -> bool:

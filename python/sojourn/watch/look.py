@@ -19,8 +19,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import SojournError
-from sojourn.records.decode import json_value
+from sojourn.errors import RequestError, SojournError
+from sojourn.records.decode import MOST_OF_RUN, json_file, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,8 +94,8 @@ def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
     try:
         if folder.verdict.stat().st_mtime < folder.log.stat().st_mtime:
             return None
-        return json_value(folder.results.read_bytes()), json_value(folder.verdict.read_bytes())
-    except (OSError, ValueError):
+        return json_file(folder.results, MOST_OF_RUN), json_file(folder.verdict, MOST_OF_RUN)
+    except (OSError, ValueError, RequestError):
         return None
 
 
@@ -144,7 +144,7 @@ def planned_of(run: Run) -> Iterable[Trial[Any]]:
     from sojourn.records.earlier import plan_text
 
     try:
-        text = plan_text(run.folder.plan.read_text(encoding="utf-8"))
+        text = plan_text(text_of(run.folder.plan))
         return plan_from_text(text, str(run.folder.plan), ()).expand()
     except SojournError:
         return ()

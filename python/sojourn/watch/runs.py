@@ -10,8 +10,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from sojourn.errors import RequestError
 from sojourn.export.running import GOING_ON, Standing
-from sojourn.records.decode import json_value
+from sojourn.records.decode import MOST_OF_RUN, json_file
 from sojourn.records.folder import RunFolder
 from sojourn.watch.follow import GOES_ON, Follower
 
@@ -108,8 +109,8 @@ class Runs:
 def line_of(folder: RunFolder, follower: Follower) -> dict[str, Any]:
     """Return the line of one run in a list."""
     verdict: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        found = json_value(folder.verdict.read_bytes())
+    with suppress(OSError, ValueError, RequestError):
+        found = json_file(folder.verdict, MOST_OF_RUN)
         verdict = found if isinstance(found, dict) else {}
     return {
         "name": folder.path.name, "study": follower.study, "state": follower.state, "done": len(follower.done),

@@ -34,8 +34,8 @@ from sojourn.bed.look import OLDEST_KERNEL, TOOLS, Looked, look, unfit
 from sojourn.bed.processes import end_all, guarded
 from sojourn.bed.remote import NO_CGROUPS, RemoteMachine, RemoteProcess, about_sudo
 from sojourn.bed.settings import HostSettings
-from sojourn.bed.ssh import Line, reading
-from sojourn.bed.state import Process, StateFile, remove_left, state_folder
+from sojourn.bed.ssh import looking, reading
+from sojourn.bed.state import Process, StateFile, remove_left
 from sojourn.errors import MachineError, RequestError
 from sojourn.records.decode import json_value
 from sojourn.version import __version__
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from sojourn.bed.hosts import HostName
     from sojourn.bed.model import BedSpec, Cable, HostSpec, Port, Topology
+    from sojourn.bed.ssh import Line
     from sojourn.records.settings import Tuned
 
 MOUNT = "mount -t cgroup2 none /mnt, with a folder /mnt"
@@ -158,19 +159,22 @@ class SshBackend:
             one.run(["sh", "-c", keeper.TAKE, "sh", str(one.keeper), one.tools], "".join(some))
 
     def _lay_within(self, cables: Sequence[Cable], mtu: int) -> None:
+        def holder(port: Port) -> str:
+            return self._on(port.host).namespaces[port.host]
+
         def end(port: Port) -> str:
-            place = f"netns {self._on(port.host).namespaces[port.host]}"
+            place = f"netns {holder(port).partition('-')[0]}"
             return f"name {port.dev} {place} address {port.mac} mtu {mtu} numtxqueues 1 numrxqueues 1"
 
         if cables:
             lines = [f"link add {end(cable.left)} type veth peer {end(cable.right)}\n" for cable in cables]
-            script = "PATH=$PATH:/usr/sbin:/sbin; exec ip -batch -"
-            self._on(DEVICES).run(["sh", "-c", script], "".join(lines))
+            holders = dict.fromkeys(holder(port) for cable in cables for port in (cable.left, cable.right))
+            self._on(DEVICES).run(["sh", "-c", keeper.LAY, "sh", *holders], "".join(lines))
 
     def start(self, host: HostName, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         one = self._on(host)
         group = f"{one.cgroups}/{host}" if one.cgroups is not None else NO_CGROUPS
-        return self._start(one, str(one.namespaces[host]), group, argv, popen)
+        return self._start(one, one.namespaces[host], group, argv, popen)
 
     def _start(
         self, one: RemoteMachine, namespace: str, group: str, argv: Sequence[str], popen: dict[str, Any]
@@ -191,7 +195,7 @@ class SshBackend:
 
     def run(self, host: HostName, argv: Sequence[str], input: str | None = None) -> str:  # noqa: A002
         one = self._on(host)
-        there = ["sh", "-c", keeper.INSIDE, "sh", str(one.namespaces[host]), one.tools, *argv]
+        there = ["sh", "-c", keeper.INSIDE, "sh", one.namespaces[host], one.tools, *argv]
         try:
             return one.line.run([*one.root, *there], input or "")
         except MachineError as error:
@@ -242,7 +246,8 @@ class SshBackend:
     def lend(self, host: HostName, local: Path) -> Path:
         one = self._on(host)
         there = f"{one.work}/lent-{next(self._numbers)}-{local.name}"
-        script = 'umask 022; cat >"$0" && chmod 755 "$0"'
+        # Root runs what is lent, or the emulator reads it as the caller of sudo: nobody else has to.
+        script = 'umask 077; cat >"$0" && chmod 700 "$0" && { [ -z "$SUDO_UID" ] || chown "$SUDO_UID" "$0"; }'
         one.line.run_bytes([*one.root, "sh", "-c", script, there], local.read_bytes())
         return Path(there)
 
@@ -533,11 +538,8 @@ def _common_cores(hosts: tuple[tuple[str, HostSpec], ...]) -> list[int]:
     """Return the cores that every one of these hosts has; each host is asked once."""
     common: set[int] | None = None
     for name, spec in hosts:
-        line = Line(name.upper(), spec, str(state_folder() / f"sojourn-look-{os.getpid()}-{name}.sock"))
-        try:
+        with looking(name.upper(), spec) as line:
             found = set(look(line).cpus)
-        finally:
-            line.close()
         common = found if common is None else common & found
     return sorted(common or {0})
 

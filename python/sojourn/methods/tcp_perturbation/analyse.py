@@ -30,7 +30,7 @@ from sojourn.analysis.samples import Sample
 from sojourn.analysis.sessions import beds_counted, beds_in, by_session, figure_of, middle
 from sojourn.analysis.study import Study
 from sojourn.analysis.surroundings import contended
-from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, trials_of
+from sojourn.analysis.tcp_trials import Done, by_cell, interrupted, trials_of, unwrapped
 from sojourn.analysis.wording import percent
 from sojourn.records import read_table
 from sojourn.records.events import LONG_FLOWS
@@ -226,6 +226,7 @@ def study(run: Run) -> Study:
     for one in several:
         require(one.connections, LONG_FLOWS, f"{run.folder.log}: connections of trial {one.block}")
     readings = read_table(run.folder.records, "tcp_readings", {one.block for one in several}, COLUMNS).frame
+    readings = unwrapped(readings)
     skip_ns = float(nanoseconds(run.plan.get("perturbation", {}).get("skip", "0s")) or 0)
     seen = {one.block: found for one in several if (found := seen_of(readings, one, skip_ns)) is not None}
     cells = by_cell(several)

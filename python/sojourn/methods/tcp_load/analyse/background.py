@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from sojourn.analysis.finding import Finding, Place, worst_first
-from sojourn.analysis.tcp_trials import told_by
+from sojourn.analysis.tcp_trials import told_by, unwrapped
 from sojourn.analysis.wording import percent
 from sojourn.methods.tcp_load.analyse.trials import (
     Span,
@@ -61,7 +61,7 @@ def add(run: Run, several: Iterable[Done]) -> None:
     if not any(map(channels_of, told.values())):
         return
     sent = run.table("tcp_readings").frame.filter(pl.col("role") == "send")
-    sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
+    sent = unwrapped(sent.filter(pl.col("part") == pl.col("part").max().over("block")))
     readings = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     arrivals, links = arrivals_of(run, told.values()), links_of(run)
     for one in several:

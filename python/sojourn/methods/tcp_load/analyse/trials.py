@@ -18,7 +18,7 @@ from sojourn.analysis.host_clock import has_two_clocks
 from sojourn.analysis.links.cables import cables_of
 from sojourn.analysis.rates import jain
 from sojourn.analysis.samples import Sample, shared
-from sojourn.analysis.tcp_trials import LOG, arrived, told_by
+from sojourn.analysis.tcp_trials import LOG, arrived, told_by, unwrapped
 from sojourn.methods.tcp_load.analyse.conserved import BLOCK, ways_of
 from sojourn.methods.tcp_load.analyse.queues import PIPES, WAYS, least_of, queues_of
 from sojourn.methods.tcp_load.analyse.shares import begun_ns, convergence_of, groups_of, joined_ns, shares_of
@@ -101,9 +101,8 @@ class Span:
 def trials_of(run: Run) -> list[Done]:
     """Every trial whose flows ended, in the order of the blocks; of a block that was measured again, the last."""
     told = told_by(run, "measure")
-    readings = run.table("tcp_readings").frame
-    sent = readings.filter(pl.col("role") == "send")
-    sent = sent.filter(pl.col("part") == pl.col("part").max().over("block"))
+    sent = run.table("tcp_readings").frame.filter(pl.col("role") == "send")
+    sent = unwrapped(sent.filter(pl.col("part") == pl.col("part").max().over("block")))
     by_block = {int(block): frame for (block,), frame in sent.partition_by("block", as_dict=True).items()}
     probes = {int(block): frame for (block,), frame in run.measured.partition_by("block", as_dict=True).items()}
     parts = parts_of(run)
