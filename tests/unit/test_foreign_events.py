@@ -306,7 +306,7 @@ def logged_names() -> Iterator[str]:
 def test_nothing_is_written_through_a_link_that_lies_in_a_run(name: str, tmp_path: Path) -> None:
     """Whoever sent the folder may have put links into it."""
     run, theirs = tmp_path / "run", tmp_path / "theirs"
-    linked(run_of("bridge-latency"), run, but="plan.toml")
+    copytree(run_of("bridge-latency"), run, ignore=lambda *_: {"analysis", "report"})
     for inner in ("tables", "figures", "samples"):
         (theirs / inner).mkdir(parents=True)
         (theirs / inner / "mine").write_text("mine")
@@ -317,5 +317,6 @@ def test_nothing_is_written_through_a_link_that_lies_in_a_run(name: str, tmp_pat
         f"{inner}/mine" for inner in ("figures", "samples", "tables")
     ]
     assert sum(1 for path in theirs.rglob("*") if path.is_file()) == 3
-    assert done.returncode == (2 if name == "report" else 0), done.stderr
+    # Root does not write in such a folder at all.
+    assert done.returncode == (2 if name == "report" or os.geteuid() == 0 else 0), done.stderr
     assert "Traceback" not in done.stderr

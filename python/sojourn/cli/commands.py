@@ -631,12 +631,13 @@ def dataset(
     Example: sojourn dataset out/c -o out/data --run monday
     """
     from sojourn.cli.private import private_run
-    from sojourn.records.taps import write_dataset
+    from sojourn.records.taps import place_of, write_dataset
     from sojourn.units import nanoseconds
 
     span = nanoseconds(bucket)
     if span is None or span <= 0 or span % 1_000_000_000:
         raise RequestError(f"--bucket {bucket}: give whole seconds, as 60s, 10min or 1h")
+    place_of(output)
     with private_run(output):
         written = write_dataset(records, output, run_name or records.resolve().name, int(span))
     if as_json:

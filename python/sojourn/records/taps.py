@@ -85,7 +85,7 @@ def write_dataset(records: Path, data: Path, run: str, bucket_ns: int = BUCKET_N
     abouts = {tap: _about(parts) for tap, parts in taps.items()}
     counts = read_table(records, "tap_counts")
     dropped = {part.who: part for part in counts.parts}
-    with _in_a_sentence(data), _beside(_place_of(data)) as beside:
+    with _in_a_sentence(data), _beside(place_of(data)) as beside:
         folders = {tap: data / f"run={run}" / f"tap={tap}" for tap in taps}
         for folder in folders.values():
             if folder.exists():
@@ -151,7 +151,7 @@ def _in_a_sentence(data: Path) -> Iterator[None]:
         raise MachineError(f"{sentence}; make room, or choose another place") from error
 
 
-def _place_of(data: Path) -> Path:
+def place_of(data: Path) -> Path:
     """Return the real path of a data set, with links resolved. Raises RequestError if it cannot be there."""
     place = Path(os.path.realpath(data))
     for path in (data.absolute(), place):
