@@ -61,6 +61,10 @@ done
 true
 """
 _SYSCTL = 'for key in "$@"; do [ -r "/proc/sys/$key" ] && echo "$key $(cat "/proc/sys/$key")"; done; true'
+_QDISC = re.compile(
+    r"qdisc (?P<kind>\S+) (?P<handle>\S+) dev (?P<dev>\S+) (?:root|parent (?P<parent>\S+))(?: refcnt \d+)?"
+    r"(?P<options>.*)"
+)
 _QDISC_FIELDS = ("kind", "handle", "dev", "parent", "root", "options")
 _LINK_FIELDS = ("mtu", "operstate", "qdisc", "address", "txqlen", "flags", "num_tx_queues", "num_rx_queues", "master")
 
@@ -251,7 +255,7 @@ def _host(backend: Backend, host: HostName) -> dict[str, Any]:
 def _facts_of(backend: Backend, host: HostName) -> dict[str, Any]:
     links = [link for link in _json(backend, host, ["ip", "-json", "-details", "link"]) if link["ifname"] != "lo"]
     drivers = _drivers(backend.run(host, ["sh", "-c", _ETHTOOL], "".join(f"{link['ifname']}\n" for link in links)))
-    qdiscs = _json(backend, host, ["tc", "-json", "qdisc", "show"])
+    qdiscs = _qdiscs(backend, host)
     neighbours = _json(backend, host, ["ip", "-json", "neighbour"])
     return {
         "links": {link["ifname"]: {**_link(link), **drivers.get(link["ifname"], {})} for link in links},
@@ -332,9 +336,30 @@ def counters(backend: Backend, host: HostName) -> dict[str, dict[str, int]]:
 
 def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
     """Return the drops of the root qdisc of each interface of a host: those of a shaper, not of the port."""
-    qdiscs = _json(backend, host, ["tc", "-json", "-statistics", "qdisc", "show"])
+    qdiscs = _qdiscs(backend, host, "-statistics")
     with reading(f"host {host.upper()}"):
         return {qdisc["dev"]: int(qdisc.get("drops", 0)) for qdisc in qdiscs if qdisc.get("root")}
+
+
+def _qdiscs(backend: Backend, host: HostName, *options: str) -> list[dict[str, Any]]:
+    """Return the qdiscs of a host, from the text of `tc` where its JSON is none, as where one of them is of hfsc."""
+    asked = ["tc", *options, "qdisc", "show"]
+    try:
+        return [dict(entry) for entry in json.loads(backend.run(host, [*asked[:1], "-json", *asked[1:]]) or "[]")]
+    except ValueError:
+        said = re.split(r"^(?=qdisc )", backend.run(host, asked), flags=re.MULTILINE)
+        return [found for found in map(_qdisc_of_text, said) if found]
+
+
+def _qdisc_of_text(said: str) -> dict[str, Any] | None:
+    """Return a qdisc as the JSON of `tc` would have it, its options as one text."""
+    found = _QDISC.match(said)
+    if not found:
+        return None
+    drops = re.search(r"\(dropped (\d+),", said)
+    where = {"root": True} if found["parent"] is None else {"parent": found["parent"]}
+    named = {name: found[name] for name in ("kind", "handle", "dev")}
+    return {**named, **where, "options": found["options"].strip(), **({"drops": int(drops[1])} if drops else {})}
 
 
 def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:
