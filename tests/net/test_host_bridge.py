@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sojourn.bed import host_bridge
+from sojourn.bed import host_bridge, networkd
 from tests.net.busy_machine import await_that
 from tests.net.here import sojourn_here
 from tests.unit.printed_json import printed
@@ -50,18 +50,16 @@ class Machine:
         """The command line, with folders of our own for its states and for systemd-networkd."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(host_bridge, "STATES", self.folder / "states")
-            patch.setattr(host_bridge, "NETWORKD", self.folder / "networkd")
+            patch.setattr(networkd, "FOLDER", self.folder / "networkd")
             net = Path(f"/proc/{self.here.pid}/ns/net")
             return sojourn_here("bridge", *words, net=net, seconds=60)
 
     def begun(self, *words: str) -> subprocess.Popen[bytes]:
         """The command line as a process of its own, which can be killed."""
-        patched = (
-            f"h.STATES, h.NETWORKD = Path({str(self.folder)!r}) / 'states', Path({str(self.folder)!r}) / 'networkd'"
-        )
+        patched = f"h.STATES, n.FOLDER = Path({str(self.folder)!r}) / 'states', Path({str(self.folder)!r}) / 'networkd'"
         code = (
-            f"import sys; from pathlib import Path; from sojourn.bed import host_bridge as h; {patched}; "
-            "from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+            "import sys; from pathlib import Path; from sojourn.bed import host_bridge as h, networkd as n; "
+            f"{patched}; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
         )
         argv = ["nsenter", f"--net=/proc/{self.here.pid}/ns/net", sys.executable, "-c", code, "bridge", *words]
         return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

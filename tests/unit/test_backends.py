@@ -43,6 +43,8 @@ THIS_MACHINE = {
         "bed/load.py",
         "instruments/new_addresses.py",
         "bed/host_bridge.py",
+        "bed/host_commands.py",
+        "bed/port_uses.py",
     ),
     *("instruments/matching.py", "instruments/slices.py", "instruments/spark.py"),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sojourn.bed import host_bridge
+from sojourn.bed import host_bridge, host_commands, networkd, port_uses
 from sojourn.bed.look import PEERS
 from sojourn.errors import MachineError, RequestError
 from sojourn.labs import uplink
@@ -97,11 +97,11 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel()
     (tmp_path / "states").mkdir()
     monkeypatch.setattr(host_bridge, "STATES", tmp_path / "states")
-    monkeypatch.setattr(host_bridge, "NETWORKD", tmp_path / "networkd")
+    monkeypatch.setattr(networkd, "FOLDER", tmp_path / "networkd")
     monkeypatch.setattr(host_bridge, "_require_root", lambda: None)
     monkeypatch.setattr(host_bridge, "require_tools", lambda _: None)
-    monkeypatch.setattr(host_bridge, "_run", made.run)
-    monkeypatch.setattr(host_bridge, "_session_port", lambda: None)
+    monkeypatch.setattr(host_commands, "run", made.run)
+    monkeypatch.setattr(port_uses, "session_port", lambda: None)
     return made
 
 
@@ -155,7 +155,7 @@ def test_failed_up_says_which_port_it_could_not_give_back(kernel: Kernel, monkey
             raise MachineError("it cannot be set up")
         return kernel.run(argv, text)
 
-    monkeypatch.setattr(host_bridge, "_run", run)
+    monkeypatch.setattr(host_commands, "run", run)
     with pytest.raises(MachineError, match="it cannot be set up; eth1 is not as it was"):
         up()
     assert len(states()) == 1
@@ -175,7 +175,7 @@ def test_bridge_has_an_address_of_its_own_by_which_it_is_known(kernel: Kernel) -
     first = kernel.links[NAME]["address"]
     assert re.fullmatch(r"0a(:[0-9a-f]{2}){5}", first)
     assert json.loads(states()[0].read_text())["mac"] == first
-    assert f"MACAddress={first}\n" in (host_bridge.NETWORKD / f"60-sojourn-{NAME}.netdev").read_text()
+    assert f"MACAddress={first}\n" in (networkd.FOLDER / f"60-sojourn-{NAME}.netdev").read_text()
     host_bridge.down(NAME)
     up()
     assert kernel.links[NAME]["address"] != first
@@ -346,7 +346,7 @@ def test_other_end_of_a_pair_and_a_link_local_address_are_no_uses(kernel: Kernel
     kernel.addresses["eth2"] = [{"family": "inet6", "local": "fe80::1", "prefixlen": 64, "scope": "link"}]
     for number, kind in enumerate(sorted(PEERS)):
         kernel.add(f"peer{number}", kind, link="eth2")
-    assert host_bridge.in_use("eth2", kernel.links) == []
+    assert port_uses.in_use("eth2", kernel.links) == []
 
 
 def test_ssh_session_over_a_link_local_address_is_at_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +355,6 @@ def test_ssh_session_over_a_link_local_address_is_at_its_zone(monkeypatch: pytes
             raise MachineError(f"an inet prefix is expected rather than {argv[-1]}")
         return [{"dev": "eth9"}]
 
-    monkeypatch.setattr(host_bridge, "_json", run)
-    assert host_bridge._port_towards("fe80::1%eth1") == "eth1"
-    assert host_bridge._port_towards("192.0.2.1") == "eth9"
+    monkeypatch.setattr(host_commands, "tables", run)
+    assert port_uses.port_towards("fe80::1%eth1") == "eth1"
+    assert port_uses.port_towards("192.0.2.1") == "eth9"

@@ -12,17 +12,16 @@ import json
 import os
 import re
 import secrets
-import shutil
-import subprocess
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.look import DEFAULT_HANDLE, PEERS
+from sojourn.bed import host_commands, networkd
+from sojourn.bed.look import DEFAULT_HANDLE
+from sojourn.bed.port_uses import in_use, kind_of, links_here
 from sojourn.bed.processes import require_tools
-from sojourn.binary import search_path
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError, did_you_mean
@@ -30,15 +29,12 @@ from sojourn.records.decode import json_value
 from sojourn.records.shape import FLAG, NEEDED, ONLY, TEXT, maybe, misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 MODES = ("bridge", "qos", "netfilter")
 STATES = Path("/run/sojourn")
-NETWORKD = Path("/etc/systemd/network")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,14}")
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "bridge": "iproute2"}
-_SECONDS = 10.0
-_PREFIX = "60-sojourn-"
 _HTB = {"1:", "2:"}
 """The handles of the qdiscs that `_make` gives to ports."""
 _CLOSED = {"bond", "team"}
@@ -107,7 +103,7 @@ def _up(name: str, ports: tuple[str, str], mode: str, *, take_over: bool, persis
         _refuse_queues(ports)
     before = tuple(PortBefore(one, "UP" in links[one]["flags"], links[one].get("master")) for one in ports)
     mac = _new_mac()
-    files = _networkd_files(name, ports, mode, mac) if persist else {}
+    files = networkd.files_of(name, ports, mode, mac) if persist else {}
     for path in files:
         if path.exists():
             raise RequestError(f"{path} is there already: remove it, or choose another --name")
@@ -148,7 +144,7 @@ def _down(name: str | None) -> list[str]:
         raise RequestError(f"several bridges stand: name one of {', '.join(one.name for one in there)}")
     one = next((one for one in there if name in (None, one.name)), None)
     if one is None:
-        persisted = [path for path in _networkd_paths(name) if path.exists()] if name else []
+        persisted = [path for path in networkd.paths_of(name) if path.exists()] if name and NAME.fullmatch(name) else []
         if not persisted:
             raise RequestError(f"there is no bridge of `sojourn bridge` here{f' by the name {name}' if name else ''}")
         one = HostBridge(str(name), "bridge", (), files=tuple(map(str, persisted)))
@@ -164,44 +160,12 @@ def status() -> list[dict[str, Any]]:
     """Return every bridge, with the present state of its ports."""
     _require_root()
     require_tools(TOOLS)
-    links = {link["ifname"]: link for link in _json(["ip", "-json", "-statistics", "link"])}
-    states = {link["ifname"]: link for link in _json(["bridge", "-json", "link"])}
+    links = {link["ifname"]: link for link in host_commands.tables(["ip", "-json", "-statistics", "link"])}
+    states = {link["ifname"]: link for link in host_commands.tables(["bridge", "-json", "link"])}
     found = []
     for one in standing():
         ports = [_port_now(one.name, port.name, links, states) for port in one.ports]
         found.append(asdict(one) | {"there": one.name in links, "now": ports})
-    return found
-
-
-def links_here() -> list[dict[str, Any]]:
-    """Return every interface of this network namespace, as `ip` reports it."""
-    return _json(["ip", "-json", "-details", "link"])
-
-
-def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return the uses that this machine has for one of its ports, as ends of sentences; empty for a free port."""
-    found = []
-    link = links[port]
-    session = _session_port()
-    if session == port:
-        found.append("carries the SSH session that this runs in")
-    if link.get("master"):
-        found.append(f"belongs to {link['master']}")
-    on_it = (name for name, one in links.items() if one.get("link") == port and _kind(one) not in PEERS)
-    found += [f"has {name} on it" for name in on_it]
-    addresses = [
-        f"{own['local']}/{own['prefixlen']}"
-        for one in _json(["ip", "-json", "address", "show", "dev", port])
-        for own in one.get("addr_info", [])
-        if not (own.get("scope") == "link" and own.get("family") == "inet6")  # every port that is up has one of these
-    ]
-    if addresses:
-        found.append(f"has the address {addresses[0]}")
-    for family in ("-4", "-6"):
-        routes = _json(["ip", family, "-json", "route", "show", "dev", port])
-        by_hand = [one["dst"] for one in routes if not str(one["dst"]).startswith(("fe80:", "ff00:"))]
-        if by_hand and not addresses:
-            found.append(f"has a route to {by_hand[0]}")
     return found
 
 
@@ -221,7 +185,7 @@ def _refuse_pair(ports: tuple[str, str], links: dict[str, Any]) -> None:
             raise RequestError(f"there is no port {port}: this machine has {others}")
         if "LOOPBACK" in links[port]["flags"]:
             raise RequestError(f"{port} is the loopback interface, which cannot be bridged")
-        if _kind(links[port]) == "bridge":
+        if kind_of(links[port]) == "bridge":
             raise RequestError(f"{port} is a bridge itself, and cannot be a port of another")
     first, second = ports
     if first == second:
@@ -240,7 +204,7 @@ def _refuse_queues(ports: tuple[str, str]) -> None:
 
 def _root_queue(port: str) -> tuple[str, str]:
     """Return kind and handle of a port's root qdisc; from text, because `tc` prints no valid JSON of hfsc."""
-    for line in _run(["tc", "qdisc", "show", "dev", port]).splitlines():
+    for line in host_commands.run(["tc", "qdisc", "show", "dev", port]).splitlines():
         if "root" in (words := line.split())[3:6]:  # some versions name the interface before it
             return words[1], words[2]
     return "", DEFAULT_HANDLE
@@ -252,7 +216,7 @@ def _make(one: HostBridge, mac: str) -> list[str]:
     A port joins before it is set up and its queues are made: what has not joined is as it was. One command would set it
     up first on Linux before 6.1.
     """
-    _run(["ip", "link", "add", "name", one.name, "address", mac, "type", "bridge", "stp_state", "0",
+    host_commands.run(["ip", "link", "add", "name", one.name, "address", mac, "type", "bridge", "stp_state", "0",
           "forward_delay", "0", "mcast_snooping", "0"])  # fmt: skip
     silent = Path(f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6")
     if silent.exists():
@@ -262,31 +226,31 @@ def _make(one: HostBridge, mac: str) -> list[str]:
         if one.mode != "bridge":
             major = number if one.mode == "qos" else 1
             for command in classes(port.name, major, major):
-                _run([command.tool, *command.line.split()])
-    _run(["ip", "link", "set", "dev", one.name, "up"])
+                host_commands.run([command.tool, *command.line.split()])
+    host_commands.run(["ip", "link", "set", "dev", one.name, "up"])
     return _filter(one) if one.mode == "netfilter" else []
 
 
 def _join(port: str, bridge: str) -> None:
     for step in (["master", bridge], ["up"]):
-        _run(["ip", "link", "set", "dev", port, *step])
+        host_commands.run(["ip", "link", "set", "dev", port, *step])
 
 
 def _filter(one: HostBridge) -> list[str]:
     """Load the rules for this bridge only: in the bridge family, else by br_netfilter."""
     names = [port.name for port in one.ports]
     try:
-        _run(["nft", "-f", "-"], limited_rules("bridge", _table(one), names))
+        host_commands.run(["nft", "-f", "-"], limited_rules("bridge", _table(one), names))
     except MachineError:
         with suppress(MachineError, OSError):
-            _run(["modprobe", "-q", "br_netfilter"])
+            host_commands.run(["modprobe", "-q", "br_netfilter"])
         if not Path(LENDS).exists():
             raise MachineError(
                 "this kernel tracks no connections in bridges: it has neither nf_conntrack_bridge nor br_netfilter"
             ) from None
         on = ("nf_call_iptables", "1", "nf_call_ip6tables", "1")
-        _run(["ip", "link", "set", "dev", one.name, "type", "bridge", *on])
-        _run(["nft", "-f", "-"], limited_rules("inet", _table(one), [one.name]))
+        host_commands.run(["ip", "link", "set", "dev", one.name, "type", "bridge", *on])
+        host_commands.run(["nft", "-f", "-"], limited_rules("inet", _table(one), [one.name]))
         return ["Connections are tracked by br_netfilter: this kernel has no conntrack in bridges."]
     return ["Connections are tracked in the bridge family."]
 
@@ -312,9 +276,9 @@ def _undo(one: HostBridge, *, is_half_made: bool = False) -> list[str]:
         raise MachineError("; ".join([*stays, again]))
     for family in ("bridge", "inet") if one.mode == "netfilter" else ():
         with suppress(MachineError):
-            _run(["nft", "delete", "table", family, _table(one)])
+            host_commands.run(["nft", "delete", "table", family, _table(one)])
     if is_there:
-        _run(["ip", "link", "del", "dev", one.name])
+        host_commands.run(["ip", "link", "del", "dev", one.name])
     return [f"Removed {one.name}." if is_there else f"{one.name} was not there.", *_forget(one), *restored]
 
 
@@ -323,8 +287,10 @@ def _leave(one: HostBridge, other: dict[str, Any]) -> list[str]:
     told = f"{one.name} is not the bridge that was made"
     if one.ports:
         mac = f"ip link set dev {one.name} address {_mac_kept(one.name)}"
-        mend = "rename or remove it" + (f", or give it that one's address ({mac})" if _kind(other) == "bridge" else "")
-        raise MachineError(f"{told}: {mend}, then `sojourn bridge down {one.name}` restores the ports")
+        or_so = f", or give it that one's address ({mac})" if kind_of(other) == "bridge" else ""
+        raise MachineError(
+            f"{told}: rename or remove it{or_so}, then `sojourn bridge down {one.name}` restores the ports"
+        )
     return [f"{told}: it was left as it is.", *_forget(one)]
 
 
@@ -356,13 +322,13 @@ def _restore(port: PortBefore, one: HostBridge, links: dict[str, Any], *, leaves
         what = "its queue was removed" if had_queue else "it was left as it is"
         return f"{port.name} is no longer in {one.name}: {what}."
     master = links.get(port.master or "")
-    is_closed = master is not None and _kind(master) in _CLOSED
+    is_closed = master is not None and kind_of(master) in _CLOSED
     steps: list[list[str]] = [] if port.was_up and not is_closed else [["down"]]
     steps.append(["nomaster"] if master is None else ["master", master["ifname"]])
     steps.append(["up" if port.was_up else "down"])
     try:
         for step in steps:
-            _run(["ip", "link", "set", "dev", port.name, *step])
+            host_commands.run(["ip", "link", "set", "dev", port.name, *step])
     except MachineError:
         with suppress(MachineError):  # what it left before that failed has let it go
             if now == one.name:
@@ -378,13 +344,13 @@ def _drop_queue(port: str) -> bool:
     kind, handle = _root_queue(port)
     if kind != "htb" or handle not in _HTB:
         return False
-    _run(["tc", "qdisc", "del", "dev", port, "root"])
+    host_commands.run(["tc", "qdisc", "del", "dev", port, "root"])
     return True
 
 
 def _is_ours(name: str, link: dict[str, Any]) -> bool:
     """Return whether a link is the bridge that was made: by its MAC address, if the state file has it."""
-    return _kind(link) == "bridge" and _mac_kept(name) in {None, link.get("address")}
+    return kind_of(link) == "bridge" and _mac_kept(name) in {None, link.get("address")}
 
 
 def _mac_kept(name: str) -> str | None:
@@ -393,11 +359,6 @@ def _mac_kept(name: str) -> str | None:
         mac = json_value(_state_of(name).read_text(encoding="utf-8")).get("mac")
         return None if mac is None else str(mac)
     return None
-
-
-def _kind(link: dict[str, Any]) -> str:
-    """Return the kind of an interface; empty for hardware."""
-    return str(link.get("linkinfo", {}).get("info_kind", ""))
 
 
 def _new_mac() -> str:
@@ -422,65 +383,6 @@ def _port_now(bridge: str, port: str, links: dict[str, Any], states: dict[str, A
     }
 
 
-def _session_port() -> str | None:
-    """Return the interface of the SSH session that runs this process, below sudo too; None outside SSH."""
-    pid = os.getpid()
-    while pid > 1:
-        with suppress(OSError, ValueError, IndexError):
-            found = re.search(rb"(?:^|\0)SSH_CONNECTION=(\S+) \d+ (\S+) ", Path(f"/proc/{pid}/environ").read_bytes())
-            if found:
-                return _port_towards(found[1].decode(errors="replace"))
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
-    return None
-
-
-def _port_towards(address: str) -> str | None:
-    """Return the interface towards an address; a link-local one names it by its zone."""
-    address, _, zone = address.partition("%")
-    if zone:
-        return zone
-    with suppress(MachineError):
-        return next((str(route["dev"]) for route in _json(["ip", "-json", "route", "get", address])), None)
-    return None
-
-
-def _networkd_paths(name: str) -> list[Path]:
-    """Return the files that `--persist` writes; none if the name is not valid for a bridge."""
-    ends = (".netdev", ".network", "-port1.network", "-port2.network")
-    return [NETWORKD / f"{_PREFIX}{name}{end}" for end in ends] if NAME.fullmatch(name) else []
-
-
-def _networkd_files(name: str, ports: tuple[str, str], mode: str, mac: str) -> dict[Path, str]:
-    """Return the files of systemd-networkd for the bridge, its ports and HTB."""
-    head = f"# Written by `sojourn bridge up {' '.join(ports)} --mode {mode} --persist`; `down {name}` removes it.\n"
-    quiet = "[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
-    bridge = "[Bridge]\nSTP=no\nForwardDelaySec=0\nMulticastSnooping=no\n"
-    found = {
-        f"{_PREFIX}{name}.netdev": f"{head}[NetDev]\nName={name}\nKind=bridge\nMACAddress={mac}\n\n{bridge}",
-        f"{_PREFIX}{name}.network": f"{head}[Match]\nName={name}\n\n{quiet}ConfigureWithoutCarrier=yes\n",
-    }
-    for number, port in enumerate(ports, start=1):
-        shaping = _networkd_htb(number) if mode == "qos" else ""
-        found[f"{_PREFIX}{name}-port{number}.network"] = (
-            f"{head}[Match]\nName={port}\n\n{quiet}Bridge={name}\n{shaping}"
-        )
-    return {NETWORKD / file: text for file, text in found.items()}
-
-
-def _networkd_htb(major: int) -> str:
-    """Return the HTB classes of linux-bridge-2003, equal to those of `classes`."""
-    one = "\n[HierarchyTokenBucketClass]\n"
-    return (
-        f"\n[HierarchyTokenBucket]\nParent=root\nHandle={major}\nDefaultClass=10\n"
-        f"{one}Parent={major}:\nClassId={major}:{major}\nRate=102400K\nCeilRate=102400K\nQuantumBytes=20000\n"
-        f"{one}Parent={major}:{major}\nClassId={major}:10\nRate=102380K\nCeilRate=102400K\nPriority=3\nQuantumBytes=20000\n"
-        f"{one}Parent={major}:{major}\nClassId={major}:12\nRate=20K\nCeilRate=25K\nPriority=5\nQuantumBytes=1500\n"
-    )
-
-
 def _table(one: HostBridge) -> str:
     return f"sojourn_{one.name.replace('-', '_')}"
 
@@ -494,20 +396,16 @@ def _alone() -> Iterator[None]:
     STATES.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(STATES, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        deadline = time.monotonic() + 2 * _SECONDS
+        deadline = time.monotonic() + 2 * host_commands.SECONDS
         while not _locked(lock):
             if time.monotonic() > deadline:
                 raise MachineError("another `sojourn bridge` is at work here: try again when it has ended")
             time.sleep(0.02)
-        _inherited.append(lock)
+        host_commands.inherited.append(lock)
         yield
     finally:
-        _inherited.clear()
+        host_commands.inherited.clear()
         os.close(lock)
-
-
-_inherited: list[int] = []
-"""The descriptor of the lock, while this process holds it."""
 
 
 def _locked(lock: int) -> bool:
@@ -541,24 +439,3 @@ def _namespace() -> int:
 def _require_root() -> None:
     if os.geteuid() != 0:
         raise MachineError("bridges of real ports need root: run it with sudo")
-
-
-def _json(argv: list[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(_run(argv) or "[]")
-    return [one for one in found if one]
-
-
-def _run(argv: list[str], text: str = "") -> str:
-    env = {**os.environ, "PATH": search_path()}
-    program = shutil.which(argv[0], path=search_path()) or argv[0]
-    try:
-        done = subprocess.run(
-            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env,
-            pass_fds=_inherited,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
-    if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
-        raise MachineError(f"'{' '.join(argv)}' failed: {said}")
-    return done.stdout

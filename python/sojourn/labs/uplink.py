@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.bed.host_bridge import in_use, links_here
+from sojourn.bed.port_uses import in_use, links_here
 from sojourn.bed.processes import find_tool, require_tools
 from sojourn.binary import search_path
 from sojourn.errors import MachineError, RequestError
