@@ -227,7 +227,7 @@ def fuzzing_table(facts: Facts) -> str:
 def soak_table(facts: Facts) -> str:
     """Return the table of memory under load."""
     rows = [
-        (one["what"], duration(numbers["seconds"]), count(numbers["packets"]), f"{numbers['rise_bytes'] / 1e6:.2f} MB",
+        (one["what"], duration(numbers["seconds"]), count(numbers["packets"]), f"{numbers['rise_bytes'] / 1e6:z.2f} MB",
          hourly(numbers), *when(facts, one))
         for one in facts["figures"] if one["kind"] == "soak" for numbers in [one["numbers"]]
     ]  # fmt: skip
@@ -250,7 +250,7 @@ def hourly(one: Mapping[str, Any]) -> str:
     """Return the growth in an hour; earlier proofs did not record it."""
     if "bytes_per_hour" not in one:
         return "–"
-    return f"{one['bytes_per_hour'] / 1e6:.1f} ± {one['half_bytes_per_hour'] / 1e6:.1f} MB"
+    return f"{one['bytes_per_hour'] / 1e6:z.1f} ± {one['half_bytes_per_hour'] / 1e6:.1f} MB"
 
 
 def kernels_table(facts: Facts) -> str:
