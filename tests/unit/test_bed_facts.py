@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from sojourn.bed.facts import qdisc_dropped
+from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
     from sojourn.bed.backend import Backend
@@ -25,9 +28,26 @@ qdisc noqueue 0: dev eth2 root refcnt 2
 class Host:
     """A host whose `tc` says of hfsc what is no JSON."""
 
+    def __init__(self, said: str = '[{"kind":"hfsc","options":{default 1 }]', text: str = HFSC) -> None:
+        self.said, self.text = said, text
+
     def run(self, _: str, argv: list[str], __: str = "") -> str:
-        return '[{"kind":"hfsc","options":{default 1 }]' if "-json" in argv else HFSC
+        return self.said if "-json" in argv else self.text
+
+
+def dropped(host: Host) -> dict[str, int]:
+    return qdisc_dropped(cast("Backend", host), "m")
 
 
 def test_drops_are_read_beside_hfsc_of_which_tc_prints_no_json() -> None:
-    assert qdisc_dropped(cast("Backend", Host()), "m") == {"eth1": 4, "eth2": 0}
+    assert dropped(Host()) == {"eth1": 4, "eth2": 0}
+
+
+def test_empty_entries_of_earlier_versions_of_tc_are_no_qdiscs() -> None:
+    assert dropped(Host('[{},{"dev":"eth1","root":true,"drops":2}]')) == {"eth1": 2}
+
+
+@pytest.mark.parametrize(("said", "text"), [("[5]", HFSC), ("7", HFSC), ("{", "no words of tc"), ("[" * 100_000, "[")])
+def test_what_tc_does_not_say_is_one_sentence(said: str, text: str) -> None:
+    with pytest.raises(MachineError, match="host M does not answer as a Linux host does"):
+        dropped(Host(said, text))

@@ -343,19 +343,20 @@ def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
 
 def _qdiscs(backend: Backend, host: HostName, *options: str) -> list[dict[str, Any]]:
     """Return the qdiscs of a host, from the text of `tc` where its JSON is none, as where one of them is of hfsc."""
-    asked = ["tc", *options, "qdisc", "show"]
-    try:
-        return [dict(entry) for entry in json.loads(backend.run(host, [*asked[:1], "-json", *asked[1:]]) or "[]")]
-    except ValueError:
-        said = re.split(r"^(?=qdisc )", backend.run(host, asked), flags=re.MULTILINE)
-        return [found for found in map(_qdisc_of_text, said) if found]
+    shown = backend.run(host, ["tc", "-json", *options, "qdisc", "show"])
+    with reading(f"host {host.upper()}"):
+        try:
+            return [dict(entry) for entry in json.loads(shown or "[]") if entry]
+        except json.JSONDecodeError:
+            said = backend.run(host, ["tc", *options, "qdisc", "show"])
+            return [_qdisc_of_text(one) for one in re.split(r"^(?=qdisc )", said, flags=re.MULTILINE) if one.strip()]
 
 
-def _qdisc_of_text(said: str) -> dict[str, Any] | None:
+def _qdisc_of_text(said: str) -> dict[str, Any]:
     """Return a qdisc as the JSON of `tc` would have it, its options as one text."""
     found = _QDISC.match(said)
     if not found:
-        return None
+        raise ValueError(f"`tc` says of a qdisc: {said[:40]}")
     drops = re.search(r"\(dropped (\d+),", said)
     where = {"root": True} if found["parent"] is None else {"parent": found["parent"]}
     named = {name: found[name] for name in ("kind", "handle", "dev")}
