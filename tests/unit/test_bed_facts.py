@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from sojourn.bed.facts import qdisc_dropped
+from sojourn.bed.facts import _qdiscs, qdisc_dropped
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -47,7 +47,21 @@ def test_empty_entries_of_earlier_versions_of_tc_are_no_qdiscs() -> None:
     assert dropped(Host('[{},{"dev":"eth1","root":true,"drops":2}]')) == {"eth1": 2}
 
 
-@pytest.mark.parametrize(("said", "text"), [("[5]", HFSC), ("7", HFSC), ("{", "no words of tc"), ("[" * 100_000, "[")])
+def test_options_of_a_qdisc_are_read_over_all_their_lines() -> None:
+    said = "qdisc mqprio 8001: dev eth1 root tc 2 map 0\n    queues:(0:0) (1:1)\nqdisc noqueue 0: dev lo root\n"
+    mqprio, noqueue = _qdiscs(cast("Backend", Host(text=said)), "m")
+    assert mqprio == {
+        "kind": "mqprio", "handle": "8001:", "dev": "eth1", "root": True, "options": "tc 2 map 0 queues:(0:0) (1:1)",
+    }  # fmt: skip
+    assert (noqueue["dev"], noqueue["options"]) == ("lo", "")
+    child = _qdiscs(cast("Backend", Host()), "m")[1]
+    assert (child["parent"], child["drops"]) == ("1:1", 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [("[5]", HFSC), ("7", HFSC), ("{", "no words of tc"), ("{", ""), ("{", "note\n" + HFSC), ("[" * 100_000, "[")],
+)
 def test_what_tc_does_not_say_is_one_sentence(said: str, text: str) -> None:
     with pytest.raises(MachineError, match="host M does not answer as a Linux host does"):
         dropped(Host(said, text))

@@ -101,7 +101,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     monkeypatch.setattr(host_bridge, "_require_root", lambda: None)
     monkeypatch.setattr(host_bridge, "require_tools", lambda _: None)
     monkeypatch.setattr(host_commands, "run", made.run)
-    monkeypatch.setattr(port_uses, "session_port", lambda: None)
+    monkeypatch.setattr(port_uses, "_session_port", lambda: None)
     return made
 
 
@@ -356,5 +356,5 @@ def test_ssh_session_over_a_link_local_address_is_at_its_zone(monkeypatch: pytes
         return [{"dev": "eth9"}]
 
     monkeypatch.setattr(host_commands, "tables", run)
-    assert port_uses.port_towards("fe80::1%eth1") == "eth1"
-    assert port_uses.port_towards("192.0.2.1") == "eth9"
+    assert port_uses._port_towards("fe80::1%eth1") == "eth1"
+    assert port_uses._port_towards("192.0.2.1") == "eth9"

@@ -20,7 +20,7 @@ from sojourn.errors import MachineError
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of locks and records, and a kernel whose only port has netem 5abc: at its root."""
+    """A folder of locks and records; the kernel's only port, `now`, has netem 5abc: at its root."""
     monkeypatch.setattr(netem_left, "folders", lambda: [tmp_path])
     return tmp_path
 
@@ -30,11 +30,11 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The commands that were given in the namespace."""
     given: list[str] = []
 
-    def answer(_: Path, *argv: str) -> list[dict[str, Any]]:
+    def answer(_: Path, *argv: str) -> str:
         given.append(" ".join(argv))
         if argv[0] == "ip":
-            return [{"ifindex": 1, "ifname": "lo"}, {"ifindex": 3, "ifname": "now"}]
-        return [{"kind": "netem", "handle": "5abc:", "root": True}] if "show" in argv else []
+            return '[{"ifindex":1,"ifname":"lo"},{},{"ifindex":3,"ifname":"now"}]'
+        return "qdisc netem 5abc: root refcnt 2 limit 1000 delay 1ms\n" if "show" in argv else ""
 
     monkeypatch.setattr(netem_left, "_inside", answer)
     return given
@@ -121,12 +121,40 @@ def test_record_of_a_running_program_is_kept(folder: Path, commands: list[str]) 
 def test_failure_to_remove_is_reported_and_the_record_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(folder)
 
-    def refuse(*_: object) -> list[dict[str, Any]]:
+    def refuse(*_: object) -> str:
         raise MachineError("'ip -json link' failed: no")
 
     monkeypatch.setattr(netem_left, "_inside", refuse)
     said = f"The netem that {path} names could not be removed: 'ip -json link' failed: no."
     assert netem_left.remove_left() == ([], [said])
+    assert path.exists()
+
+
+HFSC = "qdisc hfsc 5abc: root refcnt 2 default 1\nqdisc netem 5abc: parent 5abc:1 limit 1000\n"
+
+
+def test_port_with_another_root_qdisc_is_left(
+    folder: Path, commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tc` prints no valid JSON of hfsc."""
+    links = netem_left._inside
+
+    def answer(at: Path, *argv: str) -> str:
+        return HFSC if argv[:3] == ("tc", "qdisc", "show") else links(at, *argv)
+
+    monkeypatch.setattr(netem_left, "_inside", answer)
+    path = write(folder)
+    assert netem_left.remove_left() == ([], [])
+    assert not path.exists()
+    assert commands == ["ip -json link"]
+
+
+def test_links_that_cannot_be_read_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(folder)
+    monkeypatch.setattr(netem_left, "_inside", lambda *_: '[{"ifname":"now"}]')
+    removed, (said,) = netem_left.remove_left()
+    assert removed == []
+    assert said.startswith(f"The netem that {path} names could not be removed: ip -json link does not answer as")
     assert path.exists()
 
 

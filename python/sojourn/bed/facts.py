@@ -63,7 +63,8 @@ true
 _SYSCTL = 'for key in "$@"; do [ -r "/proc/sys/$key" ] && echo "$key $(cat "/proc/sys/$key")"; done; true'
 _QDISC = re.compile(
     r"qdisc (?P<kind>\S+) (?P<handle>\S+) dev (?P<dev>\S+) (?:root|parent (?P<parent>\S+))(?: refcnt \d+)?"
-    r"(?P<options>.*)"
+    r"(?P<options>.*)",
+    re.DOTALL,
 )
 _QDISC_FIELDS = ("kind", "handle", "dev", "parent", "root", "options")
 _LINK_FIELDS = ("mtu", "operstate", "qdisc", "address", "txqlen", "flags", "num_tx_queues", "num_rx_queues", "master")
@@ -342,14 +343,13 @@ def qdisc_dropped(backend: Backend, host: HostName) -> dict[str, int]:
 
 
 def _qdiscs(backend: Backend, host: HostName, *options: str) -> list[dict[str, Any]]:
-    """Return the qdiscs of a host, from the text of `tc` where its JSON is none, as where one of them is of hfsc."""
-    shown = backend.run(host, ["tc", "-json", *options, "qdisc", "show"])
+    """Return the qdiscs of a host; from the text of `tc` where its JSON is invalid, as with hfsc."""
     with reading(f"host {host.upper()}"):
         try:
-            return [dict(entry) for entry in json.loads(shown or "[]") if entry]
+            return _entries(backend.run(host, ["tc", "-json", *options, "qdisc", "show"]))
         except json.JSONDecodeError:
             said = backend.run(host, ["tc", *options, "qdisc", "show"])
-            return [_qdisc_of_text(one) for one in re.split(r"^(?=qdisc )", said, flags=re.MULTILINE) if one.strip()]
+            return [_qdisc_of_text(one) for one in re.split(r"\n(?=qdisc )", said.strip())]
 
 
 def _qdisc_of_text(said: str) -> dict[str, Any]:
@@ -358,11 +358,16 @@ def _qdisc_of_text(said: str) -> dict[str, Any]:
     if not found:
         raise ValueError(f"`tc` says of a qdisc: {said[:40]}")
     drops = re.search(r"\(dropped (\d+),", said)
+    options = " ".join(found["options"].split())
     where = {"root": True} if found["parent"] is None else {"parent": found["parent"]}
     named = {name: found[name] for name in ("kind", "handle", "dev")}
-    return {**named, **where, "options": found["options"].strip(), **({"drops": int(drops[1])} if drops else {})}
+    return {**named, **where, "options": options, **({"drops": int(drops[1])} if drops else {})}
 
 
 def _json(backend: Backend, host: HostName, argv: list[str]) -> list[dict[str, Any]]:
     with reading(f"host {host.upper()}"):
-        return [dict(entry) for entry in json.loads(backend.run(host, argv) or "[]") if entry]
+        return _entries(backend.run(host, argv))
+
+
+def _entries(said: str) -> list[dict[str, Any]]:
+    return [dict(entry) for entry in json.loads(said or "[]") if entry]

@@ -217,7 +217,7 @@ def _make(one: HostBridge, mac: str) -> list[str]:
     up first on Linux before 6.1.
     """
     host_commands.run(["ip", "link", "add", "name", one.name, "address", mac, "type", "bridge", "stp_state", "0",
-          "forward_delay", "0", "mcast_snooping", "0"])  # fmt: skip
+                       "forward_delay", "0", "mcast_snooping", "0"])  # fmt: skip
     silent = Path(f"/proc/sys/net/ipv6/conf/{one.name}/disable_ipv6")
     if silent.exists():
         silent.write_text("1")
@@ -287,9 +287,9 @@ def _leave(one: HostBridge, other: dict[str, Any]) -> list[str]:
     told = f"{one.name} is not the bridge that was made"
     if one.ports:
         mac = f"ip link set dev {one.name} address {_mac_kept(one.name)}"
-        or_so = f", or give it that one's address ({mac})" if kind_of(other) == "bridge" else ""
+        alternative = f", or give it that one's address ({mac})" if kind_of(other) == "bridge" else ""
         raise MachineError(
-            f"{told}: rename or remove it{or_so}, then `sojourn bridge down {one.name}` restores the ports"
+            f"{told}: rename or remove it{alternative}, then `sojourn bridge down {one.name}` restores the ports"
         )
     return [f"{told}: it was left as it is.", *_forget(one)]
 

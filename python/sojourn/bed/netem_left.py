@@ -15,9 +15,10 @@ import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sojourn.bed.processes import find_tool
+from sojourn.bed.ssh import reading
 from sojourn.bed.state import boot_id
 from sojourn.binary import search_path
 from sojourn.errors import MachineError
@@ -138,13 +139,13 @@ def _locked(path: Path) -> Iterator[bool]:
 
 def _remove(left: Left, namespace: Path) -> str | None:
     """Remove one netem; return a sentence, or None if it was gone already."""
-    port = next(
-        (one["ifname"] for one in _inside(namespace, "ip", "-json", "link") if one["ifindex"] == left.index), None
-    )
+    with reading("ip -json link", "iproute2"):
+        links = [one for one in json.loads(_inside(namespace, "ip", "-json", "link") or "[]") if one]
+        port = next((str(one["ifname"]) for one in links if one["ifindex"] == left.index), None)
     if port is None:
         return None
-    shown = _inside(namespace, "tc", "-json", "qdisc", "show", "dev", port)
-    if not any(one.get("root") and (one["kind"], one["handle"]) == ("netem", left.handle) for one in shown):
+    queues = map(str.split, _inside(namespace, "tc", "qdisc", "show", "dev", port).splitlines())
+    if not any(words[:3] == ["qdisc", "netem", left.handle] and "root" in words[3:6] for words in queues):
         return None
     _inside(namespace, "tc", "qdisc", "del", "dev", port, "root", "handle", left.handle)
     return f"Removed the netem {left.handle} of a dead emulator at {port}."
@@ -160,17 +161,16 @@ def _namespace(inode: int) -> Path | None:
     return None
 
 
-def _inside(namespace: Path, *argv: str) -> list[dict[str, Any]]:
-    """Return the JSON output of an iproute2 command in a network namespace; empty if it prints nothing."""
+def _inside(namespace: Path, *argv: str) -> str:
+    """Return the output of an iproute2 command in a network namespace."""
     program = find_tool(argv[0]) or argv[0]
     command = ["nsenter", f"--net={namespace}", program, *argv[1:]]
     env = {**os.environ, "PATH": search_path()}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env)
-        found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise MachineError(f"'{' '.join(argv)}' failed: {error}") from error
     if done.returncode != 0:
         said = " / ".join((done.stderr or done.stdout).strip().splitlines()[:2]) or f"status {done.returncode}"
         raise MachineError(f"'{' '.join(argv)}' failed: {said}")
-    return [one for one in found if one]
+    return done.stdout

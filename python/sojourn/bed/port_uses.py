@@ -25,7 +25,7 @@ def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
     """Return the uses that this machine has for one of its ports, as ends of sentences; empty for a free port."""
     found = []
     link = links[port]
-    session = session_port()
+    session = _session_port()
     if session == port:
         found.append("carries the SSH session that this runs in")
     if link.get("master"):
@@ -53,14 +53,14 @@ def kind_of(link: dict[str, Any]) -> str:
     return str(link.get("linkinfo", {}).get("info_kind", ""))
 
 
-def session_port() -> str | None:
+def _session_port() -> str | None:
     """Return the interface of the SSH session that runs this process, below sudo too; None outside SSH."""
     pid = os.getpid()
     while pid > 1:
         with suppress(OSError, ValueError, IndexError):
             found = re.search(rb"(?:^|\0)SSH_CONNECTION=(\S+) \d+ (\S+) ", Path(f"/proc/{pid}/environ").read_bytes())
             if found:
-                return port_towards(found[1].decode(errors="replace"))
+                return _port_towards(found[1].decode(errors="replace"))
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
@@ -68,7 +68,7 @@ def session_port() -> str | None:
     return None
 
 
-def port_towards(address: str) -> str | None:
+def _port_towards(address: str) -> str | None:
     """Return the interface towards an address; a link-local one names it by its zone."""
     address, _, zone = address.partition("%")
     if zone:
