@@ -25,6 +25,7 @@ from bench import (
     analysis,
     emulator,
     flood,
+    goals,
     growth,
     hosts,
     live,
@@ -91,7 +92,8 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(kept, indent=1))
     (BUILD / "bench.md").write_text(table.markdown(rows, contests, facts))
-    table.show(rows, contests, facts)
+    lines = [line for _, line in goals.beside_goals(rows)]
+    table.show(rows, contests, facts, [goals.HEAD, *lines] if lines else [])
     return 0
 
 
@@ -102,7 +104,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="bridge", help="what stands in the path (default: bridge)")
     parser.add_argument("--part", choices=(*PARTS, SOAK), action="append", help="only this part; may be repeated")
     parser.add_argument("--soak-seconds", type=float, default=3600.0, help="of the part soak, which runs only if asked")
-    parser.add_argument("--only", default="", help="of the probe's part: only tasks or peers that contain this")
+    parser.add_argument("--only", default="", help="of probe and emulator: only tasks that contain this")
     parser.add_argument("--packets", type=int, action="append", help="of the part matching: a data set of so many")
     parser.add_argument(
         "--engine", choices=growth.ENGINES, action="append", help="of the part matching: what matches it"
@@ -121,7 +123,7 @@ def bench(asked: argparse.Namespace, progress: Console) -> tuple[list[Row], list
         if {"probe", "pacing", "flood"} & {*parts}:
             rows, contests, done = beside_peers(parts, asked, Path(scratch), progress)
         if "emulator" in parts:
-            more, held = emulator.rows(asked.repetitions, asked.seed, Path(scratch), progress.print)
+            more, held = emulator.rows(asked.repetitions, asked.seed, Path(scratch), progress.print, asked.only)
             rows, contests = [*rows, *more], [*contests, *held]
         for part in parts:
             rows += rows_of(part, asked, Path(scratch), progress.print)

@@ -22,6 +22,8 @@ import numpy as np
 from bench import judge, throughput
 from bench.compare import Target, What, absent, alone, ratio
 from bench.contest import Claim, Column, Contest
+from bench.flood import watched
+from bench.goals import OVERLOAD
 from bench.measure import finish
 from bench.ours import probe
 from sojourn.bed import BedSpec, build_bed
@@ -44,6 +46,8 @@ EMULATE, BRIDGE, DIRECT = "emulate", "bridge", "direct"
 OWN, NONE = "a core of its own", "no core of its own"
 THROUGH = "no pipe, through the program"
 IDLE = "an idle pipe, a core of its own"
+LOSSES = "loss of 5 %, a hundred streams"
+ZERO_LOSS = "64-byte frames at zero loss"
 LEARNT = "no core of its own, compensation learnt"
 DATA = "ether proto 0x88b6 and ether[18] == 1"
 """Data frames of our streams, without the frames that end one."""
@@ -55,6 +59,7 @@ RATES_BPS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 FRAME_BYTES = 1518
 FCS_BYTES = 4
 PINGS = 2_000
+FLOOD_FRAMES = 4_000_000
 LOSS_SHARE = 0.05
 LOSS_RUNS = 100
 LOSS_FRAMES = 1_000
@@ -85,21 +90,23 @@ class Ground:
         return self.bed.topology.link(device)
 
 
-def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Contest]]:
-    """Return the lines of the table and the contests behind them."""
-
+def rows(
+    repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None], only: str = ""
+) -> tuple[list[Row], list[Contest]]:
+    """Return the lines of the table and the contests behind them: all, or those whose names contain `only`."""
     cores = sorted(os.sched_getaffinity(0))
-    contests = [*(held(delay) for delay in DELAYS_MS), crossed(), *(rated(rate) for rate in RATES_BPS)]
+    contests = [*(held(delay) for delay in DELAYS_MS), crossed(), overloaded(), *map(rated, RATES_BPS)]
+    contests = [one for one in contests if only in one.task]
     of_losses = []
     for number in range(1, repetitions + 1):
         with build_bed(BedSpec(devices=(EMULATE, BRIDGE)), f"bench{os.getpid()}e{number}") as bed:
             ground = calibrated(Ground(bed, scratch, cores[0], cores[-1]), tell)
             for one in contests:
                 one.repeat(ground, seed + number, lambda what: tell(f"repetition {number}/{repetitions}: {what}"))  # type: ignore[arg-type]  # noqa: B023 - called at once
-            if number == repetitions:
+            if number == repetitions and only in LOSSES:
                 of_losses = [losses(ground, tell)]
     found = [row for one in contests for row in one.rows()]
-    return [*found, *of_losses, *forwarded(repetitions, tell)], contests
+    return [*found, *of_losses, *(forwarded(repetitions, tell) if only in ZERO_LOSS else [])], contests
 
 
 def calibrated(ground: Ground, tell: Callable[[str], None]) -> Ground:
@@ -202,6 +209,41 @@ def pinged(ground: Ground, device: str, core: str, *options: str) -> Sample:
     return {key: figures[key] for key in ("p50_ns", "p99_ns")}
 
 
+def overloaded() -> Contest:
+    """Frames a second that come out of each where more go in: no search has to find the rate at which loss begins.
+
+    The sender of live frames hands them to the bridge, and to what redirects, in its own time: there it waits, and
+    nothing is lost. It does not wait for a program.
+    """
+    runs: dict[str, Any] = {
+        "kernel bridge": lambda ground: flooded(ground, BRIDGE),
+        OWN: lambda ground: flooded(ground, EMULATE, "--redirect"),
+        THROUGH: lambda ground: flooded(ground, EMULATE),
+    }
+    columns = (Column("pps", "forwarded", "1/s"), Column("lost_share", "lost", "share"))
+    bridge, least = "kernel bridge", Target("at least", 1.0)
+    claims = (
+        Claim(THROUGH, "pps", "frames a second, through the program", "1/s", least, bridge),
+        Claim(OWN, "pps", "frames a second, within the kernel (--redirect)", "1/s", least, bridge),
+    )
+    return Contest(OVERLOAD, runs, columns, claims)
+
+
+def flooded(ground: Ground, device: str, *options: str) -> Sample:
+    """Send live frames as fast as they go; the far interface's counter has what comes out."""
+    link = ground.link(device)
+    port = link.stations[0].left.dev
+    argv = [find_instrument(), "stream", "send", "--dev", link.a_dev, "--to", link.b_mac, "--clock", "none"]
+    argv += ["--engine", "live", "--schedule", "flood", "--size", "64", "--count", str(FLOOD_FRAMES)]
+    with ExitStack() as stack:
+        # A veth takes live frames where its other end has NAPI.
+        ground.bed.backend.run("d", ["ethtool", "-K", port, "gro", "on"])
+        stack.callback(ground.bed.backend.run, "d", ["ethtool", "-K", port, "gro", "off"])
+        if device == EMULATE:
+            stack.enter_context(emulating(ground, options, OWN))
+        return watched(ground.bed, link.b_dev, [*argv, "--cpu", str(ground.sender_cpu)], FLOOD_FRAMES)[0]
+
+
 def forwarded(repetitions: int, tell: Callable[[str], None]) -> list[Row]:
     """Search the zero-loss rate of both in each run, over a bed of its own, through the program."""
     pairs, limited = [], 0
@@ -214,7 +256,7 @@ def forwarded(repetitions: int, tell: Callable[[str], None]) -> list[Row]:
         else:
             limited += 1
     without = f", without {limited} searches that the tester limited or that found none" if limited else ""
-    what = What("64-byte frames at zero loss", "kernel bridge", f"frames a second{without}", "1/s")
+    what = What(ZERO_LOSS, "kernel bridge", f"frames a second{without}", "1/s")
     target = Target("at least", 1.0)
     return [ratio(what, pairs, target) if pairs else absent(what, target, is_ratio=True)]
 
@@ -298,7 +340,7 @@ def losses(ground: Ground, tell: Callable[[str], None]) -> Row:
             assert found.high is not None
             hits.append(float(found.low <= LOSS_SHARE <= found.high))
     share = float(np.mean(hits))
-    what = What("loss of 5 %, a hundred streams", "itself", "truth within the 95 % interval", "share")
+    what = What(LOSSES, "itself", "truth within the 95 % interval", "share")
     return alone(what, [(share, share)], Target("at least", 0.88))
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.experiments import Ground, Sample
+    from sojourn.bed import Bed
 
 FRAMES = {"packet": 1_000_000, "xdp": 1_000_000, "live": 4_000_000, "trafgen": 1_000_000}
 """The number of frames by sender."""
@@ -114,17 +115,21 @@ def _trafgen(ground: Ground) -> Sample:
 
 def _measured(ground: Ground, argv: list[str], frames: int) -> tuple[Sample, str]:
     """Measure one run: its rate at the receiving interface, its loss, its cost."""
-    watch = ["-c", WATCH, ground.bed.topology.link("direct").b_dev]
-    watcher: subprocess.Popen[str] = ground.bed.backend.start(
-        "b", [sys.executable, *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    return watched(ground.bed, ground.bed.topology.link("direct").b_dev, argv, frames)
+
+
+def watched(bed: Bed, dev: str, argv: list[str], frames: int) -> tuple[Sample, str]:
+    """Run a sender of so many frames at A; return what B's interface counts, and what the sender prints."""
+    watcher: subprocess.Popen[str] = bed.backend.start(
+        "b", [sys.executable, "-c", WATCH, dev], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     time.sleep(WATCH_SECONDS)
     busy = machine_busy_seconds()
-    done = finish(ground.bed, "a", argv)
+    done = finish(bed, "a", argv)
     busy = machine_busy_seconds() - busy
     time.sleep(WATCH_SECONDS)
-    watched, _ = watcher.communicate("")
-    received, rate = rate_of(json.loads(watched))
+    seen, _ = watcher.communicate("")
+    received, rate = rate_of(json.loads(seen))
     figures = {
         "pps": rate,
         "received": float(received),

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bench.compare import Row
     from bench.contest import Contest
@@ -27,8 +27,10 @@ KEY = (
 )
 
 
-def show(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> None:
-    """Print the table, the contests first; wide enough that no line wraps, even if the output is no terminal."""
+def show(
+    rows: list[Row], contests: list[Contest], facts: Mapping[str, object], goals: Sequence[Sequence[str]] = ()
+) -> None:
+    """Print the contests, the table and, with a head as its first line, the goals; no line wraps, terminal or not."""
     console = Console()
     console = Console(width=max(console.width, sum(WIDTHS) + 2 * len(WIDTHS)), highlight=False)
     console.print(f"[bold]{title(facts)}[/]")
@@ -47,6 +49,12 @@ def show(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) 
             *most, answer = cells(row)
             shown.add_row(*most, f"[{STYLES.get(answer, 'yellow')}]{answer}[/]" if answer else "")
         console.print(shown)
+    if goals:
+        heads, *lines_of_goals = goals
+        shown = Table(*heads, box=None, header_style="dim", pad_edge=False)
+        for cells_of_goal in lines_of_goals:
+            shown.add_row(*cells_of_goal)
+        console.print("\n[bold]beside the goals[/]", shown, sep="\n")
     console.print(f"\n{KEY}\nbuild/bench.json and build/bench.md hold it all.")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.compare import Row, Target
+from bench.compare import Row, Target, What, ratio
+from bench.goals import BY_IPERF
 from sojourn.bed import BedSpec, build_bed
 from sojourn.conduct.tcp_hosts import set_tcp, size_packets
 from sojourn.errors import MachineError
@@ -62,6 +64,7 @@ STATISTICS_SECONDS = 0.1
 SLICES = 8
 """Slices of each set of fields, over one bed."""
 
+IPERF_SECONDS = 3.0
 LEAST_TURNS = 6
 """The lowest and the highest of this many turns enclose the median in 96.9 % of cases."""
 
@@ -87,6 +90,8 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
     tell("tcplog: its cost with the fields of SIFTR alone")
     slim = {"costs.fields": "siftr", "costs.path": "mtu", "costs.packets_per_log": "1"}
     lines += throughputs(studied(repetitions * PAIRS_A_REPETITION, seed, scratch, slim), ", fields=siftr")
+    for flows in FLOWS:
+        lines += by_iperf(flows, repetitions, seed, scratch, tell)
     tell("tcplog: time a packet, all fields and those of SIFTR in turn")
     lines += by_fields(max(repetitions, LEAST_TURNS))
     with ready_bed() as bed:
@@ -185,6 +190,63 @@ def pick(results: list[Found], quantity: str, **wanted: Any) -> Found | None:
 def figure_of(found: Found) -> Figure:
     """Return a row of the results as a figure."""
     return Figure(float(found["estimate"]), found["ci_low"], found["ci_high"], int(found["n"]))
+
+
+# --- by iperf3 -------------------------------------------------------------------------------------------------------
+
+
+def by_iperf(flows: int, repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the throughput that is left by iperf3's own figure, and by the interface's counter in the same seconds."""
+    order, found = random.Random(seed), list[tuple[Carried, Carried]]()
+    for number in range(1, repetitions + 1):
+        tell(f"tcplog: throughput by iperf3 itself, {flows} flows, repetition {number}/{repetitions}")
+        both: dict[bool, Carried] = {}
+        with ready_bed() as bed:
+            for is_logged in order.sample((True, False), 2):
+                both[is_logged] = carried(bed, flows, scratch if is_logged else None)
+        found.append((both[True], both[False]))
+    task = f"{BY_IPERF}, {flows} flow{'s' if flows > 1 else ''}, packets of one segment"
+    least = Target("at least", LEAST_LEFT["mtu", flows])
+    said = [(logged.bits_per_second, off.bits_per_second) for logged, off in found]
+    yield ratio(What(task, "without a log", "every packet logged", "bit/s"), said, least)
+    counted = [(logged.frames_per_second, off.frames_per_second) for logged, off in found]
+    yield ratio(What(task, "without a log", "the same by the interface's counter", "1/s"), counted, None)
+
+
+class Carried(NamedTuple):
+    """What one transfer carried: by iperf3, and by the counter of the receiving interface."""
+
+    bits_per_second: float
+    frames_per_second: float
+
+
+def carried(bed: Bed, flows: int, scratch: Path | None) -> Carried:
+    """Run iperf3 once, with a log of every packet at the sender in a folder of `scratch`, or with none."""
+    link = bed.topology.link("direct")
+    server = bed.backend.start("b", ["iperf3", "-s", "-1", "-i", "0"], stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    ask = ["iperf3", "-c", link.b_ip4, "-P", str(flows), "-t", f"{IPERF_SECONDS + 2:.0f}", "-O", "1", "-i", "0", "-J"]
+    with ExitStack() as stack:
+        stack.callback(server.kill)
+        if scratch is not None:
+            log = LogInstrument(bed.backend.beside, log_argv(find_instrument(), bed.backend.cgroup("a")))
+            stack.callback(log.kill)
+            records = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
+            log.begin(1, "on", records=records, who="a", options={"ppl": 1}, keep=False)
+        client: subprocess.Popen[str] = bed.backend.start(
+            "a", ask, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        time.sleep(2.0)
+        before, began = bed.counters("direct")[link.b_dev]["rx_packets"], time.monotonic()
+        time.sleep(IPERF_SECONDS)
+        frames, took = bed.counters("direct")[link.b_dev]["rx_packets"] - before, time.monotonic() - began
+        printed, _ = client.communicate(timeout=30)
+        if scratch is not None:
+            log.end()
+    told = json.loads(printed)
+    if client.returncode:
+        raise MachineError(f"iperf3 failed: {told.get('error', '')}")
+    return Carried(float(told["end"]["sum_received"]["bits_per_second"]), frames / took)
 
 
 # --- by itself -------------------------------------------------------------------------------------------------------

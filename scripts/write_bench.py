@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.compare import Row
+from bench.goals import HEAD as HEAD_OF_GOALS
+from bench.goals import beside_goals
 from bench.table import HEAD, KEY, cells, grouped, quantity
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def merged(earlier: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
 def page(facts: dict[str, Any]) -> str:
     """Return the whole page."""
     rows = [row_of(one) for one in facts["rows"]]
+    runs = {row.task: one["run"] for row, one in zip(rows, facts["rows"], strict=True)}
     held = [row for row in rows if row.target is not None]
     count = {answer: sum(row.answer == answer for row in held) for answer in ("met", "met?", "not met?", "not met")}
     open_ended = count["met?"] + count["not met?"]
@@ -111,6 +114,11 @@ def page(facts: dict[str, Any]) -> str:
             ("run", "date", "commit", "machine", "repetitions", "load at the end"),
             (run_cells(*one) for one in enumerate(facts["runs"], 1)),
         ),
+        "## Beside the goals",
+        "",
+        "What the tool itself costs. The second column came with the goals, from another machine of two processors.",
+        "",
+        *table(("run", *HEAD_OF_GOALS), ((str(runs[row.task] + 1), *line) for row, line in beside_goals(rows))),
         "## Targets not met",
         "",
         *table(
@@ -132,7 +140,6 @@ def page(facts: dict[str, Any]) -> str:
         units = [column["unit"] for column in contest["columns"]]
         heads = ("", *(column["name"] for column in contest["columns"]))
         lines += table(heads, ((name, *map(median, values, units)) for name, values in contest["medians"]))
-    runs = {row.task: one["run"] for row, one in zip(rows, facts["rows"], strict=True)}
     for (task, peer), group in grouped(rows):
         lines += [f"### {task}: beside {peer}", "", f"Run {runs[task] + 1}.", "", *table(HEAD, map(cells, group))]
     return "\n".join([*lines, KEY]) + "\n"

@@ -9,6 +9,7 @@ import pytest
 
 from bench.compare import Target, What, alone, ratio
 from bench.contest import Claim, Column, Contest
+from bench.goals import GOALS, beside_goals
 from bench.table import quantity
 from scripts import write_bench
 
@@ -55,6 +56,22 @@ def test_page_counts_outcomes_and_lists_unmet_targets() -> None:
     assert "| fast |" not in head
     assert "1.20×" in text
     assert "0.90×" in text
+
+
+def test_goals_have_the_figure_of_before_and_the_run_that_measured_them() -> None:
+    first = write_bench.merged(write_bench.NOTHING_YET, measured("2026-01-01", "other"))
+    text = write_bench.page(write_bench.merged(first, measured("2026-01-02", "ICMP echo, closed loop", factor=1.05)))
+    goals = text.partition("## Beside the goals")[2].partition("## Targets not met")[0]
+    (line,) = [one for one in goals.splitlines() if "ping -f" in one]
+    before, goal, ours, _, answer = [cell.strip() for cell in line.split("|")][3:8]
+    assert line.startswith("| 2 | closed-loop probe")
+    assert (before, goal, ours, answer) == ("1.2–1.5×", "at most 1.10×", "1.05×", "met")
+    assert "AF_XDP" not in goals, "a goal that no run measured has no line"
+
+
+def test_every_goal_is_a_figure_of_the_page() -> None:
+    facts = json.loads((write_bench.ROOT / write_bench.FACTS).read_text())
+    assert len([*beside_goals([write_bench.row_of(one) for one in facts["rows"]])]) == len(GOALS)
 
 
 def test_comparison_medians_are_on_the_page_and_missing_ones_reported() -> None:
