@@ -30,6 +30,7 @@ from sojourn.export.convert import Request, convert
 from sojourn.export.log import TcpLog
 from sojourn.instruments import find_instrument
 from sojourn.instruments.iperf import Iperf, Traffic
+from sojourn.instruments.ping import pinned
 from sojourn.instruments.tcplog import LogInstrument, log_argv
 from sojourn.methods.tcp_cost.measure import rows_of_costs
 from sojourn.plan import DIRECT, load_plan
@@ -223,9 +224,12 @@ class Carried(NamedTuple):
 def carried(bed: Bed, flows: int, scratch: Path | None) -> Carried:
     """Run iperf3 once, with a log of every packet at the sender in a folder of `scratch`, or with none."""
     link = bed.topology.link("direct")
-    server = bed.backend.start("b", ["iperf3", "-s", "-1", "-i", "0"], stdout=subprocess.DEVNULL)
+    cores = sorted(os.sched_getaffinity(0))
+    serve = [*pinned(bed, "b", cores[-1]), "iperf3", "-s", "-1", "-i", "0"]
+    server = bed.backend.start("b", serve, stdout=subprocess.DEVNULL)
     time.sleep(0.3)
-    ask = ["iperf3", "-c", link.b_ip4, "-P", str(flows), "-t", f"{IPERF_SECONDS + 2:.0f}", "-O", "1", "-i", "0", "-J"]
+    ask = [*pinned(bed, "a", cores[0]), "iperf3", "-c", link.b_ip4, "-P", str(flows)]
+    ask += ["-t", f"{IPERF_SECONDS + 2:.0f}", "-O", "1", "-i", "0", "-J"]
     with ExitStack() as stack:
         stack.callback(server.kill)
         if scratch is not None:
