@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -65,7 +66,10 @@ STATISTICS_SECONDS = 0.1
 SLICES = 8
 """Slices of each set of fields, over one bed."""
 
-IPERF_SECONDS = 3.0
+IPERF_PAIRS = 6
+IPERF_SUM = (re.compile(r"^\[ *\d+\].* (\d+) Mbits/sec"), re.compile(r"^\[SUM\].* (\d+) Mbits/sec"))
+"""iperf3's line of an interval: of the only flow, and of all."""
+
 LEAST_TURNS = 6
 """The lowest and the highest of this many turns enclose the median in 96.9 % of cases."""
 
@@ -92,7 +96,7 @@ def rows(repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]
     slim = {"costs.fields": "siftr", "costs.path": "mtu", "costs.packets_per_log": "1"}
     lines += throughputs(studied(repetitions * PAIRS_A_REPETITION, seed, scratch, slim), ", fields=siftr")
     for flows in FLOWS:
-        lines += by_iperf(flows, repetitions, seed, scratch, tell)
+        lines.append(by_iperf(flows, repetitions, seed, tell))
     tell("tcplog: time a packet, all fields and those of SIFTR in turn")
     lines += by_fields(max(repetitions, LEAST_TURNS))
     with ready_bed() as bed:
@@ -196,61 +200,51 @@ def figure_of(found: Found) -> Figure:
 # --- by iperf3 -------------------------------------------------------------------------------------------------------
 
 
-def by_iperf(flows: int, repetitions: int, seed: int, scratch: Path, tell: Callable[[str], None]) -> Iterator[Row]:
-    """Yield the throughput that is left by iperf3's own figure, and by the interface's counter in the same seconds."""
-    order, found = random.Random(seed), list[tuple[Carried, Carried]]()
+def by_iperf(flows: int, repetitions: int, seed: int, tell: Callable[[str], None]) -> Row:
+    """Return the throughput that is left by iperf3's own figures; the study has that of the kernel's counters."""
+    order, found = random.Random(seed), list[tuple[float, float]]()
     for number in range(1, repetitions + 1):
         tell(f"tcplog: throughput by iperf3 itself, {flows} flows, repetition {number}/{repetitions}")
-        both: dict[bool, Carried] = {}
         with ready_bed() as bed:
-            for is_logged in order.sample((True, False), 2):
-                both[is_logged] = carried(bed, flows, scratch if is_logged else None)
-        found.append((both[True], both[False]))
+            found.append(carried(bed, flows, order))
     task = f"{BY_IPERF}, {flows} flow{'s' if flows > 1 else ''}, packets of one segment"
-    least = Target("at least", LEAST_LEFT["mtu", flows])
-    said = [(logged.bits_per_second, off.bits_per_second) for logged, off in found]
-    yield ratio(What(task, "without a log", "every packet logged", "bit/s"), said, least)
-    counted = [(logged.frames_per_second, off.frames_per_second) for logged, off in found]
-    yield ratio(What(task, "without a log", "the same by the interface's counter", "1/s"), counted, None)
+    what = What(task, "the log switched off", "every packet logged", "bit/s")
+    return ratio(what, found, Target("at least", LEAST_LEFT["mtu", flows]))
 
 
-class Carried(NamedTuple):
-    """What one transfer carried: by iperf3, and by the counter of the receiving interface."""
+def carried(bed: Bed, flows: int, order: random.Random) -> tuple[float, float]:
+    """Return bits a second with every packet logged at the sender, and with the log off: medians of one iperf3 run.
 
-    bits_per_second: float
-    frames_per_second: float
-
-
-def carried(bed: Bed, flows: int, scratch: Path | None) -> Carried:
-    """Run iperf3 once, with a log of every packet at the sender in a folder of `scratch`, or with none."""
-    link = bed.topology.link("direct")
-    cores = sorted(os.sched_getaffinity(0))
+    iperf3 prints a figure each second, of many connections some 0.3 s late: so the log is switched as a figure comes,
+    the next one is left out, and the one after it counts. Which of a pair is logged is decided by chance.
+    """
+    cores, to = sorted(os.sched_getaffinity(0)), bed.topology.link("direct").b_ip4
     serve = [*pinned(bed, "b", cores[-1]), "iperf3", "-s", "-1", "-i", "0"]
-    server = bed.backend.start("b", serve, stdout=subprocess.DEVNULL)
-    time.sleep(0.3)
-    ask = [*pinned(bed, "a", cores[0]), "iperf3", "-c", link.b_ip4, "-P", str(flows)]
-    ask += ["-t", f"{IPERF_SECONDS + 2:.0f}", "-O", "1", "-i", "0", "-J"]
+    ask = [*pinned(bed, "a", cores[0]), "iperf3", "-c", to, "-P", str(flows), "-f", "m", "--forceflush"]
+    ask += ["-i", "1", "-t", str(2 + 4 * IPERF_PAIRS)]
     with ExitStack() as stack:
+        server = bed.backend.start("b", serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stack.callback(server.kill)
-        if scratch is not None:
-            log = LogInstrument(bed.backend.beside, log_argv(find_instrument(), bed.backend.cgroup("a")))
-            stack.callback(log.kill)
-            records = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
-            log.begin(1, "on", records=records, who="a", options={"ppl": 1}, keep=False)
+        log = LogInstrument(bed.backend.beside, log_argv(find_instrument(), bed.backend.cgroup("a")))
+        stack.callback(log.kill)
+        records = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        log.begin(1, "off", records=records, who="a", options={"ppl": 1}, keep=False)
+        time.sleep(0.3)
         client: subprocess.Popen[str] = bed.backend.start(
             "a", ask, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        time.sleep(2.0)
-        before, began = bed.counters("direct")[link.b_dev]["rx_packets"], time.monotonic()
-        time.sleep(IPERF_SECONDS)
-        frames, took = bed.counters("direct")[link.b_dev]["rx_packets"] - before, time.monotonic() - began
-        printed, _ = client.communicate(timeout=30)
-        if scratch is not None:
-            log.end()
-    told = json.loads(printed)
-    if client.returncode:
-        raise MachineError(f"iperf3 failed: {told.get('error', '')}")
-    return Carried(float(told["end"]["sum_received"]["bits_per_second"]), frames / took)
+        stack.callback(client.kill)
+        assert client.stdout is not None
+        figures = (float(said[1]) for said in map(IPERF_SUM[flows > 1].search, client.stdout) if said)
+        next(figures)  # the first second is slow start's
+        found: dict[Mode, list[float]] = {"on": [], "off": []}
+        for _ in range(IPERF_PAIRS):
+            for mode in order.sample([*found], 2):
+                log.be(mode)
+                next(figures)
+                found[mode].append(next(figures))
+        log.end()
+    return median(found["on"]) * 1e6, median(found["off"]) * 1e6
 
 
 # --- by itself -------------------------------------------------------------------------------------------------------
