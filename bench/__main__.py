@@ -91,9 +91,9 @@ def main() -> int:
     kept = {"machine": facts, "rows": [row.as_json() for row in rows], "contests": [one.as_json() for one in contests]}
     BUILD.mkdir(exist_ok=True)
     (BUILD / "bench.json").write_text(json.dumps(kept, indent=1))
-    (BUILD / "bench.md").write_text(table.markdown(rows, contests, facts))
-    lines = [line for _, line in goals.beside_goals(rows)]
-    table.show(rows, contests, facts, [goals.HEAD, *lines] if lines else [])
+    beside = [line for _, line in goals.beside_goals(rows)]
+    (BUILD / "bench.md").write_text(table.markdown(rows, contests, facts, beside))
+    table.show(rows, contests, facts, beside)
     return 0
 
 
@@ -159,7 +159,7 @@ def beside_peers(
 ) -> tuple[list[Row], list[Contest], int]:
     """The parts probe, pacing and flood, each repetition over a bed of its own; and how many the probe had time for."""
     contests = [*(pacing.contests() if "pacing" in parts else []), *([flood.contest()] if "flood" in parts else [])]
-    chosen = [one for one in experiments() if asked.only in one.task or asked.only in one.peer]
+    chosen = [one for one in experiments() if asked.only in one.task]
     pairs: dict[Experiment, list[tuple[Sample, Sample]]] = {one: [] for one in chosen if "probe" in parts}
     spec = BedSpec(devices=() if asked.device == "direct" else (asked.device,))
     spent, done = 0.0, 0

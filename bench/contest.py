@@ -34,13 +34,13 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure of one contestant that is compared with a target: alone, or as a ratio to a peer's."""
+    """A figure of one contestant, alone or as a ratio to a peer's, and its target, if it has one."""
 
     of: str
     key: str
     name: str
     unit: str
-    target: Target
+    target: Target | None
     beside: str | None = None
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from bench.compare import Row
     from bench.contest import Contest
 
+BEFORE = "2026-11-26"
+HEAD_OF_GOALS = ("figure", BEFORE, "goal", "measured", "interval", "")
 HEAD = ("figure", "ours", "peer's", "measured", "interval", "target", "")
 WIDTHS = (36, 9, 9, 9, 22, 14, 8)
 STYLES = {"met": "green", "not met": "red"}
@@ -27,10 +29,8 @@ KEY = (
 )
 
 
-def show(
-    rows: list[Row], contests: list[Contest], facts: Mapping[str, object], goals: Sequence[Sequence[str]] = ()
-) -> None:
-    """Print the contests, the table and, with a head as its first line, the goals; no line wraps, terminal or not."""
+def show(rows: list[Row], contests: list[Contest], facts: Mapping[str, object], goals: Sequence[Sequence[str]]) -> None:
+    """Print the contests, the rows and what is beside the goals; wide enough for the rows, even if no terminal."""
     console = Console()
     console = Console(width=max(console.width, sum(WIDTHS) + 2 * len(WIDTHS)), highlight=False)
     console.print(f"[bold]{title(facts)}[/]")
@@ -50,10 +50,9 @@ def show(
             shown.add_row(*most, f"[{STYLES.get(answer, 'yellow')}]{answer}[/]" if answer else "")
         console.print(shown)
     if goals:
-        heads, *lines_of_goals = goals
-        shown = Table(*heads, box=None, header_style="dim", pad_edge=False)
-        for cells_of_goal in lines_of_goals:
-            shown.add_row(*cells_of_goal)
+        shown = Table(*HEAD_OF_GOALS, box=None, header_style="dim", pad_edge=False)
+        for line in goals:
+            shown.add_row(*line)
         console.print("\n[bold]beside the goals[/]", shown, sep="\n")
     console.print(f"\n{KEY}\nbuild/bench.json and build/bench.md hold it all.")
 
@@ -70,8 +69,10 @@ def matrix_cells(contest: Contest, values: list[float]) -> list[str]:
     ]
 
 
-def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, object]) -> str:
-    """Return the table as Markdown."""
+def markdown(
+    rows: list[Row], contests: list[Contest], facts: Mapping[str, object], goals: Sequence[Sequence[str]]
+) -> str:
+    """Return the same as Markdown."""
     lines = [f"# {title(facts)}", "", *(f"- {key}: {value}" for key, value in facts.items()), ""]
     for contest in contests:
         heads = ["", *(column.name for column in contest.columns)]
@@ -82,6 +83,9 @@ def markdown(rows: list[Row], contests: list[Contest], facts: Mapping[str, objec
     for (task, peer), group in grouped(rows):
         lines += [f"## {task}: beside `{peer}`", "", f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
         lines += [*(f"| {' | '.join(cells(row))} |" for row in group), ""]
+    if goals:
+        lines += ["## beside the goals", "", f"| {' | '.join(HEAD_OF_GOALS)} |", f"|{'---|' * len(HEAD_OF_GOALS)}"]
+        lines += [*(f"| {' | '.join(line)} |" for line in goals), ""]
     return "\n".join([*lines, KEY]) + "\n"
 
 

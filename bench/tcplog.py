@@ -37,7 +37,7 @@ from sojourn.methods.tcp_cost.measure import rows_of_costs
 from sojourn.plan import DIRECT, load_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from sojourn.bed import Bed
     from sojourn.instruments.tcplog import Mode
@@ -67,8 +67,8 @@ SLICES = 8
 """Slices of each set of fields, over one bed."""
 
 IPERF_PAIRS = 6
-IPERF_SUM = (re.compile(r"^\[ *\d+\].* (\d+) Mbits/sec"), re.compile(r"^\[SUM\].* (\d+) Mbits/sec"))
-"""iperf3's line of an interval: of the only flow, and of all."""
+IPERF_INTERVAL = re.compile(r"\[ *(?P<who>\d+|SUM)\].* (?P<rate>[\d.]+) Mbits/sec(?!.*(?:sender|receiver))")
+"""iperf3's line of an interval: of one connection, or of all."""
 
 LEAST_TURNS = 6
 """The lowest and the highest of this many turns enclose the median in 96.9 % of cases."""
@@ -213,7 +213,9 @@ def by_iperf(flows: int, repetitions: int, seed: int, tell: Callable[[str], None
 
 
 def carried(bed: Bed, flows: int, order: random.Random) -> tuple[float, float]:
-    """Return bits a second with every packet logged at the sender, and with the log off: medians of one iperf3 run.
+    """Return bits a second of one iperf3 run with every packet logged at the sender, and with the log off.
+
+    The latter is the median; the former is that, times the median of the ratios of pairs.
 
     iperf3 prints a figure each second, of many connections some 0.3 s late: so the log is switched as a figure comes,
     the next one is left out, and the one after it counts. Which of a pair is logged is decided by chance.
@@ -235,16 +237,29 @@ def carried(bed: Bed, flows: int, order: random.Random) -> tuple[float, float]:
         )
         stack.callback(client.kill)
         assert client.stdout is not None
-        figures = (float(said[1]) for said in map(IPERF_SUM[flows > 1].search, client.stdout) if said)
-        next(figures)  # the first second is slow start's
+        next_figure(client.stdout, flows)  # the first second is slow start's
         found: dict[Mode, list[float]] = {"on": [], "off": []}
         for _ in range(IPERF_PAIRS):
             for mode in order.sample([*found], 2):
                 log.be(mode)
-                next(figures)
-                found[mode].append(next(figures))
-        log.end()
-    return median(found["on"]) * 1e6, median(found["off"]) * 1e6
+                next_figure(client.stdout, flows)
+                found[mode].append(next_figure(client.stdout, flows))
+        account = log.end()["account"]
+    if any(account[way].get(why, 0) for way in ("in", "out") for why in ("full", "broken")):
+        raise MachineError("a log that was to hold every packet lost some")
+    left = median(on / off for on, off in zip(found["on"], found["off"], strict=True))
+    return left * median(found["off"]), median(found["off"])
+
+
+def next_figure(lines: Iterable[str], flows: int) -> float:
+    """Return the bits a second of iperf3's next interval, over all its connections."""
+    said = ""
+    for line in lines:
+        said = line.strip() or said
+        found = IPERF_INTERVAL.match(line)
+        if found and (found["who"] == "SUM") == (flows > 1):
+            return float(found["rate"]) * 1e6
+    raise MachineError(f"iperf3 ended early: {said}")
 
 
 # --- by itself -------------------------------------------------------------------------------------------------------

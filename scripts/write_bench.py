@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.compare import Row
-from bench.goals import HEAD as HEAD_OF_GOALS
 from bench.goals import beside_goals
-from bench.table import HEAD, KEY, cells, grouped, quantity
+from bench.table import BEFORE, HEAD, HEAD_OF_GOALS, KEY, cells, grouped, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,7 +115,7 @@ def page(facts: dict[str, Any]) -> str:
         ),
         "## Beside the goals",
         "",
-        "What the tool itself costs. The second column came with the goals, from another machine of two processors.",
+        f"What the tool itself costs. Those of {BEFORE} came with the goals, from another machine of two processors.",
         "",
         *table(("run", *HEAD_OF_GOALS), ((str(runs[row.task] + 1), *line) for row, line in beside_goals(rows))),
         "## Targets not met",

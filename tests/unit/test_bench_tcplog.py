@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.tcplog import READINGS, Figure, distance, nanoseconds, skips, throughputs
+from bench.tcplog import READINGS, Figure, distance, nanoseconds, next_figure, skips, throughputs
 from sojourn.errors import MachineError
 
 
@@ -53,3 +53,16 @@ def test_missing_count_is_not_reported_as_zero_skipped() -> None:
 
 def test_minimum_and_maximum_of_the_readings_are_a_95_percent_interval() -> None:
     assert 1 - 2 * 0.5**READINGS >= 0.95
+
+
+def test_intervals_of_iperf_are_read_until_it_ends() -> None:
+    one = "[  5]   {}   sec   12 MBytes  {} Mbits/sec    0   1.40 MBytes{}\n"
+    lines = iter([
+        "Connecting to host 192.0.2.1\n", one.format("0.00-1.00", "3510", ""), one.format("1.00-2.00", "95.3", ""),
+        one.format("0.00-2.00", "3300", "   sender"), "iperf3: error - unable to send\n",
+    ])  # fmt: skip
+    assert [next_figure(lines, 1), next_figure(lines, 1)] == [3.51e9, 95.3e6]
+    with pytest.raises(MachineError, match="iperf3 ended early: iperf3: error - unable to send"):
+        next_figure(lines, 1)
+    both = iter([one.format("0.00-1.00", "10", ""), "[SUM]   0.00-1.00   sec   25 MBytes   20 Mbits/sec    0\n"])
+    assert next_figure(both, 2) == 20e6
