@@ -27,7 +27,7 @@ case " $* " in
     done
     exec {tc} "$@" limit 77
     ;;
-*" show "*) {tc} "$@" | sed 's/"pfifo"/"netem"/' ;;
+*" show "*) {tc} "$@" | sed 's/"pfifo"/"netem"/; s/^qdisc pfifo /qdisc netem /' ;;
 *) exec {tc} "$@" ;;
 esac
 """

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sojourn.analysis import analyse
-from sojourn.analysis.stream_samples import BINS, whole_bins
+from sojourn.analysis.stream_samples import BINS, BULK, whole_bins
 from sojourn.records import RunFolder
 from sojourn.report import write_report
 from sojourn.report.contents import parts_of
@@ -136,3 +136,10 @@ def test_few_scattered_values_are_binned() -> None:
     assert edges[-1] > 5037
     assert np.histogram(values, edges)[0].sum() == len(values)
     assert np.ptp(np.diff(edges)) < 1e-6
+
+
+@pytest.mark.parametrize("values", [[53256.0, 53400.0], [53256.0, 53257.0], [100.0], [7.0, 7.0]])
+def test_one_or_two_values_are_binned(values: list[float]) -> None:
+    """The quantiles of two values lie between them."""
+    low, high = (float(edge) for edge in np.quantile(values, BULK))
+    assert np.histogram(values, whole_bins(np.array(values), low, high))[0].sum() == len(values)

@@ -213,7 +213,8 @@ def whole_bins(values: NDArray[np.float64], low: float, high: float) -> NDArray[
 
     Edges lie halfway between two steps, so that no value lies on one.
     """
-    step, first = timestamp_step(values[(values >= low) & (values <= high)], low)
+    bulk = values[(values >= low) & (values <= high)]
+    step, first = timestamp_step(bulk if len(bulk) else values, low)  # the quantiles of two values lie between them
     width = step * max(1, int(np.ceil((high - low) / (BINS * step))))
     count = int((high - first + step / 2) // width) + 1
     return np.asarray(first - step / 2 + width * np.arange(count + 1), dtype=np.float64)
