@@ -499,6 +499,10 @@ class Lab:
         process = subprocess.Popen(self._argv(host, words), **self._as())  # type: ignore[call-overload]
         self._serving[host, kind] = process
         time.sleep(1.0)  # each says in its own way that it is ready; the commands that follow have no way to wait
+        for _ in range(50 if words.startswith("emulate eth1") else 0):  # on a busy machine later, seen by its socket
+            if process.poll() is not None or any(self.folder.glob("emulate-*.sock")):
+                break
+            time.sleep(0.1)
         return (
             None if process.poll() in {None, 0} else f"status {process.returncode}: {process.communicate()[1][-400:]}"
         )
