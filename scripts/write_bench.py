@@ -115,8 +115,7 @@ def page(facts: dict[str, Any]) -> str:
         ),
         "## Beside the goals",
         "",
-        f"What the tool itself costs. The figures of {BEFORE} came with the goals; they were measured on another machine "
-        "of two processors.",
+        f"What the tool itself costs. The figures of {BEFORE} came with the goals, from another machine of two cores.",
         "",
         *table(("run", *HEAD_OF_GOALS), ((str(runs[row.task] + 1), *line) for row, line in beside_goals(rows))),
         "## Targets not met",
