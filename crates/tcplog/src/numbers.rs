@@ -10,6 +10,10 @@ use std::collections::{HashMap, VecDeque};
 /// How many flows are kept after their final entry: a record may still be delayed behind an unfinished one.
 pub const LINGERING: usize = 16_384;
 
+/// How many flows a log may have before it ends. The numbers above are left for the flows that are then in the table and
+/// in the rings.
+pub const MOST_FLOWS: i32 = i32::MAX - (1 << 24);
+
 /// The number of cache entries, by the last bits of the slot.
 const CACHED: usize = 1024;
 
@@ -34,6 +38,17 @@ struct Known {
 }
 
 impl Numbers {
+    /// Return numbers that go on after `last`.
+    #[must_use]
+    pub fn after(last: i32) -> Self {
+        Self { last, ..Self::default() }
+    }
+
+    /// Whether there are as many flows as a log may have.
+    pub fn are_used_up(&self) -> bool {
+        self.last >= MOST_FLOWS
+    }
+
     /// Handle a sample; return its flow's number.
     pub fn sample(&mut self, cookie: u64, slot: u32) -> i32 {
         if self.cache.is_empty() {
@@ -98,6 +113,15 @@ mod tests {
     fn end_others(numbers: &mut Numbers) -> Vec<u64> {
         let ends = (0..=LINGERING as u64).filter_map(|other| numbers.word(1_000 + other, 9, true));
         ends.map(|(cookie, _)| cookie).collect()
+    }
+
+    #[test]
+    fn last_numbers_are_left_for_flows_under_way() {
+        let mut numbers = Numbers::after(MOST_FLOWS - 1);
+        assert!(!numbers.are_used_up());
+        assert_eq!((numbers.sample(7, 1), numbers.are_used_up()), (MOST_FLOWS, true));
+        let under_way: Vec<_> = (8..16).map(|cookie| numbers.sample(cookie, 2)).collect();
+        assert_eq!(under_way, (1..9).map(|more| MOST_FLOWS + more).collect::<Vec<_>>());
     }
 
     #[test]

@@ -361,6 +361,19 @@ impl Spool {
         }
     }
 
+    /// Write no more events, as after a failed write: there are as many flows as records can number.
+    ///
+    /// # Errors
+    /// Always the first time, because the log ends by this; what was logged before stays readable.
+    pub fn end_events(&mut self) -> Result<(), SpoolError> {
+        self.flush()?;
+        if self.state != Health::Good {
+            return Ok(());
+        }
+        self.state = Health::Broken;
+        Err(SpoolError::Flows(self.path.clone()))
+    }
+
     /// Write the last frame: the log is complete.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ pub const LIMITED: &str = "log limit";
 pub const FULL: &str = "disk full";
 pub const REMOVED: &str = "log file removed";
 pub const UNWRITTEN: &str = "log could not be written";
+/// The reason for the end of a log with as many flows as its records can number.
+pub const NUMBERED: &str = "too many flows";
 
 /// The places of a log's spool and of its records.
 #[derive(Clone, Debug)]
@@ -222,6 +224,7 @@ const fn why_failed(error: &SpoolError) -> &'static str {
         SpoolError::Full(_) => FULL,
         SpoolError::Limit(_) => LIMITED,
         SpoolError::Gone(_) => REMOVED,
+        SpoolError::Flows(_) => NUMBERED,
         _ => UNWRITTEN,
     }
 }

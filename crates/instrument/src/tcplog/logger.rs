@@ -440,7 +440,9 @@ impl Logger {
     }
 
     fn flush(&mut self) {
-        if let Some(Err(error)) = self.spool.as_mut().map(Spool::flush) {
+        let are_used_up = self.numbers.are_used_up();
+        let flushed = self.spool.as_mut().map(|spool| if are_used_up { spool.end_events() } else { spool.flush() });
+        if let Some(Err(error)) = flushed {
             self.failed.get_or_insert(error);
         }
         if let Some(export) = &mut self.export {

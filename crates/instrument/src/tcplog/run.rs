@@ -18,7 +18,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 use super::answer::answer;
 use super::arguments::{PartArguments, Run};
 use super::child::{self, Companion, Prepared};
-use super::close::{End, FULL, LIMITED, Place, REMOVED, UNWRITTEN, close};
+use super::close::{End, FULL, LIMITED, NUMBERED, Place, REMOVED, UNWRITTEN, close};
 use super::drain::Drain;
 use super::export::{self, Connected, Sending};
 use super::logger::{Logger, Own};
@@ -328,6 +328,7 @@ fn broken_off(footer: &Value, parts: &PartArguments) -> Option<String> {
         Some(LIMITED) => "the log reached its --log-limit",
         Some(FULL) => "the disk was full",
         Some(REMOVED) => "the log was removed or replaced",
+        Some(NUMBERED) => "the log had as many flows as its records can number",
         Some(UNWRITTEN) => "the log could not be written",
         _ => return None,
     };

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::numbers::MOST_FLOWS;
+
 /// Why a spool cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
@@ -15,6 +17,12 @@ pub enum SpoolError {
     /// The size limit is reached.
     #[error("write {}: it has the size that it may have", .0.display())]
     Limit(PathBuf),
+    /// There are as many flows as records can number.
+    #[error(
+        "write {}: it has {MOST_FLOWS} flows, and its records cannot number more; begin another log",
+        .0.display()
+    )]
+    Flows(PathBuf),
     /// It is being written or converted.
     #[error("read {}: the log goes on, or records are being made of it", .0.display())]
     Busy(PathBuf),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sojourn_record::Origin;
 use sojourn_tcplog::flight::{FlightOptions, Keep};
+use sojourn_tcplog::numbers::MOST_FLOWS;
 use sojourn_tcplog::simulated::{NOTHING_ASKED, Setup, Simulated};
 use sojourn_tcplog::tables::{self, Converted};
 use sojourn_tcplog::{Prefix, Source, SourceError};
@@ -224,6 +225,39 @@ fn in_parts(name: &str, source: Short) -> (Logger, PathBuf) {
 #[test]
 fn packets_that_arrive_before_a_flow_slot_is_released_are_counted() {
     lawful(&log("late", Short::new(true), None, 100));
+}
+
+/// A log numbers its flows by 31 bits: some 60 hours of 10,000 connections a second.
+#[test]
+fn log_with_as_many_flows_as_records_can_number_ends_and_its_counters_add_up() {
+    let folder = folder("numbered");
+    let mut logger = Logger::new(Box::new(Short::new(false)), None).unwrap();
+    logger.spool_to(Spool::create(&folder, r#"{"hz":250}"#).unwrap());
+    logger.numbers = Numbers::after(MOST_FLOWS - 60);
+    logger.be(Mode::On).unwrap();
+    let mut now = Time(1_000);
+    for turn in 0.. {
+        logger.drain().unwrap();
+        if logger.has_failed() {
+            break;
+        }
+        assert!(turn < 10_000, "{} flows have ended", logger.gone_flows);
+        logger.reap(now).unwrap();
+        logger.write_down().unwrap();
+        now = now + GRACE;
+    }
+    let written = logger.written();
+    logger.drain().unwrap();
+    assert_eq!(logger.written(), written, "the log has ended");
+    let ended = logger.end(&mut || ()).unwrap();
+    let told = ended.failed.as_ref().unwrap().to_string();
+    assert!(told.ends_with("it has 2130706431 flows, and its records cannot number more; begin another log"), "{told}");
+    assert_eq!(ended.account.check(), Ok(()));
+    let broken: u64 = ended.account.all.iter().map(|counters| counters.of(Disposition::Broken).packets).sum();
+    let converted = tables::recover(&folder, &Origin::default()).unwrap();
+    assert!(broken > 0 && converted.records == written && converted.is_conserved, "{broken} {}", converted.records);
+    assert_eq!(converted.totals, ended.account.totals().collect::<Vec<_>>());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
