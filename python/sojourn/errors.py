@@ -78,5 +78,6 @@ DENIED = {
     errno.EROFS: "choose another place",
     errno.ENOSPC: "make room, then again",
     errno.EDQUOT: "make room, then again",
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), then again",
 }
 """What a person can do if a file cannot be read or written; any other error is a fault of ours."""

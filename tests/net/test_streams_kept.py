@@ -41,11 +41,11 @@ def bed() -> Iterator[Bed]:
 class Pair:
     """A sender and a receiver over the direct link."""
 
-    def __init__(self, bed: Bed, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, bed: Bed, folder: Path, stack: ExitStack, *options: str) -> None:
         self.bed, self.link = bed, bed.topology.link("direct")
 
         def start(host: Any) -> StreamInstrument:
-            argv = serve_argv(find_instrument(), folder, 0, host, [])
+            argv = serve_argv(find_instrument(), folder, 0, host, options)
             one = StreamInstrument(lambda argv, **popen: bed.backend.start(host, argv, **popen), argv)
             stack.callback(one.kill)
             return one
@@ -133,6 +133,32 @@ def test_packets_between_two_streams_count_in_neither(bed: Bed, tmp_path: Path, 
         pair.send(2, via)  # while nobody receives
         received = pair.stream(3, via)[1]
         assert (received["first"], received["duplicated"], received["unexpected"]) == (COUNT, 0, 0)
+
+
+def test_threads_in_which_the_kernel_makes_frames_do_not_run_in_real_time(bed: Bed, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        pair = Pair(bed, tmp_path, stack, "--fifo")
+        pair.stream(1, "live")  # whose receiver has a program in the kernel, which live frames need
+        a, link = pair.a, pair.link
+        threads = Path(f"/proc/{a.pid}/task")
+        before = {one.name for one in threads.iterdir()}
+        assert os.sched_getscheduler(a.pid) == os.SCHED_FIFO
+        to = {"via": "live", "dev": link.a_dev, "mac": link.b_mac}
+        shape = {"schedule": "regular", "rate_pps": COUNT / 2, "count": COUNT, "payload_bytes": 46}
+        head = {"block": 2, "keep": "histograms", "stay_open": False}
+        a.send(head | {"flows": [{"flow": 1, "to": to} | shape], "stamps": "none", "clock": "shared"})
+        await_that(lambda: busy(threads, before) == {os.SCHED_OTHER}, "a thread sends, and not in real time")
+        assert a.sent(no_tick)["flows"][0]["sent"] == COUNT
+
+
+def busy(threads: Path, before: set[str]) -> set[int]:
+    """The scheduling classes of new threads that have run for 100 ms or more."""
+    found = set()
+    for one in threads.iterdir():
+        used = int((one / "schedstat").read_text().split()[0]) if one.name not in before else 0
+        if used > 100_000_000:
+            found.add(os.sched_getscheduler(int(one.name)))
+    return found
 
 
 @pytest.mark.skipif(not Path("/dev/net/tun").exists(), reason="needs what makes taps")

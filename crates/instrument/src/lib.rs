@@ -1,6 +1,7 @@
 //! The binary's entry point: arguments, privileges, signals, choice of the backend. The measurement code is in `sojourn-probe`.
 
 mod arguments;
+mod aside;
 mod bounded;
 mod caller;
 mod capture;
@@ -51,7 +52,10 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    match run(&arguments.command) {
+    sys::take_file_limits_as_errors();
+    let ran = run(&arguments.command);
+    aside::finish();
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}: {}", program(), failure::sentence(&error));

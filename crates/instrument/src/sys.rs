@@ -31,6 +31,21 @@ pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives SIGINT and SIGTERM their ordinary effect again: what is printed at the end may wait for a reader for ever.
+pub fn let_signals_end() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the numbers are those of signals, and the disposition is the system's own.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Makes a write beyond the limit of file sizes an error, as a full disk is, in place of the end of this program. Programs that it
+/// executes have the signal's ordinary effect, for a handler does not outlive that.
+pub fn take_file_limits_as_errors() {
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGXFSZ, on_file_limit as *const () as libc::sighandler_t) };
+}
+
 /// Runs this thread under SCHED_FIFO.
 pub fn run_real_time(priority: i32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO, priority)
@@ -62,6 +77,8 @@ pub fn session() -> libc::pid_t {
     // SAFETY: it takes a number and reads only this process's session ID.
     unsafe { libc::getsid(0) }
 }
+
+extern "C" fn on_file_limit(_signal: libc::c_int) {}
 
 extern "C" fn on_signal(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);

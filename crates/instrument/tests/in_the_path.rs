@@ -8,7 +8,7 @@ mod links;
 mod namespace;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -157,6 +157,52 @@ fn full_disk_ends_the_log_but_not_forwarding() {
         assert!(status == 0 && told.contains("identical") && told.contains("it ended before its emulator"), "{told}");
         run("umount", name(&folder));
         fs::remove_dir(folder).expect("removes");
+    });
+}
+
+#[test]
+fn limit_of_file_sizes_ends_the_log_but_not_forwarding() {
+    within_permitted("limit_of_file_sizes_ends_the_log_but_not_forwarding", || {
+        hosts();
+        let folder = folder("file-limit");
+        let mut command = Command::new("sh");
+        // In units of 512 bytes.
+        command.args(["-c", "ulimit -f 384; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sojourn-instrument")]);
+        command.env_remove("XDG_RUNTIME_DIR");
+        let words = ["left", "right", "--delay", "1ms", "--log", name(&folder)];
+        let emulator = Emulator::start_by(command, Stdio::piped(), &words);
+        let mut sent = 0;
+        while show()["report"]["log"]["stopped"].is_null() {
+            assert!(sent < 5_000, "the log goes on");
+            pings(50);
+            sent += 50;
+        }
+        pings(50);
+        let (status, _, errors) = emulator.end();
+        assert!(status == 4 && errors.contains("the log has ended, and the emulator goes on"), "{status} {errors}");
+        let (status, told) = done(&["emulate", "replay", name(&folder)]);
+        assert!(status == 0 && told.contains("identical"), "{told}");
+        fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn unread_standard_error_stops_neither_forwarding_nor_the_end() {
+    within_permitted("unread_standard_error_stops_neither_forwarding_nor_the_end", || {
+        hosts();
+        let (unread, mut full) = std::io::pipe().expect("a pipe");
+        full.write_all(&[b'.'; 64 << 10]).expect("is as long as a pipe may be");
+        let words = ["left", "right", "--delay", "1ms"];
+        let mut emulator = Emulator::start_by(instrument(), full.into(), &words);
+        for mtu in [1400, 1300] {
+            ip(&format!("link set dev left mtu {mtu}"));
+            soon("it is said", || show()["report"]["said"].to_string().contains(&mtu.to_string()).then_some(()));
+            pings(20);
+        }
+        kill_process(Pid::from_child(&emulator.process), Signal::INT).expect("can be signalled");
+        let status = soon_within("it ends", Nanos::seconds(5), || emulator.process.try_wait().expect("waits"));
+        assert_eq!(status.code(), Some(0));
+        drop(unread);
     });
 }
 
@@ -483,9 +529,13 @@ struct Emulator {
 impl Emulator {
     /// Starts an emulator, and waits until it forwards frames.
     fn start(arguments: &[&str]) -> Self {
-        let mut command = instrument();
+        Self::start_by(instrument(), Stdio::piped(), arguments)
+    }
+
+    /// The same by a command that executes the instrument, and with this standard error.
+    fn start_by(mut command: Command, errors: Stdio, arguments: &[&str]) -> Self {
         command.args(["emulate", "run"]).args(arguments).args(["--json", "--die-with-parent"]);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the instrument starts");
+        let mut process = command.stdout(Stdio::piped()).stderr(errors).spawn().expect("the instrument starts");
         let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut line = String::new();
         output.read_line(&mut line).expect("reads");

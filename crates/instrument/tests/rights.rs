@@ -593,6 +593,28 @@ fn companion_command_has_the_rights_of_its_user_and_none_of_the_logger() {
     }
 }
 
+/// As a service or `setpriv` starts a log: as a user to whom rights are lent, who may not pass them on.
+#[test]
+fn companion_command_has_no_right_that_is_lent_to_the_logger() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let folder = Folder::new("lent");
+    let out = folder.0.join("t");
+    let made = fs::create_dir(&out).and_then(|()| std::os::unix::fs::chown(&out, Some(DAEMON), Some(DAEMON)));
+    made.expect("makes");
+    let words = format!("tcplog run --simulated 1 --out {} -- cat /proc/self/status", out.join("log").display());
+    let output = lent(&program_for_all(&folder), &words, &[Right::Bpf, Right::NetAdmin, Right::SysNice]).output();
+    let output = output.expect("starts");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    for set in ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"] {
+        assert_eq!(field(&told, set), "0000000000000000", "{set}");
+    }
+}
+
 #[test]
 fn companion_command_of_another_user_is_terminated() {
     if !rustix::process::geteuid().is_root() {

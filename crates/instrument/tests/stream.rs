@@ -238,6 +238,16 @@ fn impossible_requests_end_with_status_2() {
     }
 }
 
+/// The kernel makes these frames without a rest.
+#[test]
+fn live_frames_are_not_sent_in_real_time() {
+    let words = "stream send --engine live --dev lo --to 02:00:00:00:00:01 --count 1 --rate 1kpps --fifo";
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_sojourn-instrument")).args(words.split(' ')).output().expect("starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("leave --fifo out"), "{said}");
+}
+
 #[test]
 fn packets_sent_to_no_receiver_are_reported() {
     let folder = Folder::new("finish");

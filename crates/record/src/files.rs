@@ -335,12 +335,15 @@ pub(crate) fn type_of(kind: Kind) -> DataType {
     }
 }
 
-fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
+/// Convert an error of the file system; a full disk has a variant of its own.
+pub fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
     let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::Full(path),
-        _ => RecordError::File { operation, path, source },
-    }
+    if is_full(&source) { RecordError::Full(path) } else { RecordError::File { operation, path, source } }
+}
+
+/// Whether there is no room: on the disk, within a quota, or within this process's limit of file sizes.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 #[cfg(test)]

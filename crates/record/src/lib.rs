@@ -14,7 +14,7 @@ mod tables;
 
 pub use files::{
     CrossingFolder, Origin, PacketFile, ReadingFile, RecordError, RunFolder, StreamFolder, TapAbout, TapFolder,
-    TcpFolder, sync_folder,
+    TcpFolder, failure, is_full, sync_folder,
 };
 pub use findings::{Finding, Severity};
 pub use read::{PacketReader, ReadError, TapFiles, TapReader};

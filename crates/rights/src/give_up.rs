@@ -42,6 +42,17 @@ pub fn keep_only(kept: &[Right]) -> io::Result<()> {
     Ok(())
 }
 
+/// Keep what this thread may do from the programs that it executes, unless they have rights of their own.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn lend_nothing() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let held = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })?;
+    Ok(())
+}
+
 fn empty_bounding_set() -> io::Result<()> {
     for number in 0..MOST {
         let capability = CapabilitySet::from_bits_retain(1 << number);

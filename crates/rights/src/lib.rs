@@ -13,7 +13,7 @@ pub mod table;
 use rustix::thread::{CapabilitySet, capabilities};
 
 pub use files::{Folders, Landlock};
-pub use give_up::keep_only;
+pub use give_up::{keep_only, lend_nothing};
 pub use identity::{Identity, IdentityError, may_change};
 pub use table::Needs;
 

@@ -392,6 +392,7 @@ pub const STREAM_SERVE: Needs = Needs {
     set_up: "priority, locked memory, records, the device that makes taps",
     dropped: &[PRIORITY],
     kept: &[RAW, ATTACH, LOAD, COMPUTE, LOCKED],
+    calls: &[Calls::Basic, Calls::Sockets, Calls::Programs, Calls::Priority],
     ..STREAM_BY_PROGRAMS
 };
 

@@ -157,7 +157,7 @@ def sit(owed: Owed, screen: Screen) -> None:
                 raise
             raise type(error)(f"{told}; {again}") from error
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             raise DoubtfulError(f"the disk of {path} is full{lost(owed, log)}: make room, then {again}") from error
 

@@ -336,11 +336,9 @@ pub fn plain(name: &str) -> String {
 }
 
 fn failure(operation: &'static str, path: &Path, source: io::Error) -> RecordError {
-    let path = path.to_owned();
     match source.kind() {
-        io::ErrorKind::AlreadyExists => RecordError::Exists(path),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::Full(path),
-        _ => RecordError::File { operation, path, source },
+        io::ErrorKind::AlreadyExists => RecordError::Exists(path.to_owned()),
+        _ => sojourn_record::failure(operation, path, source),
     }
 }
 

@@ -22,10 +22,12 @@ use super::live::{Live, Urgency};
 use super::log::{self, Files, Log};
 use super::{Bridge, asked, show};
 use crate::arguments::PlaceArguments;
+use crate::aside;
 use crate::control::{self, Control};
 use crate::failure::WrongRequest;
 use crate::place::{self, Fifo, Place, Processors};
 use crate::serve;
+use crate::sys;
 
 /// The minimum number of CPUs at which the emulator spins on one by default.
 const ENOUGH_PROCESSORS: u32 = 4;
@@ -67,6 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         processors.lower_priority();
         EMULATE.restrict_calls()
     };
+    aside::start(begin).context("start the thread that prints sentences")?;
     let watch = Watch::start(guards, detour.as_ref().map(Detour::guard), begin).context("look after the ports")?;
 
     let mut bridge = Bridge::new(&config, [left, right], clock, wait)?;
@@ -102,6 +105,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     drop(watch);
     let ran = ran.and(live.failed.take().map_or(Ok(()), Err));
     let ended = end(&mut bridge, &mut live);
+    sys::let_signals_end();
     // The reader of standard output may have closed it; that must not change the result.
     let _ = tell_ended(asked, &ended.0);
     ran?;

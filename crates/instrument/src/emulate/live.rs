@@ -1,6 +1,5 @@
 //! Everything beside the forwarding of a running emulator: the control socket, the log, the end, the scheduling class.
 
-use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +19,7 @@ use super::compensate::Compensated;
 use super::events::Event;
 use super::idle::Idle;
 use super::log::Log;
+use crate::aside::say;
 use crate::control::{Control, MOST_CLIENTS};
 use crate::failure;
 use crate::place;
@@ -188,14 +188,14 @@ impl Live {
     /// Reports and logs news.
     fn note(&mut self, bridge: &mut Bridge, now: Time) {
         if let Some(why) = self.log.as_mut().and_then(Log::has_stopped) {
-            tell(&format!("the log has ended, and the emulator goes on: {why}"));
+            say(&format!("the log has ended, and the emulator goes on: {why}"));
         }
         let tai_ahead_ns = bridge.tai_ahead();
         if std::mem::replace(&mut self.tai_ahead, tai_ahead_ns) != tai_ahead_ns {
             self.log.iter_mut().for_each(|log| log.note(Event::Clock { at_ns: now, tai_ahead_ns }));
         }
         for sentence in bridge.news(now) {
-            tell(&sentence);
+            say(&sentence);
             self.log.iter_mut().for_each(|log| log.note(Event::Notice { at_ns: now, sentence: sentence.clone() }));
         }
     }
@@ -255,11 +255,6 @@ impl Live {
         let finished = std::mem::replace(&mut self.block, block);
         json!({ "ok": true, "block": finished, "number": number, "summary": summary })
     }
-}
-
-/// Prints a sentence to standard error; the reader may have closed it.
-fn tell(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "{}: {sentence}", crate::program());
 }
 
 fn named(name: &str) -> Pipe {

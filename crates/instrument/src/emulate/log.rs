@@ -17,7 +17,7 @@ use serde_json::Value;
 use sojourn_emulate::Direction;
 use sojourn_emulate::disposition::Disposition;
 use sojourn_record::packet::Head;
-use sojourn_record::{Packet, PacketFile, RecordError, private};
+use sojourn_record::{Packet, PacketFile, RecordError, failure, private};
 use sojourn_rights::table::EMULATE;
 use sojourn_rights::{self as rights, Right};
 use sojourn_time::{Clock, Nanos, Stamp, SteadyClock, Time};
@@ -125,7 +125,7 @@ impl Files {
         if !is_last && length + LAST_LINE > room {
             return Err(RecordError::Limit(self.path.clone()));
         }
-        self.events.write_all(&line).map_err(|source| record_error(&self.path, source))?;
+        self.events.write_all(&line).map_err(|source| failure("write", &self.path, source))?;
         self.length = length;
         if length + RESERVE / 2 > self.reserved {
             self.reserved = length + RESERVE;
@@ -143,7 +143,7 @@ impl Files {
     }
 
     fn sync(&self) -> Result<(), RecordError> {
-        self.events.sync_all().map_err(|source| record_error(&self.path, source))
+        self.events.sync_all().map_err(|source| failure("write", &self.path, source))
     }
 
     /// Writes what could be read of a truncated log: the complete lines of its events, and rows.
@@ -311,7 +311,7 @@ impl Writer {
                 }
                 Item::Stop => {
                     let why = format!("{MOST_EVENTS} events wait for the disk");
-                    self.attempt(|files| Err(record_error(&files.path, io::Error::other(why))));
+                    self.attempt(|files| Err(failure("write", &files.path, io::Error::other(why))));
                 }
                 Item::End(report, skipped) => {
                     let (written, not_kept) = (count(&self.counts.written), count(&self.counts.not_kept));
@@ -364,13 +364,6 @@ impl Writer {
 
 fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-fn record_error(path: &Path, source: std::io::Error) -> RecordError {
-    match source.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RecordError::Full(path.to_owned()),
-        _ => RecordError::File { operation: "write", path: path.to_owned(), source },
-    }
 }
 
 /// The length of the FCS, which frames in the engine do not include.

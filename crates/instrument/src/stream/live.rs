@@ -15,6 +15,7 @@ use sojourn_wire::{SessionKey, ethernet};
 use super::kept::Kept;
 use super::to::{To, Via};
 use crate::failure::WrongRequest;
+use crate::sys;
 
 /// The kernel sender of a flow.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ pub fn send(
     halt: &AtomicBool,
 ) -> Result<SendOutcome, PortError> {
     let (before, early) = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::Before, halt)?;
-    let mut outcome = flood(outlets, request, halt)?;
+    let mut outcome = flood(outlets, request, pace.is_real_time, halt)?;
     let (mut after, late) = sojourn_stream::exchange(request, ports, &HostClock, pace, Phase::After, halt)?;
     let next = before.last().map_or(0, |last| last.number + 1);
     after.iter_mut().for_each(|exchange| exchange.number += next);
@@ -85,7 +86,12 @@ pub fn send(
 }
 
 /// Sends all flows at the same time, one thread per flow.
-fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Result<SendOutcome, PortError> {
+fn flood(
+    outlets: &mut [Outlet],
+    request: &SendRequest,
+    is_real_time: bool,
+    halt: &AtomicBool,
+) -> Result<SendOutcome, PortError> {
     let started = HostClock.now();
     let deadline = request.at_most.map_or(Time::NEVER, |at_most| started + at_most);
     let is_over = || halt.load(Ordering::Relaxed) || HostClock.now() >= deadline;
@@ -94,6 +100,10 @@ fn flood(outlets: &mut [Outlet], request: &SendRequest, halt: &AtomicBool) -> Re
             let (count, rate) = (flow.schedule.count, rate(flow));
             // Shared by the threads of all flows.
             let is_over = &is_over;
+            // The kernel makes the frames of a run without a rest: under SCHED_FIFO nothing else would run on that CPU.
+            if is_real_time {
+                let _ = sys::run_ordinarily();
+            }
             outlet.sender.send_until(deadline, count, rate, &mut || is_over())
         };
         let threads: Vec<_> =

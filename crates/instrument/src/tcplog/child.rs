@@ -19,7 +19,7 @@ use anyhow::{Context, anyhow};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sojourn_rights::table::TCPLOG;
-use sojourn_rights::{Identity, keep_only};
+use sojourn_rights::{Identity, keep_only, lend_nothing};
 
 use super::folder::MOST_WORDS;
 use super::sys::end_with_us;
@@ -68,7 +68,7 @@ pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<
     let is_beyond_us = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_beyond_us);
     let run = move || {
-        let became = user.map_or(Ok(()), |user| user.assume());
+        let became = user.map_or(Ok(()), |user| Ok(user.assume()?)).and_then(|()| Ok(lend_nothing()?));
         let is_ready = became.is_ok();
         let _ = become_sender.send(became);
         if is_ready {
@@ -78,7 +78,7 @@ pub fn prepare(words: &[OsString], user: Option<&str>) -> anyhow::Result<Option<
     thread::Builder::new().name("command".to_owned()).spawn(run).context("start a thread")?;
     match has_become.recv() {
         Ok(Ok(())) => Ok(Some(Prepared { start, tell, is_beyond_us })),
-        Ok(Err(error)) => Err(anyhow!(error).context("COMMAND")),
+        Ok(Err(error)) => Err(anyhow::Error::context(error, "COMMAND")),
         Err(_) => Err(anyhow!("the thread that starts COMMAND ended early: a mistake of ours")),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use sojourn_record::{RecordError, private, sync_folder};
+use sojourn_record::{failure, private, sync_folder};
 use sojourn_tcplog::tables::LISTED;
 use sojourn_time::{Clock, HostClock, Time};
 
@@ -89,12 +89,7 @@ pub fn write_whole(path: &Path, value: &Value) -> anyhow::Result<()> {
     };
     write().map_err(|error: std::io::Error| {
         let _ = fs::remove_file(&temporary);
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                anyhow::Error::from(RecordError::Full(path.to_owned()))
-            }
-            _ => anyhow::Error::from(error).context(format!("write {}", path.display())),
-        }
+        anyhow::Error::from(failure("write", path, error))
     })?;
     Ok(sync_folder(path.parent().unwrap_or(Path::new("")))?)
 }

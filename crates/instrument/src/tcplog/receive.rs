@@ -23,7 +23,8 @@ use super::close::{FULL, LIMITED, Place, UNWRITTEN, convert};
 use super::folder::{self, Moment};
 use super::recover::footer_of;
 use super::run::summary;
-use super::senders::{Connection, Senders, say};
+use super::senders::{Connection, Senders};
+use crate::aside::{self, say};
 use crate::caller;
 use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers::grouped;
@@ -60,6 +61,7 @@ pub fn run(asked: &Receive) -> anyhow::Result<()> {
     TCPLOG_RECEIVE.drop_privileges()?;
     folder::create(&asked.out)?;
     TCPLOG_RECEIVE.write_only_below(Folders::open([&asked.out])?)?;
+    aside::start(|| TCPLOG_RECEIVE.restrict_calls())?;
     TCPLOG_RECEIVE.restrict_calls()?;
     let until = asked.duration.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     let at = listener.local_addr()?;

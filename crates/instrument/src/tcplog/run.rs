@@ -24,13 +24,14 @@ use super::export::{self, Connected, Sending};
 use super::logger::{Logger, Own};
 use super::parts::{self, Parts};
 use super::{folder, open, recorder, show};
+use crate::aside::{self, say};
 use crate::caller;
 use crate::control::Control;
 use crate::failure::CommandFailed;
 use crate::numbers::grouped;
 use crate::place;
 use crate::printed::printed;
-use crate::sys::STOP;
+use crate::sys::{self, STOP};
 
 /// The poll interval of the log's state.
 const LOOK: Nanos = Nanos::millis(50);
@@ -68,6 +69,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         Ok(companion) => (companion, Ok(())),
         Err(error) => (None, Err(error)),
     };
+    aside::start(|| TCPLOG.restrict_calls())?;
     TCPLOG.restrict_calls()?;
     let mut beside = Beside {
         signal,
@@ -94,6 +96,7 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     if let Some(spent) = closed.spent.take_if(|_| written.is_ok()) {
         spent.discard();
     }
+    sys::let_signals_end();
     let told = tell_ended(asked, &closed.footer);
     let whole = closed.interruption.map_or(Ok(()), |gap| Err(gap.into()));
     closed.outcome.and(whole).and(written).and(started).and(sent)?;
@@ -213,7 +216,7 @@ impl Beside {
                 (Some(why), Some(_)) if is_over => return Ok(why),
                 (Some(why), Some(companion)) if companion.is_beyond_us() => {
                     let problem = "COMMAND has become another user's and may not be signalled: the log ends without it";
-                    eprintln!("{}: {problem}", crate::program());
+                    say(problem);
                     return Ok(why);
                 }
                 (Some(_), Some(_)) => self.end_command(),
@@ -225,15 +228,12 @@ impl Beside {
     fn reason(&mut self, drain: &Drain, is_over: bool) -> Option<&'static str> {
         let interruption = drain.with(|logger| Ok(logger.interruption().cloned())).unwrap_or_default();
         if let Some(interruption) = interruption.filter(|_| !std::mem::replace(&mut self.is_interrupted, true)) {
-            eprintln!("{}: {}: packets from then on are not logged", crate::program(), interruption.why);
+            say(&format!("{}: packets from then on are not logged", interruption.why));
         }
         if let Some(why) =
             self.sending.as_ref().and_then(Sending::lost).filter(|_| !std::mem::replace(&mut self.is_lost, true))
         {
-            eprintln!(
-                "{}: the export has ended: {why}: records from then on are in the log here alone",
-                crate::program()
-            );
+            say(&format!("the export has ended: {why}: records from then on are in the log here alone"));
         }
         let has_failed = drain.has_ended() || drain.with(|logger| Ok(logger.has_failed())).unwrap_or(true);
         match () {

@@ -1,7 +1,7 @@
 //! Connections to `tcplog receive`: the first that starts with a log is accepted. No other connection can delay it for
 //! long, or end it.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
@@ -14,6 +14,7 @@ use sojourn_wire::{PeerAddress, Peers};
 
 use super::export;
 use super::receive::Watch;
+use crate::aside::say;
 
 /// The time limit, from the connection on, for the first bytes of a log.
 const BEGUN_WITHIN: Nanos = Nanos::seconds(10);
@@ -142,11 +143,6 @@ fn most_named(addresses: &[IpAddr]) -> usize {
     let often = |address: &IpAddr| addresses.iter().filter(|one| *one == address).count();
     let most = addresses.iter().map(often).max();
     addresses.iter().position(|address| Some(often(address)) == most).unwrap_or(0)
-}
-
-/// Prints a message to standard error; the reader may have closed it.
-pub fn say(what: &str) {
-    let _ = writeln!(io::stderr(), "{}: {what}", crate::program());
 }
 
 /// Peeks at the first bytes of a connection.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sojourn_record::is_full;
+
 use crate::numbers::MOST_FLOWS;
 
 /// Why a spool cannot be written or read.
@@ -55,10 +57,5 @@ pub enum SpoolError {
 /// Convert an error of the file system; a full disk has a variant of its own.
 pub(super) fn failure(operation: &'static str, path: &Path, source: io::Error) -> SpoolError {
     let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            SpoolError::Full(path)
-        }
-        _ => SpoolError::File { operation, path, source },
-    }
+    if is_full(&source) { SpoolError::Full(path) } else { SpoolError::File { operation, path, source } }
 }

@@ -12,7 +12,7 @@ use sojourn_wire::stream::GreetingWord;
 
 use super::arguments::SendByHand;
 use super::{names, print, rates, sources};
-use crate::failure::NotTrusted;
+use crate::failure::{NotTrusted, WrongRequest};
 use crate::place::{self, Fifo, Place};
 use crate::secret;
 use crate::serve;
@@ -22,6 +22,7 @@ use crate::stream::kept::Kept;
 use crate::stream::quantiles::{self, Quantiles};
 use crate::stream::request::{Flow, Head, Keep, Send, SendOptions, StampsAsked};
 use crate::stream::send::{self, Sending, Sent};
+use crate::stream::to::Via;
 use crate::sys::STOP;
 
 /// The timeout for the receiver to acknowledge the end.
@@ -39,6 +40,11 @@ const MOST_KEPT: u64 = 4_000_000;
 /// If the request is invalid, this machine cannot carry it out, records cannot be written, or the results must not be used.
 pub fn run(arguments: &SendByHand) -> anyhow::Result<()> {
     let asked = request(arguments)?;
+    if arguments.run.place.fifo && arguments.to.via() == Via::Live {
+        let problem = "--fifo: the kernel makes the frames of --engine live without a rest, and under SCHED_FIFO nothing else \
+                       would run on that CPU; leave --fifo out";
+        return Err(WrongRequest(problem.to_owned()).into());
+    }
     place::stop_signal()?;
     let place = Place::take(&arguments.run.place, Fifo::Required)?;
     let folder = arguments.run.record.as_deref();
