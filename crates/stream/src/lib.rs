@@ -39,7 +39,8 @@ pub use merge::Merge;
 pub use outcome::{Arrival, FlowReceived, PortReceived, ReceiveOutcome, SentCount};
 pub use receiver::Receiver;
 pub use request::{
-    Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SendRequest, Senders, SyncRequest,
+    Answering, FlowRequest, Head, Keep, PortRequest, ReceiveRequest, RequestError, SECRET_BYTES, SendRequest, Senders,
+    SyncRequest,
 };
 pub use schedule::{Departures, Pattern, Schedule, ScheduleError};
 pub use sender::Sender;

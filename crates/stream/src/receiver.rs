@@ -1,7 +1,8 @@
 //! The receiver's engine. Pure: frames and times in; counts, rows and answers out.
 //!
 //! A source address may be forged. Therefore an address that did not prove that it receives our frames gets nothing
-//! longer than what it sent. A greeting proves it, by its cookie, and from then on its flow is answered there alone.
+//! longer than what it sent. A greeting proves it, by a cookie that was sent to that address alone, and from then on its
+//! flow is answered there alone.
 //! A receiver that was given the key is not greeted: its caller vouches for the path.
 
 use std::net::SocketAddr;
@@ -21,6 +22,9 @@ use crate::follow_up::{FollowUp, FollowUps};
 use crate::frame;
 use crate::request::{Answering, PortRequest, Senders};
 use crate::{Auth, End, Head, ReceiveOutcome, ReceiveRequest, SentCount};
+use cookies::{Cookies, NO_COOKIE};
+
+mod cookies;
 
 /// Rate limits of answers to greetings, time requests and ends, per second: for one peer, and for all.
 const PEER_RATE: u32 = 100_000;
@@ -43,6 +47,8 @@ const LONGEST_HEAD_BYTES: usize = ethernet::HEADER_BYTES + TAG_BYTES;
 #[derive(Debug)]
 pub struct Receiver {
     senders: Senders,
+    /// `None` if nobody is greeted.
+    cookies: Option<Cookies>,
     guard: Guard,
     /// Limits answers to packets.
     answers: Guard,
@@ -66,12 +72,13 @@ impl Receiver {
     pub fn new(request: &ReceiveRequest) -> Self {
         let (keep, late_after, clock_offset) = (request.keep, request.late_after, request.clock_offset);
         let counting = Counting { keep, late_after, clock_offset };
-        let (key, answer_rates) = match request.senders {
-            Senders::Known(key) => (Some(key), (0, 0)),
-            Senders::Greeting { .. } => (None, ANSWER_RATES),
+        let (key, cookies, answer_rates) = match request.senders {
+            Senders::Known(key) => (Some(key), None, (0, 0)),
+            Senders::Greeting { secret } => (None, Cookies::new(&secret), ANSWER_RATES),
         };
         Self {
             senders: request.senders,
+            cookies,
             guard: Guard::new(policy(&request.allowed, (PEER_RATE, RATE)), request.seed),
             answers: Guard::new(policy(&request.allowed, answer_rates), request.seed),
             strangers: Guard::new(policy(&request.allowed, (STRANGER_RATE, STRANGERS_RATE)), request.seed),
@@ -276,8 +283,8 @@ impl Receiver {
         Some(length)
     }
 
-    /// Replies to a greeting, with no more bytes than it has. The first greeting of a flow that returns our cookie sets
-    /// the flow's key: the cookie proves that its sender receives at its source address, which must be an allowed one.
+    /// Replies to a greeting, with no more bytes than it has. The first greeting of a flow that returns the cookie of its
+    /// source address sets the flow's key: its sender receives there. It must be an allowed address.
     fn greet(
         &mut self,
         (port, back): (usize, Head),
@@ -289,14 +296,15 @@ impl Receiver {
             self.accounting.on_unexpected(port, Some(header.kind));
             return None;
         };
-        let cookie = if let Senders::Greeting { cookie } = self.senders { cookie } else { 0 };
+        let peer = peer_of(back, received);
+        let cookie = self.cookies.as_ref().map(|cookies| cookies.of(peer, &header));
         let word = match self.accounting.whose(header.flow) {
             Whose::NotCounted => GreetingWord::NoSuchFlow,
             Whose::Of(key) if key == header.key => GreetingWord::Accepted,
             Whose::Of(_) => GreetingWord::Taken,
-            Whose::Nobody if asked.cookie == cookie => {
+            Whose::Nobody if Some(asked.cookie) == cookie => {
                 self.accounting.set_key(header.flow, header.key);
-                self.accepted.extend(peer_of(back, received).map(|peer| (header.flow, peer)));
+                self.accepted.extend(peer.map(|peer| (header.flow, peer)));
                 self.greeted.push((header.flow, header.key));
                 GreetingWord::Accepted
             }
@@ -306,7 +314,7 @@ impl Receiver {
             GreetingWord::Taken | GreetingWord::NoSuchFlow => self.accounting.on_unexpected(port, Some(header.kind)),
             _ => self.accounting.on_control(port),
         }
-        self.reply(back, header, GreetingTail { cookie, word }, reply)
+        self.reply(back, header, GreetingTail { cookie: cookie.unwrap_or(NO_COOKIE), word }, reply)
     }
 
     /// Replies to a greeting without our shared key that a key is required: without a reply the sender would think that
@@ -321,7 +329,7 @@ impl Receiver {
         self.accounting.on_unexpected(port, Some(header.kind));
         asked(&mut self.strangers, back, request, received)?;
         let length = back.bytes() + back.greeting_payload_bytes();
-        write_greeting(back, header, GreetingTail { cookie: 0, word: GreetingWord::Keyed }, reply, length)?;
+        write_greeting(back, header, GreetingTail { cookie: NO_COOKIE, word: GreetingWord::Keyed }, reply, length)?;
         Some(length)
     }
 

@@ -11,6 +11,9 @@ use crate::{Auth, Schedule, ScheduleError};
 /// The maximum number of flows that one thread sends or receives.
 pub const MOST_FLOWS: usize = 64;
 
+/// The length of the secret that cookies are made of.
+pub const SECRET_BYTES: usize = 32;
+
 /// Streams to send from one thread, over one or more ports.
 #[derive(Clone, Debug)]
 pub struct SendRequest {
@@ -117,10 +120,11 @@ pub struct ReceiveRequest {
 pub enum Senders {
     /// Those with this key, which both ends were given.
     Known(SessionKey),
-    /// For each flow, the first sender that greets and returns this receiver's random cookie; its key is adopted.
+    /// For each flow, the first sender that greets and returns the cookie that this receiver sent to its address; its key
+    /// is adopted.
     Greeting {
-        /// The cookie.
-        cookie: u64,
+        /// The random secret that the cookies are made of.
+        secret: [u8; SECRET_BYTES],
     },
 }
 

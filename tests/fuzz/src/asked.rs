@@ -10,7 +10,7 @@ use sojourn_emulate::{Cause, Config, Direction, Disposition, Outcome};
 use sojourn_port::{Framing, Received, Sent, StampKind, TxTimestamp};
 use sojourn_record::packet::Head;
 use sojourn_record::{Origin, Packet, PacketFile, PacketReader};
-use sojourn_stream::{Answering, Auth, Keep, PortRequest, ReceiveRequest, Receiver, Senders};
+use sojourn_stream::{Answering, Auth, Keep, PortRequest, ReceiveRequest, Receiver, SECRET_BYTES, Senders};
 use sojourn_time::{Nanos, Source, Stamp, Time};
 use sojourn_wire::stream::{GREETING_BYTES, GreetingTail, GreetingWord, HEADER_BYTES, Kind, fill};
 use sojourn_wire::{Key, MacAddress, SessionKey, StreamHeader};
@@ -26,7 +26,7 @@ pub(crate) const TARGETS: &[Target] = &[
 ];
 
 const KEY: SessionKey = SessionKey(7);
-const COOKIE: u64 = 0x0102_0304_0506_0708;
+const SECRET: [u8; SECRET_BYTES] = [7; SECRET_BYTES];
 
 /// The user data of a greeting, an exchange, an end and a packet, for a receiver without a key, one with another key, and
 /// one for which the tag is corrected: no reply is longer than its request, nothing goes to an address that did not
@@ -37,7 +37,7 @@ fn stream_control(bytes: &[u8]) {
         for (auth, is_sealed) in [(None, false), (Some(shared.clone()), false), (Some(shared.clone()), true)] {
             let auth = Auth::from(auth);
             let tail = &bytes[..bytes.len().min(1_400)];
-            for senders in [Senders::Greeting { cookie: COOKIE }, Senders::Known(KEY)] {
+            for senders in [Senders::Greeting { secret: SECRET }, Senders::Known(KEY)] {
                 for is_aimed in [false, true] {
                     hear(senders, (kind, tail, is_sealed), &auth, is_aimed);
                 }
@@ -87,14 +87,13 @@ fn hear(senders: Senders, (kind, tail, is_sealed): (Kind, &[u8], bool), auth: &A
     });
     let is_greeted = matches!(senders, Senders::Greeting { .. }) && kind != Kind::Greeting;
     if is_greeted {
-        let mut greeting = vec![0; GREETING_BYTES];
-        GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
-        let greeting = framed(Kind::Greeting, &greeting[HEADER_BYTES..], Some(auth));
-        let back = sent_back(&mut receiver, &greeting, 1);
-        assert_eq!((back, receiver.sender(1).is_some()), (greeting.len(), true));
+        let cookie = greet(&mut receiver, 0, auth);
+        assert!(cookie != 0 && receiver.sender(1).is_none());
+        greet(&mut receiver, cookie, auth);
+        assert!(receiver.sender(1).is_some());
     }
     let payload = framed(kind, tail, is_sealed.then_some(auth));
-    let back = sent_back(&mut receiver, &payload, if is_aimed { 2 } else { 1 });
+    let (back, _) = sent_back(&mut receiver, &payload, if is_aimed { 2 } else { 1 });
     // The sender of a flow gets a follow-up, too, which is as long as the reply.
     let is_followed = kind == Kind::SyncRequest && !(is_greeted && is_aimed);
     assert!(back <= payload.len() * if is_followed { 2 } else { 1 }, "{back} octets to {}", payload.len());
@@ -104,24 +103,37 @@ fn hear(senders: Senders, (kind, tail, is_sealed): (Kind, &[u8], bool), auth: &A
     }
     let outcome = receiver.finish(&[][..], &[0]);
     let (port, counted) = (&outcome.ports[0], outcome.flows.iter().map(|flow| flow.counts.frames()).sum::<u64>());
-    assert_eq!(port.frames, 1 + u64::from(is_greeted));
+    assert_eq!(port.frames, 1 + 2 * u64::from(is_greeted));
     assert_eq!(port.control + counted, port.frames);
 }
 
+/// Greets with a cookie from the first host, and returns that of the reply.
+fn greet(receiver: &mut Receiver, cookie: u64, auth: &Auth) -> u64 {
+    let mut greeting = vec![0; GREETING_BYTES];
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut greeting);
+    let greeting = framed(Kind::Greeting, &greeting[HEADER_BYTES..], Some(auth));
+    let (back, reply) = sent_back(receiver, &greeting, 1);
+    assert_eq!(back, greeting.len());
+    GreetingTail::read(&reply).map_or(0, |tail| tail.cookie)
+}
+
 /// Returns the length of what a receiver sends to the host with this number for a frame: the reply, which is no longer
-/// than the frame, and its follow-up.
-fn sent_back(receiver: &mut Receiver, payload: &[u8], host: u8) -> usize {
+/// than the frame, and its follow-up; and the reply.
+fn sent_back(receiver: &mut Receiver, payload: &[u8], host: u8) -> (usize, Vec<u8>) {
     let arrived = Stamp { at: Time(5), source: Source::Kernel };
     let from = Some(([10, 0, 0, host], 40_000).into());
     let received = Received { length: payload.len(), arrived, returned: Time(6), from };
     let mut reply = vec![0; receiver.longest_reply()];
-    let Some(length) = receiver.on_frame(0, payload, &received, &mut reply) else { return 0 };
+    let Some(length) = receiver.on_frame(0, payload, &received, &mut reply) else {
+        return (0, Vec::new());
+    };
     assert!(length <= payload.len(), "{length} octets to {}", payload.len());
     receiver.stamp(0, &mut reply[..length], Time(7));
     receiver.answered(0, &reply[..length], from, Sent { number: 3, called: Time(7) });
     let left = Stamp { at: Time(8), source: Source::Kernel };
     let stamp = TxTimestamp { number: 3, left, kind: StampKind::Left };
-    length + receiver.on_stamp(0, &stamp, &mut reply).map_or(0, |follow_up| follow_up.length)
+    let said = reply[..length].to_vec();
+    (length + receiver.on_stamp(0, &stamp, &mut reply).map_or(0, |follow_up| follow_up.length), said)
 }
 
 fn tcp_request(bytes: &[u8]) {
@@ -202,7 +214,7 @@ fn disposition(row: &Packet) -> Option<Disposition> {
 }
 
 fn controls() -> Vec<Vec<u8>> {
-    let mut greeting = COOKIE.to_be_bytes().to_vec();
+    let mut greeting = 0x0102_0304_0506_0708_u64.to_be_bytes().to_vec();
     greeting.resize(GREETING_BYTES, 0);
     let end = r#"{"sent":3,"next":5,"clock":{"shared":false,"reference_ns":1,"offset_ns":5.0,"skew_ppb":1.0,"bound_ns":9.0,"error95_ns":3.0},"pacing_error_ns":7.5,"of":77}"#;
     vec![greeting, vec![0; GREETING_BYTES], end.as_bytes().to_vec(), br#"{"sent":3,"clock":null}"#.to_vec()]

@@ -306,7 +306,22 @@ fn impossible_end_messages_are_rejected() {
     }
 }
 
-const COOKIE: u64 = 0x00C0_FFEE;
+const SECRET: [u8; 32] = [0xC0; 32];
+
+/// Returns the cookie that a receiver sends to a peer for a flow and key.
+fn cookie_of(peer: PeerAddress, flow: u16, key: SessionKey) -> u64 {
+    let header = StreamHeader { kind: Kind::Greeting, node: 0, flow, key, seq: 0, intended: Time(1), sent: Time(2) };
+    Cookies::new(&SECRET).unwrap().of(Some(peer), &header)
+}
+
+/// The same for the peer that sends frames of Ethernet.
+fn own_cookie(flow: u16, key: SessionKey) -> u64 {
+    cookie_of(PeerAddress::Ethernet(PEER), flow, key)
+}
+
+fn internet(address: &str) -> PeerAddress {
+    PeerAddress::Internet(address.parse().unwrap())
+}
 
 /// Returns the receiver's reply to a greeting with this cookie, flow and key.
 fn greet(receiver: &mut Receiver, cookie: u64, flow: u16, key: SessionKey) -> Option<GreetingTail> {
@@ -325,22 +340,34 @@ fn greet(receiver: &mut Receiver, cookie: u64, flow: u16, key: SessionKey) -> Op
 
 #[test]
 fn flow_belongs_to_the_first_sender_that_completed_the_greeting() {
-    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, None);
-    let said = |word| Some(GreetingTail { cookie: COOKIE, word });
+    let mut receiver = receiver_of(Senders::Greeting { secret: SECRET }, Framing::Ethernet, None);
+    let said = |flow, key, word| Some(GreetingTail { cookie: own_cookie(flow, key), word });
     let mut reply = [0; 200];
     let data = |key| forged(Kind::Data, "", move |header| header.key = key);
     let (first, second) = (KEY, SessionKey(7));
     receiver.on_frame(0, &data(first), &received(1), &mut reply);
     // A replayed greeting, or one whose sender does not receive our replies, has no cookie or a wrong one.
-    assert_eq!(greet(&mut receiver, 0, 1, second), said(GreetingWord::Again));
-    assert_eq!(greet(&mut receiver, COOKIE ^ 1, 1, second), said(GreetingWord::Again));
+    assert_eq!(greet(&mut receiver, 0, 1, second), said(1, second, GreetingWord::Again));
+    let others = [
+        own_cookie(1, first),
+        own_cookie(2, second),
+        cookie_of(internet("10.0.0.1:1"), 1, second),
+        own_cookie(1, second) ^ 1,
+    ];
+    for other in others {
+        assert_eq!(greet(&mut receiver, other, 1, second), said(1, second, GreetingWord::Again));
+    }
     assert_eq!((receiver.greeted(), receiver.progress().0), (None, 0));
-    assert_eq!(greet(&mut receiver, COOKIE, 1, first), said(GreetingWord::Accepted));
+    assert_eq!(greet(&mut receiver, own_cookie(1, first), 1, first), said(1, first, GreetingWord::Accepted));
     assert_eq!((receiver.greeted(), receiver.greeted()), (Some((1, first)), None));
-    assert_eq!(greet(&mut receiver, 0, 1, first), said(GreetingWord::Accepted), "its reply may be lost");
-    assert_eq!(greet(&mut receiver, COOKIE, 1, second), said(GreetingWord::Taken));
-    assert_eq!(greet(&mut receiver, COOKIE, 3, second), said(GreetingWord::NoSuchFlow));
-    assert_eq!(greet(&mut receiver, COOKIE, 2, second), said(GreetingWord::Accepted), "another flow is free");
+    assert_eq!(greet(&mut receiver, 0, 1, first), said(1, first, GreetingWord::Accepted), "its reply may be lost");
+    assert_eq!(greet(&mut receiver, own_cookie(1, second), 1, second), said(1, second, GreetingWord::Taken));
+    assert_eq!(greet(&mut receiver, own_cookie(3, second), 3, second), said(3, second, GreetingWord::NoSuchFlow));
+    assert_eq!(
+        greet(&mut receiver, own_cookie(2, second), 2, second),
+        said(2, second, GreetingWord::Accepted),
+        "another flow is free"
+    );
     for key in [first, second, SessionKey(0)] {
         receiver.on_frame(0, &data(key), &received(1), &mut reply);
         receiver.on_frame(
@@ -369,12 +396,12 @@ fn shared_key_is_required_for_greeting_end_and_clock_exchange() {
         let mut frame = frame(kind, 0, text);
         let at = frame.len() - USER_BYTES;
         if kind == Kind::Greeting {
-            GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut frame[at..]);
+            GreetingTail { cookie: own_cookie(1, KEY), word: GreetingWord::Greet }.write(&mut frame[at..]);
         }
         auth.seal(&mut frame[at..]);
         frame
     };
-    let mut receiver = receiver_with(ours.clone(), Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, None);
+    let mut receiver = receiver_with(ours.clone(), Senders::Greeting { secret: SECRET }, Framing::Ethernet, None);
     let mut reply = [0; 300];
     let mut hears = |frame: &[u8]| {
         let length = receiver.on_frame(0, frame, &received(3), &mut reply)?;
@@ -417,9 +444,9 @@ fn shared_key_is_required_for_greeting_end_and_clock_exchange() {
 
 #[test]
 fn greeting_without_the_key_is_told_that_a_key_is_required() {
-    let senders = Senders::Greeting { cookie: COOKIE };
+    let senders = Senders::Greeting { secret: SECRET };
     let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
-    let said = greet(&mut receiver, COOKIE, 1, KEY);
+    let said = greet(&mut receiver, own_cookie(1, KEY), 1, KEY);
     assert_eq!(said, Some(GreetingTail { cookie: 0, word: GreetingWord::Keyed }));
     assert_eq!((receiver.greeted(), receiver.sender(1)), (None, None));
     let outcome = receiver.finish(&[][..], &[]);
@@ -427,17 +454,18 @@ fn greeting_without_the_key_is_told_that_a_key_is_required() {
     // A peer that is not allowed gets no reply.
     let allowed = vec!["02:00:00:00:00:03".parse().unwrap()];
     let request = request(shared(b"0123456789abcdef"), senders, Framing::Ethernet, None);
-    assert_eq!(greet(&mut Receiver::new(&ReceiveRequest { allowed, ..request }), COOKIE, 1, KEY), None);
+    assert_eq!(greet(&mut Receiver::new(&ReceiveRequest { allowed, ..request }), own_cookie(1, KEY), 1, KEY), None);
 }
 
 #[test]
 fn replies_to_greetings_and_clock_exchanges_are_rate_limited_and_counted() {
-    let senders = Senders::Greeting { cookie: COOKIE };
+    let senders = Senders::Greeting { secret: SECRET };
     let mut greeting = [0; GREETING_BYTES];
     let (intended, sent) = (Time(1), Time(2));
     let header = StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent };
     header.write(&mut greeting);
-    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+    let cookie = cookie_of(internet("10.0.0.1:40000"), 1, KEY);
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut greeting);
     let mut exchange = [0; SYNC_BYTES];
     StreamHeader { kind: Kind::SyncRequest, ..header }.write(&mut exchange);
     for (frame, peers) in [(&greeting[..], 1), (&exchange[..], 1), (&greeting[..], 1_000)] {
@@ -463,13 +491,14 @@ fn replies_to_greetings_and_clock_exchanges_are_rate_limited_and_counted() {
 /// A flood of greetings may have the spoofed address of a peer that has our key.
 #[test]
 fn greetings_without_the_key_do_not_consume_the_rate_of_peers_with_it() {
-    let senders = Senders::Greeting { cookie: COOKIE };
+    let senders = Senders::Greeting { secret: SECRET };
     let mut receiver = receiver_with(shared(b"0123456789abcdef"), senders, Framing::Udp, None);
     let header =
         StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended: Time(1), sent: Time(2) };
     let mut greeting = [0; GREETING_BYTES + 16];
     header.write(&mut greeting);
-    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
+    let cookie = cookie_of(internet("10.0.0.1:40000"), 1, KEY);
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut greeting);
     let stranger = greeting;
     shared(b"0123456789abcdef").seal(&mut greeting);
     let from = "10.0.0.1:40000".parse().ok();
@@ -488,7 +517,7 @@ fn greetings_without_the_key_do_not_consume_the_rate_of_peers_with_it() {
 /// A cookie proves only an address, which may be a stranger's own. It must also be allowed.
 #[test]
 fn peer_that_is_not_allowed_starts_no_stream_with_any_cookie() {
-    let senders = Senders::Greeting { cookie: COOKIE };
+    let senders = Senders::Greeting { secret: SECRET };
     let receiver = |framing, allowed: &[&str]| {
         let allowed = allowed.iter().map(|peers| peers.parse().unwrap()).collect();
         Receiver::new(&ReceiveRequest { allowed, ..request(Auth::default(), senders, framing, None) })
@@ -496,7 +525,6 @@ fn peer_that_is_not_allowed_starts_no_stream_with_any_cookie() {
     let (intended, sent) = (Time(1), Time(2));
     let mut greeting = [0; GREETING_BYTES];
     StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut greeting);
-    GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut greeting);
     for (allowed, from, is_allowed) in [
         (&["10.0.0.1"][..], "10.0.0.1:40000", true),
         (&["10.0.0.1"][..], "10.0.0.2:40000", false),
@@ -506,7 +534,8 @@ fn peer_that_is_not_allowed_starts_no_stream_with_any_cookie() {
         (&[][..], "10.0.0.2:40000", true),
     ] {
         let mut receiver = receiver(Framing::Udp, allowed);
-        let peer = PeerAddress::Internet(from.parse().unwrap());
+        let peer = internet(from);
+        GreetingTail { cookie: cookie_of(peer, 1, KEY), word: GreetingWord::Greet }.write(&mut greeting);
         let received = Received { from: from.parse().ok(), ..received(1) };
         let replied = receiver.on_frame(0, &greeting, &received, &mut [0; 200]);
         let told = (replied.is_some(), receiver.sender(1), receiver.greeted().is_some());
@@ -515,14 +544,14 @@ fn peer_that_is_not_allowed_starts_no_stream_with_any_cookie() {
     }
     for (allowed, is_allowed) in [("02:00:00:00:00:02", true), ("02:00:00:00:00:03", false), ("10.0.0.0/8", false)] {
         let mut receiver = receiver(Framing::Ethernet, &[allowed]);
-        assert_eq!(greet(&mut receiver, COOKIE, 1, KEY).is_some(), is_allowed);
+        assert_eq!(greet(&mut receiver, own_cookie(1, KEY), 1, KEY).is_some(), is_allowed);
         assert_eq!(receiver.sender(1), is_allowed.then_some(PeerAddress::Ethernet(PEER)));
     }
 }
 
 #[test]
 fn a_greeting_shorter_than_its_reply_is_not_replied_to() {
-    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Udp, None);
+    let mut receiver = receiver_of(Senders::Greeting { secret: SECRET }, Framing::Udp, None);
     let (intended, sent) = (Time(1), Time(2));
     let mut payload = [0; GREETING_BYTES];
     StreamHeader { kind: Kind::Greeting, node: 0, flow: 1, key: KEY, seq: 0, intended, sent }.write(&mut payload);
@@ -544,7 +573,7 @@ proptest! {
         is_known: bool, answers: bool,
     ) {
         let answer = answers.then_some(Answering { node: 1, payload_bytes: 64 });
-        let senders = if is_known { Senders::Known(KEY) } else { Senders::Greeting { cookie: COOKIE } };
+        let senders = if is_known { Senders::Known(KEY) } else { Senders::Greeting { secret: SECRET } };
         let mut receiver = receiver_of(senders, Framing::Udp, answer);
         let mut reply = [0; 300];
         let mut count = 0;

@@ -303,7 +303,7 @@ fn end_message_is_repeated_until_acknowledged() {
 #[test]
 fn receiver_is_greeted_until_it_replies_and_counts_one_sender_per_flow() {
     let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
-    let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 1) };
+    let request = ReceiveRequest { senders: Senders::Greeting { secret: [9; 32] }, ..receiving(&send, 1) };
     let greet = |path: &Path, senders: &[(SessionKey, u16)]| {
         let line = Rc::new(RefCell::new(Line::new(path, 1, Receiver::new(&request), 1, 1).unwrap()));
         let clock = NearClock::new(Rc::clone(&line));
@@ -353,8 +353,11 @@ fn shared_key_does_not_change_results_and_excludes_other_senders() {
     for (sender, receiver, is_heard) in
         [(&ours, &ours, true), (&theirs, &ours, false), (&Auth::default(), &ours, false)]
     {
-        let request =
-            ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, auth: receiver.clone(), ..receiving(&send, 1) };
+        let request = ReceiveRequest {
+            senders: Senders::Greeting { secret: [9; 32] },
+            auth: receiver.clone(),
+            ..receiving(&send, 1)
+        };
         let path = Path::constant(1_000);
         let line = Rc::new(RefCell::new(Line::new(&path, 1, Receiver::new(&request), 1, 1).unwrap()));
         let clock = NearClock::new(Rc::clone(&line));
@@ -371,13 +374,13 @@ fn shared_key_does_not_change_results_and_excludes_other_senders() {
 #[test]
 fn each_receiver_of_a_group_is_greeted() {
     let send = sending(vec![stream(7, Pattern::Regular, 1e4, 1)]);
-    let request = ReceiveRequest { senders: Senders::Greeting { cookie: 99 }, ..receiving(&send, 3) };
+    let request = ReceiveRequest { senders: Senders::Greeting { secret: [9; 32] }, ..receiving(&send, 3) };
     let line = Rc::new(RefCell::new(Line::new(&Path::constant(1_000), 1, Receiver::new(&request), 3, 1).unwrap()));
     let clock = NearClock::new(Rc::clone(&line));
     let mut near = Near::new(Rc::clone(&line), 0, Framing::Ethernet);
     let greeting = driver::Greeting { head: head(), key: KEY, flow: 7, auth: &Auth::default(), is_group: true };
     let said = driver::greet(&mut near, &clock, greeting, Nanos::seconds(2), &RUNNING).unwrap();
-    // Three ports of one receiver, which has a single cookie.
+    // Three ports of one receiver, which has a single cookie for one sender.
     assert_eq!((said.receivers(), said.refusal), (1, None));
     assert!((Time(300_000_000)..Time(400_000_000)).contains(&clock.now()), "listens for others {:?}", clock.now());
     // Each port gets four greetings to all, and the cookie once, no matter which port's reply returned it.

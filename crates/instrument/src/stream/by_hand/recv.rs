@@ -82,8 +82,7 @@ fn request(arguments: &ReceiveByHand) -> anyhow::Result<Receive> {
     }
     Ok(Receive {
         head: Head::default(),
-        // A first greeting contains no cookie, which is 0: ours must not be 0.
-        senders: Senders::Greeting { cookie: secret::random()?.max(1) },
+        senders: Senders::Greeting { secret: secret::random_bytes()? },
         auth: secret::auth(arguments.key.as_deref())?,
         allowed: allowed.clone(),
         ports: ports(arguments),

@@ -6,11 +6,12 @@ use super::*;
 
 const SENDER: &str = "10.0.0.1:40000";
 const VICTIM: &str = "10.0.0.9:40000";
+const ATTACKER: &str = "10.0.0.7:40000";
 const ANSWERING: Answering = Answering { node: 4, payload_bytes: 64 };
 
 /// A receiver of UDP that was greeted from [`SENDER`].
 fn greeted(allowed: &[&str], answering: Answering) -> Receiver {
-    let senders = Senders::Greeting { cookie: COOKIE };
+    let senders = Senders::Greeting { secret: SECRET };
     let request = request(Auth::default(), senders, Framing::Udp, Some(answering));
     let allowed = allowed.iter().map(|peers| peers.parse().unwrap()).collect();
     let mut receiver = Receiver::new(&ReceiveRequest { allowed, ..request });
@@ -20,12 +21,23 @@ fn greeted(allowed: &[&str], answering: Answering) -> Receiver {
     receiver
 }
 
+/// A greeting that returns the cookie of another host, or none.
+fn greeting(cookie_of_host: Option<&str>) -> Vec<u8> {
+    let mut payload = packet(Kind::Greeting, 0, GREETING_BYTES);
+    let cookie = cookie_of_host.map_or(NO_COOKIE, |host| cookie_of(internet(host), 1, KEY));
+    GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut payload);
+    payload
+}
+
 /// The payload of a frame with the right key, of so many bytes.
 fn packet(kind: Kind, seq: u64, bytes: usize) -> Vec<u8> {
     let mut payload = vec![0; bytes];
     match kind {
         Kind::Data => fill(&mut payload),
-        Kind::Greeting => GreetingTail { cookie: COOKIE, word: GreetingWord::Greet }.write(&mut payload),
+        Kind::Greeting => {
+            let cookie = cookie_of(internet(SENDER), 1, KEY);
+            GreetingTail { cookie, word: GreetingWord::Greet }.write(&mut payload);
+        }
         Kind::SyncRequest => SyncTail { clock: 3, source: Source::User, follows_up: true }.write(&mut payload),
         Kind::End => {
             let text = END_OF(9, "null");
@@ -75,10 +87,28 @@ fn a_flow_is_answered_only_at_the_address_that_greeted() {
     assert_eq!((port.unexpected, port.control, port.unanswered, outcome.flows[0].counts.first), (unexpected, 5, 2, 4));
 }
 
+/// Who hears a cookie at an address of its own must not begin a stream in the name of another one, with a key that it
+/// chose: that address would get twice the bytes of each forged time request.
+#[test]
+fn a_cookie_of_one_address_is_refused_from_another() {
+    let senders = Senders::Greeting { secret: SECRET };
+    let mut receiver = receiver_of(senders, Framing::Udp, Some(ANSWERING));
+    assert_eq!(hear(&mut receiver, ATTACKER, &greeting(None)), Some(GREETING_BYTES));
+    for host in [ATTACKER, SENDER] {
+        assert_eq!(hear(&mut receiver, VICTIM, &greeting(Some(host))), Some(GREETING_BYTES), "told its own, as long");
+    }
+    assert_eq!((receiver.sender(1), receiver.greeted()), (None, None));
+    for (kind, bytes) in [(Kind::SyncRequest, SYNC_BYTES), (Kind::End, 100), (Kind::Data, 64)] {
+        assert_eq!(hear(&mut receiver, VICTIM, &packet(kind, 0, bytes)), None, "{kind:?}");
+    }
+    assert_eq!(hear(&mut receiver, VICTIM, &greeting(Some(VICTIM))), Some(GREETING_BYTES));
+    assert_eq!(receiver.sender(1), Some(internet(VICTIM)));
+}
+
 #[test]
 fn ethernet_frames_are_answered_only_at_the_mac_address_that_greeted() {
-    let mut receiver = receiver_of(Senders::Greeting { cookie: COOKIE }, Framing::Ethernet, Some(ANSWERING));
-    assert!(super::greet(&mut receiver, COOKIE, 1, KEY).is_some());
+    let mut receiver = receiver_of(Senders::Greeting { secret: SECRET }, Framing::Ethernet, Some(ANSWERING));
+    assert!(super::greet(&mut receiver, own_cookie(1, KEY), 1, KEY).is_some());
     let mut reply = [0; 300];
     let text = END_OF(9, "null");
     for (kind, text) in [(Kind::SyncRequest, ""), (Kind::End, &text[..]), (Kind::Data, "")] {
@@ -130,28 +160,33 @@ fn answers_to_packets_are_rate_limited_and_packets_without_one_are_counted() {
 }
 
 proptest! {
-    /// Somebody who has seen the key sends any frames from any addresses, before and after the sender's greeting.
+    /// Somebody who has seen the key sends any frames from any addresses, before and after the sender's greeting; only the
+    /// victim's cookie is not known to it.
     #[test]
     fn an_address_that_did_not_greet_gets_nothing_longer_than_it_sent(
-        frames in prop::collection::vec((0..5_usize, 0..3_usize, 0..9_u64, HEADER_BYTES..120, any::<bool>()), 1..40),
+        frames in prop::collection::vec((0..5_usize, 0..3_usize, 0..9_u64, HEADER_BYTES..120, 0..3_usize), 1..40),
         answer_bytes in 40..130_usize,
     ) {
-        let senders = Senders::Greeting { cookie: COOKIE };
+        let senders = Senders::Greeting { secret: SECRET };
         let answering = Answering { payload_bytes: answer_bytes, ..ANSWERING };
         let mut receiver = receiver_of(senders, Framing::Udp, Some(answering));
-        let hosts = [SENDER, VICTIM, "10.0.0.7:40000"];
-        for (kind, host, seq, bytes, has_cookie) in frames {
+        let hosts = [SENDER, VICTIM, ATTACKER];
+        for (kind, host, seq, bytes, cookie) in frames {
             let kind = [Kind::Greeting, Kind::SyncRequest, Kind::End, Kind::Data, Kind::Live][kind];
             let mut payload = packet(kind, seq, bytes.max(if kind == Kind::End { 90 } else { 0 }));
-            if kind == Kind::Greeting && !has_cookie {
+            if kind == Kind::Greeting {
                 payload[HEADER_BYTES..].fill(0);
+                let known = greeting([None, Some(SENDER), Some(ATTACKER)][cookie]);
+                let length = payload.len().min(known.len());
+                payload[..length].copy_from_slice(&known[..length]);
             }
-            let peer = PeerAddress::Internet(hosts[host].parse().unwrap());
+            let peer = internet(hosts[host]);
             let is_sender = receiver.sender(1).is_some_and(|sender| sender.is_same_host(peer));
             let sent = hear(&mut receiver, hosts[host], &payload).unwrap_or_default();
             prop_assert!(is_sender || sent <= payload.len(), "{:?}: {} to {}", kind, sent, payload.len());
             prop_assert!(is_sender || kind == Kind::Greeting || sent == 0);
             prop_assert!(kind != Kind::Data || sent <= payload.len());
+            prop_assert!(receiver.sender(1) != Some(internet(VICTIM)));
         }
     }
 }
