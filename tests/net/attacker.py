@@ -43,7 +43,7 @@ MOST_REPLAYED = 128
 
 def main() -> None:
     asked = [json.loads(each) for each in sys.argv[1:]]
-    alone = {"handshake": handshake, "impersonation": impersonate}.get(asked[0]["kind"])
+    alone = {"handshake": handshake, "impersonation": impersonate, "groups": greet_groups}.get(asked[0]["kind"])
     if alone is None:
         flood(asked)
     else:
@@ -223,6 +223,28 @@ def impersonate(asked: dict[str, str]) -> None:
                 counts["greetings"] += sent(other, udp(asked, 7708, forged))
                 counts["exchanges"] += sent(other, udp(asked, 7708, exchange))
                 counts["greeting_octets"] += len(forged)
+    print(json.dumps(counts), flush=True)
+
+
+GROUPS = ("10.78.9.255", "255.255.255.255", "224.0.0.1", "239.77.0.1")
+
+
+def greet_groups(asked: dict[str, str]) -> None:
+    """Greets by broadcast and by multicast, and tells how many replies there were to each."""
+    counts, own = {"greetings": 0} | dict.fromkeys(GROUPS, 0), socket.inet_aton(asked["from"])
+    print("attacking", flush=True)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, asked["dev"].encode())
+        port.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
+        port.settimeout(0.2)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            for group in GROUPS:
+                port.sendto(header(GREETING, 1, 7) + bytes(9), (group, 7708))
+                with suppress(OSError):
+                    port.recv(2000)
+                    counts[group] += 1
+            counts["greetings"] += 1
     print(json.dumps(counts), flush=True)
 
 

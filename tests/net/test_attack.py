@@ -43,7 +43,7 @@ from tests.net.attacked import (
     switched_hosts,
     udp_port_of,
 )
-from tests.net.attacker import GREETING_REPLY, recorded
+from tests.net.attacker import GREETING_REPLY, GROUPS, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -208,6 +208,23 @@ def test_a_cookie_heard_at_one_address_begins_no_stream_in_the_name_of_another(t
     assert flow["from"].startswith(ADDRESSES["a"] + ":")
     assert flow["sent"] == sent["flows"][0]["sent"], "the flow was free"
     assert told["ports"][0]["unexpected_of"]["exchanges"] >= 0.9 * forged["exchanges"]
+
+
+@pytest.mark.parametrize("joined", [(), ("239.77.0.1",)])
+def test_receiver_replies_to_no_group_that_it_did_not_join(joined: tuple[str, ...]) -> None:
+    with receiver("--udp", *(word for group in joined for word in ("--group", group))) as process:
+        with attack("groups", "b") as sent:
+            time.sleep(2)
+        send(0.3, "--udp", ADDRESSES["b"])
+        told = told_by(process)
+    print(f"groups: {sent} answered, {told['ports']} counted")
+    assert sent["greetings"] > 1
+    for group in GROUPS:
+        assert sent[group] == (sent["greetings"] if group in joined else 0), group
+    # A port with a group of its own receives no other; without one it receives what every host does.
+    reached = sent["greetings"] * (2 if joined else 3)
+    assert told["ports"][0]["unexpected_of"]["to_group"] == told["ports"][0]["unexpected"] == reached
+    assert told["flows"][0]["from"].startswith(ADDRESSES["a"] + ":")
 
 
 def test_allowed_peers_of_another_address_family_are_refused() -> None:

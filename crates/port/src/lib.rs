@@ -85,6 +85,9 @@ pub struct Received {
     pub returned: Time,
     /// The sender's address where the kernel reports it (UDP). Ethernet frames carry it themselves.
     pub from: Option<SocketAddr>,
+    /// Whether it was sent to a broadcast address or to a multicast group that the port did not join, where the kernel
+    /// reports it (UDP).
+    pub to_group: bool,
 }
 
 /// A late TX timestamp.

@@ -127,7 +127,7 @@ impl Port for Sim {
         let length = arrival.frame.len().min(buffer.len());
         buffer[..length].copy_from_slice(&arrival.frame[..length]);
         let arrived = Stamp { at: self.clock.reading_at(arrival.at), source: Source::Simulated };
-        Ok(Some(Received { length, arrived, returned: self.clock.now(), from: None }))
+        Ok(Some(Received { length, arrived, returned: self.clock.now(), from: None, to_group: false }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

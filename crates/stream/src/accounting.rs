@@ -121,6 +121,12 @@ impl Accounting {
         counted.unexpected.note(kind);
     }
 
+    /// Counts a frame to a broadcast address, or to a group that its port did not join.
+    pub fn on_to_group(&mut self, port: usize) {
+        self.ports[port].frames += 1;
+        self.ports[port].unexpected.to_group += 1;
+    }
+
     /// Counts a frame that belongs to a stream but is not one of its packets.
     pub fn on_control(&mut self, port: usize) {
         self.ports[port].frames += 1;

@@ -57,6 +57,8 @@ pub struct Unexpected {
     pub ends: u64,
     /// Greetings for a flow that has another sender, for flows that are not counted, and from peers that are not allowed.
     pub greetings: u64,
+    /// UDP payloads to a broadcast address, or to a group that was not joined: of any kind.
+    pub to_group: u64,
 }
 
 impl Add for Unexpected {
@@ -69,6 +71,7 @@ impl Add for Unexpected {
             exchanges: self.exchanges + other.exchanges,
             ends: self.ends + other.ends,
             greetings: self.greetings + other.greetings,
+            to_group: self.to_group + other.to_group,
         }
     }
 }
@@ -87,7 +90,7 @@ impl Unexpected {
 
     /// Returns their sum.
     pub const fn total(&self) -> u64 {
-        self.foreign + self.packets + self.exchanges + self.ends + self.greetings
+        self.foreign + self.packets + self.exchanges + self.ends + self.greetings + self.to_group
     }
 }
 

@@ -3,6 +3,8 @@
 //! A source address may be forged. Therefore an address that did not prove that it receives our frames gets nothing
 //! longer than what it sent. A greeting proves it, by a cookie that was sent to that address alone, and from then on its
 //! flow is answered there alone.
+//! What was sent to a broadcast address, or to a group that its port did not join, is counted and nothing else: an answer
+//! by each host that it reaches would multiply it.
 //! A receiver that was given the key is not greeted: its caller vouches for the path.
 
 use std::net::SocketAddr;
@@ -97,6 +99,10 @@ impl Receiver {
     /// written into `reply`, complete except for its departure time, which [`Self::stamp`] writes.
     pub fn on_frame(&mut self, port: usize, frame: &[u8], received: &Received, reply: &mut [u8]) -> Option<usize> {
         let request = *self.ports.get(port)?;
+        if received.to_group {
+            self.accounting.on_to_group(port);
+            return None;
+        }
         let Some((head, payload)) = frame::split(request.framing, frame) else {
             self.accounting.on_unexpected(port, None);
             return None;
@@ -371,7 +377,7 @@ fn admits(guard: &mut Guard, back: Head, received: &Received, (request, answer):
     let Some(peer) = peer_of(back, received) else {
         return answer <= request && guard.policy().allowed == [Peers::Any];
     };
-    // Also if sent to a group: this is how its receivers are asked.
+    // Also if sent to a group that was joined: this is how its receivers are asked. Other groups do not come here.
     let case = Case { peer, to_group: false, now: received.returned };
     guard.admits(&case, || Ok(((), Lengths { request, answer })), Ok).is_some()
 }

@@ -122,7 +122,7 @@ fn greet(receiver: &mut Receiver, cookie: u64, auth: &Auth) -> u64 {
 fn sent_back(receiver: &mut Receiver, payload: &[u8], host: u8) -> (usize, Vec<u8>) {
     let arrived = Stamp { at: Time(5), source: Source::Kernel };
     let from = Some(([10, 0, 0, host], 40_000).into());
-    let received = Received { length: payload.len(), arrived, returned: Time(6), from };
+    let received = Received { length: payload.len(), arrived, returned: Time(6), from, to_group: false };
     let mut reply = vec![0; receiver.longest_reply()];
     let Some(length) = receiver.on_frame(0, payload, &received, &mut reply) else {
         return (0, Vec::new());

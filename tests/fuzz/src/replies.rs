@@ -222,7 +222,7 @@ fn hear(settings: u8, mut rest: &[u8]) -> (Ears, u64) {
             correct(&mut frame, port.framing, &auth);
         }
         let arrived = Stamp { at: now, source: Source::Kernel };
-        let received = Received { length, arrived, returned: now, from: None };
+        let received = Received { length, arrived, returned: now, from: None, to_group: false };
         ears.on_frame((0, &port), &frame, &received);
         frames += 1;
     }

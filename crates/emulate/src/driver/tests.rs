@@ -89,7 +89,7 @@ impl BridgePort for SimPort {
             let Some((at, frame)) = side.coming.pop_front() else { break };
             drop(side);
             let arrived = Stamp { at, source: Source::Simulated };
-            each(&frame, Received { length: frame.len(), arrived, returned: now, from: None });
+            each(&frame, Received { length: frame.len(), arrived, returned: now, from: None, to_group: false });
             count += 1;
         }
         Ok(count)

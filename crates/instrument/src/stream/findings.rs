@@ -34,12 +34,13 @@ pub fn gaps(fit: sojourn_stream::Fit) -> String {
 
 /// Returns the number of unexpected frames, and their kinds.
 pub fn unexpected_of(unexpected: Unexpected) -> String {
-    let Unexpected { foreign, packets, exchanges, ends, greetings } = unexpected;
+    let Unexpected { foreign, packets, exchanges, ends, greetings, to_group } = unexpected;
     let kinds = [
         (packets, "packets"),
         (exchanges, "exchanges of times"),
         (ends, "ends"),
         (greetings, "greetings"),
+        (to_group, "to a broadcast address or to a group that was not joined"),
         (foreign, "others"),
     ];
     let told: Vec<String> = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();

@@ -144,7 +144,7 @@ mod tests {
 
         fn receive(&mut self, _: &mut [u8]) -> Result<Option<Received>, PortError> {
             let arrived = Stamp { at: Time(0), source: Source::Kernel };
-            let frame = Received { length: 0, arrived, returned: Time(0), from: None };
+            let frame = Received { length: 0, arrived, returned: Time(0), from: None, to_group: false };
             Ok(self.0.checked_sub(1).map(|left| {
                 self.0 = left;
                 frame

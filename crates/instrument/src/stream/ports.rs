@@ -206,7 +206,7 @@ fn open_udp_receiver(asked: &ReceivePort) -> anyhow::Result<Open> {
     };
     let address = SocketAddr::new(asked.address.unwrap_or(any), asked.udp_port.unwrap_or(DEFAULT_UDP_PORT));
     let options = UdpOptions { stamps: reply_stamps(asked), buffer_bytes: asked.buffer_bytes, ..UdpOptions::default() };
-    let port = UdpPort::listen(address, asked.dev.as_deref(), options)?;
+    let mut port = UdpPort::listen(address, asked.dev.as_deref(), options)?;
     for group in groups {
         port.join(group)?;
     }

@@ -84,7 +84,7 @@ impl BridgePort for PacketBridge {
                 let arrived = steady(&arrival, &self.ahead, &clock, returned);
                 let mut show = |frame: &[u8]| {
                     count += 1;
-                    each(frame, Received { length: frame.len(), arrived, returned, from: None });
+                    each(frame, Received { length: frame.len(), arrived, returned, from: None, to_group: false });
                 };
                 let message = self.inbox.message(nth);
                 if !finish(message, arrival.control.tag, &mut self.scratch, &mut show) {

@@ -288,7 +288,7 @@ fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn Fn
         None => Stamp { at: returned, source: Source::User },
     };
     let frame = with_tag(&mut bytes[sys::HEADROOM - TAG_BYTES..], arrival.and_then(|arrival| arrival.tag));
-    each(frame, Received { length: frame.len(), arrived, returned, from: None });
+    each(frame, Received { length: frame.len(), arrived, returned, from: None, to_group: false });
 }
 
 /// The metadata that the program wrote before a frame.

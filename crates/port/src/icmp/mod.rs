@@ -117,7 +117,13 @@ impl Port for IcmpPort {
             let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
             // A message longer than the buffer was truncated.
             let length = length.min(buffer.len());
-            return Ok(Some(Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None }));
+            return Ok(Some(Received {
+                length,
+                arrived: arrival.arrived,
+                returned: arrival.returned,
+                from: None,
+                to_group: false,
+            }));
         }
         Ok(None)
     }

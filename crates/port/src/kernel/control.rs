@@ -34,8 +34,8 @@ pub struct Control {
     pub transmitted: Option<Transmitted>,
     /// The destination address and the receiving interface of a datagram.
     pub local: Option<Local>,
-    /// Whether the datagram was sent to a broadcast or multicast address.
-    pub to_group: bool,
+    /// The broadcast or multicast address that the datagram was sent to, if it was sent to one.
+    pub group: Option<IpAddr>,
     /// The TTL or hop limit of the datagram on receipt.
     pub hop_limit: Option<u8>,
     /// The traffic class (DSCP and ECN bits) of the datagram on receipt, where it was requested.
@@ -85,11 +85,11 @@ impl Control {
             | (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP) => self.transmitted = transmission(body),
             (libc::SOL_IP, libc::IP_PKTINFO) => {
                 self.local = local4(body);
-                self.to_group = is_to_group4(body);
+                self.group = group4(body);
             }
             (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
                 self.local = local6(body);
-                self.to_group = self.local.is_some_and(|local| local.address.is_multicast());
+                self.group = self.local.map(|local| local.address).filter(IpAddr::is_multicast);
             }
             (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => self.hop_limit = hop_limit(body),
             (libc::SOL_IP, libc::IP_TOS) => self.traffic_class = body.first().copied().unwrap_or(0),
@@ -175,10 +175,11 @@ fn local4(body: &[u8]) -> Option<Local> {
     Some(Local { address: IpAddr::V4(Ipv4Addr::from(array::<4>(body, 4)?)), index })
 }
 
-/// Whether the address in the header is one that no answer can be sent from.
-fn is_to_group4(body: &[u8]) -> bool {
-    let (Some(local), Some(header)) = (array::<4>(body, 4), array::<4>(body, 8)) else { return false };
-    local != header || Ipv4Addr::from(header).is_multicast()
+/// The address in the header, if it is one that no answer can be sent from.
+fn group4(body: &[u8]) -> Option<IpAddr> {
+    let (local, header) = (array::<4>(body, 4)?, array::<4>(body, 8)?);
+    let is_group = local != header || Ipv4Addr::from(header).is_multicast();
+    is_group.then(|| Ipv4Addr::from(header).into())
 }
 
 fn hop_limit(body: &[u8]) -> Option<u8> {
@@ -274,17 +275,23 @@ mod tests {
     fn broadcast_and_multicast_are_distinguished_from_unicast() {
         let came = |local: [u8; 4], header: [u8; 4]| {
             let body = [&12_u32.to_ne_bytes()[..], &local, &header].concat();
-            Control::parse(&message(libc::SOL_IP, libc::IP_PKTINFO, &body)).to_group
+            Control::parse(&message(libc::SOL_IP, libc::IP_PKTINFO, &body)).group
         };
-        assert!(!came([10, 0, 0, 2], [10, 0, 0, 2]) && !came([127, 0, 0, 5], [127, 0, 0, 5]));
-        assert!(came([10, 0, 0, 2], [10, 0, 0, 255]) && came([10, 0, 0, 2], [255; 4]));
-        assert!(came([10, 0, 0, 2], [224, 0, 0, 1]) && came([224, 0, 0, 1], [224, 0, 0, 1]));
+        assert_eq!([[10, 0, 0, 2], [127, 0, 0, 5]].map(|own| came(own, own)), [None; 2]);
+        for (local, header) in [
+            ([10, 0, 0, 2], [10, 0, 0, 255]),
+            ([10, 0, 0, 2], [255; 4]),
+            ([10, 0, 0, 2], [224, 0, 0, 1]),
+            ([224, 0, 0, 1], [224, 0, 0, 1]),
+        ] {
+            assert_eq!(came(local, header), Some(header.into()));
+        }
         let came6 = |address: &str| {
             let address: Ipv6Addr = address.parse().expect("an address");
             let body = [&address.octets()[..], &12_u32.to_ne_bytes()].concat();
-            Control::parse(&message(libc::SOL_IPV6, libc::IPV6_PKTINFO, &body)).to_group
+            Control::parse(&message(libc::SOL_IPV6, libc::IPV6_PKTINFO, &body)).group
         };
-        assert!(came6("ff02::1") && !came6("fd77::2"));
+        assert_eq!((came6("ff02::1"), came6("fd77::2")), ("ff02::1".parse().ok(), None));
     }
 
     #[test]

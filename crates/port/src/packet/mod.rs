@@ -175,7 +175,13 @@ impl Batch for PacketPort {
                 let frame = with_tag(inbox.message(nth), arrival.control.tag);
                 each(
                     frame,
-                    Received { length: frame.len(), arrived: arrival.arrived, returned: arrival.returned, from: None },
+                    Received {
+                        length: frame.len(),
+                        arrived: arrival.arrived,
+                        returned: arrival.returned,
+                        from: None,
+                        to_group: false,
+                    },
                 );
                 count += 1;
             }
@@ -376,7 +382,8 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Result<Option<(Received, i
             continue;
         }
         let length = insert_tag(buffer, arrival.length, arrival.control.tag);
-        let received = Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None };
+        let received =
+            Received { length, arrived: arrival.arrived, returned: arrival.returned, from: None, to_group: false };
         return Ok(Some((received, link.index)));
     }
     Ok(None)

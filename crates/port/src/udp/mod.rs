@@ -27,6 +27,8 @@ pub struct UdpPort {
     to: To,
     /// The index of the interface that it is restricted to; 0: none.
     interface: u32,
+    /// The multicast groups that it joined.
+    joined: Vec<IpAddr>,
     /// Allocated on first use: a sender needs none.
     inbox: Option<Inbox>,
 }
@@ -85,7 +87,8 @@ impl UdpPort {
             socket.connect(&name).map_err(|error| socket.refused("connect", error))?;
             To::Peer
         };
-        Ok(Self { socket, max_frame: max_payload(peer.ip()), options, to, interface: index, inbox: None })
+        let (max_frame, joined) = (max_payload(peer.ip()), Vec::new());
+        Ok(Self { socket, max_frame, options, to, interface: index, joined, inbox: None })
     }
 
     /// Opens a port that receives payloads from any sender to `address`, on the named interface if there is one, and
@@ -114,6 +117,7 @@ impl UdpPort {
             options,
             to: To::LastSender(None),
             interface,
+            joined: Vec::new(),
             inbox: None,
         })
     }
@@ -132,12 +136,14 @@ impl UdpPort {
     ///
     /// # Errors
     /// `Wrong` when it is no group address, else when the kernel refuses.
-    pub fn join(&self, group: IpAddr) -> Result<(), PortError> {
+    pub fn join(&mut self, group: IpAddr) -> Result<(), PortError> {
         if !group.is_multicast() {
             let problem = "this is no group's address; groups are 224.0.0.0/4 and ff00::/8".to_owned();
             return Err(PortError::Wrong { object: group.to_string(), problem });
         }
-        join(&self.socket, group, self.interface).map_err(|error| self.socket.refused("join a group by", error))
+        join(&self.socket, group, self.interface).map_err(|error| self.socket.refused("join a group by", error))?;
+        self.joined.push(group);
+        Ok(())
     }
 
     fn send_to_asker(&mut self, asker: Option<Asker>, frame: &[u8]) -> Result<Sent, PortError> {
@@ -171,8 +177,9 @@ impl Port for UdpPort {
         if let To::LastSender(_) = self.to {
             self.to = To::LastSender(Some(Asker { name: *self.socket.from(), local: self.local(&arrival) }));
         }
+        let to_group = is_to_group(&arrival.control, &self.joined);
         let Arrival { length, arrived, returned, .. } = arrival;
-        Ok(Some(Received { length, arrived, returned, from: self.socket.from().as_internet() }))
+        Ok(Some(Received { length, arrived, returned, from: self.socket.from().as_internet(), to_group }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
@@ -211,10 +218,11 @@ impl Batch for UdpPort {
         let count = self.socket.receive_batch(inbox)?;
         for nth in 0..count {
             let arrival = self.socket.arrival(inbox, nth);
+            let to_group = is_to_group(&arrival.control, &self.joined);
             let from = inbox.from(nth).and_then(Name::as_internet);
             let payload = inbox.message(nth);
             let length = payload.len();
-            each(payload, Received { length, arrived: arrival.arrived, returned: arrival.returned, from });
+            each(payload, Received { length, arrived: arrival.arrived, returned: arrival.returned, from, to_group });
         }
         Ok(count)
     }
@@ -312,8 +320,9 @@ impl Listener for UdpListener {
         let Some(arrival) = self.socket.receive(&mut [], buffer)? else { return Ok(None) };
         let asker = Asker { name: *self.socket.from(), local: arrival.control.local };
         let Arrival { length, arrived, returned, .. } = arrival;
-        let received = Received { length, arrived, returned, from: asker.name.as_internet() };
-        let Control { to_group, hop_limit, traffic_class, .. } = arrival.control;
+        let Control { group, hop_limit, traffic_class, .. } = arrival.control;
+        let to_group = group.is_some();
+        let received = Received { length, arrived, returned, from: asker.name.as_internet(), to_group };
         Ok(Some((received, Caller { asker, traffic_class, to_group, hop_limit })))
     }
 
@@ -401,6 +410,11 @@ fn membership4(group: Ipv4Addr, index: u32) -> [u8; 12] {
     request[..4].copy_from_slice(&group.octets());
     request[8..].copy_from_slice(&index.to_ne_bytes());
     request
+}
+
+/// Whether a payload was sent to a broadcast address, or to a group that was not joined.
+fn is_to_group(control: &Control, joined: &[IpAddr]) -> bool {
+    control.group.is_some_and(|group| !joined.contains(&group))
 }
 
 fn max_payload(address: IpAddr) -> usize {

@@ -130,7 +130,8 @@ impl Port for XdpPort {
             let returned = HostClock.now();
             let length = frame.len().min(buffer.len());
             buffer[..length].copy_from_slice(&frame[..length]);
-            received = Some(Received { length, arrived: stamp(arrived, returned), returned, from: None });
+            received =
+                Some(Received { length, arrived: stamp(arrived, returned), returned, from: None, to_group: false });
         })?;
         Ok(received)
     }
@@ -177,7 +178,16 @@ impl Batch for XdpPort {
         let mut returned = None;
         self.take(false, &mut |frame, arrived| {
             let returned = *returned.get_or_insert_with(|| HostClock.now());
-            each(frame, Received { length: frame.len(), arrived: stamp(arrived, returned), returned, from: None });
+            each(
+                frame,
+                Received {
+                    length: frame.len(),
+                    arrived: stamp(arrived, returned),
+                    returned,
+                    from: None,
+                    to_group: false,
+                },
+            );
         })
     }
 

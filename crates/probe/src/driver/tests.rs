@@ -126,7 +126,13 @@ impl Port for Unruly {
         if self.loops {
             self.inbox.push_back(frame);
         }
-        Ok(Some(Received { length, arrived: Stamp { at: returned, source: Source::Kernel }, returned, from: None }))
+        Ok(Some(Received {
+            length,
+            arrived: Stamp { at: returned, source: Source::Kernel },
+            returned,
+            from: None,
+            to_group: false,
+        }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

@@ -280,7 +280,7 @@ proptest! {
         engine.departed(Time(0), Sent { number: 0, called: Time(3) });
         let stamp = sojourn_time::Stamp { at: Time(9), source: Source::Kernel };
         for frame in &frames {
-            engine.on_frame(frame, &Received { length: frame.len(), arrived: stamp, returned: Time(9), from: None });
+            engine.on_frame(frame, &Received { length: frame.len(), arrived: stamp, returned: Time(9), from: None, to_group: false });
         }
         let (_, counts, _) = engine.finish(0);
         prop_assert_eq!(counts, Counts { sent: 1, lost: 1, unexpected: frames.len() as u64, ..Counts::default() });

@@ -110,6 +110,7 @@ fn run(path: &Path, session: &Session, count: u32, seed: u64, tamper: impl Fn(u3
             arrived: Stamp { at: back, source: Source::Kernel },
             returned: back,
             from: None,
+            to_group: false,
         };
         engine.on_frame(&reply, &received);
     }

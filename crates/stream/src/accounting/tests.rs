@@ -43,7 +43,13 @@ fn packet(flow: u16, seq: u64, sent: i64) -> Vec<u8> {
 
 fn received(at: i64) -> Received {
     let at = Time(at);
-    Received { length: PAYLOAD_BYTES, arrived: Stamp { at, source: Source::Kernel }, returned: at, from: None }
+    Received {
+        length: PAYLOAD_BYTES,
+        arrived: Stamp { at, source: Source::Kernel },
+        returned: at,
+        from: None,
+        to_group: false,
+    }
 }
 
 fn offer(accounting: &mut Accounting, port: usize, payload: &[u8], at: i64) {

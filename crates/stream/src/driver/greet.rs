@@ -199,7 +199,7 @@ mod tests {
                 .write(payload);
             GreetingTail { cookie: self.next, word }.write(payload);
             let arrived = Stamp { at: now, source: Source::Simulated };
-            Ok(Some(Received { length: FRAME_BYTES, arrived, returned: now, from: None }))
+            Ok(Some(Received { length: FRAME_BYTES, arrived, returned: now, from: None, to_group: false }))
         }
 
         fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

@@ -335,7 +335,7 @@ mod tests {
             buffer[..frame.len()].copy_from_slice(&frame);
             self.taken.push(from);
             let arrived = Stamp { at: Time(5), source: Source::Kernel };
-            Ok(Some(Received { length: frame.len(), arrived, returned: Time(6), from: Some(from) }))
+            Ok(Some(Received { length: frame.len(), arrived, returned: Time(6), from: Some(from), to_group: false }))
         }
 
         fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

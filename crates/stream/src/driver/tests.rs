@@ -162,7 +162,7 @@ impl Port for Flooded {
         buffer.fill(0);
         let returned = self.processor.now();
         let arrived = Stamp { at: returned, source: Source::Kernel };
-        Ok(Some(Received { length: buffer.len(), arrived, returned, from: None }))
+        Ok(Some(Received { length: buffer.len(), arrived, returned, from: None, to_group: false }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

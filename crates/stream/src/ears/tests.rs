@@ -43,7 +43,7 @@ const LINK: Link =
 
 fn received(length: usize) -> Received {
     let arrived = Stamp { at: Time(900), source: Source::Kernel };
-    Received { length, arrived, returned: Time(901), from: None }
+    Received { length, arrived, returned: Time(901), from: None, to_group: false }
 }
 
 /// A message to the sender.

@@ -45,7 +45,13 @@ fn request(auth: Auth, senders: Senders, framing: Framing, answer: Option<Answer
 }
 
 fn received(at: i64) -> Received {
-    Received { length: 0, arrived: Stamp { at: Time(at), source: Source::Kernel }, returned: Time(at + 10), from: None }
+    Received {
+        length: 0,
+        arrived: Stamp { at: Time(at), source: Source::Kernel },
+        returned: Time(at + 10),
+        from: None,
+        to_group: false,
+    }
 }
 
 fn frame(kind: Kind, seq: u64, text: &str) -> Vec<u8> {
@@ -273,7 +279,7 @@ fn packets_from_unknown_senders_end_no_stream_and_change_no_count() {
     let counts = outcome.flows[0].counts;
     assert_eq!((counts.first, counts.lost, counts.excess, outcome.flows[1].counts.first), (3, 0, 0, 0));
     assert_eq!(outcome.flows.len(), 2, "no flow was made");
-    let unexpected = Unexpected { foreign: 0, packets: 2, exchanges: 3, ends: 7, greetings: 1 };
+    let unexpected = Unexpected { packets: 2, exchanges: 3, ends: 7, greetings: 1, ..Unexpected::default() };
     assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
     assert_eq!(outcome.ports[0].frames, 3 + attack.len() as u64 + 5);
 }
@@ -380,7 +386,7 @@ fn flow_belongs_to_the_first_sender_that_completed_the_greeting() {
     let outcome = receiver.finish(&[][..], &[]);
     let counts = outcome.flows.iter().map(|flow| (flow.counts.first, flow.counts.lost)).collect::<Vec<_>>();
     assert_eq!(counts, [(1, 8), (0, 0)], "the second sender's frames of flow 1 do not mix with the first one's");
-    let unexpected = Unexpected { foreign: 0, packets: 3, exchanges: 0, ends: 2, greetings: 2 };
+    let unexpected = Unexpected { packets: 3, ends: 2, greetings: 2, ..Unexpected::default() };
     assert_eq!(outcome.ports[0].unexpected, unexpected);
 }
 
@@ -438,7 +444,7 @@ fn shared_key_is_required_for_greeting_end_and_clock_exchange() {
     assert_eq!(hears(&said(Kind::End, &ours, &text)), Some(Kind::EndAck));
     assert_eq!(receiver.end(1).map(|end| end.sent), Some(3));
     let outcome = receiver.finish(&[][..], &[]);
-    let unexpected = Unexpected { foreign: 0, packets: 0, exchanges: 4, ends: 6, greetings: 4 };
+    let unexpected = Unexpected { exchanges: 4, ends: 6, greetings: 4, ..Unexpected::default() };
     assert_eq!((outcome.ports[0].unexpected, outcome.ports[0].control), (unexpected, 3));
 }
 

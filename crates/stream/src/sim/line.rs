@@ -183,7 +183,7 @@ impl Line {
         let Some(receiver) = &mut self.receiver else { return };
         let now = Time(self.receiver_clock.reading(at_ns));
         let arrived = Stamp { at: now, source: Source::Simulated };
-        let received = Received { length: frame.len(), arrived, returned: now, from: None };
+        let received = Received { length: frame.len(), arrived, returned: now, from: None, to_group: false };
         if let Some(length) = receiver.on_frame(port, &frame, &received, &mut self.reply) {
             let mut reply = self.reply[..length].to_vec();
             receiver.stamp(port, &mut reply, now);
@@ -243,7 +243,7 @@ impl Port for Near {
         let length = frame.len().min(buffer.len());
         buffer[..length].copy_from_slice(&frame[..length]);
         let arrived = Stamp { at: Time(line.sender_clock.reading(at_ns)), source: Source::Simulated };
-        Ok(Some(Received { length, arrived, returned: line.now(), from: None }))
+        Ok(Some(Received { length, arrived, returned: line.now(), from: None, to_group: false }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {

@@ -50,7 +50,11 @@ fn follow_up(sync: &mut Syncer, number: u64, clock: u64, times: (i64, i64)) {
 fn reply(sync: &mut Syncer, number: u64, clock: u64, at: i64) {
     let (header, payload) = told_by(Kind::SyncReply, number, clock, (at, at - 10));
     let arrived = Stamp { at: Time(at), source: Source::Kernel };
-    sync.on_reply(&header, &payload, &Received { length: payload.len(), arrived, returned: Time(at), from: None });
+    sync.on_reply(
+        &header,
+        &payload,
+        &Received { length: payload.len(), arrived, returned: Time(at), from: None, to_group: false },
+    );
 }
 
 fn told(sync: Syncer) -> Vec<(u64, u64, i64, i64)> {

@@ -16,7 +16,9 @@ from sojourn.cli.printed.shared import (
 )
 from sojourn.cli.printed.terms import Printed, each, either, event, joined, one_of, or_null, record, said
 
-UNEXPECTED = record(foreign="integer", packets="integer", exchanges="integer", ends="integer", greetings="integer")
+UNEXPECTED = record(
+    foreign="integer", packets="integer", exchanges="integer", ends="integer", greetings="integer", to_group="integer"
+)
 
 CLOCKS = each(either(KNOWN, UNKNOWN))
 

@@ -87,6 +87,22 @@ fn a_flow_is_answered_only_at_the_address_that_greeted() {
     assert_eq!((port.unexpected, port.control, port.unanswered, outcome.flows[0].counts.first), (unexpected, 5, 2, 4));
 }
 
+/// One frame to a broadcast address would be answered by each receiver in the network.
+#[test]
+fn what_was_sent_to_a_group_that_was_not_joined_is_counted_and_not_answered() {
+    let mut receiver = greeted(&[], ANSWERING);
+    let frames =
+        [(Kind::Greeting, GREETING_BYTES), (Kind::SyncRequest, SYNC_BYTES), (Kind::End, 100), (Kind::Data, 64)];
+    for (kind, bytes) in frames {
+        let to_group = Received { from: SENDER.parse().ok(), to_group: true, ..received(1) };
+        assert_eq!(receiver.on_frame(0, &packet(kind, 0, bytes), &to_group, &mut [0; 200]), None, "{kind:?}");
+    }
+    assert_eq!((receiver.end(1), receiver.progress().0), (None, 0));
+    let port = receiver.finish(&[][..], &[]).ports[0];
+    assert_eq!((port.frames, port.control), (5, 1));
+    assert_eq!(port.unexpected, Unexpected { to_group: 4, ..Unexpected::default() });
+}
+
 /// Who hears a cookie at an address of its own must not begin a stream in the name of another one, with a key that it
 /// chose: that address would get twice the bytes of each forged time request.
 #[test]
