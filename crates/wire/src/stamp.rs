@@ -310,6 +310,11 @@ pub fn is_reflected(payload: &[u8], key: Option<&Key>) -> bool {
     receive != 0 && (stay_s <= LONGEST_STAY_S || stay_s.wrapping_neg() <= LONGEST_STAY_S)
 }
 
+/// Returns the HMAC of an authenticated packet, without verifying it; `None`: it is too short.
+pub fn tag_of(payload: &[u8]) -> Option<[u8; TAG_BYTES]> {
+    payload.get(..AUTHENTICATED.base)?.last_chunk().copied()
+}
+
 fn layout(key: Option<&Key>) -> Layout {
     if key.is_some() { AUTHENTICATED } else { OPEN }
 }

@@ -301,8 +301,12 @@ impl Far {
             Kind::Stamp => {
                 let key = self.key.as_deref();
                 let Ok(sent) = Sent::read(frame, key) else { return true };
+                if key.is_some() {
+                    // From whichever address; of fewer packets than it remembers.
+                    return self.once.insert(((None, frame[..BASE_BYTES[1]].to_vec()), None));
+                }
                 let stamp = SCALE.with(sent.error.format()).read(sent.timestamp, self.now);
-                let base = frame[..BASE_BYTES[usize::from(key.is_some())]].to_vec();
+                let base = frame[..BASE_BYTES[0]].to_vec();
                 ((Some(from), sent.ssid.to_be_bytes().to_vec()), (Some(from), base), Some(stamp))
             }
         };

@@ -7,6 +7,7 @@ mod driver;
 mod engine;
 mod reflector;
 mod sessions;
+mod tags;
 
 pub use driver::{Endpoint, Serve, serve};
 pub use engine::{Asked, Pretence, Reply, Responder};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use sojourn_port::Framing;
 use sojourn_wire::Key;
-use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread, is_reflected};
+use sojourn_wire::stamp::{ErrorEstimate, Format, Reflected, Scale, Sent, Unread, is_reflected, tag_of};
 
 use super::engine::{Asked, Reply};
 use super::sessions::{Place, Sessions};
+use super::tags::Tags;
 use sojourn_port::guard::{Case, Guard, Lengths, Refusal};
 
 /// The state of this host's clock.
@@ -56,6 +57,8 @@ pub struct Reflector {
     clock: Rc<Cell<ClockState>>,
     guard: Rc<RefCell<Guard>>,
     sessions: Rc<RefCell<Sessions<SessionId>>>,
+    /// With a key: what was answered, from whichever address. A copy from another address would begin a session there.
+    answered: Option<Rc<RefCell<Tags>>>,
 }
 
 /// The sender's address, the local address, and the session identifier (RFC 8972 §3).
@@ -70,10 +73,23 @@ impl Reflector {
         clock: Rc<Cell<ClockState>>,
         guard: Rc<RefCell<Guard>>,
     ) -> Self {
-        Self { numbering, key, clock, guard, sessions: Rc::default() }
+        let answered = key.as_ref().map(|_| Rc::new(RefCell::new(Tags::new())));
+        Self { numbering, key, clock, guard, sessions: Rc::default(), answered }
     }
 
-    /// Returns the sequence number of the reflected packet, if it is to be answered.
+    /// Returns the sequence number of the reflected packet, if it is to be answered. With a key, that is once.
+    fn take(&self, session: SessionId, sent: &Sent, request: &[u8], case: &Case) -> Result<u32, Refusal> {
+        let Some(answered) = &self.answered else { return self.number(session, sent, case) };
+        let tag = tag_of(request).ok_or(Refusal::Unexpected)?;
+        if answered.borrow().have(tag) {
+            return Err(Refusal::Replayed);
+        }
+        let number = self.number(session, sent, case)?;
+        answered.borrow_mut().note(tag);
+        Ok(number)
+    }
+
+    /// Returns the sequence number of the reflected packet, unless its session has had it.
     fn number(&self, session: SessionId, sent: &Sent, case: &Case) -> Result<u32, Refusal> {
         if self.numbering == Numbering::Stateless && self.key.is_none() {
             return Ok(sent.seq);
@@ -102,7 +118,7 @@ impl Reply for Reflector {
             Ok((sent, Lengths { request: length, answer: length }))
         };
         let case = Case::datagram(route, (asked.now)());
-        let takes = |sent: Sent| Ok((sent, self.number((route.from, route.to, sent.ssid), &sent, &case)?));
+        let takes = |sent: Sent| Ok((sent, self.take((route.from, route.to, sent.ssid), &sent, asked.request, &case)?));
         let admitted = self.guard.borrow_mut().admits(&case, accepts, takes);
         let (sender, seq) = admitted?;
         let ClockState { scale, error } = self.clock.get();
@@ -167,7 +183,11 @@ mod tests {
     }
 
     fn reflect(reflector: &mut Reflector, request: &[u8]) -> Option<Vec<u8>> {
-        let from = "10.0.0.1:40000".parse().expect("an address");
+        reflect_from("10.0.0.1:40000", reflector, request)
+    }
+
+    fn reflect_from(from: &str, reflector: &mut Reflector, request: &[u8]) -> Option<Vec<u8>> {
+        let from = from.parse().expect("an address");
         let to = Some("10.0.0.2".parse().expect("an address"));
         let route = Some(Route { from, to, to_group: false, hop_limit: Some(61) });
         let (arrived, now) = (Time(1_800_000_000_000_000_123), Time(1_800_000_000_000_009_456));
@@ -224,6 +244,32 @@ mod tests {
             let counts =
                 [Refusal::Replayed, Refusal::Unauthenticated, Refusal::Unexpected].map(|why| guard.refused(why));
             assert_eq!((guard.answered(), counts), (2, [1, 2, 1]));
+        }
+    }
+
+    #[test]
+    fn with_a_key_a_packet_replayed_from_any_address_is_counted_and_not_answered() {
+        let key = key();
+        for numbering in [Numbering::Stateless, Numbering::Stateful] {
+            let mut reflector = reflector(numbering, Some(Arc::clone(&key)));
+            let sent: Vec<_> = (0..3).map(|seq| packet(seq, 1_000 + i64::from(seq), 0, 112, Some(&key))).collect();
+            assert!(sent.iter().all(|request| reflect(&mut reflector, request).is_some()));
+            // Packets of another sender with the same identifier and numbers are not replays, nor is a restart at another port.
+            for (from, at) in [("10.0.0.7:40000", 1_500), ("10.0.0.1:50000", 9_000)] {
+                let request = packet(0, at, 0, 112, Some(&key));
+                assert!(reflect_from(from, &mut reflector, &request).is_some(), "{from}");
+            }
+            let ports: Vec<_> = (40_001..40_301).map(|port| format!("10.0.0.1:{port}")).collect();
+            let others = ["10.0.0.2:40000", "10.0.0.7:40000", "[fd77::1]:40000"];
+            for from in ports.iter().map(String::as_str).chain(others) {
+                for request in &sent {
+                    let longer = [&request[..], &[0; 20]].concat();
+                    assert_eq!(reflect_from(from, &mut reflector, request), None, "{from}");
+                    assert_eq!(reflect_from(from, &mut reflector, &longer), None, "{from}, with padding");
+                }
+            }
+            let guard = reflector.guard.borrow();
+            assert_eq!((guard.answered(), guard.refused(Refusal::Replayed)), (5, 303 * 6));
         }
     }
 
