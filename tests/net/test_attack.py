@@ -489,6 +489,8 @@ def test_attack_does_not_change_the_clock_estimate(seconds: int, tmp_path: Path)
     for sent in (forged, asked):
         assert sum(sent.values()) > 500, sent
         assert sent["replayed"] > 0, sent
+    # All that is sent to who asks is no reply of this session; its socket may have had no room for some of it.
+    assert 100 < peer["unexpected"] <= sum(forged.values()), (peer["unexpected"], forged)
     assert counted["answered"] >= peer["exchanges"]
     assert counted["unexpected"] > 100, "frames that ask nothing were counted apart"
     print(f"clock: {forged} and {asked} sent, {counted} counted, wrong by {wrong_by} ns of {now}")

@@ -1,6 +1,6 @@
 //! The frames that arrive at a sender: replies of time exchanges, answers, and messages that are not meant for it. Pure.
 
-use sojourn_port::{Capabilities, Received, Sent};
+use sojourn_port::{Capabilities, Framing, Received, Sent};
 use sojourn_time::{Nanos, Time};
 use sojourn_wire::stream::Kind;
 use sojourn_wire::{SessionKey, StreamHeader};
@@ -28,7 +28,7 @@ pub struct Heard {
     pub exchanges: Vec<Exchange>,
     /// The answers, if receivers answer.
     pub answers: Option<ReceiveOutcome>,
-    /// Messages with another key, and forged ones.
+    /// Messages with another key, and forged ones; over UDP also all that is not meant for a sender.
     pub unexpected: Unexpected,
 }
 
@@ -84,8 +84,16 @@ impl Ears {
 
     /// Processes a frame that arrived at the port with this index and these capabilities.
     pub fn on_frame(&mut self, (index, port): (usize, &Capabilities), frame: &[u8], received: &Received) {
-        let Some((_, payload)) = split(port.framing, frame) else { return };
-        let Ok(header) = StreamHeader::read(payload) else { return };
+        // A raw port also gets the frames of other streams at its interface, which their own receivers count.
+        let is_ours_alone = port.framing == Framing::Udp;
+        let header =
+            split(port.framing, frame).and_then(|(_, payload)| Some((StreamHeader::read(payload).ok()?, payload)));
+        let Some((header, payload)) = header else {
+            if is_ours_alone {
+                self.unexpected.note(None);
+            }
+            return;
+        };
         match header.kind {
             // Messages of receivers with another key, and forged ones.
             Kind::Answer | Kind::SyncReply | Kind::SyncFollowUp | Kind::EndAck | Kind::GreetingReply
@@ -97,14 +105,20 @@ impl Ears {
                 (_, None) => self.unexpected.note(Some(header.kind)),
                 (Some(sync), Some(said)) if header.kind == Kind::SyncReply => sync.on_reply(&header, said, received),
                 (Some(sync), Some(said)) => sync.on_follow_up(&header, said),
-                (None, Some(_)) => {}
+                (None, Some(_)) => self.unexpected.note(Some(header.kind)),
             },
             Kind::Answer => {
                 if let Some(answers) = &mut self.answers {
                     answers.on_packet(index, &header, payload, received);
                 }
             }
-            _ => {}
+            // Another receiver's, or a repeated one.
+            Kind::EndAck | Kind::GreetingReply => {}
+            Kind::Data | Kind::Live | Kind::SyncRequest | Kind::End | Kind::Greeting => {
+                if is_ours_alone {
+                    self.unexpected.note(Some(header.kind));
+                }
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! Requests and replies are stamped by the programs just before the send call, arrivals by the kernel at both ends. The delay
 //! between timestamp and wire is therefore the same in both directions; better timestamps at one end would make it asymmetric.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +41,8 @@ pub struct Batch {
     pub exchanges: Vec<Exchange>,
     /// The number of requests without a reply.
     pub lost: u64,
+    /// The number of frames that are no reply to a request of ours.
+    pub unexpected: u64,
 }
 
 /// Exchanges probes with one peer, batch by batch.
@@ -56,6 +59,8 @@ pub struct Exchanger {
     left: Option<u64>,
     block: u32,
     next: Time,
+    /// Unexpected frames that arrived instead of the reply to a greeting, until a batch reports them.
+    unexpected: u64,
 }
 
 impl Exchanger {
@@ -64,7 +69,7 @@ impl Exchanger {
     /// # Errors
     /// If there is no route to the peer, or it does not reply.
     pub fn greet(peer: Peer, place: Place, key: Option<Arc<Key>>, arguments: &Watch) -> anyhow::Result<Self> {
-        let clock = greet(peer, secret::random()?, key.as_deref())?;
+        let (clock, unexpected) = greet(peer, secret::random()?, key.as_deref())?;
         let interval = arguments.interval;
         let in_batch = (UPDATE.0 / interval.0).max(1);
         let left = match (arguments.until_interrupted, arguments.count) {
@@ -72,7 +77,8 @@ impl Exchanger {
             (false, Some(count)) => Some(count),
             (false, None) => Some((arguments.span.0 / interval.0).max(2) as u64),
         };
-        Ok(Self { peer, clock, place, key, interval, in_batch: in_batch as u32, left, block: 0, next: HostClock.now() })
+        let (in_batch, next) = (in_batch as u32, HostClock.now());
+        Ok(Self { peer, clock, place, key, interval, in_batch, left, block: 0, next, unexpected })
     }
 
     /// Runs all exchanges, until a signal arrives, the kernel refuses, or `tell` returns `false`.
@@ -99,6 +105,7 @@ impl Exchanger {
         Some(session.measure(&request, &STOP).map(|measured| Batch {
             exchanges: measured.probes.iter().filter_map(exchange).collect(),
             lost: measured.block.counts.lost,
+            unexpected: measured.block.counts.unexpected + mem::take(&mut self.unexpected),
         }))
     }
 
@@ -134,8 +141,9 @@ fn payload_bytes(is_keyed: bool) -> usize {
     if is_keyed { AUTHENTICATED_BYTES } else { HEADER_BYTES }
 }
 
-/// Returns the peer's clock ID.
-fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<u32> {
+/// Returns the peer's clock ID, and the number of unexpected frames that arrived before it.
+fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<(u32, u64)> {
+    let mut unexpected = 0;
     let address = SocketAddr::from(peer);
     let mut port = UdpPort::open(address, None)?;
     let mut request = vec![0; payload_bytes(key.is_some())];
@@ -145,8 +153,8 @@ fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<u32> {
             authenticate(&mut request, key);
         }
         port.transmit(&request)?;
-        if let Some(reply) = await_reply(&mut port, session, key)? {
-            return Ok(reply.clock);
+        if let Some(reply) = await_reply(&mut port, session, key, &mut unexpected)? {
+            return Ok((reply.clock, unexpected));
         }
     }
     let advice =
@@ -154,7 +162,13 @@ fn greet(peer: Peer, session: u64, key: Option<&Key>) -> anyhow::Result<u32> {
     Err(NotTrusted(format!("{address} answered none of {GREETINGS} requests: {advice}")).into())
 }
 
-fn await_reply(port: &mut UdpPort, session: u64, key: Option<&Key>) -> Result<Option<ProbeHeader>, PortError> {
+/// Waits for the reply to a greeting; counts all other frames as unexpected.
+fn await_reply(
+    port: &mut UdpPort,
+    session: u64,
+    key: Option<&Key>,
+    unexpected: &mut u64,
+) -> Result<Option<ProbeHeader>, PortError> {
     let until = HostClock.now() + PATIENCE;
     let mut buffer = [0; 2 * AUTHENTICATED_BYTES];
     while HostClock.now() < until && !STOP.load(Ordering::Relaxed) {
@@ -165,6 +179,7 @@ fn await_reply(port: &mut UdpPort, session: u64, key: Option<&Key>) -> Result<Op
             if let Some(header) = header.filter(|header| header.times().is_some() && header.session == session) {
                 return Ok(Some(header));
             }
+            *unexpected += 1;
         } else {
             port.wait(until)?;
         }

@@ -45,6 +45,7 @@ impl Show {
             let (exchanges, lost) = watched.counts();
             told["exchanges"] = exchanges.into();
             told["lost"] = lost.into();
+            told["unexpected"] = watched.unexpected().into();
             if let Some((now, estimate)) = now {
                 merge(&mut told, now.json());
                 told["shared"] = estimate.is_shared.into();
@@ -71,6 +72,9 @@ impl Show {
         for one in watched {
             let Ok(estimate) = one.estimate() else { continue };
             say(&sentence(one, &estimate))?;
+            if one.unexpected() > 0 {
+                say(&format!("  {} unexpected frames: not replies to requests of ours", one.unexpected()))?;
+            }
             if let Some(told) = one.forgotten() {
                 say(&format!("  {told}"))?;
             }

@@ -32,6 +32,7 @@ pub struct Watched {
     /// How many have a row.
     numbered: u64,
     lost: u64,
+    unexpected: u64,
     span: Option<(Time, Time)>,
     failure: Option<String>,
 }
@@ -88,6 +89,7 @@ impl Watched {
             most,
             numbered: 0,
             lost: 0,
+            unexpected: 0,
             span: None,
             failure: None,
         }
@@ -107,6 +109,7 @@ impl Watched {
         self.recent.discard_oldest(self.recent.exchanges().len().saturating_sub(self.most));
         self.numbered += batch.exchanges.len() as u64;
         self.lost += batch.lost;
+        self.unexpected += batch.unexpected;
         let row = |(number, exchange): (usize, &sojourn_clock::Exchange)| rows::Exchange {
             peer: self.name(),
             clock_id: self.clock,
@@ -208,6 +211,11 @@ impl Watched {
         (self.count(), self.lost)
     }
 
+    /// Counts frames that are no reply to a request of ours: from somebody else, damaged, or too late.
+    pub const fn unexpected(&self) -> u64 {
+        self.unexpected
+    }
+
     fn count(&self) -> u64 {
         self.forgotten.exchanges + self.all.exchanges().len() as u64
     }
@@ -245,6 +253,7 @@ impl Watched {
         if let Value::Object(told) = &mut told {
             told.remove("flow");
             told.insert("lost".to_owned(), self.lost.into());
+            told.insert("unexpected".to_owned(), self.unexpected.into());
             told.insert("now".to_owned(), now.map_or(Value::Null, |now| now.json()));
             if self.forgotten.exchanges > 0 {
                 // The number of all exchanges, as during the measurement; segments, steps and findings are those of the
@@ -314,7 +323,7 @@ mod tests {
         let mut watched = Watched::with_room(peer(), clock, most);
         let (mut of_exchanges, mut of_lines) = (Vec::new(), Vec::new());
         for some in exchanges.chunks(100) {
-            let rows = watched.take(&Batch { exchanges: some.to_vec(), lost: 1 });
+            let rows = watched.take(&Batch { exchanges: some.to_vec(), lost: 1, unexpected: 2 });
             assert!(watched.all.exchanges().len() <= most && watched.recent.exchanges().len() <= most);
             of_exchanges.extend(rows.exchanges);
             of_lines.extend(rows.lines);
@@ -335,7 +344,8 @@ mod tests {
     fn memory_per_peer_is_bounded_and_no_segment_of_its_clock_line_is_lost() {
         let truth = Truth { offset_ns: 5e6, skew_ppm: 12.0, count: 20_000, ..Truth::default() };
         let (watched, exchanges, lines) = watch(4_000, 7, &truth.exchanges().expect("exchanges"));
-        assert_eq!(watched.counts(), (20_000, 200));
+        assert_eq!((watched.counts(), watched.unexpected()), ((20_000, 200), 400));
+        assert_eq!(watched.json()["unexpected"], 400);
         let numbers: Vec<u64> = exchanges.iter().map(|row| row.number).collect();
         assert_eq!(numbers, (0..20_000).collect::<Vec<_>>());
         // The gap between neighbouring segments is at most two intervals, from the first exchange to the last.

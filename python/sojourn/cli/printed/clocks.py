@@ -35,11 +35,16 @@ NOW = record(
     skew_bound_ppm="number",
 )
 
-COUNTED = event("update", peer="string", exchanges="integer", lost="integer")
+COUNTED = event("update", peer="string", exchanges="integer", lost="integer", unexpected="integer")
 
 ESTIMATED = record(shared="boolean", round_trip_min_ns="integer", steps="integer", findings=each(CLOCK_FINDING))
 
-AT_THE_END = record(lost="integer", now=or_null(NOW), problem_=said("Why exchanges ended early.", "string"))
+AT_THE_END = record(
+    lost="integer",
+    unexpected=said("Frames that were no replies to requests of ours.", "integer"),
+    now=or_null(NOW),
+    problem_=said("Why exchanges ended early.", "string"),
+)
 
 FORGOTTEN = record(
     exchanges="integer",
