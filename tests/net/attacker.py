@@ -18,6 +18,7 @@ import time
 import zlib
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +58,14 @@ def flood(asked: list[dict[str, Any]]) -> None:
     """
     rng = random.Random(1)
     make = {"stream": stream_frames, "probe": probe_frames, "any": any_frames}
-    order: list[tuple[socket.socket, str, bytes]] = []
+    order: list[tuple[socket.socket, str, bytes | Callable[[], bytes]]] = []
     recorders: list[tuple[socket.socket, Recorder]] = []
     for each in asked:
         port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         port.bind((each["dev"], 0))
         order += [(port, kind, frame) for kind, frames in make[each["kind"]](each, rng).items() for frame in frames]
+        if each.get("carrier") == "stamp":
+            order += [(port, "guessed", partial(guessed_stamp, each, rng))] * 300
         if "record" in each:
             recorders.append((port, Recorder(each["kind"], each["record"])))
     rng.shuffle(order)
@@ -70,7 +73,7 @@ def flood(asked: list[dict[str, Any]]) -> None:
     print("attacking", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:
         for port, kind, frame in order:
-            counts[kind] += sent(port, frame)
+            counts[kind] += sent(port, frame if isinstance(frame, bytes) else frame())
         time.sleep(asked[0].get("pause_seconds", 0))
         for port, recorder in recorders:
             counts["replayed"] += sum(sent(port, frame) for frame in recorder.replays())
@@ -350,6 +353,24 @@ def stamp(rng: random.Random) -> bytes:
     own = struct.pack(">IQHH", rng.getrandbits(10), rng.getrandbits(64), 0x8001, rng.choice((0, rng.getrandbits(16))))
     sender = struct.pack(">IQHHBBH", rng.getrandbits(10), sender_time, 0x8001, 0, 64, 0, 0)
     return own + struct.pack(">Q", receive) + sender
+
+
+NTP_TO_UNIX_SECONDS = 2_208_988_800
+GUESSED_NS = 10_000
+"""How far from now the time is of a packet that the attacker claims to have received."""
+
+
+def guessed_stamp(asked: dict[str, Any], rng: random.Random) -> bytes:
+    """A reflector's packet that copies a sender's time of now, as near as who has a clock as good can guess it."""
+    now = time.time_ns() + rng.randint(-GUESSED_NS, GUESSED_NS)
+    ntp = (now // 10**9 + NTP_TO_UNIX_SECONDS << 32) + (now % 10**9 << 32) // 10**9
+    seq = rng.randrange(MOST_GUESSED)
+    own = struct.pack(">IQHHQ", seq, ntp, 0x8001, 0, ntp)
+    return udp(asked, int(asked["port"]), own + struct.pack(">IQHHBBH", seq, ntp, 0x8001, 0, 64, 0, 0))
+
+
+MOST_GUESSED = 2000
+"""Of the sequence numbers those are guessed: a sender of the tests comes to them within its first seconds."""
 
 
 def any_frames(asked: dict[str, Any], rng: random.Random) -> dict[str, list[bytes]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import struct
+import time
+
 import pytest
 
 from tests.net import attacker
@@ -51,3 +55,15 @@ def test_a_replayed_datagram_goes_to_the_port_that_its_receiver_has_now() -> Non
     before, after = (attacker.udp(asked, port, b"reply") for port in (1000, 2000))
     assert attacker.to_port(before, 2000) == after
     assert attacker.to_port(bytes(60), 2000) == bytes(60)
+
+
+def test_a_guessed_time_is_within_ten_microseconds_of_now() -> None:
+    asked = {"mac": "02:77:00:00:0a:01", "from": "10.0.0.2", "to": "10.0.0.1", "from_port": 862, "port": 40_000}
+    for seed in range(50):
+        before = time.time_ns()
+        packet = attacker.guessed_stamp(asked, random.Random(seed))[42:]
+        after = time.time_ns()
+        seconds, fraction = struct.unpack(">II", packet[28:36])
+        guessed = (seconds - attacker.NTP_TO_UNIX_SECONDS) * 10**9 + (fraction * 10**9 >> 32)
+        assert before - attacker.GUESSED_NS - 1 <= guessed <= after + attacker.GUESSED_NS
+        assert len(packet) == 44

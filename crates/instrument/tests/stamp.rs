@@ -192,13 +192,21 @@ fn forged_replayed_and_reflected_packets_are_ignored_and_counted() {
         assert_eq!(ask(&packet(1, None)), None, "without a tag");
         assert_eq!(ask(&packet(1, Some(&Key::new(&[9; 32]).expect("long enough")))), None, "by another key");
         assert_eq!(ask(&reply), None, "an answer sent back to the reflector");
+        namespace::ip("address add 10.77.1.3/24 dev near");
+        namespace::ip("-n peer neighbor replace 10.77.1.3 lladdr 02:77:00:00:01:01 dev far nud permanent");
+        for address in ["10.77.1.1:0", "10.77.1.1:0", "10.77.1.3:0"] {
+            let other = UdpSocket::bind(address).expect("binds");
+            other.set_read_timeout(Some(Duration::from_millis(300))).expect("sets");
+            other.send_to(&good, "10.77.1.2:862").expect("sends");
+            assert!(other.recv(&mut [0; 200]).is_err(), "a replay from {address}");
+        }
         let loops = UdpSocket::bind("10.77.1.1:862").expect("binds");
         loops.send_to(&packet(2, Some(&key)), "10.77.1.2:862").expect("sends");
         assert!(ask(&packet(3, Some(&key))).is_some());
         let end = reflector.finish();
         let counts =
             ["answered", "replayed", "reflected", "unauthenticated", "source_port"].map(|key| end[key].as_u64());
-        assert_eq!(counts, [2, 1, 1, 2, 1].map(Some), "{end}");
+        assert_eq!(counts, [2, 4, 1, 2, 1].map(Some), "{end}");
     });
 }
 
