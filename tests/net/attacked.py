@@ -31,6 +31,9 @@ ATTACKER = Path(__file__).with_name("attacker.py")
 
 Told = dict[str, Any]
 
+WIDEST = 5
+"""How many times as wide as without it an interval may be under attack."""
+
 
 class Figure(NamedTuple):
     """A figure with its interval."""
@@ -39,10 +42,18 @@ class Figure(NamedTuple):
     low: float
     high: float
 
-    def agrees(self, other: Figure) -> bool:
-        """Whether two figures differ by no more than both intervals together."""
-        halves = ((one.high - one.low) / 2 for one in (self, other))
-        return bool(abs(self.estimate - other.estimate) <= sum(half**2 for half in halves) ** 0.5)
+    @property
+    def half(self) -> float:
+        """Half the width of its interval."""
+        return (self.high - self.low) / 2
+
+    def agrees(self, under: Figure) -> bool:
+        """Whether one under attack differs by no more than both intervals together, and is not much less certain.
+
+        Else an attack that only widens the interval would be taken for none.
+        """
+        is_near = abs(self.estimate - under.estimate) <= (self.half**2 + under.half**2) ** 0.5
+        return is_near and under.half <= WIDEST * self.half
 
 
 def inside(host: str, *argv: str) -> list[str]:

@@ -26,7 +26,7 @@ from sojourn.conduct import Screen, conduct, create_folder
 from sojourn.plan import load_plan
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
-from tests.net.attacked import Told, attacker, is_ours
+from tests.net.attacked import Figure, Told, attacker, is_ours
 from tests.net.busy_machine import thrice, undisturbed
 from tests.net.test_attack import recorded_at
 
@@ -67,9 +67,7 @@ class Ends(NamedTuple):
 class Measured(NamedTuple):
     """What a study came to: the headline, and the counts of its probes."""
 
-    estimate: float
-    low: float
-    high: float
+    figure: Figure
     sent: int
     lost: int
     duplicated: int
@@ -96,8 +94,7 @@ def test_attack_does_not_change_a_study_of_pairs(tmp_path: Path) -> None:
         assert len(attacked) >= 2 * 6, "each bed was attacked at both ends"
         assert under.lost <= 0.01 * under.sent, under
         for one in (quiet, again):
-            halves = ((one.high - one.low) / 2, (under.high - under.low) / 2)
-            assert abs(under.estimate - one.estimate) <= sum(half**2 for half in halves) ** 0.5, (one, under)
+            assert one.figure.agrees(under.figure), (one, under)
 
 
 @pytest.mark.alone
@@ -145,7 +142,7 @@ def measured(folder: Path) -> Measured:
     """The study, from its plan to its figure."""
     run = run_of(folder)
     found = analyse(run.path).tidy()["pairs"]
-    return Measured(found["estimate"], found["ci_low"], found["ci_high"], **counts_of(run))
+    return Measured(Figure(found["estimate"], found["ci_low"], found["ci_high"]), **counts_of(run))
 
 
 @contextmanager
