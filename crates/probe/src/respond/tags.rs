@@ -1,10 +1,7 @@
 //! The tags of the packets that were answered last. Fixed in size, and no call takes longer than another one: a pause
 //! would be in the round trips that are measured.
 
-/// How many tags are remembered; of those before them, a few.
-pub const MOST_TAGS: usize = SETS * WAYS;
-
-/// The table of tags: this many sets, each of the last `WAYS` tags that belong to it.
+/// The table of 1,048,576 tags: this many sets, each of the last `WAYS` tags that belong to it.
 const SETS: usize = 1 << 16;
 const WAYS: usize = 16;
 
@@ -47,6 +44,8 @@ fn place(tag: [u8; 16]) -> (usize, u64) {
 mod tests {
     use super::*;
 
+    const MOST_TAGS: u64 = (SETS * WAYS) as u64;
+
     /// As even as those of HMAC: the finaliser of SplitMix64.
     fn tag(number: u64) -> [u8; 16] {
         let mixed = |mut bits: u64| {
@@ -63,7 +62,7 @@ mod tests {
     #[test]
     fn last_tags_are_remembered_and_the_oldest_are_forgotten() {
         let mut tags = Tags::new();
-        let all = 2 * MOST_TAGS as u64;
+        let all = 2 * MOST_TAGS;
         for number in 0..all {
             assert!(!tags.have(tag(number)), "{number}");
             tags.note(tag(number));
@@ -71,8 +70,8 @@ mod tests {
         }
         let remembered = |last: u64| (all - last..all).filter(|number| tags.have(tag(*number))).count() as u64;
         assert_eq!(remembered(100_000), 100_000);
-        assert!(remembered(MOST_TAGS as u64 / 2) > MOST_TAGS as u64 / 2 * 998 / 1000);
-        assert!((MOST_TAGS as u64 * 99 / 100..=MOST_TAGS as u64).contains(&remembered(all)), "the table is full");
+        assert!(remembered(MOST_TAGS / 2) > MOST_TAGS / 2 * 998 / 1000);
+        assert!((MOST_TAGS * 99 / 100..=MOST_TAGS).contains(&remembered(all)), "the table is full");
     }
 
     #[test]
