@@ -212,7 +212,8 @@ def test_a_cookie_heard_at_one_address_begins_no_stream_in_the_name_of_another(t
 
 @pytest.mark.parametrize("joined", [(), ("239.77.0.1",)])
 def test_receiver_replies_to_no_group_that_it_did_not_join(joined: tuple[str, ...]) -> None:
-    with receiver("--udp", *(word for group in joined for word in ("--group", group))) as process:
+    words = [word for group in joined for word in ("--group", group)]
+    with receiver("--udp", "--dev", "eth0", *words) as process:
         with attack("groups", "b") as sent:
             time.sleep(2)
         send(0.3, "--udp", ADDRESSES["b"])
