@@ -65,7 +65,7 @@ def flood(asked: list[dict[str, Any]]) -> None:
         port.bind((each["dev"], 0))
         order += [(port, kind, frame) for kind, frames in make[each["kind"]](each, rng).items() for frame in frames]
         if each.get("carrier") == "stamp":
-            order += [(port, "guessed", partial(guessed_stamp, each, rng))] * 300
+            order += [(port, "guessed", partial(guessed_stamp, each, rng))] * 100
         if "record" in each:
             recorders.append((port, Recorder(each["kind"], each["record"])))
     rng.shuffle(order)

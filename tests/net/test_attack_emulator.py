@@ -49,6 +49,8 @@ pipe = "others"
 """
 EARLIEST_NS = 2_000
 """How long before its time a frame may leave: by the error of a timestamp."""
+LATEST_NS = 1_000_000
+"""How late half of the frames may be at most, their way included: it is some microseconds on two busy cores."""
 MOST_CONTROL = 200
 """Frames of a stream that are none of its packets: greetings, exchanges of clocks, its end."""
 
@@ -95,7 +97,7 @@ def test_attack_does_not_change_the_emulation(engine: str, seconds: int, tmp_pat
         # What the queue of the left port had no room for never came to the emulator.
         assert measured["arrived"] + left["local_drops"] >= 0.9 * sent["sent"], (measured, left)
         assert received["first"] + received["local_drops"] + right["refused"] >= 0.9 * measured["sent"] - MOST_CONTROL
-        assert received["one_way_delay"]["from_send_call"]["p50_ns"] < DELAY_NS + 5_000_000, received
+        assert received["one_way_delay"]["from_send_call"]["p50_ns"] < DELAY_NS + LATEST_NS, received
 
 
 def request(near: str, far: str) -> Told:

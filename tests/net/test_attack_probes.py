@@ -95,7 +95,7 @@ def test_attack_does_not_change_counts_or_times_of_probes(way: str, seconds: int
         assert counted["answered"] >= told["received"]
         assert counted["unexpected"] > 100, counted
     if way == "stamp":
-        assert all(sent["guessed"] > 100 * seconds for sent in attacked), attacked
+        assert all(sent["guessed"] > 100 for sent in attacked), attacked
     if way != "raw":
         assert attacked[1]["errors"] > 100, "ICMP errors of every code end no prober"
     with undisturbed():
