@@ -485,16 +485,19 @@ pub(crate) fn attach_refused(interface: &Interface, source: io::Error) -> PortEr
     let object = format!("an XDP program to {name}");
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => denied("attach", object),
-        Some(libc::EBUSY | libc::EEXIST) => PortError::Unusable {
-            object: name.clone(),
-            problem: format!("an XDP program hangs on it already; `ip link show dev {name}` tells which"),
-        },
+        Some(libc::EBUSY | libc::EEXIST) => has_a_program(name),
         Some(libc::ERANGE) => PortError::Unusable {
             object: name.clone(),
             problem: format!("its MTU of {mtu} bytes is too large for XDP; `ip link set dev {name} mtu 1500`"),
         },
         _ => PortError::System { operation: "attach", object, source },
     }
+}
+
+/// Builds the error of an interface that has an XDP program of another process.
+pub(crate) fn has_a_program(name: &str) -> PortError {
+    let problem = format!("an XDP program hangs on it already; `ip link show dev {name}` tells which");
+    PortError::Unusable { object: name.to_owned(), problem }
 }
 
 fn denied(operation: &'static str, object: String) -> PortError {

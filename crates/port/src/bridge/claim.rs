@@ -15,7 +15,8 @@ use sojourn_wire::stream::TAG_BYTES;
 use super::lock::{Lock, NoLock, has_ended};
 use super::neighbours::Standing;
 use super::watch::Guard;
-use crate::kernel::{Interface, Socket};
+use crate::bpf::has_a_program;
+use crate::kernel::{Interface, Netlink, Socket};
 use crate::packet::{membership, open};
 use crate::{PortError, Stamps};
 
@@ -119,6 +120,15 @@ impl Claim {
     /// Whether an XDP program of another process was attached when the claim was made.
     pub fn has_program(&self) -> bool {
         self.standing.link.program.is_some()
+    }
+
+    /// Refuses an interface with an XDP program of another process, which sees its frames first and may take them. Asks
+    /// the kernel again: the program of a killed emulator has gone since the interface was looked at.
+    pub fn check_no_program(&self) -> Result<(), PortError> {
+        let index = self.interface.index;
+        let program = Netlink::open(false).and_then(|mut netlink| netlink.link(index)).map(|link| link.program);
+        let program = program.unwrap_or(self.standing.link.program);
+        program.map_or(Ok(()), |_| Err(has_a_program(&self.interface.name)))
     }
 
     /// The interface, as last reported.

@@ -39,6 +39,7 @@ impl PacketBridge {
     /// Opens a port, and adds warnings about the kernel's stack to `said`.
     pub fn open(claim: Claim, said: &mut Vec<String>) -> Result<Self, PortError> {
         claim.check_alone()?;
+        claim.check_no_program()?;
         let interface = claim.interface();
         let socket = open_socket(interface)?;
         let ring = make_ring(interface)?;
