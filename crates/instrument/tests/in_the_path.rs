@@ -567,3 +567,44 @@ impl Emulator {
         (status, serde_json::from_str(said.trim()).expect("JSON"), errors)
     }
 }
+
+/// Creates the same two hosts, but `left` and `west` have four queues, of which `left` uses one.
+fn hosts_with_queues() {
+    hosts();
+    ip("link delete dev left");
+    let queues = "numrxqueues 4 numtxqueues 4";
+    ip(&format!("link add name left {queues} type veth peer name west {queues} netns west"));
+    run("ethtool", "-L left rx 1");
+    ip("link set dev left up");
+    ip("-n west address add 10.77.2.1/24 dev west");
+    ip("-n west link set dev west up");
+}
+
+#[test]
+fn more_queues_at_an_af_xdp_port_end_the_emulator_with_status_4() {
+    within_permitted("more_queues_at_an_af_xdp_port_end_the_emulator_with_status_4", || {
+        hosts_with_queues();
+        let emulator = Emulator::start(&["left", "right", "--engine", "xdp"]);
+        pings(5);
+        run("ethtool", "-L left rx 4");
+        let (status, _, errors) = emulator.ends_soon();
+        let told = "left: its frames come in by 4 queues, and AF_XDP here listens to one";
+        assert!(status == 4 && errors.contains(told), "{status} {errors}");
+    });
+}
+
+#[test]
+fn af_packet_port_with_a_foreign_xdp_program_is_refused() {
+    within_permitted("af_packet_port_with_a_foreign_xdp_program_is_refused", || {
+        hosts();
+        let foreign = sojourn_port::xdp::XdpPort::open("left", 0x88B5).expect("attaches");
+        for engine in ["packet", "auto"] {
+            let (status, told) = done(&["emulate", "left", "right", "--for", "10ms", "--engine", engine]);
+            let sentence = "left: an XDP program hangs on it already; `ip link show dev left` tells which";
+            assert!(status == 3 && told.contains(sentence), "{engine}: {status} {told}");
+        }
+        drop(foreign);
+        let (status, told) = done(&["emulate", "left", "right", "--for", "10ms", "--engine", "packet"]);
+        assert_eq!(status, 0, "{told}");
+    });
+}

@@ -1,5 +1,5 @@
 /* Redirects all frames of an interface to an AF_XDP socket, each preceded by the time of its arrival, for a bridge in
- * user space. No frame reaches the stack; a frame of a queue without a socket is lost. Frames that the bridge need not
+ * user space. No frame reaches the stack; a frame of a queue without a socket is lost and counted. Frames that the bridge need not
  * see may be redirected to its other port. The metadata before a frame is struct arrival, which the kernel copies with
  * the frame. It also holds a VLAN tag that the device or a neighbour's stack keeps outside the frame. Only the driver
  * knows that tag, so the program that reads it is bound to its device. Where the driver does not support metadata, the
@@ -61,6 +61,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } redirected SEC(".maps");
+
+/* The number of frames lost because their queue has no socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} unheard SEC(".maps");
 
 /* Linux 6.8. Weak: without it the other program can still be loaded. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *protocol, __u16 *control) __ksym __weak;
@@ -153,6 +161,7 @@ static __always_inline int hand_over(struct xdp_md *ctx, __u64 now, __be16 tag_t
 	__u32 zero = 0;
 	__u64 *redirect = bpf_map_lookup_elem(&redirects, &zero);
 	__u64 *count = bpf_map_lookup_elem(&redirected, &zero);
+	int verdict;
 
 	if (redirect && count && *redirect && !tag_type && goes_on(ctx)) {
 		__sync_fetch_and_add(count, 1);
@@ -167,7 +176,13 @@ static __always_inline int hand_over(struct xdp_md *ctx, __u64 now, __be16 tag_t
 			arrival->at = now;
 		}
 	}
-	return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+	verdict = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
+	if (verdict != XDP_REDIRECT) {
+		count = bpf_map_lookup_elem(&unheard, &zero);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+	}
+	return verdict;
 }
 
 SEC("xdp")

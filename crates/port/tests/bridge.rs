@@ -5,6 +5,7 @@ mod cables;
 mod namespace;
 mod twins;
 
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
 use sojourn_port::bridge::{self, BridgePort, How, Means};
@@ -13,8 +14,8 @@ use sojourn_port::xdp::XdpPort;
 use sojourn_time::{Clock, HostClock, Nanos, Source};
 use sojourn_wire::stream::STREAM_ETHERTYPE;
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, pause, tcp};
-use namespace::{at, ip, ip_says, within_permitted};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, hosts_with_queues, pause, tcp};
+use namespace::{at, ip, ip_says, run, within_permitted};
 use twins::Twin;
 
 const HOLDS: &str = "SOJOURN_TEST_HOLDS_A_BRIDGE";
@@ -109,7 +110,7 @@ fn unbridgeable_interfaces_are_refused_in_one_sentence() {
         }
         // An XDP program of another process.
         let foreign = XdpPort::open("right", STREAM_ETHERTYPE).expect("opens");
-        for means in [Means::Auto, Means::Xdp] {
+        for means in [Means::Auto, Means::Xdp, Means::Packet] {
             assert_eq!(
                 said("left", "right", means),
                 "right: an XDP program hangs on it already; `ip link show dev right` tells which"
@@ -146,6 +147,31 @@ fn interfaces_with_several_queues_use_af_packet() {
         assert_eq!(bridge.right.engine(), MEANS[0].1);
         assert!(bridge.said[0].contains("2 queues"), "{:?}", bridge.said);
         tcp(&mut bridge, FOUR, 1_000_000);
+    });
+}
+
+#[test]
+fn frames_of_a_queue_without_a_socket_are_local_drops() {
+    within_permitted("frames_of_a_queue_without_a_socket_are_local_drops", || {
+        hosts_with_queues();
+        let (mut left, _right, _) =
+            bridge::open("left", "right", &How { means: Means::Xdp, ..How::default() }).expect("opens");
+        run("ethtool", "-L left rx 4");
+        let (mut sent, mut came) = (0, 0);
+        // Each socket has a port of its own, and so its frames a queue of their own choice.
+        while left.local_drops() == 0 {
+            assert!(sent < 1000, "every frame came by one queue");
+            let from = at("west", || UdpSocket::bind("10.77.2.1:0")).expect("binds");
+            from.send_to(b"some", "10.77.2.2:7778").expect("sends");
+            sent += 1;
+            until(
+                || {
+                    came += left.receive(64, &mut |_, _| {}).expect("receives") as u64;
+                    came + left.local_drops() == sent
+                },
+                "a frame is neither received nor dropped",
+            );
+        }
     });
 }
 

@@ -16,7 +16,7 @@ use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, udp};
+use cables::{Bridge, FOUR, MEANS, cables, hosts, hosts_with_queues, udp};
 use namespace::{ip, ip_says, within_permitted};
 
 /// The longest delay of a report.
@@ -86,6 +86,16 @@ fn replaced_xdp_program_ends_the_bridge() {
         let right = index("right");
         let told = taken_away(soon(&mut bridge, || links::replace(std::process::id(), "xdp", right)));
         assert!(told.starts_with("right: its XDP program was replaced by another one"), "{told}");
+    });
+}
+
+#[test]
+fn more_queues_at_an_af_xdp_port_end_the_bridge() {
+    within_permitted("more_queues_at_an_af_xdp_port_end_the_bridge", || {
+        hosts_with_queues();
+        let mut bridge = Bridge::open(Means::Xdp);
+        let told = taken_away(soon(&mut bridge, || drop(namespace::run("ethtool", "-L left rx 4"))));
+        assert!(told.starts_with("left: its frames come in by 4 queues, and AF_XDP here listens to one"), "{told}");
     });
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Runs in its own thread, because querying programs waits for the kernel's RTNL lock, which others may hold for
 //! milliseconds. The kernel reports changes of links and addresses (rtnetlink). Nothing reports that a program was
-//! detached or replaced, so its link is checked every [`LOOK_EVERY`].
+//! detached or replaced, or that a port of AF_XDP has more queues now, so these are checked every [`LOOK_EVERY`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
@@ -18,6 +18,7 @@ use super::detour::DetourGuard;
 use super::neighbours::{Standing, is_somebodys, master};
 use crate::bpf::{Attached, Attachment};
 use crate::kernel::{LinkState, Netlink, Said};
+use crate::xdp::unheard_queues;
 
 /// The interval between checks of the programs.
 pub const LOOK_EVERY: Nanos = Nanos::millis(200);
@@ -238,7 +239,7 @@ impl Guard {
         self.tell(Change::News(format!("{name} has the address {address} now: {effect}")));
     }
 
-    /// Checks that the port's program is attached, or that no other process's is.
+    /// Checks that the port's program is attached and gets the frames of all queues, or that no other process's is.
     fn look(&mut self, asking: &mut Netlink, now: Time) {
         if self.is_lost {
             return;
@@ -252,7 +253,12 @@ impl Guard {
         };
         let Some(program) = program.upgrade() else { return };
         match program.state() {
-            Ok(Attachment::Hangs) => (self.seen, self.is_blind) = (now, false),
+            Ok(Attachment::Hangs) => {
+                (self.seen, self.is_blind) = (now, false);
+                if let Some(problem) = unheard_queues(&self.standing.link.name) {
+                    self.lose(problem);
+                }
+            }
             Ok(Attachment::Replaced(other)) => {
                 self.lose(format!(
                     "its XDP program was replaced by another one ({other}): no frame comes here any more"

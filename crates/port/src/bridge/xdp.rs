@@ -47,6 +47,8 @@ pub struct XdpBridge {
     is_down: bool,
     /// Frames that the peer of a veth had no room for.
     refused: u64,
+    /// Frames of queues without a socket, at the last reading.
+    unheard: u64,
     redirect: Option<Redirect>,
 }
 
@@ -81,7 +83,7 @@ impl XdpBridge {
     pub fn new(entrance: Entrance, claim: Claim) -> Self {
         let copies = if entrance.rings.is_zero_copy() { "zero-copy" } else { "copy" };
         let engine = format!("AF_XDP {copies}, {}", entrance.attached.mode.name());
-        Self { entrance, claim, engine, is_down: false, refused: 0, redirect: None }
+        Self { entrance, claim, engine, is_down: false, refused: 0, unheard: 0, redirect: None }
     }
 
     /// The interface.
@@ -192,7 +194,8 @@ impl BridgePort for XdpBridge {
     }
 
     fn local_drops(&mut self) -> u64 {
-        self.entrance.rings.drops() + self.refused + self.redirect.as_ref().map_or(0, Redirect::lost)
+        self.unheard = self.entrance.program.words("unheard").map_or(self.unheard, |[count]| count);
+        self.entrance.rings.drops() + self.refused + self.unheard + self.redirect.as_ref().map_or(0, Redirect::lost)
     }
 
     fn longest(&self) -> usize {

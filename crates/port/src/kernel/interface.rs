@@ -178,10 +178,10 @@ impl Interface {
         Some(String::from_utf8_lossy(name.split(|byte| *byte == 0).next()?).into_owned())
     }
 
-    /// Returns the number of its receive queues, where the kernel reports it.
-    pub fn receive_queues(&self) -> Option<u32> {
+    /// Returns the number of receive queues of the interface of this name, where the kernel reports it.
+    pub fn receive_queues_of(name: &str) -> Option<u32> {
         let socket = asking_socket().ok()?;
-        let [_, _, _, _, _, receiving, _, _, combined] = sys::channels(socket.as_fd(), self.name.as_bytes()).ok()?;
+        let [_, _, _, _, _, receiving, _, _, combined] = sys::channels(socket.as_fd(), name.as_bytes()).ok()?;
         Some(receiving + combined)
     }
 

@@ -246,16 +246,19 @@ fn once_free<T>(clock: &impl Clock, mut open: impl FnMut() -> io::Result<T>) -> 
 /// Refuses an interface that may receive frames on queues without a socket.
 pub(crate) fn check_queues(interface: &Interface) -> Result<(), PortError> {
     let Interface { name, .. } = interface;
-    match interface.receive_queues() {
-        Some(queues) if queues > 1 => Err(PortError::Unusable {
-            object: name.clone(),
-            problem: format!(
-                "its frames come in by {queues} queues, and AF_XDP here listens to one; `ethtool -L {name} combined 1` \
-                 (for a veth: `ethtool -L {name} rx 1`)"
-            ),
-        }),
-        _ => Ok(()),
+    match unheard_queues(name) {
+        Some(problem) => Err(PortError::Unusable { object: name.clone(), problem }),
+        None => Ok(()),
     }
+}
+
+/// Describes the queues of an interface that have no socket, and the remedy; `None`: all frames arrive by one queue.
+pub(crate) fn unheard_queues(name: &str) -> Option<String> {
+    let queues = Interface::receive_queues_of(name).filter(|queues| *queues > 1)?;
+    Some(format!(
+        "its frames come in by {queues} queues, and AF_XDP here listens to one; `ethtool -L {name} combined 1` \
+         (for a veth: `ethtool -L {name} rx 1`)"
+    ))
 }
 
 /// The time that the XDP program wrote before a frame, if it did.

@@ -124,6 +124,20 @@ pub fn hosts() {
     }
 }
 
+/// Builds the same two hosts, but `left` and `west` have four queues, of which `left` uses one.
+pub fn hosts_with_queues() {
+    hosts();
+    ip("link delete dev left");
+    let queues = "numrxqueues 4 numtxqueues 4";
+    ip(&format!("link add name left {queues} type veth peer name west {queues} netns west"));
+    run("ethtool", "-L left rx 1");
+    run("ip", "netns exec west ethtool -L west tx 4");
+    ip("link set dev left up");
+    ip("-n west link set dev west up");
+    ip("-n west address add 10.77.2.1/24 dev west");
+    ip("-n west neighbor replace 10.77.2.2 lladdr 02:00:00:00:00:02 dev west nud permanent");
+}
+
 /// Runs `job` in a thread in a namespace.
 pub fn on<T: Send + 'static>(host: &'static str, job: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     spawn(move || at(host, job))
