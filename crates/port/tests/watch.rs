@@ -16,7 +16,7 @@ use sojourn_port::bridge::{self, How, Means, Wanted};
 use sojourn_port::kernel::Interface;
 use sojourn_time::{Clock, HostClock, Nanos};
 
-use cables::{Bridge, FOUR, MEANS, cables, hosts, hosts_with_queues, udp};
+use cables::{Bridge, ENOUGH, FOUR, MEANS, cables, hosts, hosts_with_queues, udp};
 use namespace::{ip, ip_says, within_permitted};
 
 /// The longest delay of a report.
@@ -163,6 +163,47 @@ fn interface_changes_are_reported_in_time() {
             ip("address flush dev left");
             ip("link set dev starboard name right");
             ip("link set dev left mtu 1500");
+        }
+    });
+}
+
+#[test]
+fn route_or_interface_on_top_is_reported_and_automatic_ones_are_not() {
+    within_permitted("route_or_interface_on_top_is_reported_and_automatic_ones_are_not", || {
+        hosts();
+        for (means, _) in MEANS {
+            let mut bridge = Bridge::open(means);
+            // IPv6 comes up, with its link-local address, its multicast routes and the route of that address.
+            namespace::run("sysctl", "-qw net.ipv6.conf.left.disable_ipv6=0");
+            ip("link set dev left down");
+            ip("link set dev left up");
+            let come = || ip_says("-6 route show table all dev left");
+            let give_up = HostClock.now() + ENOUGH;
+            while !(come().contains("fe80::/64") && come().contains("multicast")) {
+                assert!(HostClock.now() < give_up, "{}", come());
+            }
+            let mut told = |command: &str| soon(&mut bridge, || ip(command)).expect("goes on");
+            for (command, sentence) in [
+                ("route add 10.99.0.0/16 dev left", "a route leads by left to 10.99.0.0/16 now: what this host sends"),
+                ("route add 2001:db8::/32 dev left", "a route leads by left to 2001:db8::/32 now: what this host"),
+                ("link add link right name other type macvlan mode private", "other is on top of right now: it "),
+                ("link add link left name above type macvlan", "above is on top of left now: it "),
+                ("link set dev left mtu 1400", "the MTU of left is 1400"),
+            ] {
+                let mut said = told(command);
+                // What the port itself says of its way down and up.
+                while ["left is down", "left is up"].iter().any(|own| said.starts_with(own)) {
+                    said = told("link show dev left");
+                }
+                assert!(said.starts_with(sentence), "{said}");
+            }
+            drop(bridge);
+            for command in ["link delete dev above", "link delete dev other", "route flush dev left"] {
+                ip(command);
+            }
+            ip("link set dev left mtu 1500");
+            ip("-6 route flush 2001:db8::/32");
+            namespace::run("sysctl", "-qw net.ipv6.conf.left.disable_ipv6=1");
         }
     });
 }

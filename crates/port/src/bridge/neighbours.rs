@@ -1,7 +1,7 @@
 //! Finds other users of an interface: the host's stack by an address, a route or an interface on top, a bridge, or the
 //! other port. An interface on top that is in another network namespace is not found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Means;
@@ -22,8 +22,8 @@ pub struct Standing {
     pub addresses: BTreeSet<IpAddr>,
     /// Prefixes of the routes by it.
     pub routes: Vec<String>,
-    /// Names of the interfaces on top of it: VLANs, macvlans.
-    pub stacked: Vec<String>,
+    /// The interfaces on top of it, VLANs and macvlans: their names by their indices.
+    pub stacked: BTreeMap<u32, String>,
 }
 
 /// The master of an interface.
@@ -43,7 +43,7 @@ impl Standing {
             let link = netlink.link(interface.index)?;
             let addresses = netlink.addresses(interface.index)?.into_iter().filter(is_somebodys).collect();
             let routes = netlink.routes(interface.index)?;
-            let stacked = netlink.stacked(interface.index)?;
+            let stacked = netlink.stacked(interface.index)?.into_iter().collect();
             let master = master(&mut netlink, &link);
             Ok(Self { link, master, addresses, routes, stacked })
         };
@@ -79,7 +79,8 @@ impl Standing {
             self.master.as_ref().map(|master| format!("it belongs to {}", master.name)),
             (!addresses.is_empty()).then(|| format!("it has the address {}", named(addresses))),
             (!self.routes.is_empty()).then(|| format!("a route leads by it to {}", named(self.routes.clone()))),
-            (!self.stacked.is_empty()).then(|| format!("on top of it is {}", named(self.stacked.clone()))),
+            (!self.stacked.is_empty())
+                .then(|| format!("on top of it is {}", named(self.stacked.values().cloned().collect()))),
         ];
         let uses: Vec<_> = uses.into_iter().flatten().collect();
         (!uses.is_empty()).then(|| uses.join(", "))
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn interface_with_others_on_top_is_refused_by_their_names_without_take_over() {
-        let stacked = [10, 20, 30, 40].map(|tag| format!("eth0.{tag}")).to_vec();
+        let stacked = [10, 20, 30, 40].map(|tag| (tag, format!("eth0.{tag}"))).into();
         let used = Standing { stacked, ..standing() };
         let error = used.check(false, Means::Auto).expect_err("is used").to_string();
         let named = "eth0: on top of it is eth0.10, eth0.20, eth0.30 and 1 more, so this host uses it";

@@ -1,7 +1,7 @@
 //! Monitors bridged interfaces: their existence, the programs attached to them, and other users of them.
 //!
 //! Runs in its own thread, because querying programs waits for the kernel's RTNL lock, which others may hold for
-//! milliseconds. The kernel reports changes of links and addresses (rtnetlink). Nothing reports that a program was
+//! milliseconds. The kernel reports changes of links, addresses and routes (rtnetlink). Nothing reports that a program was
 //! detached or replaced, or that a port of AF_XDP has more queues now, so these are checked every [`LOOK_EVERY`].
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -152,6 +152,12 @@ impl Watcher {
             for address in asking.addresses(index).unwrap_or_default() {
                 guard.has_address(address);
             }
+            for to in asking.routes(index).unwrap_or_default() {
+                guard.has_route(&to);
+            }
+            for (above, name) in asking.stacked(index).unwrap_or_default() {
+                guard.has_on_top(above, &name);
+            }
         }
     }
 }
@@ -171,11 +177,15 @@ impl Guard {
         let index = self.standing.link.index;
         match said {
             Said::Link(link) if link.index == index => self.now_is(link.clone(), asking),
+            Said::Link(link) if link.is_stacked_on(index) => self.has_on_top(link.index, &link.name),
             Said::Gone(gone) if *gone == index => self.lose(VANISHED.to_owned()),
+            Said::Gone(gone) => drop(self.standing.stacked.remove(gone)),
             Said::Address(of, address, true) if *of == index => self.has_address(*address),
             Said::Address(of, address, false) if *of == index => {
                 self.standing.addresses.remove(address);
             }
+            Said::Route(by, to, true) if by.contains(&index) => self.has_route(to),
+            Said::Route(by, to, false) if by.contains(&index) => self.standing.routes.retain(|known| known != to),
             _ => {}
         }
     }
@@ -237,6 +247,29 @@ impl Guard {
             None => "this host's own stack answers frames to that address too, beside the bridge",
         };
         self.tell(Change::News(format!("{name} has the address {address} now: {effect}")));
+    }
+
+    fn has_route(&mut self, to: &str) {
+        if self.standing.routes.iter().any(|known| known == to) {
+            return;
+        }
+        self.standing.routes.push(to.to_owned());
+        let name = &self.standing.link.name;
+        let sentence = format!("a route leads by {name} to {to} now: what this host sends by it is not emulated");
+        self.tell(Change::News(sentence));
+    }
+
+    fn has_on_top(&mut self, above: u32, name: &str) {
+        if self.standing.stacked.insert(above, name.to_owned()).is_some() {
+            return;
+        }
+        let effect = match self.program {
+            Some(_) => "it gets no frame of that while it is bridged",
+            None => "it may take frames of that beside the bridge",
+        };
+        let port = &self.standing.link.name;
+        let sentence = format!("{name} is on top of {port} now: {effect}, and what it sends is not emulated");
+        self.tell(Change::News(sentence));
     }
 
     /// Checks that the port's program is attached and gets the frames of all queues, or that no other process's is.
@@ -373,6 +406,30 @@ mod tests {
             matches!(&all[..], [Change::News(told)] if told.contains("left has the address 10.0.0.1 now")),
             "{all:?}"
         );
+    }
+
+    #[test]
+    fn route_or_interface_on_top_is_reported_once_until_it_has_gone() {
+        let (mut guard, told, mut asking) = guard();
+        let above = |name: &str, lower| {
+            Said::Link(LinkState { index: 12, name: name.into(), lower: Some(lower), ..LinkState::default() })
+        };
+        let route = |by, is_there| Said::Route(vec![by], "10.99.0.0/16".into(), is_there);
+        for said in [route(8, true), above("tagged", 8), route(8, false), Said::Gone(12)] {
+            guard.hear(&said, &mut asking);
+        }
+        assert_eq!(told.try_iter().count(), 0, "these are of another interface");
+        for _ in 0..2 {
+            for said in [route(9, true), above("tagged", 9), route(9, true), above("renamed", 9)] {
+                guard.hear(&said, &mut asking);
+            }
+            let all: Vec<_> = told.try_iter().collect();
+            let [Change::News(route_told), Change::News(above_told)] = &all[..] else { panic!("{all:?}") };
+            assert!(route_told.starts_with("a route leads by left to 10.99.0.0/16 now: "), "{route_told}");
+            assert!(above_told.starts_with("tagged is on top of left now: "), "{above_told}");
+            guard.hear(&route(9, false), &mut asking);
+            guard.hear(&Said::Gone(12), &mut asking);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
@@ -72,8 +73,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The longest wait for a reply.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// The multicast groups: links, and addresses of either family (`RTMGRP_…`).
-const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+/// The multicast groups: links, and addresses and routes of either family (`RTMGRP_…`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x100 | 0x40 | 0x400;
 
 /// The state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,8 +117,8 @@ pub enum Said {
     Gone(u32),
     /// The interface with this index got an address (`true`) or lost it (`false`).
     Address(u32, IpAddr, bool),
-    /// A route by the interfaces with these indices, to a prefix as text.
-    Route(Vec<u32>, String),
+    /// A route by the interfaces with these indices, to a prefix as text, was added (`true`) or deleted (`false`).
+    Route(Vec<u32>, String, bool),
     /// Notifications were lost: read the state again.
     Overrun,
 }
@@ -196,17 +197,17 @@ impl Netlink {
         found.ok_or_else(odd)
     }
 
-    /// Lists the names of the interfaces of this namespace that are stacked on an interface.
+    /// Lists the interfaces of this namespace that are stacked on an interface: their indices and names.
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub fn stacked(&mut self, index: u32) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
+    pub fn stacked(&mut self, index: u32) -> io::Result<Vec<(u32, String)>> {
+        let mut stacked = Vec::new();
         self.ask(RTM_GETLINK, NLM_F_DUMP, &[0; LINK - HEAD], &mut |said| match said {
-            Said::Link(link) if link.is_stacked_on(index) => names.push(link.name),
+            Said::Link(link) if link.is_stacked_on(index) => stacked.push((link.index, link.name)),
             _ => {}
         })?;
-        Ok(names)
+        Ok(stacked)
     }
 
     /// Lists the addresses of an interface.
@@ -229,7 +230,7 @@ impl Netlink {
     pub fn routes(&mut self, index: u32) -> io::Result<Vec<String>> {
         let mut routes = Vec::new();
         self.ask(RTM_GETROUTE, NLM_F_DUMP, &[0; ROUTE - HEAD], &mut |said| match said {
-            Said::Route(by, to) if by.contains(&index) => routes.push(to),
+            Said::Route(by, to, true) if by.contains(&index) => routes.push(to),
             _ => {}
         })?;
         Ok(routes)
@@ -337,7 +338,7 @@ fn read(kind: u16, message: &[u8]) -> Option<Said> {
             let value = attribute(attributes, IFA_LOCAL).or_else(|| attribute(attributes, IFA_ADDRESS))?;
             Some(Said::Address(word(message, HEAD + 4)?, address(value)?, kind == RTM_NEWADDR))
         }
-        RTM_NEWROUTE => route(message),
+        RTM_NEWROUTE | RTM_DELROUTE => route(message, kind == RTM_NEWROUTE),
         _ => None,
     }
 }
@@ -370,7 +371,7 @@ fn link(message: &[u8]) -> Option<LinkState> {
     })
 }
 
-fn route(message: &[u8]) -> Option<Said> {
+fn route(message: &[u8], is_there: bool) -> Option<Said> {
     let (family, length, by, kind) =
         (message.get(HEAD)?, message.get(HEAD + 1)?, message.get(HEAD + 5)?, message.get(HEAD + 7)?);
     const UNICAST: u8 = 1;
@@ -387,7 +388,7 @@ fn route(message: &[u8]) -> Option<Said> {
     }
     let to = attribute(attributes, RTA_DST).and_then(address);
     let to = to.map_or_else(|| "default".to_owned(), |address| format!("{address}/{length}"));
-    Some(Said::Route(by, to))
+    Some(Said::Route(by, to, is_there))
 }
 
 /// The interfaces of the next hops, each of which states its own length.
@@ -526,11 +527,13 @@ mod tests {
         let address = IpAddr::from([10, 0, 0, 1]);
         assert_eq!(all(&message(RTM_NEWADDR, &body)), [Said::Address(5, address, true)]);
         assert_eq!(all(&message(RTM_DELADDR, &body)), [Said::Address(5, address, false)]);
-        let route = |by, kind| {
+        let told = |message_kind, by, kind| {
             let to = [attributed(RTA_DST, &[10, 9, 0, 0]), attributed(RTA_OIF, &5_u32.to_ne_bytes())].concat();
-            all(&message(RTM_NEWROUTE, &[&[2, 16, 0, 0, 254, by, 0, kind, 0, 0, 0, 0][..], &to].concat()))
+            all(&message(message_kind, &[&[2, 16, 0, 0, 254, by, 0, kind, 0, 0, 0, 0][..], &to].concat()))
         };
-        assert_eq!(route(3, 1), [Said::Route(vec![5], "10.9.0.0/16".into())]);
+        let route = |by, kind| told(RTM_NEWROUTE, by, kind);
+        assert_eq!(route(3, 1), [Said::Route(vec![5], "10.9.0.0/16".into(), true)]);
+        assert_eq!(told(RTM_DELROUTE, 3, 1), [Said::Route(vec![5], "10.9.0.0/16".into(), false)]);
         assert_eq!(route(MADE_BY_KERNEL, 1), [], "it came by itself");
         assert_eq!(route(3, 3), [], "a broadcast address");
     }
@@ -544,7 +547,7 @@ mod tests {
         const RTA_GATEWAY: u16 = 5;
         let paths = [hop(5, &attributed(RTA_GATEWAY, &[10, 0, 0, 1])), hop(6, &[])].concat();
         let body = [&[2, 0, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0][..], &attributed(RTA_MULTIPATH, &paths)].concat();
-        assert_eq!(all(&message(RTM_NEWROUTE, &body)), [Said::Route(vec![5, 6], "default".into())]);
+        assert_eq!(all(&message(RTM_NEWROUTE, &body)), [Said::Route(vec![5, 6], "default".into(), true)]);
     }
 
     #[test]
