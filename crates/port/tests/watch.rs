@@ -281,6 +281,17 @@ fn ports_that_this_host_uses_are_refused_unless_they_are_taken_over() {
         }
         let told = bridge::open("one", "other", &How::default()).map(drop).expect_err("a loop").to_string();
         assert_eq!(told, "one: it and other are the two ends of one veth: every frame would go round for ever");
+        for name in ["first", "second"] {
+            ip(&format!("link add link one name {name} type macvlan mode bridge"));
+            ip(&format!("link set dev {name} up"));
+        }
+        for means in [Means::Auto, Means::Packet] {
+            let how = How { means, ..How::default() };
+            let told = bridge::open("first", "second", &how).map(drop).expect_err("a loop").to_string();
+            let ends =
+                "it and second are a macvlan and a macvlan on one interface: every frame would go round for ever";
+            assert_eq!(told, format!("first: {ends}"));
+        }
     });
 }
 

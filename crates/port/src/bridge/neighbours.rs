@@ -87,10 +87,22 @@ impl Standing {
     }
 }
 
-/// Refuses two interfaces that are peers, or one of which is stacked on the other: each frame would loop for ever.
+/// Kinds of interfaces that see frames of each other and of the network beyond, where they lie on one interface. VLANs
+/// do not: each has a tag of its own.
+const SIDE_BY_SIDE: [&str; 4] = ["macvlan", "macvtap", "ipvlan", "ipvtap"];
+
+/// Refuses two interfaces that are peers, one of which is stacked on the other, or that share one network: each frame
+/// would loop for ever.
 pub fn check_apart(left: &LinkState, right: &LinkState) -> Result<(), PortError> {
     let lies_on = |one: &LinkState, other: &LinkState| one.lower == Some(other.index);
+    let is_beside = |one: &LinkState| SIDE_BY_SIDE.contains(&one.kind.as_str());
     let problem = match (lies_on(left, right), lies_on(right, left)) {
+        (false, false) if left.lower.is_some() && left.lower == right.lower && is_beside(left) && is_beside(right) => {
+            format!(
+                "it and {} are a {} and a {} on one interface: every frame would go round for ever",
+                right.name, left.kind, right.kind
+            )
+        }
         (false, false) => return Ok(()),
         (true, true) => {
             format!("it and {} are the two ends of one veth: every frame would go round for ever", right.name)
@@ -153,6 +165,15 @@ mod tests {
         assert!(told(&left, &below).is_err_and(|told| told.contains("on top of the other")));
         assert!(told(&below, &left).is_err());
         assert!(told(&link("a", 4, Some(7)), &below).is_ok());
+        let on = |kind: &str, name, index, lower| LinkState { kind: kind.into(), ..link(name, index, Some(lower)) };
+        for [one, other] in [["macvlan", "macvlan"], ["macvtap", "macvlan"], ["ipvlan", "ipvlan"]] {
+            let told = told(&on(one, "a", 4, 7), &on(other, "b", 5, 7));
+            let sentence =
+                format!("a: it and b are a {one} and a {other} on one interface: every frame would go round");
+            assert!(told.is_err_and(|told| told.starts_with(&sentence)));
+        }
+        assert!(told(&on("macvlan", "a", 4, 7), &on("macvlan", "b", 5, 8)).is_ok());
+        assert!(told(&on("vlan", "a", 4, 7), &on("vlan", "b", 5, 7)).is_ok(), "each has a tag of its own");
     }
 
     #[test]
