@@ -169,8 +169,9 @@ impl Guard {
     }
 
     /// Monitors an attached program as well.
-    pub fn with_program(self, program: &Arc<Attached>) -> Self {
-        Self { program: Some(Arc::downgrade(program)), ..self }
+    pub fn with_program(mut self, program: &Arc<Attached>) -> Self {
+        self.program = Some(Arc::downgrade(program));
+        self
     }
 
     fn hear(&mut self, said: &Said, asking: &mut Netlink) {
@@ -350,6 +351,15 @@ impl Guard {
     }
 }
 
+/// A thread that panics drops its guards: nobody would notice a change any more, so the port is lost.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.lose("the thread that watches it has died, which is a defect of this program; start again".to_owned());
+        }
+    }
+}
+
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
@@ -392,6 +402,23 @@ mod tests {
             guard.hear(&Said::Gone(9), &mut asking);
         }
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [Change::Lost(VANISHED.to_owned())]);
+    }
+
+    #[test]
+    fn watch_that_dies_takes_its_ports_along() {
+        let (guard, told, _) = guard();
+        drop(guard);
+        assert_eq!(told.try_iter().count(), 0, "a watch that ends loses nothing");
+        let (guard, told, asking) = self::guard();
+        let (changes, clock) = (Netlink::open(true).expect("opens"), SteadyClock::begin());
+        let watcher = Watcher { guards: vec![guard], detour: None, changes, asking, clock };
+        let died = thread::spawn(move || {
+            let _watcher = watcher;
+            panic!("a defect");
+        });
+        assert!(died.join().is_err());
+        let last = told.try_iter().last();
+        assert!(matches!(&last, Some(Change::Lost(told)) if told.starts_with("the thread that watches it has died")));
     }
 
     #[test]
