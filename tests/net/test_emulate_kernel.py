@@ -11,14 +11,14 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
 from sojourn.bed.clean import clean
 from sojourn.instruments import find_instrument
 from tests.net.busy_machine import PATIENCE_SECONDS, await_that
-from tests.net.netem import with_netem, with_slow_removal
+from tests.net.netem import has_netem, with_netem, with_slow_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,9 @@ for port in {" ".join(PORTS)}; do
     ip -n {NAME} link set $port up
 done
 """
+
+# It looks five times a second; the rest is for a busy machine, and for the shell that removes the qdiscs.
+ENDS_WITHIN_SECONDS = 3
 
 Told = dict[str, Any]
 
@@ -98,7 +101,9 @@ def has_ended(process: int) -> bool:
 
 
 @contextmanager
-def emulating(path: str, *words: str, stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], Told]]:
+def emulating(
+    path: str, *words: str, stderr: int | IO[str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], Told]]:
     """An emulator that is ready, and what it says of itself; it has a process group of its own, and is killed then."""
     argv = inside("env", f"PATH={path}", find_instrument(), "emulate", "run", *PORTS, "--backend", "kernel", "--json")
     started = subprocess.Popen(
@@ -260,7 +265,47 @@ def test_removed_qdisc_ends_the_emulator(way: str, tmp_path: Path) -> None:
         out, said = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 4, (out, said)
         assert "right: its netem is not there any more, so packets pass as they are" in said
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < ENDS_WITHIN_SECONDS
+
+
+@pytest.mark.parametrize("way", ["options", "bridge"])
+def test_changed_options_or_a_port_out_of_its_bridge_end_the_emulator(way: str, tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    other = ("netem", "delay", "0ms") if has_netem() else ("pfifo", "limit", "5")
+    with emulating(path, "--delay", "1ms", stderr=subprocess.PIPE) as (process, ready):
+        handle = ready["commands"][0][7]
+        changes = {
+            "options": ["tc", "qdisc", "change", "dev", "right", "root", "handle", handle, *other],
+            "bridge": ["ip", "link", "set", "right", "nomaster"],
+        }
+        told = {
+            "options": "right: somebody has changed the options of its netem, so packets are not emulated as requested",
+            "bridge": "right: it was taken out of its bridge, so the kernel forwards nothing between the ports",
+        }
+        subprocess.run(inside(*changes[way]), check=True)
+        began = time.monotonic()
+        out, said = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 4, (out, said)
+        assert told[way] in said
+        assert time.monotonic() - began < ENDS_WITHIN_SECONDS
+
+
+def test_changes_that_the_emulation_outlasts_are_said(tmp_path: Path) -> None:
+    path = with_netem(tmp_path)
+    said = tmp_path / "said"
+    changes = {
+        "link set right mtu 1400": "the MTU of right is 1400 bytes now; it was 1500",
+        "address add 10.9.9.9/24 dev left": "left has the address 10.9.9.9 now",
+        "link set left-end up": "left is up again",
+        "link set left down": "left is down or has no carrier",
+    }
+    with said.open("w") as written, emulating(path, "--forward", "delay 1ms", stderr=written) as (process, _):
+        for change, sentence in changes.items():
+            subprocess.run(inside("ip", *change.split()), check=True)
+            await_that(lambda: sentence in said.read_text(), f"it says that {sentence}")  # noqa: B023
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert said.read_text().count("\n") == len(changes), "each once"
 
 
 def test_a_port_that_another_emulator_has_is_refused(tmp_path: Path) -> None:

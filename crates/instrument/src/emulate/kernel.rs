@@ -12,6 +12,7 @@ use sojourn_time::{Clock, HostClock, Nanos, Time};
 
 use super::arguments::{Kernel, Run};
 use super::asked;
+use super::bridged::{Bridged, LOOK_EVERY};
 use super::qdiscs::Qdiscs;
 use crate::failure::WrongRequest;
 use crate::place;
@@ -47,7 +48,7 @@ pub fn print(asked: &Kernel) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If netem cannot do exactly what is requested, this kernel lacks netem, or the ports are in no bridge; [`NotTrusted`]
-/// within a second after one of the qdiscs is no longer in place.
+/// within a second after one of the qdiscs is no longer in place, or a port no longer in its bridge.
 ///
 /// [`NotTrusted`]: crate::failure::NotTrusted
 pub fn run(asked: &Run) -> anyhow::Result<()> {
@@ -63,16 +64,20 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let signal = place::stop_signal()?;
     let qdiscs = Qdiscs::begin([left, right], &doing)?;
     let doing = qdiscs.put(&doing)?;
+    let mut bridged = Bridged::begin(&[left, right].map(|port| (port, qdiscs.handle_at(port))))?;
     let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
     serve::tell(asked.how.json, &event, &text)?;
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
-        let left = (until - HostClock.now()).min(Nanos::seconds(1)).max(Nanos::ZERO);
+        let left = (until - HostClock.now()).min(LOOK_EVERY).max(Nanos::ZERO);
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
         // A signal ends the wait early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
-        qdiscs.check()?;
+        for sentence in bridged.look()? {
+            // The reader may have closed it.
+            let _ = writeln!(std::io::stderr(), "{}: {sentence}", crate::program());
+        }
     }
     drop(qdiscs);
     serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")

@@ -5,6 +5,7 @@
 pub mod arguments;
 mod asked;
 mod bridge;
+mod bridged;
 mod client;
 mod compensate;
 mod events;

@@ -5,7 +5,7 @@
 //! next emulator begins after the shell has ended. Qdiscs are removed by handle: a qdisc that another program put in
 //! place stays. If the shell was killed too, the next emulator at the port finds the qdiscs by the record
 //! (`netem_record`), and removes them. A port with a qdisc other than the kernel's default is refused, because it could
-//! not be restored. [`Qdiscs::check`] verifies that the qdiscs are still in place. Does not decide what netem does.
+//! not be restored. Does not decide what netem does; `bridged` watches that the qdiscs stay in place.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,6 @@ use sojourn_port::bridge::{Lock, reserve};
 use sojourn_port::kernel::Interface;
 
 use super::netem_record::Record;
-use crate::failure::NotTrusted;
 use crate::secret;
 
 /// The range of handles: the kernel assigns 8000 and above itself, and users tend to choose small ones.
@@ -115,24 +114,10 @@ impl Qdiscs {
         carry_out(command, pipe.map_or_else(Stdio::null, Stdio::from))
     }
 
-    /// Checks that each qdisc is still in place.
-    ///
-    /// # Errors
-    /// [`NotTrusted`] if one is not, or its port has disappeared or been renamed: packets then pass unemulated.
-    pub fn check(&self) -> anyhow::Result<()> {
-        for port in &self.ports {
-            let root = port.root().map_err(|error| gone(&port.name, &format!("{error:#}")))?;
-            let handle = root.as_ref().map_or("none", |root| &root.handle);
-            if handle != self.handle {
-                return Err(gone(&port.name, &format!("the root qdisc there is {handle}, not {}", self.handle)));
-            }
-        }
-        Ok(())
+    /// Returns the handle of the qdisc at a port; `None` if it gets none.
+    pub fn handle_at(&self, name: &str) -> Option<&str> {
+        self.ports.iter().any(|port| port.name == name).then_some(&self.handle)
     }
-}
-
-fn gone(port: &str, why: &str) -> anyhow::Error {
-    NotTrusted(format!("{port}: its netem is not there any more, so packets pass as they are: {why}")).into()
 }
 
 impl Drop for Qdiscs {

@@ -10,6 +10,7 @@ mod inbox;
 mod interface;
 mod name;
 mod netlink;
+mod qdisc;
 mod socket;
 mod sys;
 
@@ -20,6 +21,7 @@ pub use inbox::Inbox;
 pub use interface::{Counters, HardwareStamping, Interface};
 pub use name::{Link, Name};
 pub use netlink::{LinkState, Netlink, Said};
+pub use qdisc::Qdisc;
 pub use socket::{Arrival, Opening, Socket, mark};
 pub use sys::FilterStep;
 

@@ -29,7 +29,7 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
 const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
+pub(super) const NLM_F_DUMP: u16 = 0x300;
 /// Flag of an error message: attributes follow the copied request header, among them the kernel's message.
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
@@ -105,6 +105,11 @@ impl LinkState {
     /// Whether it is stacked on another interface, as a VLAN or a macvlan is. For an end of a pair, `lower` is its peer.
     pub fn is_stacked_on(&self, lower: u32) -> bool {
         self.lower == Some(lower) && !matches!(self.kind.as_str(), "veth" | "netkit")
+    }
+
+    /// Its queueing discipline, if frames may wait in one.
+    pub fn queue(&self) -> Option<&str> {
+        Some(self.qdisc.as_str()).filter(|qdisc| !matches!(*qdisc, "" | "noqueue" | "noop"))
     }
 }
 
