@@ -61,7 +61,10 @@ impl Entrance {
         let (program, attached) = attach(interface, means, &redirect::constants(wanted), said)?;
         let rings = open_rings(interface, attached.mode).map_err(Refusal::of)?;
         let socket = rings.descriptor().as_raw_fd();
-        program.write("sockets", &0_u32.to_ne_bytes(), &socket.to_ne_bytes()).map_err(Refusal::other)?;
+        let zero = 0_u32.to_ne_bytes();
+        program.write("sockets", &zero, &socket.to_ne_bytes()).map_err(Refusal::other)?;
+        // A frame that came before the socket was there came before the port was open.
+        program.write("unheard", &zero, &0_u64.to_ne_bytes()).map_err(Refusal::other)?;
         Ok(Self { attached: Arc::new(attached), program, wanted: wanted.clone(), rings })
     }
 }
