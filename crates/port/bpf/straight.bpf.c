@@ -18,6 +18,7 @@ struct counted {
 	__u64 frames;
 	__u64 super_frames;
 	__u64 own; /* skbs that this host itself sends there */
+	__u64 joined; /* frames in super-frames */
 };
 
 struct {
@@ -62,8 +63,10 @@ static __always_inline void count(struct __sk_buff *skb)
 	if (!segments)
 		segments = skb->gso_size ? uncounted(skb) : 1;
 	__sync_fetch_and_add(&counted->frames, segments);
-	if (segments > 1)
+	if (segments > 1) {
 		__sync_fetch_and_add(&counted->super_frames, 1);
+		__sync_fetch_and_add(&counted->joined, segments);
+	}
 }
 
 /* Attached to ingress. */

@@ -372,6 +372,36 @@ fn frames_that_no_pipe_needs_are_forwarded_in_the_kernel_and_counted_at_both_por
 }
 
 #[test]
+fn filter_at_egress_that_takes_forwarded_frames_is_reported_and_they_count_as_lost() {
+    within_permitted("filter_at_egress_that_takes_forwarded_frames_is_reported_and_they_count_as_lost", || {
+        cables("west", "east");
+        let wanted = [Wanted::Ethertypes(Vec::new()), Wanted::Ethertypes(Vec::new())];
+        let (left, right, said) = bridge::open("left", "right", &How { wanted, ..How::default() }).expect("opens");
+        let mut bridge = Bridge::of(left, right, said);
+        let mut west =
+            at("west", || PacketPort::open_for("west", STREAM_ETHERTYPE, PacketOptions::default())).expect("opens");
+        let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &STREAM_ETHERTYPE.to_be_bytes(), &[0; 46]].concat();
+        let mut send = |count: u64| (0..count).for_each(|_| assert!(west.transmit(&frame).is_ok()));
+        send(20);
+        // Nothing is missing, and nothing is said, for as long as a missing frame would need to be reported.
+        let then = HostClock.now() + Nanos::millis(2_500);
+        while HostClock.now() < then {
+            assert_eq!((bridge.left.news().expect("is ours"), bridge.right.news().expect("is ours")), (None, None));
+            pause(Nanos::millis(50));
+        }
+        run("tc", "qdisc add dev right clsact");
+        run("tc", "filter add dev right egress protocol all u32 match u32 0 0 action mirred egress redirect dev lo");
+        send(30);
+        let told = bridge.until_news().expect("goes on");
+        let sentence =
+            "right was given packets that have not left it (30 so far): a filter of traffic control takes them";
+        assert!(told.starts_with(sentence), "{told}");
+        let passed = bridge.left.passed();
+        assert_eq!((passed.received, passed.sent, passed.lost()), (50, 20, 30));
+    });
+}
+
+#[test]
 fn frames_are_not_forwarded_in_the_kernel_past_a_foreign_program_or_with_another_backend() {
     within_permitted("frames_are_not_forwarded_in_the_kernel_past_a_foreign_program_or_with_another_backend", || {
         cables("west", "east");

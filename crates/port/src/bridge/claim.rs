@@ -131,6 +131,11 @@ impl Claim {
         program.map_or(Ok(()), |_| Err(has_a_program(&self.interface.name)))
     }
 
+    /// Whether frames could wait in a queueing discipline when the claim was made.
+    pub fn has_queue(&self) -> bool {
+        self.standing.link.queue().is_some()
+    }
+
     /// The interface, as last reported.
     pub fn interface(&self) -> &Interface {
         &self.interface

@@ -6,7 +6,7 @@ use super::claim::Claim;
 use super::neighbours::{Standing, check_apart};
 use super::{BridgePort, packet, straight, xdp};
 use crate::PortError;
-use crate::kernel::{Interface, LinkState};
+use crate::kernel::Interface;
 
 /// The I/O backend to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,13 +115,11 @@ fn pass_straight(claims: [Claim; 2], how: &How) -> Result<[straight::StraightBri
 
 /// What programs of traffic control do not see of a port that has a queueing discipline.
 fn queue(standing: &Standing) -> Option<String> {
-    let LinkState { name, qdisc, .. } = &standing.link;
-    let is_there = !matches!(qdisc.as_str(), "" | "noqueue" | "noop");
-    is_there.then(|| {
-        format!(
-            "{name}: what its queueing discipline {qdisc} drops counts as sent; `tc -s qdisc show dev {name}` counts it"
-        )
-    })
+    let name = &standing.link.name;
+    let qdisc = standing.link.queue()?;
+    Some(format!(
+        "{name}: what its queueing discipline {qdisc} drops counts as sent; `tc -s qdisc show dev {name}` counts it"
+    ))
 }
 
 /// A port whose I/O backend is still known.
