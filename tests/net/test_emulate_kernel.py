@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from contextlib import contextmanager
@@ -233,8 +234,9 @@ def test_foreign_qdisc_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
     assert roots() == before
     # One that took the place of ours meanwhile is not ours to remove.
     with emulating(path, "--backward", "delay 1ms") as (process, _):
-        subprocess.run(inside("tc", "qdisc", "replace", "dev", "left", "root", "handle", "8:", "bfifo"), check=True)
         remover = remover_of(process.pid)
+        process.send_signal(signal.SIGSTOP)  # it would notice, and end by itself
+        subprocess.run(inside("tc", "qdisc", "replace", "dev", "left", "root", "handle", "8:", "bfifo"), check=True)
         process.kill()
         await_that(lambda: has_ended(remover), "the shell that removes them has ended")
     assert roots()["left"]["handle"] == "8:"
