@@ -25,6 +25,7 @@ from sojourn.bed.cores import cpu_mask
 from sojourn.bed.facts import compare
 from sojourn.bed.state import Mark, Process, state_folder, states
 from sojourn.errors import MachineError, RequestError
+from tests.children import Child
 from tests.net.busy_machine import await_standstill, await_that, slowdown, thrice, undisturbed
 
 ALL = ("wire", "bridge", "bridge*2", "bridge*3", "bridge*4")
@@ -52,7 +53,7 @@ def traces(run: str) -> list[str]:
     found += [f"state {path}" for path, state in states() if run in path.name or (state and state.mark.run == run)]
     for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
         try:
-            found += [f"mount in {mounts.parent.name}"] if f"sj-{run}" in mounts.read_text() else []
+            found += [f"mount in {mounts.parent.name}"] if f"sj-{run}".encode() in mounts.read_bytes() else []
         except OSError:
             continue
     names = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout
@@ -476,6 +477,28 @@ def test_clean_ends_only_processes_of_dead_runs(run: str) -> None:
     assert f"Ended process {orphan.pid} of the dead run {run}." in cleaning.removed
     assert f"Removed the state file of the dead run {run}." in cleaning.removed
     assert any(f"Run {run}-live is going on" in sentence for sentence in cleaning.live)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("mark", ["", f"x@{'9' * 300}-1", f"x@1-{'9' * 5000}"], ids=["none", "long", "longer"])
+def test_a_process_of_another_user_with_any_name_and_mark_does_not_stop_clean(mark: str, run: str) -> None:
+    with Child(["sleep", "60"]) as dead:
+        of_dead = Mark(run, Process.of(dead.pid))
+        dead.kill()
+    nobody = 65534 if os.geteuid() == 0 else os.geteuid()
+    named = ["sh", "-c", r"printf '\377evil' >/proc/$$/comm; echo named; read -r _"]
+    environment = {**os.environ, "SOJOURN_BED": mark}
+    with (
+        Child(named, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=nobody, env=environment) as evil,
+        Child(["sleep", "60"], env={**os.environ, "SOJOURN_BED": str(of_dead)}) as orphan,
+    ):
+        assert evil.stdout is not None
+        assert evil.stdout.readline() == "named\n"
+        assert Path(f"/proc/{evil.pid}/comm").read_bytes() == b"\xffevil\n"
+        cleaning = clean()
+        assert orphan.wait(30) == -signal.SIGTERM
+        assert evil.poll() is None
+    assert f"Ended process {orphan.pid} of the dead run {run}." in cleaning.removed
 
 
 @pytest.mark.alone

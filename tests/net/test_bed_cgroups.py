@@ -75,7 +75,7 @@ def test_bed_without_requested_cgroups_creates_none(run: str) -> None:
 
 def none_mounted() -> Path:
     """A machine without the unified hierarchy."""
-    return unified_root("")
+    return unified_root(b"")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from sojourn.bed.cgroups import is_of_others, unified_root
 from sojourn.errors import MachineError
 
-HYBRID = """\
+HYBRID = b"""\
 30 22 0:26 / /sys/fs/cgroup rw shared:9 - tmpfs tmpfs rw,mode=755
 31 30 0:27 / /sys/fs/cgroup/cpu rw shared:10 - cgroup cgroup rw,cpu
 41 30 0:37 / /sys/fs/cgroup/unified rw,relatime shared:20 - cgroup2 cgroup2 rw
@@ -22,12 +22,17 @@ def test_the_unified_hierarchy_is_found_beside_the_old_ones() -> None:
 
 
 def test_spaces_in_the_cgroup_path_are_decoded() -> None:
-    assert unified_root("1 2 0:3 / /a\\040b rw - cgroup2 cgroup2 rw\n") == Path("/a b")
+    assert unified_root(b"1 2 0:3 / /a\\040b rw - cgroup2 cgroup2 rw\n") == Path("/a b")
+
+
+def test_a_mount_whose_name_is_not_utf8_hides_no_other() -> None:
+    mounts = b"29 22 0:25 / /mnt/\xffevil\xc2\x85 rw - tmpfs \xfe rw\n"
+    assert unified_root(mounts + HYBRID) == Path("/sys/fs/cgroup/unified")
 
 
 def test_machine_without_cgroup2_is_reported() -> None:
     with pytest.raises(MachineError, match="mount -t cgroup2"):
-        unified_root(HYBRID.replace("cgroup2", "cgroup"))
+        unified_root(HYBRID.replace(b"cgroup2", b"cgroup"))
 
 
 def bed_of(folder: Path, members: str) -> Path:

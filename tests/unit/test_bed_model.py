@@ -278,6 +278,14 @@ def test_process_mark_round_trips() -> None:
     assert Mark.parse("something else") is None
 
 
+@pytest.mark.parametrize(
+    "text", [f"x@{'9' * 300}-1", f"x@1-{'9' * 5000}", "x\x1b[2J@1-2", "\N{REPLACEMENT CHARACTER}@1-2"]
+)
+def test_a_mark_that_no_bed_has_is_none(text: str) -> None:
+    """Any user can give a process one: a number that has no end, or a run that changes root's terminal."""
+    assert Mark.parse(text) is None
+
+
 @pytest.mark.parametrize("run", ["", "../x", "a b", "-x", "x" * 101])
 def test_a_run_id_that_cannot_be_a_file_name_is_refused(run: str) -> None:
     with pytest.raises(RequestError):

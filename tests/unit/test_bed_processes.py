@@ -1,11 +1,15 @@
-"""The environment of a bed's programs: a search path that somebody asked for holds, and ours stands behind it."""
+"""The environment of a bed's programs: a search path that somebody asked for holds, and ours stands behind it.
+
+What programs print may be any bytes.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, cast
 
-from sojourn.bed.processes import environment
+from sojourn.bed import host_commands
+from sojourn.bed.processes import environment, finish
 from sojourn.binary import search_path
 
 if TYPE_CHECKING:
@@ -23,3 +27,10 @@ def test_requested_search_path_comes_first() -> None:
 def test_without_a_requested_search_path_the_default_is_used() -> None:
     assert environment(MARK)["PATH"] == environment(MARK, {})["PATH"] == search_path()
     assert environment(MARK, {"PATH": ""})["PATH"] == search_path()
+
+
+def test_output_that_is_not_utf8_is_read() -> None:
+    """As of `ip link`, whose interfaces may have any bytes in their names."""
+    argv = ["printf", r"\377evil"]
+    assert host_commands.run(argv) == "\N{REPLACEMENT CHARACTER}evil"
+    assert finish(argv, None, os.environ, "printf") == "\N{REPLACEMENT CHARACTER}evil"

@@ -132,10 +132,10 @@ def test_parents_that_proc_hides_end_no_cleaning(monkeypatch: pytest.MonkeyPatch
     """With hidepid=2 those of other users, such as root's sshd, cannot be seen: it ended in a traceback."""
     read = Path.read_text
 
-    def hidden(self: Path, *given: Any) -> str:
+    def hidden(self: Path, *given: Any, **named: Any) -> str:
         if self == Path(f"/proc/{os.getppid()}/stat"):
             raise FileNotFoundError(self)
-        return read(self, *given)
+        return read(self, *given, **named)
 
     monkeypatch.setattr(Path, "read_text", hidden)
     assert clean._this_process_and_its_parents() == {os.getpid(), os.getppid()}

@@ -87,6 +87,7 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         start_new_session=True,
     )
     with process:
@@ -111,7 +112,7 @@ def tcplog(out: str | os.PathLike[str], **options: Option) -> Iterator[TcpLog]:
 def ask(what: str, path: Path, *words: str) -> str:
     """Return the output of `sojourn tcplog WHAT` for a running log."""
     argv = [find_instrument(), "tcplog", what, str(path), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
         raise failed(done.returncode, done.stderr)
     return done.stdout

@@ -7,6 +7,7 @@ live one's. It needs write access there, which an unprivileged user lacks.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,12 +23,13 @@ _PREFIX = "sojourn-bed-"
 _PATIENCE_SECONDS = 1.0
 
 
-def unified_root(mounts: str | None = None) -> Path:
+def unified_root(mounts: bytes | None = None) -> Path:
     """Return the mount point of the unified (v2) hierarchy; raises MachineError if there is none in the mount table."""
-    for line in (Path("/proc/self/mountinfo").read_text() if mounts is None else mounts).splitlines():
-        before, _, after = line.partition(" - ")
-        if after.split(" ", 1)[0] == "cgroup2":
-            return Path(_unescaped(before.split(" ")[4]))
+    found = Path("/proc/self/mountinfo").read_bytes() if mounts is None else mounts
+    for line in found.split(b"\n"):  # any bytes may name a mount, and only a line feed ends it
+        before, _, after = line.partition(b" - ")
+        if after.split(b" ", 1)[0] == b"cgroup2":
+            return Path(_unescaped(os.fsdecode(before.split(b" ")[4])))
     raise MachineError("no unified cgroup hierarchy is mounted: mount -t cgroup2 none /mnt, with a folder /mnt")
 
 

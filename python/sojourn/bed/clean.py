@@ -97,7 +97,7 @@ def marked_processes() -> Iterator[tuple[Process, Mark]]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) in ours:
             continue
-        with suppress(OSError):
+        with suppress(OSError, ValueError, IndexError):  # one that cannot be read must not keep the others
             process = Process.of(int(folder.name))
             mark = _mark_of(folder)
             if mark is not None and str((folder / "ns/pid").readlink()) == pid_namespace():
@@ -152,7 +152,7 @@ def _this_process_and_its_parents() -> set[int]:
     while pid > 0:
         pids.add(pid)
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:  # another user's, where /proc hides them (hidepid)
             break
         pid = int(stat.rpartition(")")[2].split()[1])

@@ -176,7 +176,8 @@ def _beds() -> Iterator[Check]:
 
 def _own_box() -> Check:
     """Check what a box that the user's program builds needs, all of it at once."""
-    done = subprocess.run(["/bin/sh", "-c", f'{LACKS}printf %s "$lacks"'], capture_output=True, text=True, check=False)
+    command = ["/bin/sh", "-c", f'{LACKS}printf %s "$lacks"']
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     name, lacks = "a box of your own", done.stdout or done.stderr
     if lacks:
         return Check("bed", name, "limited", lacks, "as it says; nothing else needs it")
@@ -316,7 +317,9 @@ def _instrument_doctor() -> dict[str, Any] | None:
         return None
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         command = [binary, "doctor", "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS * 2, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_ANSWER_SECONDS * 2, check=False
+        )
         said = json.loads(done.stdout)
         return said if isinstance(said, dict) else {"checks": said}
     return None

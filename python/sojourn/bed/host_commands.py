@@ -32,8 +32,8 @@ def run(argv: list[str], text: str = "") -> str:
     program = shutil.which(argv[0], path=search_path()) or argv[0]
     try:
         done = subprocess.run(
-            [program, *argv[1:]], input=text, capture_output=True, text=True, timeout=SECONDS, check=False, env=env,
-            pass_fds=inherited,
+            [program, *argv[1:]], input=text, capture_output=True, text=True, errors="replace", timeout=SECONDS,
+            check=False, env=env, pass_fds=inherited,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{' '.join(argv)}' did not end within {SECONDS:.0f} s") from None

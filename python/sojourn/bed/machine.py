@@ -274,6 +274,7 @@ def _first_line(command: list[str]) -> str | None:
             command,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_COMMAND_SECONDS,
             check=False,
             env={**os.environ, "PATH": search_path()},
@@ -286,7 +287,9 @@ def _first_line(command: list[str]) -> str | None:
 def _git(here: Path, arguments: list[str]) -> str | None:
     with suppress(OSError, subprocess.TimeoutExpired):
         command = ["git", "-C", str(here.parent), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_COMMAND_SECONDS, check=False
+        )
         return done.stdout.strip() if done.returncode == 0 else None
     return None
 
@@ -313,5 +316,5 @@ def _number(path: Path) -> int | None:
 
 def _read(path: str | Path) -> str | None:
     with suppress(OSError):
-        return Path(path).read_text().strip()
+        return Path(path).read_text(errors="replace").strip()
     return None

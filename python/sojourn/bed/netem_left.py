@@ -167,7 +167,9 @@ def _inside(namespace: Path, *argv: str) -> str:
     command = ["nsenter", f"--net={namespace}", program, *argv[1:]]
     env = {**os.environ, "PATH": search_path()}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, env=env)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False, env=env
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise MachineError(f"'{' '.join(argv)}' failed: {error}") from error
     if done.returncode != 0:

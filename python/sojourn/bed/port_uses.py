@@ -62,7 +62,8 @@ def _session_port() -> str | None:
             if found:
                 return _port_towards(found[1].decode(errors="replace"))
         try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            pid = int(stat.rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
     return None

@@ -76,8 +76,9 @@ def finish(command: Sequence[str], text: str | None, env: Mapping[str, str], sho
     """Run a command to its end and return its output; raises MachineError with its error output if it fails."""
     try:
         done = subprocess.run(
-            command, input=text or "", capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False, env=env
-        )
+            command, input=text or "", capture_output=True, text=True, errors="replace", timeout=_COMMAND_SECONDS,
+            check=False, env=env,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{shown}' did not end within {_COMMAND_SECONDS:.0f} s") from None
     if done.returncode != 0:

@@ -111,7 +111,9 @@ def _try(command: list[str]) -> str:
     if find_tool(command[0]) is None:
         return f"{command[0]} not found"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TRY_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"{command[0]} hung"
     return "" if done.returncode == 0 else done.stderr.strip() or f"{command[0]} failed"

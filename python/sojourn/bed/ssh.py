@@ -64,7 +64,7 @@ class Line:
         self._master = subprocess.Popen(
             guarded(self._ssh("-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-N")),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
+            errors="replace", start_new_session=True,
         )  # fmt: skip
         self._await_connection()
 
@@ -207,7 +207,9 @@ def _proxy_jump(target: Sequence[str], spec: HostSpec) -> str | None:
     """Return the ProxyJump of OpenSSH's configuration for a host."""
     argv = ["ssh", *(["-F", spec.config] if spec.config else []), "-o", "RequestTTY=no", "-G", *target]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
     except subprocess.TimeoutExpired:
         raise MachineError(f"host {spec.address}: ssh did not read its configuration within 30 s") from None
     if done.returncode != 0:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "sojourn-bed-"
+_RUN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _WRITTEN_SECONDS = 60.0
 """A draft that is older is of a killed process: it takes its place at once."""
 
@@ -69,14 +70,14 @@ class Mark:
     @classmethod
     def of_this_process(cls, run: str) -> Mark:
         """Return the mark of a bed that this process builds."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
+        if not re.fullmatch(_RUN, run):
             raise RequestError(f"run id '{run}': expected up to 100 letters, digits, '.', '_' and '-'")
         return cls(run, Process.of(os.getpid()))
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
-        """Parse a mark; None if it is not one."""
-        found = re.fullmatch(r"(.+)@([0-9]+)-([0-9]+)", text)
+        """Parse a mark; None if it is not one: any user can give a process an environment."""
+        found = re.fullmatch(rf"({_RUN})@([0-9]{{1,10}})-([0-9]{{1,20}})", text)
         return cls(found[1], Process(int(found[2]), int(found[3]))) if found else None
 
     def __str__(self) -> str:
@@ -221,8 +222,8 @@ def pid_namespace() -> str:
 
 
 def _started_ticks(pid: int) -> int:
-    """Return field 22 of /proc/PID/stat; the name before it is in parentheses and may contain anything."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    """Return field 22 of /proc/PID/stat; the name before it is in parentheses and may contain any bytes."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     if fields[0] in "ZX":
         raise ProcessLookupError(pid)
     return int(fields[19])

@@ -109,7 +109,9 @@ def watch(words: list[str], view: View, *, once: bool) -> None:
     """Show the instrument's output until it ends or Ctrl-C; `once`: a single table."""
     argv = [find_instrument(), "tcplog", "watch", *words, *(["--count", "1"] if once else [])]
     # A session of its own: Ctrl-C is for us, and we end it after restoring the terminal.
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
+    )
     try:
         show(lines_of(process), view, once=once)
     except KeyboardInterrupt:

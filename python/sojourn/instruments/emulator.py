@@ -144,7 +144,9 @@ def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]
     offer()
     argv = become([instrument, "emulate", "explain", *options, "--json"])
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", check=False, timeout=ANSWER_SECONDS
+        )
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{instrument} emulate explain' did not end within {ANSWER_SECONDS:.0f} s") from None
     if done.returncode != 0:
@@ -157,7 +159,7 @@ def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]
 def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:
     """Replay one log: the engine must give the same dispositions and intended departures again."""
     argv = [instrument, "emulate", "replay", str(records), "--json", "--name", name, "--part", str(part)]
-    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     try:
         out, why = outputs_of(process, REPLAY_SECONDS)
     except SilentError:

@@ -152,7 +152,9 @@ def _run(*argv: str, keeps: int | None = None) -> None:
     """Run a program; raises MachineError with its error output if it fails. It has `keeps` open until it ends."""
     command, held = [find_tool(argv[0]) or argv[0], *argv[1:]], () if keeps is None else (keeps,)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, pass_fds=held)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False, pass_fds=held
+        )
     except subprocess.TimeoutExpired:
         raise MachineError(f"'{' '.join(argv)}' did not end within {_SECONDS:.0f} s") from None
     if done.returncode != 0:

@@ -33,7 +33,7 @@ _NAMESPACE_BITS = 0xFFFFFFF
 @contextmanager
 def scratch(what: str, folder: Path | None = None) -> Iterator[Path]:
     """Make a temporary folder, and remove it after the block."""
-    started = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    started = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     prefix = f"sojourn-{what}-{_pid_namespace()}-{os.getpid():x}-{int(started):x}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as name:
         yield Path(name)

@@ -100,8 +100,9 @@ def _print(command: list[str], pdf: Path, environment: dict[str, str] | None = N
     browser = next(word for word in command if Path(word).name in BROWSERS)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, env=environment
-        )
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE_SECONDS,
+            env=environment,
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise MachineError(f"{browser} did not print the report within {PATIENCE_SECONDS} s") from error
     if done.returncode != 0 or not pdf.exists():

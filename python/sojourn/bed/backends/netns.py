@@ -169,7 +169,7 @@ class NetnsBackend(LocalMachine):
             return self._in_sysfs(host, ["cat", path], None)
         if path.startswith("/proc/sys/"):
             return self.run(host, ["cat", path])
-        return Path(path.replace("/proc/net/", f"/proc/{self._hosts[host].keeper}/net/")).read_text()
+        return Path(path.replace("/proc/net/", f"/proc/{self._hosts[host].keeper}/net/")).read_text(errors="replace")
 
     def socket(self, name: str) -> str:
         return str(self._state.socket(name))
@@ -249,6 +249,7 @@ class NetnsBackend(LocalMachine):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             cwd=self._state.folder,
             env=environment(self._state.mark),
             start_new_session=True,
