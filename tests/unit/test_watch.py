@@ -311,6 +311,19 @@ def test_port_is_reused_and_specific_to_the_user(tmp_path: Path, monkeypatch: py
     assert remembered(tmp_path) == 0, "another user who may write it could choose the port"
 
 
+def test_port_is_written_to_a_new_file_that_nobody_can_have_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    remember(tmp_path, 4712)
+    (file,) = (tmp_path / "sojourn/watch").iterdir()
+    opened = file.with_name(f".{file.name}.{os.getpid()}")
+    opened.write_text("theirs")
+    remember(tmp_path, 4713)
+    assert remembered(tmp_path) == 4713
+    assert opened.read_text() == "theirs"
+
+
 def test_port_in_use_is_refused_if_requested_and_skipped_otherwise() -> None:
     with listen(0, 0) as taken:
         port = taken.getsockname()[1]

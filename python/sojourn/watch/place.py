@@ -13,7 +13,9 @@ import pwd
 from contextlib import suppress
 from pathlib import Path
 
+from sojourn.errors import SojournError
 from sojourn.history.place import is_of_root
+from sojourn.records.whole_file import write_whole
 
 
 def remembered(folder: Path) -> int:
@@ -29,13 +31,10 @@ def remembered(folder: Path) -> int:
 
 def remember(folder: Path, port: int) -> None:
     """Store the port; if that fails, the next server uses any port."""
-    with suppress(OSError):
+    with suppress(OSError, SojournError):
         file = _file(folder)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as there:
-            there.write(json.dumps({"port": port}))
-        draft.replace(file)
+        write_whole(file, json.dumps({"port": port}))
 
 
 def _file(folder: Path) -> Path:
