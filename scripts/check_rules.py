@@ -25,6 +25,7 @@ def main() -> int:
         clocks,
         unsafe_code,
         lints,
+        overflow,
         import_contracts,
         methods,
         device_names,
@@ -140,6 +141,12 @@ def lints() -> Iterator[str]:
         for lint in wanted
         if levels[group].get(lint) != "deny"
     )
+
+
+def overflow() -> Iterator[str]:
+    """A sum that overflows ends a program of a release, too."""
+    if toml("Cargo.toml")["profile"]["release"].get("overflow-checks") is not True:
+        yield "Cargo.toml: [profile.release] lacks overflow-checks = true"
 
 
 def import_contracts() -> Iterator[str]:

@@ -100,6 +100,17 @@ def test_process_that_would_block_a_failing_test_is_detected(source: str, found:
     assert list(check_rules.awaited(source)) == found
 
 
+@pytest.mark.parametrize("instead", ["", "overflow-checks = false"])
+def test_a_release_without_overflow_checks_is_detected(
+    instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(check_rules.overflow()) == []
+    profile = (check_rules.ROOT / "Cargo.toml").read_text()
+    (tmp_path / "Cargo.toml").write_text(profile.replace("overflow-checks = true", instead))
+    monkeypatch.setattr(check_rules, "ROOT", tmp_path)
+    assert list(check_rules.overflow()) == ["Cargo.toml: [profile.release] lacks overflow-checks = true"]
+
+
 def test_method_file_without_an_assigned_layer_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(check_rules.ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(check_rules.ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))
