@@ -152,7 +152,8 @@ pub fn run(asked: &SelfTest) -> anyhow::Result<()> {
 
 /// Refuses a network namespace in use: in a new one no interface is up, not even lo.
 fn check_apart() -> anyhow::Result<()> {
-    let devices = std::fs::read_to_string("/proc/thread-self/net/dev").context("read the interfaces")?;
+    let devices = std::fs::read("/proc/thread-self/net/dev").context("read the interfaces")?;
+    let devices = String::from_utf8_lossy(&devices);
     let names = devices.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
     for name in names {
         if Interface::named(name).is_ok_and(|interface| interface.up) {

@@ -176,7 +176,8 @@ pub fn network_namespace() -> io::Result<u64> {
 /// Whether a process is gone, exiting, or a zombie. A killed process first closes its sockets, and the kernel takes a
 /// while to close packet sockets.
 pub fn has_ended(process: u32) -> bool {
-    fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| is_of_an_ended(&stat))
+    let stat = fs::read(format!("/proc/{process}/stat")); // with the name of the process, which may be any bytes
+    stat.map_or(true, |stat| is_of_an_ended(&String::from_utf8_lossy(&stat)))
 }
 
 fn is_of_an_ended(stat: &str) -> bool {
@@ -299,6 +300,20 @@ mod tests {
         }
         child.wait().expect("was not waited for");
         assert!(has_ended(process));
+    }
+
+    #[test]
+    fn a_process_whose_name_is_not_utf8_has_not_ended() {
+        let named = r"printf '\377' >/proc/$$/comm; echo; read -r _";
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", named])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh starts");
+        shell.stdout.take().expect("has one").read_exact(&mut [0]).expect("it has its name");
+        assert!(!has_ended(shell.id()));
+        shell.wait().expect("was not waited for");
     }
 
     #[test]

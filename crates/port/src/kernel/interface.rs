@@ -163,12 +163,12 @@ impl Interface {
     /// # Errors
     /// When the interface is gone, or when the counters are unreadable.
     pub fn counters(&self) -> Result<Counters, PortError> {
-        let text = std::fs::read_to_string("/proc/thread-self/net/dev").map_err(|source| PortError::System {
+        let text = std::fs::read("/proc/thread-self/net/dev").map_err(|source| PortError::System {
             operation: "read the counters of",
             object: self.name.clone(),
             source,
         })?;
-        Counters::parse(&text, &self.name).ok_or_else(|| no_such(&self.name))
+        Counters::parse(&String::from_utf8_lossy(&text), &self.name).ok_or_else(|| no_such(&self.name))
     }
 
     /// Returns the name of its driver, where the kernel reports it.

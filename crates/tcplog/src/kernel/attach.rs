@@ -86,7 +86,7 @@ impl Cgroup {
 /// # Errors
 /// When cgroup v2 is not mounted.
 pub fn cgroup_root() -> Result<PathBuf, KernelError> {
-    let mounts = |process: u32| std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    let mounts = |process: u32| std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let own = std::process::id();
     let above = || {
         std::iter::successors(parent(own), |process| parent(*process))
@@ -101,8 +101,9 @@ pub fn cgroup_root() -> Result<PathBuf, KernelError> {
 
 /// Return the parent of a process; `None` for the first one.
 fn parent(process: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
+    let status = std::fs::read(format!("/proc/{process}/status")).ok()?;
+    let parent = String::from_utf8_lossy(&status);
+    let parent = parent.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()?;
     (parent != 0).then_some(parent)
 }
 
@@ -112,8 +113,9 @@ fn as_seen_by(process: u32, path: &Path) -> PathBuf {
 }
 
 /// The format of a line: ID, parent, device, root, mount point, options, optional fields, "-", type, source, options.
-fn find_root(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+/// Other mounts may have any bytes in their names.
+fn find_root(mounts: &[u8]) -> Option<PathBuf> {
+    String::from_utf8_lossy(mounts).lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let place = mount.split(' ').nth(4)?;
         (kind.split(' ').next() == Some("cgroup2")).then(|| PathBuf::from(unescaped(place)))
@@ -237,8 +239,14 @@ mod tests {
         let mounts = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - tmpfs tmpfs rw\n\
                       35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
                       41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        assert_eq!(find_root(mounts), Some(PathBuf::from("/sys/fs/cgroup/uni fied")));
-        assert_eq!(find_root("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\nnonsense\n"), None);
+        assert_eq!(find_root(mounts.as_bytes()), Some(PathBuf::from("/sys/fs/cgroup/uni fied")));
+        assert_eq!(find_root(b"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn a_mount_whose_name_is_not_utf8_hides_no_other() {
+        let mounts = b"30 23 0:27 / /mnt/\xffevil rw - tmpfs \xfe rw\n41 31 0:38 / /cgroups rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(find_root(mounts), Some(PathBuf::from("/cgroups")));
     }
 
     #[test]
