@@ -41,8 +41,10 @@ def test_files_in_a_private_block_are_private_and_later_ones_as_before(tmp_path:
 
 
 def test_a_run_and_all_that_is_made_of_it_is_private(tmp_path: Path) -> None:
-    """Records, log, analysis, report: of the run, and of a report that is made again."""
+    """Records, log, analysis, report: of the run, and of a report that is made again; also in an empty folder."""
     run, before = tmp_path / "runs/one", os.umask(0o022)
+    run.mkdir(parents=True)
+    run.chmod(0o777)
     sets = ("pairs.rounds=2", "bed.sessions=1", "probe.payload_bytes=[64]", 'probe.probe=["udp/ping-pong"]')
     words = [word for one in sets for word in ("--set", one)]
     try:
@@ -56,6 +58,47 @@ def test_a_run_and_all_that_is_made_of_it_is_private(tmp_path: Path) -> None:
     assert {"report", "analysis", "records", "log.jsonl"} <= {path.name for path in run.iterdir()}
     assert (run / "report/index.html").is_file()
     assert modes(run) == {0o700, 0o600}
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777])
+def test_an_empty_folder_becomes_private_before_anything_is_written_in_it(tmp_path: Path, mode: int) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    run.chmod(mode)
+    with private_run(run):
+        assert modes(run) == {0o700}
+    assert modes(run) == {0o700}
+
+
+def test_a_folder_with_content_keeps_its_mode_and_is_refused_if_every_user_can_write_in_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "records").mkdir(parents=True)
+    for mode in (0o755, 0o1777) if os.geteuid() else (0o755,):
+        run.chmod(mode)
+        with private_run(run):
+            assert run.stat().st_mode & 0o7777 == mode
+    run.chmod(0o777)
+    with pytest.raises(RequestError, match=r"chmod (-R )?go-w"), private_run(run):
+        pass
+
+
+def test_an_empty_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + DAEMON)
+    with pytest.raises(RequestError, match="belongs to another user, who can replace what is written"):
+        private_run(tmp_path).__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("owner", [0, DAEMON])
+def test_an_empty_folder_of_root_or_its_caller_becomes_private(callers: Path, owner: int) -> None:
+    run = callers / "run"
+    run.mkdir()
+    run.chmod(0o777)
+    os.chown(run, owner, owner)
+    with private_run(run):
+        assert (run.stat().st_uid, modes(run)) == (0, {0o700})
+    assert (owners(run), modes(run)) == ({owner}, {0o700})
 
 
 def test_draft_file_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, fsync, mkdirat, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 /// Create a new file of mode 0600 for writing; an existing link is not followed.
 ///
@@ -26,14 +27,15 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Create a folder of mode 0700 with its missing parents; an existing one is unchanged. New names are flushed to the
-/// disk.
+/// Create a folder of mode 0700 with its missing parents; an existing empty one gets that mode, one with content is
+/// unchanged. New names are flushed to the disk.
 ///
 /// Each folder is created, flushed and given away through a descriptor of the one above it: who may rename a folder
 /// meanwhile, and put a link in its place, is given nothing else.
 ///
 /// # Errors
-/// When it cannot be created, or something else exists there.
+/// When it cannot be created, something else exists there, an empty one belongs to another user, or everybody can
+/// write in it.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path
         .ancestors()
@@ -41,8 +43,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
         .filter(|folder| !folder.as_os_str().is_empty())
         .collect();
     let Some(first) = missing.last() else {
-        let is_there = path.as_os_str().is_empty() || path.is_dir();
-        return if is_there { Ok(()) } else { Err(io::ErrorKind::AlreadyExists.into()) };
+        return if path.as_os_str().is_empty() { Ok(()) } else { close(path) };
     };
     let above = first.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // To create something in a folder it need not be readable.
@@ -55,6 +56,47 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 }
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Make an existing folder private before anything is written in it, if it is empty.
+fn close(path: &Path) -> io::Result<()> {
+    let folder = match openat(CWD, path, OFlags::RDONLY | FOLDER, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(Errno::NOTDIR) => return Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) if path.is_dir() => return Ok(()), // one that cannot be read
+        Err(error) => return Err(error.into()),
+    };
+    if is_empty(&folder)? {
+        let (owner, user, caller) = (fstat(&folder)?.st_uid, geteuid(), caller());
+        if owner != user.as_raw() && caller.is_none_or(|(uid, _)| uid != owner || !user.is_root()) {
+            // Root without a caller works in folders of others: in a container they are nobody's here.
+            return if user.is_root() && caller.is_none() { Ok(()) } else { Err(refused(OF_ANOTHER)) };
+        }
+        // Some file systems have no modes of their own.
+        let _ = fchmod(&folder, Mode::RWXU);
+        if !is_empty(&folder)? {
+            return Err(refused(FILLED));
+        }
+    }
+    let mode = Mode::from_raw_mode(fstat(&folder)?.st_mode);
+    if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) { Err(refused(OPEN)) } else { Ok(()) }
+}
+
+const OF_ANOTHER: &str = "it belongs to another user, who can replace what is written there: name a folder of your own";
+const FILLED: &str = "something was put in it at this moment: name another folder";
+const OPEN: &str = "every user can replace what is written there: `chmod go-w` it, or name another folder";
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn is_empty(folder: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(folder)? {
+        if ![c".", c".."].contains(&entry?.file_name()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
 
 /// Create a folder in another one and open it; an existing one is opened and unchanged, a link is not followed.
 fn create_within(above: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
@@ -99,6 +141,27 @@ mod tests {
         symlink(folder.join("elsewhere"), inner.join("link")).unwrap();
         assert_eq!(create_file(&inner.join("link")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(!folder.join("elsewhere").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn an_existing_empty_folder_becomes_private_and_one_open_to_all_is_refused() {
+        let folder = env::temp_dir().join(format!("sojourn-private-open-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let mode = || fs::metadata(&folder).unwrap().permissions().mode() & 0o7777;
+        let set = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+        for open in [0o755, 0o777, 0o1777] {
+            set(open);
+            create_folder(&folder).unwrap();
+            assert_eq!(mode(), 0o700, "{open:o}");
+        }
+        fs::write(folder.join("theirs"), "").unwrap();
+        for (open, is_refused) in [(0o755, false), (0o775, false), (0o777, true), (0o1777, false)] {
+            set(open);
+            let refused = create_folder(&folder).map_err(|error| error.to_string());
+            assert_eq!(refused, if is_refused { Err(OPEN.to_owned()) } else { Ok(()) }, "{open:o}");
+            assert_eq!(mode(), open);
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 

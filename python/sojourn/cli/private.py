@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,16 @@ def private_run(folder: Path) -> Iterator[None]:
     """Write in a run folder within the block, with the right owner.
 
     A new folder belongs to sudo's caller in the end; one of the caller's belongs to root meanwhile; root's stays its
-    own. While root writes in it, nobody else can redirect its writing. Raises RequestError if root is to write in a
-    folder of another user, whose plan may name programs, in one that another user can exchange or write in, or in one
-    with a link or something of another user.
+    own. While root writes in it, nobody else can redirect its writing. An empty folder becomes private. Raises
+    RequestError if an empty one belongs to another user or everybody can write in one with content; and if root is to
+    write in a folder of another user, whose plan may name programs, in one that another user can exchange or write in,
+    or in one with a link or something of another user.
     """
     caller = sudo_caller()
     with private_files():
         is_there = os.path.lexists(folder)
         is_roots = is_there and os.geteuid() == 0 and _owner_of(folder, caller) == 0
+        _close(folder, caller)
         if is_roots:
             _refuse_in_roots(folder.resolve(), caller)
         if caller is None or is_roots or (is_there and not folder.is_dir()):
@@ -77,7 +79,7 @@ def _owner_of(folder: Path, caller: Caller | None) -> int:
                 f"{path} can be changed by other users, and leads to {folder}, in which root is to write: name a copy "
                 f"in a folder of your own: {COPY}"
             )
-    if stat.S_ISDIR(itself.st_mode) and _is_writable(itself):
+    if stat.S_ISDIR(itself.st_mode) and _is_writable(itself) and any(folder.iterdir()):
         raise RequestError(WRITABLE.format(path=folder))
     return found.st_uid
 
@@ -86,6 +88,37 @@ WRITABLE = (
     "{path} can be written by other users, in a place where root is to write: if this is a run, read its plan, then "
     "`chmod -R go-w` its folder"
 )
+
+
+def _close(folder: Path, caller: Caller | None) -> None:
+    """Make an existing folder private before anything is written in it, if it is empty."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # there is none, or none that can be read: whoever writes in it says why
+        return
+    try:
+        if _is_empty(descriptor):
+            if os.fstat(descriptor).st_uid not in {os.geteuid(), caller.uid if caller else os.geteuid()}:
+                raise RequestError(
+                    f"{folder} belongs to another user, who can replace what is written there: "
+                    "name a folder of your own"
+                )
+            with suppress(OSError):  # some file systems have no modes of their own
+                os.fchmod(descriptor, 0o700)
+            if not _is_empty(descriptor):
+                raise RequestError(f"something was put in {folder} at this moment: name another folder")
+        mode = os.fstat(descriptor).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise RequestError(
+                f"every user can replace what is written in {folder}: `chmod go-w` it, or name another folder"
+            )
+    finally:
+        os.close(descriptor)
+
+
+def _is_empty(folder: int) -> bool:
+    with os.scandir(folder) as entries:
+        return not any(entries)
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
