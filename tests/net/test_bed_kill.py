@@ -1,6 +1,6 @@
 """SIGKILL at random moments of building, measuring and removing, five or fifty: within two seconds, nothing is left.
 
-At one moment in ten it may take longer, for others may have the machine.
+At one moment in ten it may take longer, for others may have the machine. A killed `bed clean` is completed by the next.
 """
 
 from __future__ import annotations
@@ -8,26 +8,32 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import sojourn
+from sojourn.bed import BedSpec, build_bed, cgroups
 from sojourn.bed.clean import marked_processes
-from sojourn.bed.state import Process, state_folder
+from sojourn.bed.state import Mark, Process, boot_id, pid_namespace, state_folder
+from sojourn.errors import MachineError
+from tests.children import Child
+from tests.net.tcplog_bed import MAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 KILLS = pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.proof)])
 KILLS_WITHOUT_ROOT = pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.proof)])
+KILLS_OF_CLEAN = pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.proof)])
 LIMIT_S = 2.0
 BUSY_LIMIT_S = 20.0
 """On a machine that others keep busy, one in ten may take so long."""
@@ -80,6 +86,60 @@ def test_killed_bed_processes_without_root_leave_nothing(kills: int, proven: Cal
     for _ in range(kills):
         kill_after(moments.uniform(0, 0.6), [*user, "/usr/bin/python3"], {"HOME": "/nonexistent"})
     proven("kills", "who builds and removes a bed without root", kills=kills)
+
+
+@KILLS_OF_CLEAN
+@pytest.mark.alone  # it ends what other tests have left behind on purpose
+def test_a_killed_clean_is_completed_by_the_next_and_leaves_live_runs(kills: int, proven: Callable[..., None]) -> None:
+    seed = int(os.environ.get("SOJOURN_SEED", random.SystemRandom().randrange(2**32)))
+    print(f"seed {seed}")
+    moments, at_work = random.Random(seed), 0
+    cleaning = [sys.executable, "-c", MAIN, "bed", "clean"]
+    for _ in range(2):  # the second finds its files in memory, as those that are killed do
+        began = time.monotonic()
+        subprocess.run(cleaning, stdout=subprocess.DEVNULL, check=True, timeout=60)
+        took = time.monotonic() - began
+    before = links(), namespaces(), set(state_files())
+    with build_bed(BedSpec(), f"live-{uuid.uuid4().hex[:10]}") as live:
+        beside = links(), namespaces(), set(state_files())
+        for _ in range(kills):
+            with left_behind() as (mark, files, processes):
+                with Child(cleaning, stdout=subprocess.DEVNULL) as clean:
+                    # One that is not killed waits for processes that ignore SIGTERM, a second.
+                    time.sleep(moments.uniform(0, took + 1))
+                    at_work += clean.poll() is None
+                    clean.kill()
+                done = subprocess.run(cleaning, capture_output=True, text=True, check=True, timeout=60)
+                assert not [path for path in files if path.exists()], done.stdout
+                for process in processes:
+                    assert process.wait(30) in {-signal.SIGTERM, -signal.SIGKILL}
+                assert leftovers(mark.run) == []
+            assert (links(), namespaces(), set(state_files())) == beside
+        live.backend.run("a", ["ping", "-q", "-c", "2", "-i", "0.01", "10.77.1.2"])
+    assert (links(), namespaces(), set(state_files())) == before
+    print(f"{at_work} of {kills} were killed at work")
+    proven("kills", "`sojourn bed clean`", kills=kills)
+
+
+@contextmanager
+def left_behind() -> Iterator[tuple[Mark, list[Path], list[subprocess.Popen[bytes]]]]:
+    """What killed controllers leave at worst: processes, one of which ignores signals, files, control groups."""
+    with Child(["sleep", "60"]) as dead:
+        mark = Mark(f"kill-{uuid.uuid4().hex[:10]}", Process.of(dead.pid))
+        dead.kill()
+    held = vars(mark.controller)
+    state = state_folder() / f"sojourn-bed-{mark}.json"
+    state.write_text(json.dumps({"mark": str(mark), "boot": boot_id(), "pids": pid_namespace(), "holder": held}))
+    socket = state.with_name(f"{state.stem}.control.sock")
+    socket.touch()
+    files = [state, socket]
+    with suppress(MachineError):
+        cgroups.make(cgroups.folder_of(mark), ["a", "b"])
+        files.append(cgroups.folder_of(mark))
+    marked = {**os.environ, "SOJOURN_BED": str(mark)}
+    stubborn = ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]
+    with Child(["sleep", "60"], env=marked) as one, Child(stubborn, env=marked) as other:
+        yield mark, files, [one, other]
 
 
 def kill_after(

@@ -260,3 +260,40 @@ def test_killed_recovery_of_a_tcp_log_can_be_repeated(
             said("tcplog", "recover", str(out))
         assert content(out) == whole
     proven("kills", "`tcplog recover`", kills=kills)
+
+
+# What is made of a log of TCP, each as one file: words before the log, and those behind it.
+MADE_OF_A_LOG = {
+    "timeline": (["timeline"], ["--to", "csv"]),
+    "convert": (["tcplog", "convert"], ["--to", "csv"]),
+    "plot": (["tcplog", "plot"], []),
+}
+
+
+@KILLS
+@pytest.mark.parametrize("command", MADE_OF_A_LOG)
+def test_a_killed_timeline_conversion_or_plot_leaves_the_previous_or_the_new_file(
+    command: str, kills: int, cut_short: Path, tmp_path: Path, proven: Callable[..., None]
+) -> None:
+    log, file = tmp_path / "log", tmp_path / "made" / ("out.html" if command == "plot" else "out")
+    shutil.copytree(cut_short, log)
+    said("tcplog", "recover", str(log))
+    file.parent.mkdir()
+    first, last = MADE_OF_A_LOG[command]
+    argv = [sys.executable, "-c", MAIN, *first, str(log), *last, "-o", str(file), "--force"]
+    for _ in range(2):  # the second finds its files in memory, as those that are killed do
+        began = time.monotonic()
+        subprocess.run(argv, check=True, capture_output=True, timeout=300)
+        took = time.monotonic() - began
+    new, old, before = file.read_bytes(), b"before", content(log)
+    random_moments, at_work = moments(), 0
+    for _ in range(kills):
+        file.write_bytes(old)
+        at_work += killed(argv, random_moments.uniform(0, took))
+        assert file.read_bytes() in (old, new)
+        assert [path.name for path in file.parent.iterdir()] == [file.name], "no draft is left"
+        assert content(log) == before
+    subprocess.run(argv, check=True, capture_output=True, timeout=300)
+    assert file.read_bytes() == new
+    print(f"{at_work} of {kills} were killed at work")
+    proven("kills", "`timeline`, `tcplog convert` and `plot`", kills=kills)

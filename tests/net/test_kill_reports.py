@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of what is made of a run: `report`, `compare`, `export`, `dataset`.
+"""SIGKILL at random moments of what is made of a run: `report`, `compare`, `export`, `dataset`; and of `new`.
 
 What was recorded stays as it was; a report that was there is the old one or the new one, never a part of both; the next
 call gives what it gives undisturbed, and removes the drafts of folders that a killed one left beside their places.
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,3 +181,24 @@ def test_killed_dataset_command_adds_all_or_nothing(kills: int, tmp_path: Path, 
         assert not (tmp_path / f".data-{number}.part").exists() or there
     print(f"{at_work} of {kills} were killed at work, {left} of them left a draft")
     proven("kills", "`sojourn dataset`", kills=kills)
+
+
+@KILLS
+def test_a_killed_new_leaves_whole_files_alone(kills: int, tmp_path: Path, proven: Callable[..., None]) -> None:
+    """Into a folder that was not there; `new` refuses one that is."""
+    random_moments, at_work = moments(), 0
+    with chdir(tmp_path):
+        ran("new", "method", "whole")
+        shutil.rmtree("whole")
+        took = ran("new", "method", "whole")[1]
+        made = content(tmp_path / "whole")
+        for _ in range(kills):
+            shutil.rmtree("whole")
+            at_work += killed(random_moments, took, "new", "method", "whole")
+            left = content(tmp_path / "whole") if Path("whole").exists() else {}
+            assert left.items() <= made.items()
+            shutil.rmtree("whole", ignore_errors=True)
+            ran("new", "method", "whole")
+            assert content(tmp_path / "whole") == made
+    print(f"{at_work} of {kills} were killed at work")
+    proven("kills", "`sojourn new`", kills=kills)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 from scripts.command_tree import tree
@@ -11,14 +12,19 @@ from tests.net.test_kill_commands import BUILDERS, COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 
 OF_LOGS = "tests/net/test_kill_readers.py::test_killed_replay_or_recovery_of_an_emulator_log_can_be_repeated"
+OF_MADE = (
+    "tests/net/test_kill_readers.py::test_a_killed_timeline_conversion_or_plot_leaves_the_previous_or_the_new_file"
+)
 KILLED_ELSEWHERE = {
     "run": "tests/net/test_kill_commands.py::test_a_killed_study_leaves_nothing",
     "uplink": "tests/net/test_uplink.py::test_uplink_killed_at_any_moment_leaves_the_machine_as_it_was",
     "doctor": "tests/net/test_kill_commands.py::test_a_killed_doctor_leaves_nothing",
     "tcplog top": "tests/net/test_kill_commands.py::test_a_killed_table_of_flows_leaves_nothing",
+    "bed clean": "tests/net/test_bed_kill.py::test_a_killed_clean_is_completed_by_the_next_and_leaves_live_runs",
     "bed check": "tests/net/test_real_hosts.py::test_a_killed_check_of_a_bed_has_its_hosts_clean_up",
     "bridge up": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
     "bridge down": "tests/net/test_host_bridge.py::test_after_a_killed_up_or_down_another_down_restores_everything",
+    "new": "tests/net/test_kill_reports.py::test_a_killed_new_leaves_whole_files_alone",
     "report": "tests/net/test_kill_reports.py::test_killed_report_leaves_the_previous_or_the_new_one",
     "compare": "tests/net/test_kill_reports.py::test_a_killed_comparison_leaves_both_runs",
     "export": "tests/net/test_kill_reports.py::test_killed_export_leaves_the_previous_or_the_new_file",
@@ -27,13 +33,15 @@ KILLED_ELSEWHERE = {
     "emulate offline": "tests/net/test_kill_readers.py::test_a_killed_offline_emulation_leaves_its_input",
     "emulate replay": OF_LOGS,
     "emulate recover": OF_LOGS,
+    "timeline": OF_MADE,
+    "tcplog convert": OF_MADE,
+    "tcplog plot": OF_MADE,
     "tcplog recover": "tests/net/test_kill_readers.py::test_killed_recovery_of_a_tcp_log_can_be_repeated",
     "watch": "tests/net/test_kill_readers.py::test_a_killed_watch_leaves_no_process_and_no_port",
 }
 """Commands that a test of their own kills."""
 
 PRINTS = "it reads, prints and ends: it opens nothing in the kernel and writes no file"
-WRITES_WHOLE = "it writes whole files: tests/unit/test_whole_file.py"
 ASKS = "it asks a program that runs over its socket, which answers or does not, and holds nothing itself"
 SIMULATES = "it simulates, with no port; its records are those of the commands that are killed"
 
@@ -41,11 +49,8 @@ NOT_KILLED = {
     "list": PRINTS,
     "history": PRINTS,
     "why": PRINTS,
-    "timeline": WRITES_WHOLE,
-    "new": WRITES_WHOLE,
     "bed new": PRINTS,
     "bed show": PRINTS,
-    "bed clean": "it removes what was left, and so does the next one: tests/net/test_bed_kill.py runs it after kills",
     "bridge status": PRINTS,
     "probe sim": SIMULATES,
     "stream sim": SIMULATES,
@@ -58,8 +63,6 @@ NOT_KILLED = {
     "tcplog status": ASKS,
     "tcplog set": ASKS,
     "tcplog summary": PRINTS,
-    "tcplog plot": WRITES_WHOLE,
-    "tcplog convert": WRITES_WHOLE,
 }
 """Commands that no test kills, and why."""
 
@@ -99,3 +102,12 @@ def test_named_kill_tests_exist() -> None:
         file, name = test.split("::")
         assert "kill" in name
         assert f"\ndef {name}(" in (ROOT / file).read_text(), f"{command}: there is no {test}"
+
+
+def test_a_test_that_is_said_to_kill_a_command_starts_it() -> None:
+    for command, test in KILLED_ELSEWHERE.items():
+        text = (ROOT / test.split("::")[0]).read_text()
+        assert all(f'"{word}"' in text for word in command.split()), f"{test} does not start `{command}`"
+    for command, reason in NOT_KILLED.items():
+        for file in re.findall(r"tests/[\w/]+\.py", reason):
+            assert all(f'"{word}"' in (ROOT / file).read_text() for word in command.split()), f"{command}: {reason}"

@@ -300,8 +300,8 @@ def records_of(path: Path) -> Path:
 
 
 def digits(address: str) -> str:
-    """Return an address as its octets in hexadecimal digits, which is unique."""
-    return ipaddress.ip_address(address).packed.hex()
+    """Return an address as its octets in hexadecimal digits, which is unique; nothing for one that is not known."""
+    return ipaddress.ip_address(address).packed.hex() if address else ""
 
 
 def with_port(address: str, port: int) -> str:
