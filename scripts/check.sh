@@ -33,15 +33,18 @@ python_advisories() {
     fi
 }
 
+# By cargo-deny where it is installed and has its database, else as for Python.
 rust_advisories() {
-    if cargo deny --version >/dev/null 2>&1; then
-        if [ -d "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" ]; then
-            step "$1" cargo deny --locked check --disable-fetch advisories
-        else
-            skipped "$1" '`cargo deny fetch db` has not fetched the database (RustSec)'
-        fi
+    local said
+    if cargo deny --version >/dev/null 2>&1 && [ -d "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" ]; then
+        step "$1" cargo deny --locked check --disable-fetch advisories
+    elif said=$($bin/python scripts/audit_crates.py 2>&1); then
+        printf '%-38sok\n' "$1"
+    elif [ $? -eq 3 ]; then
+        skipped "$1" "$said"
     else
-        skipped "$1" 'cargo-deny is not installed: `cargo install --locked cargo-deny`, then `cargo deny fetch db`'
+        printf '%-38sFAILED\n%s\n' "$1" "$said"
+        failed+=("$1")
     fi
 }
 

@@ -1,4 +1,4 @@
-"""`make check` says where it cannot look for advisories, and fails where it finds one: with stubs of uv and cargo."""
+"""`make check` says where it cannot look for advisories, and fails where it finds one: with stubs of its programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ DENY = '[ "$2" = --version ] && exit 0; '
 FOUND = "echo 'RUSTSEC-2026-0001: a crate of ours'; exit 1"
 
 
-def checked(folder: Path, call: str, *, uv: str = "exit 0", cargo: str = "exit 0", databases: bool = False) -> str:
+def checked(
+    folder: Path,
+    call: str,
+    *,
+    uv: str = "exit 0",
+    cargo: str = "exit 0",
+    python: str = "exit 0",
+    databases: bool = False,
+) -> str:
     """What one of the script's functions says in an empty folder, and what failed of that."""
     functions = SCRIPT[SCRIPT.index("step() {") : SCRIPT.index("step 'Cargo.lock is current'")]
-    for path, does in ((folder / ".venv/bin/uv", uv), (folder / "bin/cargo", cargo)):
-        path.parent.mkdir(parents=True)
-        path.write_text(f"#!/bin/sh\n{does}\n")
-        path.chmod(0o755)
+    for path, does in ((".venv/bin/uv", uv), (".venv/bin/python", python), ("bin/cargo", cargo)):
+        stub = folder / path
+        stub.parent.mkdir(parents=True, exist_ok=True)
+        stub.write_text(f"#!/bin/sh\n{does}\n")
+        stub.chmod(0o755)
     if databases:
         (folder / "home/advisory-dbs").mkdir(parents=True)
     env = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CARGO_HOME": str(folder / "home")}
@@ -47,18 +56,21 @@ def test_advisories_on_python_libraries_are_skipped_only_offline(
 
 
 @pytest.mark.parametrize(
-    ("cargo", "databases", "said", "failed"),
+    ("cargo", "databases", "python", "said", "failed"),
     [
-        ("exit 101", True, "SKIPPED: cargo-deny is not installed: `cargo install --locked cargo-deny`, then", ""),
-        (f"{DENY}exit 9", False, "SKIPPED: `cargo deny fetch db` has not fetched the database (RustSec)\n", ""),
-        (f"{DENY}exit 0", True, "ok\n", ""),
-        (f"{DENY}{FOUND}", True, "FAILED\nRUSTSEC-2026-0001: a crate of ours\n", "Advisories"),
+        ("exit 101", True, "exit 0", "ok\n", ""),
+        ("exit 101", False, "echo 'OSV gives no answer'; exit 3", "SKIPPED: OSV gives no answer\n", ""),
+        ("exit 101", True, FOUND, "FAILED\nRUSTSEC-2026-0001: a crate of ours\n", "Advisories"),
+        ("exit 101", True, "exit 2", "FAILED\n\n", "Advisories"),
+        (f"{DENY}exit 9", False, "exit 0", "ok\n", ""),
+        (f"{DENY}exit 0", True, "exit 9", "ok\n", ""),
+        (f"{DENY}{FOUND}", True, "exit 9", "FAILED\nRUSTSEC-2026-0001: a crate of ours\n", "Advisories"),
     ],
 )
-def test_advisories_on_crates_are_skipped_only_without_tool_or_database(
-    cargo: str, databases: bool, said: str, failed: str, tmp_path: Path
+def test_advisories_on_crates_come_from_cargo_deny_or_osv_and_are_skipped_only_without_an_answer(
+    cargo: str, databases: bool, python: str, said: str, failed: str, tmp_path: Path
 ) -> None:
-    told = checked(tmp_path, "rust_advisories", cargo=cargo, databases=databases)
+    told = checked(tmp_path, "rust_advisories", cargo=cargo, databases=databases, python=python)
     assert told.startswith(f"{'Advisories':38}{said}")
     assert told.endswith(f"failed: {failed}\n")
 
