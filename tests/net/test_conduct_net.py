@@ -365,6 +365,9 @@ def test_process_stopped_for_a_minute_loses_no_written_block(plan: Path, tmp_pat
         said = sentence(told)
         assert f"sojourn run --resume {out}" in said
         assert "answer" in said, said
+        begun, lost = begun_and_lost(out, said)
+        assert lost == begun - set(kept), "what began and is not whole, and nothing else"
+        assert len(lost) == 1, said
         done = sojourn_here("run", "--resume", out, "--json", "--no-report")
         assert done.returncode in {0, 4}, done.stderr
     else:
