@@ -305,17 +305,19 @@ rust_from_apt() {
 
 # Libraries are fetched first, so that one that cannot be had is reported before anything is compiled.
 our_programs() {
-    local groups=(--no-default-groups)
+    local groups=(--no-default-groups --group build)
     if is_for test; then groups=(); fi
     if is_for proof; then groups=(--extra spark --group notebooks); fi # half a gigabyte: docs/decisions/0055-spark.md
     local build=(cargo build --locked --release --bin sojourn-instrument)
-    local sync=("$uv" sync --locked --inexact --quiet "${groups[@]}")
+    # In isolation, hatchling and what it needs would come without a hash: the group `build` has both.
+    local sync=("$uv" sync --locked --inexact --quiet --no-build-isolation-package sojourn "${groups[@]}")
     if ! [ -x .venv/bin/sojourn ]; then
         say "fetching the locked libraries, and building the instrument (release)"
         cargo fetch --locked --quiet --target "$(uname -m)-unknown-linux-gnu" || die 3 "cargo could not fetch the libraries of Cargo.lock; the reason stands above"
         side_by_side
     else
         "${build[@]}" || die 3 "cargo build failed; the reason stands above"
+        "${sync[@]}" --no-install-project || die 3 "the libraries of uv.lock could not be fetched; the reason stands above"
     fi
     "${sync[@]}" || die 3 "uv could not install sojourn into .venv; the reason stands above"
 }

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,38 @@ def test_policy_of_somebody_else_stays(tmp_path: Path) -> None:
     theirs.write_text("#!/bin/sh\nexit 101\n")
     assert set_up(tmp_path, f"{UNSTARTED}; let_services_start", **{"apt-get": INSTALLS, "id": "echo 0"})[0] == 0
     assert theirs.read_text() == "#!/bin/sh\nexit 101\n"
+
+
+@pytest.mark.parametrize("purpose", ["demo", "test", "proof"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_sojourn_is_built_with_what_the_lock_has_by_hash(purpose: str, is_there: bool, tmp_path: Path) -> None:
+    """In an isolated build, hatchling's dependencies would have neither version nor hash."""
+    if is_there:
+        (tmp_path / ".venv/bin").mkdir(parents=True)
+        (tmp_path / ".venv/bin/sojourn").touch(mode=0o755)
+    stubs = {"uv": 'echo "$*" >>"$NOTES/uv.txt"', "cargo": WORKS}
+    status, told, _ = set_up(tmp_path, f"uv=uv; purpose={purpose}; our_programs", **stubs)
+    assert status == 0, told
+    first, second = (tmp_path / "uv.txt").read_text().splitlines()
+    assert first == f"{second} --no-install-project"
+    assert "--no-build-isolation-package sojourn" in second
+    assert ("--no-default-groups --group build" in second) == (purpose == "demo")
+
+
+def test_the_group_that_builds_has_all_that_it_needs_by_hash() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    assert set(project["build-system"]["requires"]) <= set(groups["build"])
+    assert {"include-group": "build"} in groups["dev"]
+    locked = {one["name"]: one for one in tomllib.loads((root / "uv.lock").read_text())["package"]}
+    left, seen = ["hatchling", "editables"], set()
+    while left:
+        one = locked[left.pop()]
+        seen.add(one["name"])
+        assert all(file["hash"].startswith("sha256:") for file in [one["sdist"], *one["wheels"]]), one["name"]
+        left += [other["name"] for other in one.get("dependencies", []) if other["name"] not in seen]
+    assert len(seen) > 4
 
 
 SIDE_BY_SIDE = "build=(cargo build); sync=(uv sync); side_by_side"
