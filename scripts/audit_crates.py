@@ -71,4 +71,4 @@ def asked(server: str, crates: list[tuple[str, str]]) -> list[tuple[str, str, st
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main())

@@ -99,9 +99,10 @@ def test_a_killed_clean_is_completed_by_the_next_and_leaves_live_runs(kills: int
         began = time.monotonic()
         subprocess.run(cleaning, stdout=subprocess.DEVNULL, check=True, timeout=60)
         took = time.monotonic() - began
-    before = links(), namespaces(), set(state_files())
-    with build_bed(BedSpec(), f"live-{uuid.uuid4().hex[:10]}") as live:
-        beside = links(), namespaces(), set(state_files())
+    run = f"live-{uuid.uuid4().hex[:10]}"
+    with build_bed(BedSpec(), run) as live:
+        of_live = leftovers(run), [path for path in state_files() if run in path.name]
+        assert all(of_live)
         for _ in range(kills):
             with left_behind() as (mark, files, processes):
                 with Child(cleaning, stdout=subprocess.DEVNULL) as clean:
@@ -114,15 +115,14 @@ def test_a_killed_clean_is_completed_by_the_next_and_leaves_live_runs(kills: int
                 for process in processes:
                     assert process.wait(30) in {-signal.SIGTERM, -signal.SIGKILL}
                 assert leftovers(mark.run) == []
-            assert (links(), namespaces(), set(state_files())) == beside
+            assert (leftovers(run), [path for path in state_files() if run in path.name]) == of_live
         live.backend.run("a", ["ping", "-q", "-c", "2", "-i", "0.01", "10.77.1.2"])
-    assert (links(), namespaces(), set(state_files())) == before
     print(f"{at_work} of {kills} were killed at work")
     proven("kills", "`sojourn bed clean`", kills=kills)
 
 
 @contextmanager
-def left_behind() -> Iterator[tuple[Mark, list[Path], list[subprocess.Popen[bytes]]]]:
+def left_behind() -> Iterator[tuple[Mark, list[Path], list[subprocess.Popen[str]]]]:
     """What killed controllers leave at worst: processes, one of which ignores signals, files, control groups."""
     with Child(["sleep", "60"]) as dead:
         mark = Mark(f"kill-{uuid.uuid4().hex[:10]}", Process.of(dead.pid))

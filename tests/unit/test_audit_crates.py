@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -105,6 +106,6 @@ def test_without_an_answer_the_reason_is_said(
 
 
 def test_the_lock_of_this_tree_is_read() -> None:
-    lock = audit_crates.locked(audit_crates.tomllib.loads((audit_crates.ROOT / "Cargo.lock").read_text()))
+    lock = audit_crates.locked(tomllib.loads((audit_crates.ROOT / "Cargo.lock").read_text()))
     assert len(lock) > 100
     assert len(lock) < audit_crates.MOST_QUERIES
