@@ -21,7 +21,7 @@ from typing import Any
 
 from scripts import fuzz_ledger
 from scripts.proof_figures import SOAK, commit, today
-from scripts.proof_page import NOT_RUN, page, with_lines
+from scripts.proof_page import NOT_RUN, outcome, page, with_lines
 from sojourn.bed.machine import stable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,11 +43,15 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--begin", action="store_true", help="a proof begins: which machine, and which commit")
     which.add_argument("--check", action="store_true", help="change nothing; exit 1 if page or README is stale")
+    which.add_argument("--failed", action="store_true", help="say which suites of the page failed; change nothing")
     which.add_argument("--lay-out", action="store_true", help="write page and README from the facts that are there")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="the folder that the proof ran in")
     asked = parser.parse_args()
     if asked.begin:
         begin(asked.build)
+        return 0
+    if asked.failed:
+        print("; ".join(failed(json.loads((ROOT / FACTS).read_text()))))
         return 0
     if asked.check or asked.lay_out:
         return laid_out(ROOT, check=asked.check)
@@ -140,6 +144,15 @@ def laid_out(root: Path, *, check: bool) -> int:
         if not check:
             (root / path).write_text(texts[path])
     return 1 if check and stale else 0
+
+
+def failed(facts: dict[str, Any]) -> list[str]:
+    """Return the suites that failed, each with its date and how the second run of its failed tests ended."""
+    return [
+        f"{one['name']} of {one.get('date', '?')} {outcome(one)}"
+        for one in facts["suites"]
+        if one["outcome"] == "failed"
+    ]
 
 
 def still_declared(searched: list[dict[str, Any]]) -> list[dict[str, Any]]:

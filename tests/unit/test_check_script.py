@@ -75,5 +75,21 @@ def test_advisories_on_crates_come_from_cargo_deny_or_osv_and_are_skipped_only_w
     assert told.endswith(f"failed: {failed}\n")
 
 
+@pytest.mark.parametrize(
+    ("python", "said", "failed"),
+    [
+        ("exit 0", "ok\n", ""),
+        ("echo 'proof-net of 2026-11-28 failed'", "NOTE: proof-net of 2026-11-28 failed\n", ""),
+        ("echo 'no such file'; exit 1", "FAILED\nno such file\n", "Advisories"),
+    ],
+)
+def test_failed_suites_of_the_proof_are_said_and_fail_nothing(
+    python: str, said: str, failed: str, tmp_path: Path
+) -> None:
+    told = checked(tmp_path, "failed_suites", python=python)
+    assert told == f"{'Advisories':38}{said}failed: {failed}\n"
+    assert "\nfailed_suites 'Suites of the proof page'\n" in SCRIPT
+
+
 def test_both_locks_are_checked() -> None:
     assert "\npython_advisories 'Advisories on uv.lock'\nrust_advisories 'Advisories on Cargo.lock'\n" in SCRIPT

@@ -284,6 +284,17 @@ def test_a_page_or_a_readme_that_was_edited_by_hand_fails_the_check(
         write(tmp_path / path, whole)
 
 
+def test_failed_suites_are_said(build: Path) -> None:
+    ran(build, "proof-cargo", CARGO, 1)
+    facts = write_proof.collected(build)
+    [one] = [one for one in facts["suites"] if one["name"] == "proof-cargo"]
+    one |= {"outcome": "failed", "date": "2026-11-30", "again": "passed"}
+    said = "proof-cargo of 2026-11-30 failed; those that failed, again by themselves: passed"
+    assert write_proof.failed(facts) == [said]
+    one["outcome"] = "passed"
+    assert write_proof.failed(facts) == []
+
+
 def test_searches_of_readers_that_are_no_target_any_more_are_left_out(tmp_path: Path, build: Path) -> None:
     ran(build, "proof-fuzz", FUZZ, 1)
     facts = write_proof.collected(build)
