@@ -59,6 +59,24 @@ fn replaced_xdp_program_ends_the_emulator_with_status_4() {
     });
 }
 
+/// Between the last look of the watch and the end, as many times as it takes to see both orders.
+#[test]
+fn program_replaced_just_before_the_end_is_reported() {
+    within_permitted("program_replaced_just_before_the_end_is_reported", || {
+        hosts();
+        for _ in 0..5 {
+            let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
+            let process = Pid::from_child(&emulator.process);
+            kill_process(process, Signal::STOP).expect("stops");
+            links::replace(emulator.process.id(), "xdp", index("right"));
+            kill_process(process, Signal::INT).expect("can be signalled");
+            kill_process(process, Signal::CONT).expect("goes on");
+            let (status, _, errors) = emulator.ended();
+            assert!(status == 4 && errors.contains("right: its XDP program was replaced by another one"), "{errors}");
+        }
+    });
+}
+
 #[test]
 fn detached_or_replaced_tc_program_ends_the_emulator_with_status_4() {
     within_permitted("detached_or_replaced_tc_program_ends_the_emulator_with_status_4", || {

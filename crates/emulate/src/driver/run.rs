@@ -449,20 +449,29 @@ impl<C: Clock> Driver<C> {
                 port.local_drops();
             }
         }
-        for port in 0..self.ports.len() {
-            while let Some(news) = self.ports[port].news()? {
+        self.hear_ports(now)?;
+        let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
+        self.slept = Nanos::ZERO;
+        Ok(around.look_up(self, now, rest))
+    }
+
+    /// Turns the news of the ports into warnings.
+    ///
+    /// # Errors
+    /// If a port is lost.
+    pub fn hear_ports(&mut self, now: Time) -> Result<(), PortError> {
+        for (port, backlog) in self.ports.iter_mut().zip(&mut self.backlogs) {
+            while let Some(news) = port.news()? {
                 self.warnings.add(news, now);
             }
-            if self.backlogs[port].news() {
-                let (name, most) = (self.ports[port].name(), time_text(MOST_WAIT));
+            if backlog.news() {
+                let (name, most) = (port.name(), time_text(MOST_WAIT));
                 let said = format!(
                     "overload: frames that {name} has held unread for more than {most} are dropped (local_drops)"
                 );
                 self.warnings.add(said, now);
             }
         }
-        let rest = self.slept.0 as f64 / waited.0.max(1) as f64;
-        self.slept = Nanos::ZERO;
-        Ok(around.look_up(self, now, rest))
+        Ok(())
     }
 }

@@ -100,9 +100,11 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     tell_ready(asked, ready_pipe, &ready)?;
     EMULATE.restrict_calls()?;
     let ran = bridge.run(&mut live);
+    // It looks at the ports once more.
+    drop(watch);
+    let ran = ran.and_then(|()| live.last_news(&mut bridge));
     // From here on, frames of the detoured interface take their own way.
     live.detour = None;
-    drop(watch);
     let ran = ran.and(live.failed.take().map_or(Ok(()), Err));
     let ended = end(&mut bridge, &mut live);
     sys::let_signals_end();

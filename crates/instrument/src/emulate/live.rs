@@ -185,6 +185,17 @@ impl Live {
         report
     }
 
+    /// Reports and logs the last news of the ports.
+    ///
+    /// # Errors
+    /// If a port was lost.
+    pub fn last_news(&mut self, bridge: &mut Bridge) -> Result<(), PortError> {
+        let now = self.clock.now();
+        let heard = bridge.hear_ports(now).and_then(|()| self.detour.as_ref().map_or(Ok(()), Detour::heed));
+        self.note(bridge, now);
+        heard
+    }
+
     /// Reports and logs news.
     fn note(&mut self, bridge: &mut Bridge, now: Time) {
         if let Some(why) = self.log.as_mut().and_then(Log::has_stopped) {

@@ -107,22 +107,28 @@ impl Watcher {
             let now = self.clock.now();
             if now >= due {
                 due = now + LOOK_EVERY;
-                let Self { guards, asking, .. } = self;
-                guards.iter_mut().for_each(|guard| guard.look(asking, now));
-                self.detour.iter().for_each(DetourGuard::look);
+                self.look(now);
             }
             let left = (due - self.clock.now()).max(Nanos::ZERO);
             let timeout = Timespec { tv_sec: 0, tv_nsec: left.0 };
             let changes = self.changes.as_fd();
             let mut polled = [PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(changes, PollFlags::IN)];
             let _ = poll(&mut polled, Some(&timeout));
-            if !polled[0].revents().is_empty() {
-                return;
-            }
-            if !polled[1].revents().is_empty() {
+            let [is_over, has_changed] = polled.map(|one| !one.revents().is_empty());
+            if has_changed {
                 self.hear();
             }
+            if is_over {
+                // What has happened since the last look would be said by nobody.
+                return self.look(self.clock.now());
+            }
         }
+    }
+
+    fn look(&mut self, now: Time) {
+        let Self { guards, asking, .. } = self;
+        guards.iter_mut().for_each(|guard| guard.look(asking, now));
+        self.detour.iter().for_each(DetourGuard::look);
     }
 
     /// Processes the notifications of the kernel.
