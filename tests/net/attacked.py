@@ -32,7 +32,11 @@ ATTACKER = Path(__file__).with_name("attacker.py")
 Told = dict[str, Any]
 
 WIDEST = 5
-"""How many times as wide as without it an interval may be under attack."""
+"""How many times as wide as without it an interval may be under attack.
+
+On a machine of two cores with a load of 16, two quiet runs of a study of streams differed by up to 3.8 in it, and the
+attacked one was up to 3.4 times as wide as the narrower of them.
+"""
 
 
 class Figure(NamedTuple):

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.net import attacker
+from tests.net.attacked import Figure
 
 KINDS = {"stream": b"SOJ3" + bytes(4), "probe": b"SOJ2"}
 
@@ -67,3 +68,16 @@ def test_a_guessed_time_is_within_ten_microseconds_of_now() -> None:
         guessed = (seconds - attacker.NTP_TO_UNIX_SECONDS) * 10**9 + (fraction * 10**9 >> 32)
         assert before - attacker.GUESSED_NS - 1 <= guessed <= after + attacker.GUESSED_NS
         assert len(packet) == 44
+
+
+@pytest.mark.parametrize(
+    ("under", "agrees"),
+    [
+        (Figure(104, 95, 113), True),
+        (Figure(104, 70, 140), True),
+        (Figure(130, 120, 140), False),
+        (Figure(104, -900, 1100), False),
+    ],
+)
+def test_figure_under_attack_is_near_the_quiet_one_and_not_much_less_certain(under: Figure, agrees: bool) -> None:
+    assert Figure(100, 90, 110).agrees(under) == agrees
