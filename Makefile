@@ -23,7 +23,7 @@ proof: ## what takes longer: thousands of repetitions, many kills, long studies,
 	@scripts/setup.sh proof
 	@scripts/proof.sh $(SUITES)
 
-soak: ## the emulator and the log of TCP at load, four tests of an hour each, or SECONDS=600: memory flat, every packet accounted; then the proof page
+soak: ## the emulator and the log of TCP at load, five tests of an hour each, or SECONDS=600: memory flat, every packet accounted; then the proof page
 	@scripts/setup.sh test
 	status=0; SOJOURN_PROOF=$(CURDIR)/build/proof/figures SOJOURN_SUITE=soak SOJOURN_SOAK=$(or $(SECONDS),3600) \
 	    $(BIN)/pytest -m proof -s tests/net/test_soak.py || status=$$?; \
