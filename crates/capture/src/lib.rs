@@ -9,6 +9,7 @@ mod account;
 mod any;
 mod bpf;
 pub mod filter;
+pub mod foreign;
 pub mod headers;
 mod observe;
 mod ring;

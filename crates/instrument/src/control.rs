@@ -51,8 +51,8 @@ pub struct Control {
     remover: Option<Remover>,
 }
 
-struct Client {
-    stream: UnixStream,
+struct Client<S = UnixStream> {
+    stream: S,
     input: Vec<u8>,
     output: Vec<u8>,
     has_ended: bool,
@@ -126,8 +126,7 @@ impl Control {
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
-                let (input, output) = (Vec::new(), Vec::new());
-                self.clients.push(Client { stream, input, output, has_ended: false, is_refused: false });
+                self.clients.push(Client::new(stream));
             }
         }
     }
@@ -143,7 +142,11 @@ impl Drop for Control {
     }
 }
 
-impl Client {
+impl<S: Read + Write> Client<S> {
+    const fn new(stream: S) -> Self {
+        Self { stream, input: Vec::new(), output: Vec::new(), has_ended: false, is_refused: false }
+    }
+
     /// Reads, answers one request and writes; returns `false` when the connection is finished.
     fn serve(&mut self, answer: &mut dyn FnMut(&[u8]) -> Value) -> bool {
         if !self.read() {
@@ -335,7 +338,7 @@ pub fn answer(stream: &mut UnixStream, who: &str, path: &Path, request: &Value) 
     })
 }
 
-fn exchange(stream: &mut UnixStream, request: &Value, most_bytes: usize) -> io::Result<Value> {
+fn exchange<S: Read + Write>(stream: &mut S, request: &Value, most_bytes: usize) -> io::Result<Value> {
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut chunk = [0; 1 << 16];
@@ -349,6 +352,47 @@ fn exchange(stream: &mut UnixStream, request: &Value, most_bytes: usize) -> io::
         }
     }
     serde_json::from_slice(&answer).map_err(io::Error::other)
+}
+
+/// A connection in memory: what its other end sends, and what is written to it.
+struct Memory<'a> {
+    sent: &'a [u8],
+    written: Vec<u8>,
+}
+
+impl Read for Memory<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.sent.read(to)
+    }
+}
+
+impl Write for Memory<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Serves a client that sends these bytes and ends; returns the answers, which are the numbers of its lines.
+pub fn served(sent: &[u8]) -> String {
+    let mut client = Client::new(Memory { sent, written: Vec::new() });
+    let mut lines = 0;
+    while client.serve(&mut |_| {
+        lines += 1;
+        json!(lines)
+    }) {}
+    String::from_utf8_lossy(&client.stream.written).into_owned()
+}
+
+/// Asks an instrument that answers with these bytes and ends.
+///
+/// # Errors
+/// If they are no answer.
+pub fn answered(sent: &[u8], most_bytes: usize) -> io::Result<Value> {
+    exchange(&mut Memory { sent, written: Vec::new() }, &Value::Null, most_bytes)
 }
 
 #[cfg(test)]

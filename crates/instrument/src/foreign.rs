@@ -3,6 +3,7 @@
 //!
 //! `tests/fuzz` calls these readers; the program calls the same functions where it reads its input.
 
+use serde_json::Value;
 use sojourn_probe::Request;
 use sojourn_record::Packet;
 use sojourn_stream::Schedule;
@@ -10,7 +11,7 @@ use sojourn_stream::Schedule;
 use crate::failure::WrongRequest;
 use crate::stream::request::Asked;
 use crate::stream::shape::offsets_of;
-use crate::{capture, emulate, failure, matching, secret, serve, tcp, tcplog};
+use crate::{capture, control, emulate, failure, matching, secret, serve, tcp, tcplog};
 
 /// A request to `probe blocks`.
 pub fn block_of_probes(line: &[u8]) -> bool {
@@ -92,6 +93,66 @@ pub fn ends_of_log(bytes: &[u8]) -> bool {
         assert!(!tcplog::client::shown(&told).is_empty());
         tcplog::recover::began(&told, 0);
     }))
+}
+
+/// The output of `tc -json qdisc show`.
+pub fn qdiscs(shown: &[u8]) -> bool {
+    let root = emulate::qdiscs::Root::of(shown).ok().flatten();
+    root.is_some_and(|root| {
+        makes_sense(root.check_default("eth1"));
+        true
+    })
+}
+
+/// The record of the netem at a port.
+pub fn netem_record(text: &str) -> bool {
+    emulate::netem_record::is_record(text)
+}
+
+/// The output of `emulate self-test`.
+pub fn self_test(output: &[u8]) -> bool {
+    emulate::compensate::measured(output).is_ok()
+}
+
+/// The text of modules.dep: the congestion controls in it.
+pub fn modules(text: &str) -> bool {
+    let names = tcplog::asked::names_in(text);
+    assert!(names.len() <= text.len());
+    !names.is_empty()
+}
+
+/// What a client of a control socket sends: each line is answered once, in order, up to one that is too long.
+pub fn requests(sent: &[u8]) -> bool {
+    let answers = control::served(sent);
+    let lines = sent.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let fitting = lines.take_while(|line| line.len() <= control::LONGEST_LINE_BYTES).count();
+    let said = answers.lines().take_while(|answer| answer.parse::<usize>().is_ok());
+    assert!(said.clone().eq((1..=said.clone().count()).map(|number| number.to_string())));
+    assert!(said.count() >= fitting);
+    fitting > 0
+}
+
+/// The answer of a running instrument.
+pub fn answer(sent: &[u8]) -> bool {
+    /// The limit of the program is too long for a search.
+    const MOST_BYTES: usize = 1 << 16;
+    control::answered(sent, MOST_BYTES).is_ok()
+}
+
+/// The answers of a running emulator, as `emulate show` shows them: `ready`, `report`, `config`, and `before`.
+pub fn shown(told: &[u8]) -> bool {
+    use emulate::show;
+    let Ok(told) = serde_json::from_slice::<Value>(told) else { return false };
+    let (report, config) = (&told["report"], &told["config"]);
+    let before = told["before"].is_object().then(|| &told["before"]);
+    let texts = [
+        show::ready(&told["ready"]),
+        show::table(report, config, before),
+        show::pipes_alone(report, config),
+        show::marks(report).concat(),
+    ];
+    assert!(!texts[0].is_empty() && !texts[1].is_empty());
+    report.is_object()
 }
 
 /// Returns whether input was valid; an error must have a message and a status.

@@ -197,7 +197,7 @@ fn owner(key: SessionKey, flow: u16) -> Vec<u8> {
 
 impl FlowCount {
     /// Decode a key and a value of the program's map, in the order of `bpf/count.bpf.c`.
-    fn parse(key: &[u8], value: &[u8]) -> Option<Self> {
+    pub fn parse(key: &[u8], value: &[u8]) -> Option<Self> {
         let (key, rest) = key.split_first_chunk::<8>()?;
         let [flow, node] = rest.as_chunks().0 else { return None };
         let numbers: [u64; WORDS] = words(value)?;

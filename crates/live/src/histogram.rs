@@ -36,7 +36,7 @@ impl Histogram {
 
     /// Return the number of values.
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 }
 

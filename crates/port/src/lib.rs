@@ -11,6 +11,8 @@ mod batch;
 #[cfg(feature = "bpf")]
 pub mod bpf;
 pub mod bridge;
+#[cfg(feature = "bpf")]
+pub mod foreign;
 pub mod guard;
 pub mod icmp;
 pub mod kernel;

@@ -3,7 +3,7 @@
 //!
 //! It needs no privileges and sets no scheduling priority. This crate writes no records and prints nothing.
 
-mod info;
+pub mod info;
 mod observed;
 mod receive;
 mod request;

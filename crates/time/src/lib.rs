@@ -17,7 +17,7 @@ pub use classes::classes;
 pub use host::{HostClock, Reading, TaiOffset};
 pub use pace::{Next, Pace, Pacer, Rests, Seconds, Wait, Watch};
 pub use simulated::SimulatedClock;
-pub use steady::{Ahead, SteadyClock};
+pub use steady::{Ahead, SteadyClock, monotonic_offset};
 
 use std::ops::{Add, AddAssign, Neg, Sub};
 

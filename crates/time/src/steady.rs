@@ -66,10 +66,10 @@ impl Clock for SteadyClock {
 }
 
 /// Parses the offset of `CLOCK_MONOTONIC`, "monotonic  86400  0".
-fn monotonic_offset(text: &str) -> Option<Nanos> {
+pub fn monotonic_offset(text: &str) -> Option<Nanos> {
     let mut words = text.lines().find_map(|line| line.strip_prefix("monotonic "))?.split_whitespace();
-    let mut next = || words.next()?.parse().ok();
-    Some(Nanos::seconds(next()?) + Nanos(next()?))
+    let mut next = || words.next()?.parse::<i64>().ok();
+    Some(Nanos(next()?.checked_mul(1_000_000_000)?.checked_add(next()?)?))
 }
 
 /// The offset of a clock that may be set from one that never is: the last two values, and when it changed.
@@ -137,6 +137,7 @@ mod tests {
         let text = "monotonic           86400         5\nboottime              7         0\n";
         assert_eq!(monotonic_offset(text), Some(Nanos::seconds(86_400) + Nanos(5)));
         assert_eq!(monotonic_offset("boottime 7 0\n"), None);
+        assert_eq!(monotonic_offset("monotonic 9223372036854775807 0\n"), None, "more than a time holds");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::panic;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_port::pcap::{Capture, Frames, LONGEST_FRAME_BYTES, NgWriter, Writer, unpacked};
@@ -53,6 +54,8 @@ fn frames(bytes: &[u8]) {
     }
 }
 
+/// The packets of a tap, and its counters, which are another file.
+///
 /// The reader catches arrow-ipc's panics, which a search would count as findings: the hook suppresses them.
 fn taps(bytes: &[u8]) {
     let hook = panic::take_hook();
@@ -63,7 +66,27 @@ fn taps(bytes: &[u8]) {
             std::hint::black_box(row);
         }) {}
     });
+    is_tap_counts(bytes);
     panic::set_hook(hook);
+}
+
+/// Whether these bytes, as the file of counters beside a tap's packets, say how many the tap dropped.
+pub fn is_tap_counts(bytes: &[u8]) -> bool {
+    let mut is_told = false;
+    with_file(EMPTY_TAP.get_or_init(empty_tap), |path| {
+        let (Some(folder), taps) = (path.parent(), path.with_file_name("taps-a-000.arrow")) else { return };
+        let is_laid =
+            fs::rename(path, &taps).is_ok() && fs::write(folder.join("tap_counts-a-000.arrow"), bytes).is_ok();
+        is_told = is_laid && TapReader::open(&taps).is_ok_and(|mut reader| reader.dropped().is_some());
+    });
+    is_told
+}
+
+/// A tap's file without packets.
+static EMPTY_TAP: OnceLock<Vec<u8>> = OnceLock::new();
+
+fn empty_tap() -> Vec<u8> {
+    written_tap(&[]).map(|[taps, _]| taps).unwrap_or_default()
 }
 
 fn pipe_file(bytes: &[u8]) {
@@ -151,15 +174,18 @@ fn tap_files() -> Vec<Vec<u8>> {
         is_super_packet: number == 4,
         is_truncated: number == 5,
     };
-    let written = || {
-        let folder = tempfile::tempdir().ok()?;
-        let about = TapAbout { key: "bridge".to_owned(), ..TapAbout::default() };
-        let mut files = TapFolder::create(folder.path(), ("a", "000"), &about, &Origin::default()).ok()?;
-        files.write(&(0..7).map(row).collect::<Vec<_>>()).ok()?;
-        files.finish(&TapCounts::default()).ok()?;
-        fs::read(folder.path().join("taps-a-000.arrow")).ok()
-    };
-    written().into_iter().collect()
+    written_tap(&(0..7).map(row).collect::<Vec<_>>()).into_iter().flatten().collect()
+}
+
+/// The files of a tap: its packets and its counters.
+fn written_tap(rows: &[Tapped]) -> Option<[Vec<u8>; 2]> {
+    let folder = tempfile::tempdir().ok()?;
+    let about = TapAbout { key: "bridge".to_owned(), ..TapAbout::default() };
+    let mut files = TapFolder::create(folder.path(), ("a", "000"), &about, &Origin::default()).ok()?;
+    files.write(rows).ok()?;
+    files.finish(&TapCounts { seen: 9, dropped: 2, ..TapCounts::default() }).ok()?;
+    let [taps, counts] = ["taps", "tap_counts"].map(|name| fs::read(folder.path().join(format!("{name}-a-000.arrow"))));
+    Some([taps.ok()?, counts.ok()?])
 }
 
 fn pipe_files() -> Vec<Vec<u8>> {

@@ -6,9 +6,11 @@
 
 mod asked;
 mod captured;
+mod chosen;
 mod emulated;
 mod files;
 mod frames;
+mod kernel;
 mod logs;
 mod matched;
 mod mutate;
@@ -16,13 +18,17 @@ mod ours;
 mod replies;
 mod requests;
 mod responders;
+mod tools;
 mod words;
 
 pub use emulated::{is_engine, is_log};
+pub use files::is_tap_counts;
+pub use kernel::{is_answer, is_in_ring};
 pub use matched::is_slice;
 pub use mutate::mutated;
 pub use replies::{is_heard, is_reply};
 pub use responders::{is_probe_answered, is_stamp_answered};
+pub use tools::is_told;
 
 /// A reader of untrusted bytes.
 pub struct Target {
@@ -42,12 +48,14 @@ pub fn targets() -> Vec<Target> {
         emulated::TARGETS,
         files::TARGETS,
         frames::TARGETS,
+        kernel::TARGETS,
         logs::TARGETS,
         matched::TARGETS,
         ours::TARGETS,
         replies::TARGETS,
         requests::TARGETS,
         responders::TARGETS,
+        tools::TARGETS,
         words::TARGETS,
     ];
     every.into_iter().flatten().map(copy).collect()

@@ -10,7 +10,10 @@ use sojourn_clock::Limits;
 use sojourn_clock::simulate::Truth;
 use sojourn_emulate::config::files::{distribution, pattern, profile, trace};
 use sojourn_emulate::config::{Pipe, config_from_dummynet, load, pipe_from_words, units};
-use sojourn_fuzz::{is_engine, is_heard, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered, targets};
+use sojourn_fuzz::{
+    is_answer, is_engine, is_heard, is_in_ring, is_log, is_probe_answered, is_reply, is_slice, is_stamp_answered,
+    is_tap_counts, is_told, targets,
+};
 use sojourn_instrument::foreign;
 use sojourn_port::pcap::{Capture, Frames, unpacked};
 use sojourn_record::{PacketReader, TapReader};
@@ -59,11 +62,15 @@ fn is_understood(target: &str, bytes: &[u8]) -> bool {
             is_echo || bytes.first() == Some(&3)
         }
         "headers" => frame(3).len() >= 60 && sojourn_capture::headers::length(frame(3)) >= 14,
+        "kernel-answers" => is_answer(bytes),
+        "rings" => is_in_ring(bytes),
+        "tool-answers" => is_told(bytes),
         "engine" => is_engine(bytes),
         "emulation-log" => is_log(bytes),
         "match-slice" => is_slice(bytes),
         "serve-request" => foreign::taps(bytes) || foreign::logs_of_blocks(bytes) || foreign::ends_of_tcp(bytes),
         "capture" => frames_of(bytes) >= 2,
+        "taps" if is_tap_counts(bytes) => true,
         "taps" => with_file(bytes, |path| TapReader::open(path).unwrap().next(usize::MAX, |_| ()).is_ok()),
         "packet-log" => with_file(bytes, |path| {
             let mut rows = Vec::new();

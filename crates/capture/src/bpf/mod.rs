@@ -4,7 +4,7 @@
 //! Its timestamps are the programs' own ([`Source::Bpf`]): for a received frame when the stack takes it, a little later
 //! than the kernel's own timestamp; for a sent one before the queueing discipline.
 
-mod record;
+pub(crate) mod record;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

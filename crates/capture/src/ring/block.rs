@@ -46,12 +46,16 @@ pub fn each(block: &[u8], scratch: &mut Vec<u8>, mut show: impl FnMut(&Copied<'_
     let [count, first] = [COUNT_AT, FIRST_AT].map(|at| word(block, at).unwrap_or(0) as usize);
     let mut at = first;
     for nth in 0..count {
-        let Some(next) = word(block, at) else { return (nth, count - nth) };
+        let Some(next) = word(block, at).map(|next| next as usize) else { return (nth, count - nth) };
         match copied(block.get(at..).unwrap_or_default(), scratch) {
             Some(copied) => show(&copied),
             None => return (nth, count - nth),
         }
-        at = at.saturating_add(next as usize);
+        if next < ADDRESS_AT && nth + 1 < count {
+            // The next one would begin in this one's header; a frame that leads to itself would be read without end.
+            return (nth + 1, count - nth - 1);
+        }
+        at = at.saturating_add(next);
     }
     (count, 0)
 }
@@ -177,6 +181,15 @@ mod tests {
         let mut bad = whole.clone();
         bad[12..16].copy_from_slice(&9_999_u32.to_ne_bytes());
         assert_eq!(each(&block(&[whole.clone(), bad, whole]), &mut Vec::new(), |_| ()), (1, 2));
+    }
+
+    #[test]
+    fn block_whose_frame_leads_to_itself_is_read_once() {
+        let mut turning = block(&[laid(&[0; 60], 60, 0, 0, [0; 10], [0; 2])]);
+        turning[48..52].copy_from_slice(&0_u32.to_ne_bytes());
+        assert_eq!(each(&turning, &mut Vec::new(), |_| ()), (1, 0), "the kernel's mark of the last frame");
+        turning[COUNT_AT..COUNT_AT + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        assert_eq!(each(&turning, &mut Vec::new(), |_| ()), (1, u32::MAX as usize - 1));
     }
 
     proptest! {

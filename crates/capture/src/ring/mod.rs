@@ -1,7 +1,7 @@
 //! A tap over AF_PACKET: the kernel fills blocks of a ring with frames (`TPACKET_V3`), each with the kernel's timestamp
 //! or the interface's own. Reading them needs no system call.
 
-mod block;
+pub(crate) mod block;
 mod sys;
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -113,7 +113,12 @@ fn measure_apart(how: &SelfTest) -> anyhow::Result<(Compensated, String)> {
     if !output.status.success() {
         return Err(anyhow!("--compensate auto: the path could not be measured: {}", said.trim()));
     }
-    serde_json::from_slice(&output.stdout).context("--compensate auto: read what was measured")
+    measured(&output.stdout).context("--compensate auto: read what was measured")
+}
+
+/// Reads the output of `emulate self-test`: the path delay, and the engine.
+pub fn measured(output: &[u8]) -> serde_json::Result<(Compensated, String)> {
+    serde_json::from_slice(output)
 }
 
 /// `emulate self-test`: measures in the network namespace of this process, which must be new, and prints the result.

@@ -40,6 +40,20 @@ struct Entry {
     handle: String,
 }
 
+impl Entry {
+    fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// Whether this is the text of a record.
+pub fn is_record(text: &str) -> bool {
+    Entry::read(text).is_some_and(|entry| {
+        assert!(entry.handle.len() <= text.len());
+        true
+    })
+}
+
 impl Record {
     /// Returns the record of an interface; `None` if there is no folder that other users cannot write in.
     ///
@@ -62,7 +76,7 @@ impl Record {
         let mut text = String::new();
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&self.path).ok()?;
         file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-        let found: Entry = serde_json::from_str(&text).ok()?;
+        let found = Entry::read(&text)?;
         let is_here =
             (&found.boot, found.namespace, found.index) == (&self.here.boot, self.here.namespace, self.here.index);
         is_here.then_some(found.handle)

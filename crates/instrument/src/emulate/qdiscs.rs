@@ -156,7 +156,7 @@ fn remover(handle: &str, ports: &[Port], locks: &[Lock]) -> anyhow::Result<Child
 }
 
 /// The root qdisc of a port.
-struct Root {
+pub struct Root {
     kind: String,
     handle: String,
     /// The major number of the handle; 0 for the kernel's default qdisc.
@@ -164,8 +164,19 @@ struct Root {
 }
 
 impl Root {
+    /// Reads the root qdisc in the output of `tc -json qdisc show`; `None` if it shows none.
+    pub fn of(shown: &[u8]) -> serde_json::Result<Option<Self>> {
+        let all: Vec<serde_json::Value> = serde_json::from_slice(shown)?;
+        Ok(all.iter().find(|one| one["root"] == true).map(|root| {
+            let word = |key: &str| root[key].as_str().unwrap_or_default().to_owned();
+            let handle = word("handle");
+            let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
+            Self { kind: word("kind"), handle, number }
+        }))
+    }
+
     /// Refuses a qdisc other than the kernel's default: it could not be restored.
-    fn check_default(&self, port: &str) -> anyhow::Result<()> {
+    pub fn check_default(&self, port: &str) -> anyhow::Result<()> {
         if self.number == 0 {
             return Ok(());
         }
@@ -185,13 +196,7 @@ impl Port {
         let show = ["tc", "-json", "qdisc", "show", "dev", port].map(str::to_owned);
         let shown = output(&show, Stdio::null())?;
         let problem = || format!("ask tc what qdiscs {port} has: {}", String::from_utf8_lossy(&shown.stderr).trim());
-        let all: Vec<serde_json::Value> = serde_json::from_slice(&shown.stdout).with_context(problem)?;
-        Ok(all.iter().find(|one| one["root"] == true).map(|root| {
-            let word = |key: &str| root[key].as_str().unwrap_or_default().to_owned();
-            let handle = word("handle");
-            let number = u16::from_str_radix(handle.trim_end_matches(':'), 16).unwrap_or(u16::MAX);
-            Root { kind: word("kind"), handle, number }
-        }))
+        Root::of(&shown.stdout).with_context(problem)
     }
 
     /// Returns the command that removes the root qdisc if the record names it; otherwise removes the outdated record.

@@ -64,7 +64,7 @@ pub fn marks(report: &Value) -> Vec<String> {
     let ports = report["ports"].as_array().into_iter().flatten().filter_map(|port| {
         let (drops, refused) = (number(&port["local_drops"]), number(&port["refused"]));
         let name = port["name"].as_str().unwrap_or_default();
-        (drops + refused > 0).then(|| {
+        (drops > 0 || refused > 0).then(|| {
             format!(
                 "{name}: {} frames were lost on the way in, and {} found no room on the way out",
                 grouped(drops),
@@ -90,7 +90,7 @@ pub fn table(report: &Value, config: &Value, before: Option<&Value>) -> String {
         let count = |key: &str| grouped(number(&port[key]));
         let _ = writeln!(told, "{}: {} in, {} out; {}", text("name"), count("received"), count("sent"), text("engine"));
     }
-    let unmatched = number(&report["unmatched"]["forward"]) + number(&report["unmatched"]["backward"]);
+    let unmatched = sum([&report["unmatched"]["forward"], &report["unmatched"]["backward"]]);
     if unmatched > 0 {
         let _ = writeln!(told, "bridged unchanged: {}", grouped(unmatched));
     }
@@ -150,9 +150,9 @@ fn pipe_lines(told: &mut String, pipe: &Value, configured: Option<&Value>) {
     let _ = writeln!(told, "  packets   {} received, {} sent, {} held", count("arrived"), count("sent"), count("held"));
     let lost: Vec<_> = pipe["lost"].as_object().into_iter().flatten().filter(|(_, lost)| number(lost) > 0).collect();
     if !lost.is_empty() {
-        let total = lost.iter().map(|(_, lost)| number(lost)).sum();
+        let total = sum(lost.iter().map(|(_, lost)| *lost));
         let causes: Vec<_> = lost.iter().map(|(cause, lost)| format!("{} {cause}", grouped(number(lost)))).collect();
-        let share = share(total, number(&pipe["arrived"]) + number(&pipe["duplicated"]));
+        let share = share(total, sum([&pipe["arrived"], &pipe["duplicated"]]));
         let _ = writeln!(told, "  lost      {} ({share}): {}", grouped(total), causes.join(", "));
     }
     let kinds = ["duplicated", "corrupted", "reordered", "marked", "clipped"];
@@ -204,7 +204,7 @@ fn throughput_lines(
         }
         text
     };
-    let since_start = now - report["start_ns"].as_i64().unwrap_or(now);
+    let since_start = now.saturating_sub(report["start_ns"].as_i64().unwrap_or(now));
     // The link had another rate for part of that time.
     let whole_link = if change.is_some() { None } else { link };
     let _ = writeln!(
@@ -216,11 +216,11 @@ fn throughput_lines(
     if let Some(last) = before.and_then(|report| Some((report["now_ns"].as_i64()?, pipes(report).nth(place)?))) {
         let (packets, bytes) = carried(last.1);
         let moved = (whole.0.saturating_sub(packets), whole.1.saturating_sub(bytes));
-        let _ =
-            writeln!(told, "                  {} in the last {}", rate(now - last.0, moved, link), span(now - last.0));
+        let since = now.saturating_sub(last.0);
+        let _ = writeln!(told, "                  {} in the last {}", rate(since, moved, link), span(since));
     }
     if let Some(change) = change {
-        let since = now - change["at_ns"].as_i64().unwrap_or(now);
+        let since = now.saturating_sub(change["at_ns"].as_i64().unwrap_or(now));
         let (arrived, lost) = (number(&change["arrived"]), number(&change["lost"]));
         let _ = writeln!(told, "  since the last change, {} ago:", span(since));
         let _ = writeln!(
@@ -299,6 +299,11 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
+/// Adds counters, which an emulator of another version or a damaged answer may have of any size.
+fn sum<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
+    values.into_iter().map(number).fold(0, u64::saturating_add)
+}
+
 fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "none".to_owned() } else { format!("{:.3} %", 100.0 * part as f64 / whole as f64) }
 }
@@ -372,6 +377,22 @@ memory of frames: 720 bytes now, peak 30,000, limit 268,435,456; a departure tak
     queueing delay  mean 2.50 ms, p50 2.00 ms, p99 4.00 ms, max 5.00 ms
 ";
         assert!(told.contains(expected), "{told}");
+    }
+
+    /// Each of these ended the program with an overflow.
+    #[test]
+    fn report_with_counters_and_times_of_any_size_is_shown() {
+        let most = u64::MAX;
+        let report = json!({
+            "start_ns": i64::MIN, "now_ns": i64::MAX, "unmatched": { "forward": most, "backward": most },
+            "ports": [{ "name": "eth1", "local_drops": most, "refused": most }],
+            "pipes": [{
+                "name": "forward", "arrived": most, "duplicated": most, "lost": { "before": most, "full": most },
+                "since_change": { "at_ns": i64::MIN },
+            }],
+        });
+        let told = table(&report, &json!({}), Some(&json!({ "now_ns": i64::MIN, "pipes": [{}] })));
+        assert!(told.contains("bridged unchanged: 18,446,744,073,709,551,615\n"), "{told}");
     }
 
     #[test]

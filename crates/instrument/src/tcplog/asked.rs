@@ -410,6 +410,11 @@ fn congestion(name: &str) -> anyhow::Result<Option<String>> {
 fn modules() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let modules = fs::read_to_string(format!("/lib/modules/{}/modules.dep", release.trim())).unwrap_or_default();
+    names_in(&modules)
+}
+
+/// Returns the congestion controls in the text of modules.dep.
+pub fn names_in(modules: &str) -> String {
     let names = modules.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next()?.strip_prefix("tcp_"));
     names.filter_map(|name| name.split('.').next()).collect::<Vec<_>>().join(" ")
 }

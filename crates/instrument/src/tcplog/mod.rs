@@ -5,7 +5,7 @@
 
 pub mod answer;
 pub mod arguments;
-mod asked;
+pub mod asked;
 mod child;
 pub mod client;
 mod close;

@@ -97,9 +97,14 @@ impl AttachedTc {
     /// When that cannot be read.
     pub fn hangs(&self) -> io::Result<bool> {
         let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.link.as_raw_fd()))?;
-        let of = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        Ok(of("ifindex:").is_some_and(|index| index > 0) && of("prog_id:") == Some(u64::from(self.number)))
+        Ok(is_hung(&told, self.number))
     }
+}
+
+/// Whether /proc says of a link that the program with this ID is attached by it.
+pub(crate) fn is_hung(told: &str, number: u32) -> bool {
+    let of = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    of("ifindex:").is_some_and(|index| index > 0) && of("prog_id:") == Some(u64::from(number))
 }
 
 /// An attached XDP program; detached when this is dropped or the process ends.
@@ -368,7 +373,7 @@ pub fn places_of_processors() -> Result<u32, PortError> {
 }
 
 /// One more than the highest number of a list; gaps between its ranges count too.
-fn places(list: &str) -> Option<u32> {
+pub(crate) fn places(list: &str) -> Option<u32> {
     let numbers = list.trim().split([',', '-']).map(|number| number.parse::<u32>().ok());
     numbers.collect::<Option<Vec<_>>>()?.into_iter().max()?.checked_add(1)
 }

@@ -180,7 +180,7 @@ pub fn has_ended(process: u32) -> bool {
     stat.map_or(true, |stat| is_of_an_ended(&String::from_utf8_lossy(&stat)))
 }
 
-fn is_of_an_ended(stat: &str) -> bool {
+pub(crate) fn is_of_an_ended(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let words: Vec<&str> = rest.split_whitespace().collect();
     let flags = words.get(6).and_then(|flags| flags.parse::<u32>().ok()).unwrap_or(0);
@@ -198,7 +198,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn holder(file: &mut File) -> Option<u32> {
+pub(crate) fn holder<F: Read + Seek>(file: &mut F) -> Option<u32> {
     let mut text = String::new();
     file.rewind().ok()?;
     file.take(16).read_to_string(&mut text).ok()?;
@@ -217,7 +217,7 @@ fn folders() -> Vec<PathBuf> {
 
 /// Returns a user's ID outside this user namespace, by the namespace's map: inside, every user may be 0. It only forms
 /// a name; the folder's owner is checked separately.
-fn number_outside(map: &str, user: u32) -> u32 {
+pub(crate) fn number_outside(map: &str, user: u32) -> u32 {
     let numbers = |line: &str| {
         let mut words = line.split_whitespace().map_while(|word| word.parse::<u32>().ok());
         Some([words.next()?, words.next()?, words.next()?])

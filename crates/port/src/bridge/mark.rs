@@ -32,7 +32,7 @@ pub struct Other {
 
 /// A line of [`SOCKETS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+pub(crate) struct Line {
     protocol: u16,
     index: u32,
     user: u32,
@@ -67,7 +67,7 @@ impl Mark {
 }
 
 /// Parses a line; `None` for the heading.
-fn line(text: &str) -> Option<Line> {
+pub(crate) fn line(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_, _, _, protocol, index, _, _, user, inode] = words[..] else { return None };
     Some(Line {

@@ -13,15 +13,15 @@ mod claim;
 #[cfg(feature = "bpf")]
 mod detour;
 #[cfg(feature = "bpf")]
-mod lock;
+pub(crate) mod lock;
 #[cfg(feature = "bpf")]
-mod mark;
+pub(crate) mod mark;
 #[cfg(feature = "bpf")]
 mod neighbours;
 #[cfg(feature = "bpf")]
 mod open;
 #[cfg(feature = "bpf")]
-mod packet;
+pub(crate) mod packet;
 #[cfg(feature = "bpf")]
 mod redirect;
 #[cfg(feature = "bpf")]
@@ -29,7 +29,7 @@ mod straight;
 #[cfg(feature = "bpf")]
 mod watch;
 #[cfg(feature = "bpf")]
-mod xdp;
+pub(crate) mod xdp;
 
 #[cfg(feature = "bpf")]
 pub use claim::reserve;

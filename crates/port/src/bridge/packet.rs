@@ -205,7 +205,7 @@ fn make_ring(interface: &Interface) -> Result<TransmitRing, PortError> {
 
 /// Passes a frame as on the wire, or all segments of a super-frame, to `show`; `message` begins with a description of
 /// what was left undone. Returns whether it could be completed.
-fn finish(
+pub(crate) fn finish(
     message: &mut [u8],
     tag: Option<[u8; TAG_BYTES]>,
     scratch: &mut Vec<u8>,

@@ -285,7 +285,7 @@ fn check_mtu(interface: &Interface) -> Result<(), PortError> {
 }
 
 /// Passes a frame as on the wire to `each`; `bytes` begin with the metadata that the program wrote.
-fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
+pub(crate) fn show(bytes: &mut [u8], clock: &SteadyClock, returned: Time, each: &mut dyn FnMut(&[u8], Received)) {
     let Some((head, frame)) = bytes.split_first_chunk_mut::<{ sys::HEADROOM }>() else { return };
     let arrival = Arrival::read(head);
     offload::complete(frame);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use sojourn_time::Time;
 
-use crate::kernel::{Arrival, FilterStep, Interface, Name, Opening, Socket, denied_raw, mark};
+use crate::kernel::{FilterStep, Interface, Name, Opening, Socket, denied_raw, mark};
 use crate::{Batch, Capabilities, Framing, Port, PortError, Received, Sent, Stamps, TxTimestamp};
 
 const IPV4_HEADER_BYTES: usize = 20;
@@ -114,7 +114,8 @@ impl Port for IcmpPort {
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Received>, PortError> {
         let mut header = [0_u8; IPV4_HEADER_BYTES];
         while let Some(arrival) = self.socket.receive(&mut header[..self.header_bytes], buffer)? {
-            let Some(length) = self.without_header(&header, &arrival, buffer) else { continue };
+            let header = &header[..self.header_bytes];
+            let Some(length) = without_header(header, arrival.length, buffer) else { continue };
             // A message longer than the buffer was truncated.
             let length = length.min(buffer.len());
             return Ok(Some(Received {
@@ -155,18 +156,18 @@ impl IcmpPort {
     fn max_frame(&self) -> usize {
         MAX_MESSAGE_BYTES[usize::from(self.framing == Framing::Icmp6)]
     }
+}
 
-    /// Returns the length of the ICMP message in `buffer`; moves it to the start if the IPv4 header had options.
-    fn without_header(&self, header: &[u8], arrival: &Arrival, buffer: &mut [u8]) -> Option<usize> {
-        let length = arrival.length.checked_sub(self.header_bytes)?;
-        if self.header_bytes == 0 {
-            return Some(length);
-        }
-        let options = (usize::from(header[0] & 0x0F) * 4).checked_sub(IPV4_HEADER_BYTES)?;
-        let message = length.checked_sub(options)?;
-        buffer.copy_within(options..length, 0);
-        Some(message)
-    }
+/// Returns the length of the ICMP message of a packet of `length` bytes, whose IPv4 header, without options, was read
+/// into `header` (empty: it has none) and whose rest into `buffer`; moves the message to the start behind options.
+pub(crate) fn without_header(header: &[u8], length: usize, buffer: &mut [u8]) -> Option<usize> {
+    // A message longer than the buffer was truncated.
+    let length = length.checked_sub(header.len())?.min(buffer.len());
+    let Some(first) = header.first() else { return Some(length) };
+    let options = (usize::from(first & 0x0F) * 4).checked_sub(IPV4_HEADER_BYTES)?;
+    let message = length.checked_sub(options)?;
+    buffer.copy_within(options..length, 0);
+    Some(message)
 }
 
 /// The buffer of an outgoing request with this port's identifier.

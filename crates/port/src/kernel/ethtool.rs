@@ -180,6 +180,12 @@ fn head(command: u8) -> [u8; GENERIC_HEAD] {
     [command, 1, 0, 0]
 }
 
+/// Reads a reply about settings and about features; the command that was sent decides which it is.
+#[cfg(feature = "bpf")]
+pub(crate) fn reply(message: &[u8]) -> Option<(Answer, Vec<Feature>)> {
+    body(message).map(|said| (Answer(said.to_vec()), features(said)))
+}
+
 /// Returns the attributes of a message.
 fn body(message: &[u8]) -> Option<&[u8]> {
     message.get(HEAD + GENERIC_HEAD..)

@@ -54,7 +54,7 @@ pub struct Counters {
 
 impl Counters {
     /// Parses the line of an interface in `/proc/net/dev`.
-    fn parse(text: &str, interface: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str, interface: &str) -> Option<Self> {
         let fits = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == interface);
         let (_, numbers) = text.lines().find(fits)?.split_once(':')?;
         let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
@@ -182,7 +182,7 @@ impl Interface {
     pub fn receive_queues_of(name: &str) -> Option<u32> {
         let socket = asking_socket().ok()?;
         let [_, _, _, _, _, receiving, _, _, combined] = sys::channels(socket.as_fd(), name.as_bytes()).ok()?;
-        Some(receiving + combined)
+        receiving.checked_add(combined)
     }
 
     /// Whether it strips VLAN tags from frames into metadata, which not every reader sees; `true` where the kernel does

@@ -14,6 +14,11 @@ mod qdisc;
 mod socket;
 mod sys;
 
+#[cfg(feature = "bpf")]
+pub(crate) use ethtool::reply as ethtool_reply;
+#[cfg(feature = "bpf")]
+pub(crate) use netlink::reply as netlink_reply;
+
 pub use control::{Control, Local, write_traffic_class};
 pub use ethtool::{About, Answer, Ethtool, Feature, Number};
 pub use hardware::{HardwareClock, open_clocks};

@@ -333,6 +333,17 @@ fn each_message(mut bytes: &[u8], mut show: impl FnMut(u16, &[u8]) -> Option<()>
     }
 }
 
+/// Reads every message of a reply: what they say, and the errors among them.
+#[cfg(feature = "bpf")]
+pub(crate) fn reply(bytes: &[u8]) -> (Vec<Said>, Vec<io::Error>) {
+    let (mut said, mut errors) = (Vec::new(), Vec::new());
+    each_message(bytes, |kind, message| {
+        errors.extend(refusal(message).filter(|_| kind == NLMSG_ERROR));
+        read(kind, message).map(|one| said.push(one))
+    });
+    (said, errors)
+}
+
 fn read(kind: u16, message: &[u8]) -> Option<Said> {
     match kind {
         RTM_NEWLINK => link(message).map(Said::Link),

@@ -114,7 +114,7 @@ fn as_seen_by(process: u32, path: &Path) -> PathBuf {
 
 /// The format of a line: ID, parent, device, root, mount point, options, optional fields, "-", type, source, options.
 /// Other mounts may have any bytes in their names.
-fn find_root(mounts: &[u8]) -> Option<PathBuf> {
+pub fn find_root(mounts: &[u8]) -> Option<PathBuf> {
     String::from_utf8_lossy(mounts).lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let place = mount.split(' ').nth(4)?;

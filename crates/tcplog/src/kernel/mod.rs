@@ -22,7 +22,7 @@ use crate::decode::{Raw, whole};
 use crate::layout::{Flow, Options, Totals, slots};
 use crate::{Columns, FieldSet, Prefix, Source, SourceError};
 use attach::Links;
-pub use attach::{Cgroup, cgroup_root};
+pub use attach::{Cgroup, cgroup_root, find_root};
 use load::{Asked, Facts};
 use rings::Rings;
 use table::{Table, completed_totals};
