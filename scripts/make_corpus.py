@@ -23,7 +23,7 @@ import pyarrow as pa
 import tomlkit
 
 from sojourn.records.reader import arrow_schema
-from tests.fuzz import frames
+from tests.fuzz import frames, kernel, tables
 from tests.fuzz.hosts import HOST_ANSWERS
 from tests.fuzz.targets import BUDGETS, REAL_BED, RESULTS, TARGETS, VERDICT
 
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FUZZ = ROOT / "tests/fuzz"
 CORPUS = FUZZ / "corpus"
 RUNS = ("bridge-latency", "emulator-delay", "rfc2544", "tcplog-cost", "throughput")
-MOST_BYTES, LEAST, MOST = 300_000, 3, 20
+MOST_BYTES, LEAST, MOST = 400_000, 3, 20
 """The bytes of all seeds together; the numbers of seeds of a target."""
 
 MOST_FOUND_BYTES, LONGEST_FOUND = 2_000_000, 8_192
@@ -198,7 +198,7 @@ def rows(name: str, instrument: str, values: dict[str, Any], count: int) -> byte
 
 
 def tap_files() -> Seeds:
-    """Files of taps: empty, of one packet, of fragments, of super-packets, without digests."""
+    """Files of taps, and of their counters: empty, of one packet, of fragments, of super-packets, without digests."""
     of: list[tuple[int, dict[str, Any]]] = [
         (0, {}),
         (1, {"direction": "in"}),
@@ -207,7 +207,8 @@ def tap_files() -> Seeds:
         (6, {"digest": None, "is_truncated": True, "direction": None}),
     ]
     same: dict[str, Any] = {"time_ns": lambda nth: 1000 * nth, "time_source": "kernel", "length_bytes": 60, "digest": 7}
-    return [rows("taps", "fuzz", same | other, count) for count, other in of]
+    counts = rows("tap_counts", "fuzz", {"tap": "a", "dropped": 3}, 1)
+    return [*(rows("taps", "fuzz", same | other, count) for count, other in of), counts]
 
 
 def packet_logs() -> Seeds:
@@ -351,6 +352,9 @@ RUST: dict[str, Callable[[], Seeds]] = {
     "pipe-words": lambda: configurations("words"),
     "configuration": lambda: configurations("toml", "lines"),
     "units": lambda: UNITS,
+    "kernel-answers": kernel.answers,
+    "rings": kernel.rings,
+    "tool-answers": kernel.tools,
 }
 """The targets of Rust, by name."""
 
@@ -454,6 +458,12 @@ def of_samples() -> Seeds:
     return [stream(rows.schema, [rows.slice(rows.num_rows - at, 2)]) for at in (2, 4, 6)]
 
 
+def own_files() -> Seeds:
+    """Return Sojourn's own files, without the database, which is long, and with the logs of recorded runs."""
+    logs = [bytes([2]) + log for log in log_lines()[::3]]
+    return [one for one in TARGETS["own-files"].seeds() if len(one) < 4096] + logs
+
+
 LINES = [
     b"tc qdisc add dev eth0 root netem delay 10ms 1ms distribution normal loss 0.1%\n",
     b"tc qdisc change dev eth0 root netem rate 10mbit limit 1000\n",
@@ -500,6 +510,9 @@ PYTHON: dict[str, Callable[[], Seeds]] = {
     "lines-of-others": lambda: LINES,
     "log-samples": of_samples,
     "counters": lambda: NAMES,
+    "machine-text": lambda: TARGETS["machine-text"].seeds()[:MOST],
+    "own-files": own_files,
+    "tables": lambda: tables.examples()[::2],
 }
 """The targets of Python, by name without `python/`."""
 

@@ -40,7 +40,8 @@ from sojourn.report.run import Run
 from sojourn.studies import names, text
 from sojourn.timeline.frames import with_segments
 from sojourn.timeline.sacks import blocks_of
-from tests.fuzz import frames
+from tests.fuzz import frames, machine, own_files, tables
+from tests.fuzz.chosen import examples, one_of
 from tests.fuzz.hosts import HOST_ANSWERS, QUESTIONS, AnsweringHost
 from tests.unit.made_up_tcp import Log, MadeFlow
 
@@ -494,6 +495,9 @@ TARGETS = {
     "lines-of-others": Target(lines_of_others, lambda: LINES_OF_OTHERS),
     "log-samples": Target(log_samples, lambda: [_made_log()["records/tcp_samples-tcplog-000.arrow"]]),
     "counters": Target(interface_counters, lambda: [b"eth0 veth1", b"a:b c"]),
+    "machine-text": Target(one_of(machine.READERS), lambda: examples(machine.READERS)),
+    "own-files": Target(one_of(own_files.READERS), lambda: [*examples(own_files.READERS), *own_files.examples()]),
+    "tables": Target(one_of(tables.READERS), tables.examples),
 }  # fmt: skip
 """The targets by name. Their seeds are extended by the findings of searches in `corpus/python/NAME`."""
 

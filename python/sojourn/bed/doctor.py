@@ -25,6 +25,7 @@ from sojourn.bed.processes import find_tool
 from sojourn.bed.rights import rights
 from sojourn.devices import left_out, modes
 from sojourn.errors import SojournError, spelled
+from sojourn.records.decode import json_value
 from sojourn.records.scratch import scratch
 
 if TYPE_CHECKING:
@@ -304,10 +305,14 @@ def _processor() -> Iterator[Check]:
 def _instrument(said: dict[str, Any] | None) -> Iterator[Check]:
     binary = machine.instrument_binary()
     yield _there("instrument", "sojourn-instrument", binary, "make setup", needed=True)
-    for entry in (said or {}).get("checks", []):
+    checks = (said or {}).get("checks")
+    for entry in checks if isinstance(checks, list) else []:
+        if not isinstance(entry, dict):
+            continue
         status: Status = entry["status"] if entry.get("status") in ("ok", "limited", "missing") else "limited"
-        found = str(entry.get("found") or entry.get("detail") or "")
-        yield Check("instrument", str(entry.get("name")), status, found, entry.get("fix"), bool(entry.get("needed")))
+        found, fix = str(entry.get("found") or entry.get("detail") or ""), entry.get("fix")
+        fix = None if fix is None else str(fix)
+        yield Check("instrument", str(entry.get("name")), status, found, fix, bool(entry.get("needed")))
 
 
 def _instrument_doctor() -> dict[str, Any] | None:
@@ -320,6 +325,6 @@ def _instrument_doctor() -> dict[str, Any] | None:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_ANSWER_SECONDS * 2, check=False
         )
-        said = json.loads(done.stdout)
+        said = json_value(done.stdout)
         return said if isinstance(said, dict) else {"checks": said}
     return None

@@ -153,6 +153,6 @@ def _give_back(found: dict[str, str]) -> list[str]:
                 file.write(f"{value}\n")
         except FileNotFoundError:
             continue  # its processor was removed
-        except OSError:
+        except (OSError, ValueError):  # no path, or no text that the kernel takes: the journal is damaged
             kept.append(f"{value} to {path}")
     return kept

@@ -22,6 +22,7 @@ from sojourn.bed import host_commands, networkd
 from sojourn.bed.look import DEFAULT_HANDLE
 from sojourn.bed.port_uses import in_use, kind_of, links_here
 from sojourn.bed.processes import require_tools
+from sojourn.bed.ssh import reading
 from sojourn.devices.bridge_netfilter import LENDS, limited_rules
 from sojourn.devices.bridge_qos import classes
 from sojourn.errors import MachineError, RequestError, did_you_mean
@@ -160,8 +161,8 @@ def status() -> list[dict[str, Any]]:
     """Return every bridge, with the present state of its ports."""
     _require_root()
     require_tools(TOOLS)
-    links = {link["ifname"]: link for link in host_commands.tables(["ip", "-json", "-statistics", "link"])}
-    states = {link["ifname"]: link for link in host_commands.tables(["bridge", "-json", "link"])}
+    links = {link["ifname"]: link for link in host_commands.tables(["ip", "-json", "-statistics", "link"], "ifname")}
+    states = {link["ifname"]: link for link in host_commands.tables(["bridge", "-json", "link"], "ifname")}
     found = []
     for one in standing():
         ports = [_port_now(one.name, port.name, links, states) for port in one.ports]
@@ -373,14 +374,15 @@ def _port_now(bridge: str, port: str, links: dict[str, Any], states: dict[str, A
     if link.get("master") != bridge:
         return {"port": port, "state": f"no longer in {bridge}"}
     counted = link.get("stats64", {})
-    return {
-        "port": port,
-        "state": states.get(port, {}).get("state", "unknown"),
-        "carrier": link.get("operstate"),
-        "received": counted.get("rx", {}).get("packets"),
-        "sent": counted.get("tx", {}).get("packets"),
-        "dropped": sum(counted.get(way, {}).get("dropped", 0) for way in ("rx", "tx")),
-    }
+    with reading("'ip -json -statistics link'", "iproute2"):
+        return {
+            "port": port,
+            "state": states.get(port, {}).get("state", "unknown"),
+            "carrier": link.get("operstate"),
+            "received": counted.get("rx", {}).get("packets"),
+            "sent": counted.get("tx", {}).get("packets"),
+            "dropped": sum(counted.get(way, {}).get("dropped", 0) for way in ("rx", "tx")),
+        }
 
 
 def _table(one: HostBridge) -> str:

@@ -5,14 +5,15 @@ A bed runs its commands by its backend, on any host.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from typing import Any
 
+from sojourn.bed.ssh import reading
 from sojourn.binary import search_path
 from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 SECONDS = 10.0
 """The time limit of each command."""
@@ -20,10 +21,14 @@ inherited: list[int] = []
 """Descriptors that each command inherits: of a lock that is held until the last of them has ended."""
 
 
-def tables(argv: list[str]) -> list[dict[str, Any]]:
-    """Return the array of tables that a command prints as JSON, without empty ones."""
-    found: list[dict[str, Any]] = json.loads(run(argv) or "[]")
-    return [one for one in found if one]
+def tables(argv: list[str], *needed: str) -> list[dict[str, Any]]:
+    """Return the tables that a command prints as JSON, without empty ones; each must have the `needed` keys."""
+    with reading(f"'{' '.join(argv)}'", "iproute2"):
+        found = [dict(one) for one in json_value(run(argv) or "[]") if one]
+        for one in found:
+            if lacking := [name for name in needed if name not in one]:
+                raise ValueError(f"without {lacking[0]}")
+        return found
 
 
 def run(argv: list[str], text: str = "") -> str:

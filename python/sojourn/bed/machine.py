@@ -68,6 +68,8 @@ _CPU = Path("/sys/devices/system/cpu")
 DMA_LATENCY = Path("/dev/cpu_dma_latency")
 """Holds the maximum allowed wake-up latency while it is open; with 0, idle processors poll."""
 _COMMAND_SECONDS = 5.0
+_NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
+"""A number of 64 bits. The texts of /proc are as odd as who shows them: a container's, or another kernel's."""
 
 
 def stable() -> dict[str, Any]:
@@ -119,7 +121,7 @@ def moment() -> dict[str, Any]:
     return {
         "taken_tai_ns": time.clock_gettime_ns(time.CLOCK_TAI),
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
-        "uptime_s": float((_read("/proc/uptime") or "0").split()[0]),
+        "uptime_s": _uptime_s(),
         "load_average": list(os.getloadavg()),
         "cpu_ticks": cpu_ticks(),
         "interrupts": _interrupts(),
@@ -216,26 +218,33 @@ def _distribution() -> str | None:
     return None
 
 
+def _uptime_s() -> float | None:
+    found = re.match(r"[0-9]+(\.[0-9]+)?", _read("/proc/uptime") or "")
+    return float(found[0]) if found else None
+
+
 def _memory() -> dict[str, int]:
-    lines = (_read("/proc/meminfo") or "").splitlines()
-    return {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
+    found = re.findall(r"^([^:\n]+):\s+([0-9]{1,19}) kB$", _read("/proc/meminfo") or "", re.MULTILINE)
+    return {name: int(kib) * 1024 for name, kib in found}
 
 
 def cpu_ticks() -> dict[str, int]:
     """Return the first line of /proc/stat, in clock ticks; steal is time that the hypervisor gave to others."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-    values = (_read("/proc/stat") or "cpu").splitlines()[0].split()[1:]
-    return dict(zip(names, map(int, values), strict=False))
+    return dict(zip(names, _numbers((_read("/proc/stat") or "").partition("\n")[0].partition(" ")[2]), strict=False))
 
 
 def online() -> list[int]:
     """Return the online processors; the kernel writes them as ranges: 0-3,5."""
-    ranges = (word.partition("-") for word in (_read(_CPU / "online") or "0").split(","))
-    return [cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)]
+    text = _read(_CPU / "online") or ""
+    if not re.fullmatch(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", text, re.ASCII):
+        return [0]
+    ranges = (word.partition("-") for word in text.split(","))
+    return sorted({cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)})
 
 
 def _field_of_stat(name: str) -> str:
-    found = re.search(rf"^{name} (\d+)", _read("/proc/stat") or "", re.MULTILINE)
+    found = re.search(rf"^{name} ([0-9]{{1,20}})", _read("/proc/stat") or "", re.MULTILINE)
     return found[1] if found else "0"
 
 
@@ -244,8 +253,8 @@ def _interrupts() -> dict[str, int]:
     sums: dict[str, int] = {}
     for line in (_read("/proc/interrupts") or "").splitlines()[1:]:
         source, _, rest = line.partition(":")
-        counts = [int(word) for word in rest.split() if word.isdigit()]
-        words = [word for word in rest.split() if not word.isdigit()]
+        counts = _numbers(rest)
+        words = [word for word in rest.split() if not _NUMBER.fullmatch(word)]
         name = words[-1] if source.strip().isdigit() and words else source.strip()
         sums[name] = sums.get(name, 0) + sum(counts)
     return {name: count for name, count in sums.items() if count}
@@ -253,7 +262,7 @@ def _interrupts() -> dict[str, int]:
 
 def _sums(path: str) -> dict[str, int]:
     lines = (_read(path) or "").splitlines()[1:]
-    return {name.strip(): sum(map(int, rest.split())) for name, _, rest in (line.partition(":") for line in lines)}
+    return {name.strip(): sum(_numbers(rest)) for name, _, rest in (line.partition(":") for line in lines)}
 
 
 def softnet_dropped() -> int:
@@ -265,7 +274,11 @@ def _softnet() -> list[dict[str, int]]:
     """Return for each core: packets processed, dropped because of a full backlog, and exhausted budgets."""
     rows = [line.split() for line in (_read("/proc/net/softnet_stat") or "").splitlines()]
     names = ("processed", "dropped", "time_squeeze")
-    return [{name: int(row[i], 16) for i, name in enumerate(names)} for row in rows]
+    return [
+        dict(zip(names, (int(word, 16) for word in row[: len(names)]), strict=True))
+        for row in rows
+        if len(row) >= len(names) and all(re.fullmatch(r"[0-9a-fA-F]{1,16}", word) for word in row[: len(names)])
+    ]
 
 
 def _first_line(command: list[str]) -> str | None:
@@ -311,7 +324,12 @@ def _words(path: str) -> list[str]:
 
 def _number(path: Path) -> int | None:
     text = _read(path)
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the words of a text that are numbers of the kernel."""
+    return [int(word) for word in text.split() if _NUMBER.fullmatch(word)]
 
 
 def _read(path: str | Path) -> str | None:

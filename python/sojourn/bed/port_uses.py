@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.bed import host_commands
 from sojourn.bed.look import PEERS
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def links_here() -> list[dict[str, Any]]:
     """Return every interface of this network namespace, as `ip` reports it."""
-    return host_commands.tables(["ip", "-json", "-details", "link"])
+    return host_commands.tables(["ip", "-json", "-details", "link"], "ifname", "flags")
 
 
 def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
@@ -32,16 +33,17 @@ def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
         found.append(f"belongs to {link['master']}")
     on_it = (name for name, one in links.items() if one.get("link") == port and kind_of(one) not in PEERS)
     found += [f"has {name} on it" for name in on_it]
-    addresses = [
-        f"{own['local']}/{own['prefixlen']}"
-        for one in host_commands.tables(["ip", "-json", "address", "show", "dev", port])
-        for own in one.get("addr_info", [])
-        if not (own.get("scope") == "link" and own.get("family") == "inet6")  # every port that is up has one of these
-    ]
+    with reading("'ip -json address'", "iproute2"):
+        addresses = [
+            f"{own['local']}/{own['prefixlen']}"
+            for one in host_commands.tables(["ip", "-json", "address", "show", "dev", port])
+            for own in one.get("addr_info", [])
+            if not (own.get("scope") == "link" and own.get("family") == "inet6")  # every port that is up has one
+        ]
     if addresses:
         found.append(f"has the address {addresses[0]}")
     for family in ("-4", "-6"):
-        routes = host_commands.tables(["ip", family, "-json", "route", "show", "dev", port])
+        routes = host_commands.tables(["ip", family, "-json", "route", "show", "dev", port], "dst")
         by_hand = [one["dst"] for one in routes if not str(one["dst"]).startswith(("fe80:", "ff00:"))]
         if by_hand and not addresses:
             found.append(f"has a route to {by_hand[0]}")
@@ -50,7 +52,8 @@ def in_use(port: str, links: Mapping[str, dict[str, Any]]) -> list[str]:
 
 def kind_of(link: dict[str, Any]) -> str:
     """Return the kind of an interface; empty for hardware."""
-    return str(link.get("linkinfo", {}).get("info_kind", ""))
+    about = link.get("linkinfo")
+    return str(about.get("info_kind", "")) if isinstance(about, dict) else ""
 
 
 def _session_port() -> str | None:
@@ -75,6 +78,6 @@ def _port_towards(address: str) -> str | None:
     if zone:
         return zone
     with suppress(MachineError):
-        routes = host_commands.tables(["ip", "-json", "route", "get", address])
+        routes = host_commands.tables(["ip", "-json", "route", "get", address], "dev")
         return next((str(route["dev"]) for route in routes), None)
     return None

@@ -5,7 +5,6 @@ Hides the instrument's process and its lines. The instrument decides which flows
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -18,9 +17,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.binary import find_instrument
 from sojourn.cli.flows import CLOSED, COLUMNS, MAY_BE_UNKNOWN, NOTHING, flows_of, state, units
 from sojourn.errors import DoubtfulError, MachineError, RequestError, SojournError, did_you_mean
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,11 @@ class View:
             raise RequestError(f"--sort {self.sort}: expected one of {', '.join(COLUMNS)}{meant}")
 
     def draw(self, told: dict[str, Any], console: Console) -> Table:
-        """Return the table of one line of the instrument."""
+        """Return the table of one line of the instrument; raises MachineError for that of another version."""
+        with reading("tcplog watch", OUR_INSTRUMENT):
+            return self._drawn(told, console)
+
+    def _drawn(self, told: dict[str, Any], console: Console) -> Table:
         flows = flows_of(told)
         column = COLUMNS[self.sort]
         flows.sort(key=column.key, reverse=not column.left)
@@ -131,7 +136,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
         with suppress(ValueError):  # cut when it was killed
-            told = json.loads(line)
+            told = json_value(line)
             if isinstance(told, dict) and "flows" in told:
                 yield told
 

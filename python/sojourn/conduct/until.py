@@ -21,6 +21,7 @@ from sojourn.plan.until import of_sessions, rounds_key
 from sojourn.records.decode import json_value
 from sojourn.records.log import read_log
 from sojourn.records.lost import TOLD, begun_trials
+from sojourn.records.shape import COUNT, maybe, misfit
 from sojourn.records.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ class Until:
         return looks[-1] if looks else {}
 
 
+LOOKED = {"needed": maybe(COUNT)}
+"""The shape of what a look says."""
+
+
 def look(folder: RunFolder) -> dict[str, Any]:
     """Return the interim result of the analysis; a `problem` if there is none."""
     argv = [sys.executable, "-P", "-m", "sojourn.analysis.look", str(folder.path.resolve())]
@@ -148,7 +153,7 @@ def look(folder: RunFolder) -> dict[str, Any]:
         return {"problem": f"the records could not be looked at within {PATIENCE_S:g} s"}
     except ValueError:
         told = None
-    if isinstance(told, dict):
+    if isinstance(told, dict) and misfit(told, LOOKED) is None:
         return told
     why = ended.stderr.decode(errors="replace").strip().splitlines()[-1:] or [f"status {ended.returncode}"]
     return {"problem": f"the records could not be looked at: {why[0]}"}

@@ -8,12 +8,13 @@ without IP pass neither connection tracking nor rules; echoes are tracked, but t
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from sojourn.devices.bridge import build, flush_fdb, waiting
 from sojourn.devices.bridge_qos import classes, queues
 from sojourn.devices.mode import Box, Ink, Mode, commands
+from sojourn.errors import MachineError
+from sojourn.records.decode import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,9 +89,11 @@ def objects(box: Box) -> Sequence[str]:
 def notes(run: Run, box: Box) -> list[str]:
     """Return which part of the kernel tracks connections, and what replaces ipp2p."""
     del box
-    tables = [
-        one["table"]["family"] for one in json.loads(run(["nft", "-j", "list", "tables"]))["nftables"] if "table" in one
-    ]
+    try:
+        listed = json_value(run(["nft", "-j", "list", "tables"]))["nftables"]
+        tables = [one["table"]["family"] for one in listed if "table" in one]
+    except (LookupError, TypeError, ValueError) as error:
+        raise MachineError(f"'nft -j list tables' does not answer as nftables does ({str(error)[:200]!r})") from error
     family = "bridge" in tables
     whose = (
         "the bridge family's own (nf_conntrack_bridge)"

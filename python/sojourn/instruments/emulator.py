@@ -80,7 +80,9 @@ class EmulatorInstrument(Conversation):
 
     def require_log(self, said: dict[str, Any]) -> None:
         """Refuse a log that has ended before it, on a full disk: it passes packets all the same."""
-        if why := ((said.get("report") or {}).get("log") or {}).get("stopped"):
+        with reading("the emulator", OUR_INSTRUMENT):
+            why = ((said.get("report") or {}).get("log") or {}).get("stopped")
+        if why:
             raise self._error(DoubtfulError.status, str(why))
 
     def stop(self) -> dict[str, Any] | None:
@@ -152,8 +154,8 @@ def explain(instrument: str, options: Sequence[str], become: Callable[[list[str]
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"it said nothing (status {done.returncode})"]
         raise error_of(done.returncode, said[-1].removeprefix("sojourn-instrument: "))
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    with reading("emulate explain", OUR_INSTRUMENT):
+        return dict(json_value(done.stdout))
 
 
 def replay(start: Start, instrument: str, records: Path, name: str, part: int) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ Memory is that of the instrument and of one batch of each tap. The instrument ch
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 from threading import Thread
@@ -16,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sojourn.bed.ssh import OUR_INSTRUMENT, reading
 from sojourn.binary import find_instrument
 from sojourn.errors import MachineError, RequestError
+from sojourn.records.decode import json_value
 from sojourn.records.reader import arrow_schema
 from sojourn.records.schema import TABLES
 from sojourn.records.scratch import scratch
@@ -45,8 +46,8 @@ def terms(inputs: Sequence[str], taps: Mapping[str, ParquetTap], options: Sequen
     if done.returncode != 0:
         sentence = done.stderr.strip().partition(": ")[2]
         raise (MachineError if done.returncode == MachineError.status else RequestError)(sentence)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    with reading("match --terms", OUR_INSTRUMENT):
+        return dict(json_value(done.stdout))
 
 
 def _run(

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from sojourn.bed.ssh import reading
 from sojourn.errors import MachineError
 
 if TYPE_CHECKING:
@@ -111,7 +112,13 @@ class End:
     def _ports(self) -> Iterator[int]:
         for protocol, state in LISTENING.items():
             for family in ("", "6"):
-                for line in self.backend.get(self.host, f"/proc/net/{protocol}{family}").splitlines()[1:]:
-                    _, local, _, now, *_ = line.split()
-                    if now == state:
-                        yield int(local.rpartition(":")[2], 16)
+                yield from _ports_in(self.backend.get(self.host, f"/proc/net/{protocol}{family}"), state)
+
+
+def _ports_in(table: str, wanted: str) -> Iterator[int]:
+    """Yield the local ports of the sockets in this state, from a table of /proc/net."""
+    with reading("/proc/net", "Linux"):
+        for line in table.splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            if state == wanted:
+                yield int.from_bytes(bytes.fromhex(local[-4:]), "big")

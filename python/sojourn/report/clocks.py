@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from sojourn.records.messages import refuse_unpackable
+from sojourn.records.reader import read_table
 from sojourn.report.charts import by_colour, by_dash
 from sojourn.report.figure import Figure, Panel
 from sojourn.report.marks import FILE_WIDTH
@@ -36,11 +36,7 @@ class Clocks:
     @classmethod
     def read(cls, folder: Path) -> Clocks:
         """Read the segments recorded in a folder; no rows where there are no records."""
-        files = sorted(folder.glob("clock_lines-*.arrow"))
-        for path in files:
-            refuse_unpackable(path, "clock_lines", at_once=True)
-        tables = [pl.read_ipc_stream(path) for path in files]
-        return cls(pl.concat(tables) if tables else pl.DataFrame())
+        return cls(read_table(folder, "clock_lines").frame)
 
     def points(self) -> pl.DataFrame:
         """Return offset, errors (µs) and skew (ppm) at times along every segment, from each peer's first offset on."""
