@@ -350,7 +350,7 @@ def test_other_end_of_a_pair_and_a_link_local_address_are_no_uses(kernel: Kernel
 
 
 def test_ssh_session_over_a_link_local_address_is_at_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(argv: list[str]) -> list[dict[str, Any]]:
+    def run(argv: list[str], _needed: str) -> list[dict[str, Any]]:
         if "%" in argv[-1]:
             raise MachineError(f"an inet prefix is expected rather than {argv[-1]}")
         return [{"dev": "eth9"}]

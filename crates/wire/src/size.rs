@@ -105,7 +105,7 @@ impl Carrier {
     pub fn check(self, payload_bytes: usize) -> Result<usize, SizeError> {
         if payload_bytes < self.least_payload_bytes() {
             Err(SizeError::Least(payload_bytes, self.least_payload_bytes()))
-        } else if payload_bytes + self.header_bytes() > usize::from(u16::MAX) {
+        } else if payload_bytes > usize::from(u16::MAX) - self.header_bytes() {
             Err(SizeError::TooLarge(payload_bytes))
         } else {
             Ok(payload_bytes)
@@ -130,6 +130,7 @@ mod tests {
         assert_eq!(Carrier::Udp4.payload_bytes(Size::Icmp(64)), Err(SizeError::NoIcmp));
         assert_eq!(Carrier::Ethernet.payload_bytes(Size::Payload(45)), Err(SizeError::Least(45, 46)));
         assert_eq!(Carrier::Icmp4.payload_bytes(Size::Icmp(7)), Err(SizeError::TooSmall(7)));
+        assert_eq!(Carrier::Icmp4.payload_bytes(Size::Payload(usize::MAX)), Err(SizeError::TooLarge(usize::MAX)));
     }
 
     proptest! {
