@@ -76,7 +76,7 @@ fn attachment(bytes: &[u8]) -> bool {
 }
 
 fn mounts(bytes: &[u8]) -> bool {
-    let found = sojourn_tcplog::kernel::find_root(&String::from_utf8_lossy(bytes));
+    let found = sojourn_tcplog::kernel::find_root(bytes);
     // A byte that no text has takes three.
     found.is_some_and(|root| root.as_os_str().len() <= 3 * bytes.len())
 }

@@ -100,7 +100,7 @@ impl Port for Host {
         let length = frame.len().min(buffer.len());
         buffer[..length].copy_from_slice(&frame[..length]);
         let arrived = Stamp { at: self.now(), source: Source::Kernel };
-        Ok(Some(Received { length, arrived, returned: self.now(), from: None }))
+        Ok(Some(Received { length, arrived, returned: self.now(), from: None, to_group: false }))
     }
 
     fn tx_timestamp(&mut self) -> Result<Option<TxTimestamp>, PortError> {
