@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from sojourn.bed import doctor, held, host_bridge, host_commands, machine, port_uses
 from sojourn.cli import tcplog_top
@@ -19,6 +21,7 @@ from sojourn.report.clocks import Clocks
 from tests.fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -82,7 +85,11 @@ def test_what_our_instrument_says_in_another_form_is_refused(said: str, monkeypa
     done = subprocess.CompletedProcess([], 0, said, "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     monkeypatch.setattr(matching, "_run", lambda *_: done)
-    for read in (lambda: emulator.explain("instrument", []), lambda: matching.terms([], {}, [])):
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: emulator.explain("instrument", []),
+        lambda: matching.terms([], {}, []),
+    )
+    for read in reads:
         if said == "[]":
             assert read() == {}
         else:
@@ -95,7 +102,7 @@ def test_flows_in_another_form_are_refused(line: str) -> None:
     class Watch:
         stdout = io.StringIO(line + "\n")
 
-    console = tcplog_top.Console(file=io.StringIO())
+    console = Console(file=io.StringIO())
     for told in tcplog_top.lines_of(Watch()):  # type: ignore[arg-type]
         with pytest.raises(MachineError, match="does not answer as an instrument of this version does"):
             tcplog_top.View().draw(told, console)
@@ -127,3 +134,14 @@ def test_a_look_in_another_form_is_a_problem(told: bytes, monkeypatch: pytest.Mo
         path = machine.DMA_LATENCY
 
     assert "problem" in until.look(Run())  # type: ignore[arg-type]
+
+
+def test_a_process_whose_name_is_no_utf_8_hides_no_ssh_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port was taken for a free one below a shell of such a name."""
+    for pid, parent in ((7, 5), (5, 1)):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/stat").write_bytes(b"%d (\xff) S %d 7 7" % (pid, parent))
+        (tmp_path / f"proc/{pid}/environ").write_bytes(b"SSH_CONNECTION=fe80::1%eth1 5 fe80::2 22" if pid == 5 else b"")
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    monkeypatch.setattr(port_uses, "Path", lambda path: tmp_path / path[1:])
+    assert port_uses._session_port() == "eth1"

@@ -65,7 +65,7 @@ def _session_port() -> str | None:
             if found:
                 return _port_towards(found[1].decode(errors="replace"))
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")  # a name may be any bytes
             pid = int(stat.rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
