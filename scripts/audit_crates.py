@@ -10,6 +10,7 @@ import json
 import sys
 import tomllib
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def main(server: str = OSV, root: Path = ROOT) -> int:
             for name, version, advisory in asked(server, crates[begin : begin + MOST_QUERIES])
             if advisory not in ignored
         ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, HTTPException) as error:
         print(f"the database of advisories (OSV) gives no answer: {error}")
         return 3
     for name, version, advisory in found:

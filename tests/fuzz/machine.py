@@ -7,6 +7,7 @@ kernel, shows files of another form. Examples are those of a machine with a veth
 from __future__ import annotations
 
 import io
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,11 @@ def _marked(octets: bytes) -> None:
 
 def _mounts(octets: bytes) -> None:
     """Find the cgroups in a mount table in which this is a mount point, escaped as the kernel does."""
-    place = _text(octets)
-    for plain, escaped in (("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012")):
+    place = octets
+    for plain, escaped in ((b"\\", b"\\134"), (b" ", b"\\040"), (b"\t", b"\\011"), (b"\n", b"\\012")):
         place = place.replace(plain, escaped)
-    place = "".join(place.splitlines())
-    found = cgroups.unified_root(
-        f"22 27 0:21 / {place} rw - tmpfs tmpfs rw\n41 31 0:38 / {place} rw - cgroup2 cgroup2 rw\n"
-    )
-    assert isinstance(found, Path)
+    other, own = (b"22 27 0:21 / %s rw - tmpfs tmpfs rw\n", b"41 31 0:38 / %s rw - cgroup2 cgroup2 rw\n")
+    assert cgroups.unified_root(other % place + own % place) == Path(os.fsdecode(octets))
 
 
 def _facts(octets: bytes) -> None:

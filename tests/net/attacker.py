@@ -242,12 +242,13 @@ def greet_groups(asked: dict[str, str]) -> None:
         port.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
         port.settimeout(0.2)
         while not select.select([sys.stdin], [], [], 0)[0]:
-            for group in GROUPS:
-                port.sendto(header(GREETING, 1, 7) + bytes(9), (group, 7708))
-                with suppress(OSError):
-                    port.recv(2000)
-                    counts[group] += 1
+            for key, group in enumerate(GROUPS):
+                port.sendto(header(GREETING, 1, key) + bytes(9), (group, 7708))
             counts["greetings"] += 1
+            # A reply has the key of its greeting, however late it comes.
+            with suppress(OSError):
+                while reply := port.recv(2000):
+                    counts[GROUPS[int.from_bytes(reply[8:16])]] += 1
     print(json.dumps(counts), flush=True)
 
 

@@ -137,7 +137,7 @@ def left_behind() -> Iterator[tuple[Mark, list[Path], list[subprocess.Popen[str]
         cgroups.make(cgroups.folder_of(mark), ["a", "b"])
         files.append(cgroups.folder_of(mark))
     marked = {**os.environ, "SOJOURN_BED": str(mark)}
-    stubborn = ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]
+    stubborn = ["sh", "-c", "trap '' TERM; exec sleep 60"]
     with Child(["sleep", "60"], env=marked) as one, Child(stubborn, env=marked) as other:
         yield mark, files, [one, other]
 

@@ -39,7 +39,7 @@ done
 """
 
 # It looks five times a second; the rest is for a busy machine, and for the shell that removes the qdiscs.
-ENDS_WITHIN_SECONDS = 3
+ENDS_WITHIN_SECONDS = 5
 
 Told = dict[str, Any]
 

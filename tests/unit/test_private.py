@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,6 @@ from sojourn.conduct.archive import Log
 from sojourn.errors import RequestError
 from sojourn.records.whole_file import write_whole
 from tests.unit.in_process import sojourn
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAEMON = 1
 
@@ -60,14 +58,30 @@ def test_a_run_and_all_that_is_made_of_it_is_private(tmp_path: Path) -> None:
     assert modes(run) == {0o700, 0o600}
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777])
-def test_an_empty_folder_becomes_private_before_anything_is_written_in_it(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize(("mode", "then"), [(0o755, 0o700), (0o777, 0o700), (0o1777, 0o1777)])
+def test_an_empty_folder_becomes_private_before_anything_is_written_in_it(tmp_path: Path, mode: int, then: int) -> None:
+    """A sticky one is where several users work: /tmp of a container is empty, too."""
     run = tmp_path / "run"
     run.mkdir()
     run.chmod(mode)
     with private_run(run):
-        assert modes(run) == {0o700}
-    assert modes(run) == {0o700}
+        assert modes(run) == {then}
+    assert modes(run) == {then}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_a_volume_and_a_folder_below_the_root_keep_their_modes(tmp_path: Path) -> None:
+    volume, below = tmp_path / "volume", Path(f"/sojourn-test-{os.getpid()}")
+    volume.mkdir()
+    below.mkdir(mode=0o755)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "none", volume], check=True)
+    try:
+        for folder in (volume, below):
+            with private_run(folder):
+                assert modes(folder) == {0o755}
+    finally:
+        subprocess.run(["umount", volume], check=True)
+        below.rmdir()
 
 
 def test_a_folder_with_content_keeps_its_mode_and_is_refused_if_every_user_can_write_in_it(tmp_path: Path) -> None:
@@ -83,22 +97,46 @@ def test_a_folder_with_content_keeps_its_mode_and_is_refused_if_every_user_can_w
 
 
 def test_an_empty_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: own + DAEMON)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o755)
+    if os.geteuid() == 0:
+        os.chown(run, DAEMON, DAEMON)
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
     with pytest.raises(RequestError, match="belongs to another user, who can replace what is written"):
-        private_run(tmp_path).__enter__()
+        private_run(run).__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders of root's")
+def test_an_empty_folder_that_root_has_lent_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a volume with a group of its own."""
+    run = tmp_path / "run"
+    run.mkdir()
+    run.chmod(0o2775)
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
+    with private_run(run):
+        assert modes(run) == {0o2775}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root exchanges users")
+def test_root_closes_no_folder_of_its_own_for_its_caller(callers: Path) -> None:
+    """The caller could not reach its own files in it; and who has exchanged its folder for a link closes no other."""
+    run, theirs = callers / "run", callers / "theirs"
+    for folder in (run, theirs):
+        folder.mkdir()
+        folder.chmod(0o755)
+    with private_run(run):
+        assert modes(run) == {0o755}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-@pytest.mark.parametrize("owner", [0, DAEMON])
-def test_an_empty_folder_of_root_or_its_caller_becomes_private(callers: Path, owner: int) -> None:
+def test_an_empty_folder_of_roots_caller_becomes_private(callers: Path) -> None:
     run = callers / "run"
     run.mkdir()
     run.chmod(0o777)
-    os.chown(run, owner, owner)
+    os.chown(run, DAEMON, DAEMON)
     with private_run(run):
         assert (run.stat().st_uid, modes(run)) == (0, {0o700})
-    assert (owners(run), modes(run)) == ({owner}, {0o700})
+    assert (owners(run), modes(run)) == ({DAEMON}, {0o700})
 
 
 def test_draft_file_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:

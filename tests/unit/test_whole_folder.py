@@ -50,7 +50,7 @@ def test_new_folder_replaces_the_old_one_completely(
     assert names(place) == {"one"}
     assert names(place.parent) == {"report"}
     assert (other / "one").read_text() == "somebody's"
-    assert place.stat().st_mode & 0o777 == 0o777 & ~module._umask()
+    assert place.stat().st_mode & 0o777 == 0o777 & ~module.umask()
 
 
 def test_old_folder_is_kept_after_an_error(tmp_path: Path) -> None:

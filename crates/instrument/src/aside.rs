@@ -23,7 +23,7 @@ struct Aside {
     queue: SyncSender<String>,
     /// The number of sentences that have not been written yet.
     waiting: AtomicUsize,
-    /// The number of sentences without room since one was written.
+    /// The number of sentences without room since one had room.
     left_out: AtomicU64,
 }
 
@@ -52,10 +52,26 @@ pub fn start(begin: impl FnOnce() -> io::Result<()> + Send + 'static) -> anyhow:
 /// or read nothing for too long.
 pub fn say(sentence: &str) {
     let Some(aside) = ASIDE.get() else { return write(sentence) };
-    aside.waiting.fetch_add(1, Ordering::AcqRel);
-    if aside.queue.try_send(sentence.to_owned()).is_err() {
-        aside.waiting.fetch_sub(1, Ordering::AcqRel);
-        aside.left_out.fetch_add(1, Ordering::Relaxed);
+    let left_out = aside.left_out.load(Ordering::Relaxed);
+    let missing = format!("{left_out} sentences are missing here: standard error was not read");
+    if left_out == 0 || aside.queue(&missing) {
+        aside.left_out.fetch_sub(left_out, Ordering::Relaxed);
+        if aside.queue(sentence) {
+            return;
+        }
+    }
+    aside.left_out.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Aside {
+    /// Returns whether there was room.
+    fn queue(&self, sentence: &str) -> bool {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let has_room = self.queue.try_send(sentence.to_owned()).is_ok();
+        if !has_room {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        has_room
     }
 }
 
@@ -72,10 +88,6 @@ pub fn finish() {
 fn write_all(aside: &Aside, sentences: &Receiver<String>) {
     for sentence in sentences {
         write(&sentence);
-        let left_out = aside.left_out.swap(0, Ordering::Relaxed);
-        if left_out > 0 {
-            write(&format!("{left_out} sentences are missing here: standard error was not read"));
-        }
         aside.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -7,13 +7,19 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 /// Set once SIGINT or SIGTERM has arrived.
 pub static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The descriptor to which the signal handler writes, so that a poll returns; -1: none.
 static WAKER: AtomicI32 = AtomicI32::new(-1);
+
+/// When a further signal ends the program, in nanoseconds of CLOCK_MONOTONIC.
+static ENDS_FROM: AtomicI64 = AtomicI64::new(i64::MAX);
+
+/// Nanoseconds.
+const ENDS_AFTER: i64 = 1_000_000_000;
 
 /// Makes SIGINT and SIGTERM set [`STOP`] and write to `waker`, an eventfd that stays open. They no longer end the program.
 pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
@@ -31,19 +37,22 @@ pub fn stop_on_signals(waker: BorrowedFd<'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives SIGINT and SIGTERM their ordinary effect again: what is printed at the end may wait for a reader for ever.
+/// Has SIGINT and SIGTERM end the program from [`ENDS_AFTER`] on, for what is printed at the end may wait for a reader for
+/// ever. A first signal may come twice within that time: from the terminal, and from the program that started this one.
 pub fn let_signals_end() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the numbers are those of signals, and the disposition is the system's own.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
+    ENDS_FROM.store(monotonic() + ENDS_AFTER, Ordering::Relaxed);
 }
 
 /// Makes a write beyond the limit of file sizes an error, as a full disk is, in place of the end of this program. Programs that it
 /// executes have the signal's ordinary effect, for a handler does not outlive that.
 pub fn take_file_limits_as_errors() {
     // SAFETY: the handler does nothing.
-    unsafe { libc::signal(libc::SIGXFSZ, on_file_limit as *const () as libc::sighandler_t) };
+    unsafe {
+        let before = libc::signal(libc::SIGXFSZ, on_file_limit as *const () as libc::sighandler_t);
+        if before == libc::SIG_IGN {
+            libc::signal(libc::SIGXFSZ, before);
+        }
+    }
 }
 
 /// Runs this thread under SCHED_FIFO.
@@ -80,8 +89,21 @@ pub fn session() -> libc::pid_t {
 
 extern "C" fn on_file_limit(_signal: libc::c_int) {}
 
-extern "C" fn on_signal(_signal: libc::c_int) {
+fn monotonic() -> i64 {
+    // SAFETY: all-zero is a valid timespec, which outlives the call; the call is async-signal-safe.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        now.tv_sec * 1_000_000_000 + now.tv_nsec
+    }
+}
+
+extern "C" fn on_signal(signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
+    if monotonic() >= ENDS_FROM.load(Ordering::Relaxed) {
+        // SAFETY: it does not return, and is async-signal-safe.
+        unsafe { libc::_exit(128 + signal) };
+    }
     let waker = WAKER.load(Ordering::Relaxed);
     if waker >= 0 {
         let one = 1_u64.to_ne_bytes();

@@ -64,15 +64,19 @@ fn replaced_xdp_program_ends_the_emulator_with_status_4() {
 fn program_replaced_just_before_the_end_is_reported() {
     within_permitted("program_replaced_just_before_the_end_is_reported", || {
         hosts();
-        for _ in 0..5 {
-            let emulator = Emulator::start(&["left", "right", "--delay", "1ms"]);
-            let process = Pid::from_child(&emulator.process);
-            kill_process(process, Signal::STOP).expect("stops");
-            links::replace(emulator.process.id(), "xdp", index("right"));
-            kill_process(process, Signal::INT).expect("can be signalled");
-            kill_process(process, Signal::CONT).expect("goes on");
-            let (status, _, errors) = emulator.ended();
-            assert!(status == 4 && errors.contains("right: its XDP program was replaced by another one"), "{errors}");
+        let (by_xdp, by_tc) = (["left", "right", "--delay", "1ms"].as_slice(), ["left", "right", "--redirect"]);
+        for (words, kind, program) in [(by_xdp, "xdp", "its XDP program"), (&by_tc, "tcx-in", "its program of traffic")]
+        {
+            for _ in 0..5 {
+                let emulator = Emulator::start(words);
+                let process = Pid::from_child(&emulator.process);
+                kill_process(process, Signal::STOP).expect("stops");
+                links::replace(emulator.process.id(), kind, index("right"));
+                kill_process(process, Signal::INT).expect("can be signalled");
+                kill_process(process, Signal::CONT).expect("goes on");
+                let (status, _, errors) = emulator.ended();
+                assert!(status == 4 && errors.contains(&format!("right: {program}")), "{status} {errors}");
+            }
         }
     });
 }
@@ -209,7 +213,9 @@ fn unread_standard_error_stops_neither_forwarding_nor_the_end() {
     within_permitted("unread_standard_error_stops_neither_forwarding_nor_the_end", || {
         hosts();
         let (unread, mut full) = std::io::pipe().expect("a pipe");
-        full.write_all(&[b'.'; 64 << 10]).expect("is as long as a pipe may be");
+        rustix::io::ioctl_fionbio(&full, true).expect("a pipe");
+        while full.write(b".").is_ok() {}
+        rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
         let words = ["left", "right", "--delay", "1ms"];
         let mut emulator = Emulator::start_by(instrument(), full.into(), &words);
         for mtu in [1400, 1300] {

@@ -1,9 +1,9 @@
 /* Redirects all frames of an interface to an AF_XDP socket, each preceded by the time of its arrival, for a bridge in
- * user space. No frame reaches the stack; a frame of a queue without a socket is lost and counted. Frames that the bridge need not
- * see may be redirected to its other port. The metadata before a frame is struct arrival, which the kernel copies with
- * the frame. It also holds a VLAN tag that the device or a neighbour's stack keeps outside the frame. Only the driver
- * knows that tag, so the program that reads it is bound to its device. Where the driver does not support metadata, the
- * frame has none. */
+ * user space. No frame reaches the stack; a frame of a queue without a socket is lost and counted. Frames that the
+ * bridge need not see may be redirected to its other port. The metadata before a frame is struct arrival, which the
+ * kernel copies with the frame. It also holds a VLAN tag that the device or a neighbour's stack keeps outside the
+ * frame. Only the driver knows that tag, so the program that reads it is bound to its device. Where the driver does not
+ * support metadata, the frame has none. */
 
 #include "stream.h"
 

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::Path;
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, fchmod, fstat, fsync, mkdirat, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fchmod, fstat, fsync, mkdirat, openat, stat, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -27,15 +27,16 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Create a folder of mode 0700 with its missing parents; an existing empty one gets that mode, one with content is
-/// unchanged. New names are flushed to the disk.
+/// Create a folder of mode 0700 with its missing parents; an existing empty one of ours gets that mode, except a sticky
+/// one, the root of a file system and, for root, one below /. One with content is unchanged. New names are flushed to
+/// the disk.
 ///
 /// Each folder is created, flushed and given away through a descriptor of the one above it: who may rename a folder
 /// meanwhile, and put a link in its place, is given nothing else.
 ///
 /// # Errors
-/// When it cannot be created, something else exists there, an empty one belongs to another user, or everybody can
-/// write in it.
+/// When it cannot be created, something else exists there, an empty one belongs to another user who is not root, or
+/// everybody can write in it and replace what is there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path
         .ancestors()
@@ -65,20 +66,52 @@ fn close(path: &Path) -> io::Result<()> {
         Err(_) if path.is_dir() => return Ok(()), // one that cannot be read
         Err(error) => return Err(error.into()),
     };
+    let is_ours = |owner: u32| match caller().filter(|_| geteuid().is_root()) {
+        Some((uid, _)) => uid == owner,
+        None => geteuid().as_raw() == owner,
+    };
+    let found = fstat(&folder)?;
+    let mode = Mode::from_raw_mode(found.st_mode);
     if is_empty(&folder)? {
-        let (owner, user, caller) = (fstat(&folder)?.st_uid, geteuid(), caller());
-        if owner != user.as_raw() && caller.is_none_or(|(uid, _)| uid != owner || !user.is_root()) {
-            // Root without a caller works in folders of others: in a container they are nobody's here.
-            return if user.is_root() && caller.is_none() { Ok(()) } else { Err(refused(OF_ANOTHER)) };
-        }
-        // Some file systems have no modes of their own.
-        let _ = fchmod(&folder, Mode::RWXU);
-        if !is_empty(&folder)? {
-            return Err(refused(FILLED));
+        if is_ours(found.st_uid) && !mode.contains(Mode::SVTX) && !is_shared(&folder, &found)? {
+            // Some file systems have no modes of their own.
+            let _ = fchmod(&folder, Mode::RWXU);
+            if !is_empty(&folder)? {
+                return Err(refused(FILLED));
+            }
+        } else if !is_ours(found.st_uid) && found.st_uid != 0 && !works_for_others() {
+            return Err(refused(OF_ANOTHER));
         }
     }
+    let is_open = |mode: Mode| mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX);
     let mode = Mode::from_raw_mode(fstat(&folder)?.st_mode);
-    if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) { Err(refused(OPEN)) } else { Ok(()) }
+    if !is_open(mode) || works_for_others() || (is_ours(found.st_uid) && has_no_modes(&folder, mode)?) {
+        return Ok(());
+    }
+    Err(refused(OPEN))
+}
+
+/// Root without a caller works in folders of others: in a container they are nobody's here.
+fn works_for_others() -> bool {
+    geteuid().is_root() && caller().is_none()
+}
+
+/// Whether an empty folder is the system's or a volume: the root of a file system, or one below / that root is told to use.
+fn is_shared(folder: &OwnedFd, found: &Stat) -> io::Result<bool> {
+    let above = statat(folder, "..", AtFlags::empty())?;
+    let root = stat("/")?;
+    let is_below_root = (above.st_dev, above.st_ino) == (root.st_dev, root.st_ino);
+    Ok(above.st_dev != found.st_dev || (geteuid().is_root() && is_below_root))
+}
+
+/// Whether the file system ignores changes of modes.
+fn has_no_modes(folder: &OwnedFd, mode: Mode) -> io::Result<bool> {
+    let changed = fchmod(folder, mode - Mode::WOTH);
+    let is_unchanged = Mode::from_raw_mode(fstat(folder)?.st_mode) == mode;
+    if changed.is_ok() && !is_unchanged {
+        fchmod(folder, mode)?;
+    }
+    Ok(is_unchanged)
 }
 
 const OF_ANOTHER: &str = "it belongs to another user, who can replace what is written there: name a folder of your own";
@@ -150,15 +183,16 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let mode = || fs::metadata(&folder).unwrap().permissions().mode() & 0o7777;
         let set = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
-        for open in [0o755, 0o777, 0o1777] {
+        for (open, then) in [(0o755, 0o700), (0o777, 0o700), (0o1777, 0o1777)] {
             set(open);
             create_folder(&folder).unwrap();
-            assert_eq!(mode(), 0o700, "{open:o}");
+            assert_eq!(mode(), then, "{open:o}");
         }
         fs::write(folder.join("theirs"), "").unwrap();
         for (open, is_refused) in [(0o755, false), (0o775, false), (0o777, true), (0o1777, false)] {
             set(open);
             let refused = create_folder(&folder).map_err(|error| error.to_string());
+            let is_refused = is_refused && !works_for_others();
             assert_eq!(refused, if is_refused { Err(OPEN.to_owned()) } else { Ok(()) }, "{open:o}");
             assert_eq!(mode(), open);
         }

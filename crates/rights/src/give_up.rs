@@ -42,15 +42,18 @@ pub fn keep_only(kept: &[Right]) -> io::Result<()> {
     Ok(())
 }
 
-/// Keep what this thread may do from the programs that it executes, unless they have rights of their own.
+/// Lend no capability of this thread to the programs that it executes.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn lend_nothing() -> io::Result<()> {
     clear_ambient_capability_set()?;
     let held = capabilities(None)?;
-    set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })?;
-    Ok(())
+    if held.inheritable.is_empty() {
+        // A service that has nothing may be refused the call.
+        return Ok(());
+    }
+    Ok(set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })?)
 }
 
 fn empty_bounding_set() -> io::Result<()> {

@@ -7,7 +7,6 @@ Decides nothing itself; text that others wrote can neither end a line nor an ele
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from sojourn.analysis.limits import FAILS
 from sojourn.cli.compare import FAIL_ON, NO_FIGURE, answer, judged_in_words, signed
 from sojourn.cli.figures import label
 from sojourn.errors import RequestError, spelled
-from sojourn.records.whole_file import leads_to_a_stream, whole_file
+from sojourn.records.whole_file import leads_to_a_stream, write_for_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,11 +125,7 @@ def _write(path: Path, content: bytes) -> None:
     if leads_to_a_stream(path):
         path.write_bytes(content)
         return
-    with whole_file(path) as file:
-        file.write(content)
-        mask = os.umask(0o077)
-        os.umask(mask)
-        os.fchmod(file.fileno(), 0o666 & ~mask)
+    write_for_all(path, content)
 
 
 def print_annotations(cases: Sequence[Case]) -> None:

@@ -24,7 +24,7 @@ def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
     Its tests pass unchanged: pip install -e NAME && pytest NAME. Example: sojourn new device patch
     """
     from sojourn.cli.new_templates import FILES
-    from sojourn.records.whole_file import write_whole
+    from sojourn.records.whole_file import write_for_all
 
     if kind not in FILES:
         raise RequestError(f"new {kind}: expected {' or '.join(sorted(FILES))}{did_you_mean(kind, FILES)}")
@@ -44,7 +44,7 @@ def new(kind: Kind, name: Name, *, as_json: AsJson = False) -> None:
     for path, text in FILES[kind].items():
         written.append(target := folder / filled(path, words))
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, filled(text, words))
+        write_for_all(target, filled(text, words).encode())
     if as_json:
         print(json.dumps({"folder": str(folder), "files": sorted(map(str, written))}))
         return

@@ -36,10 +36,10 @@ def private_run(folder: Path) -> Iterator[None]:
     """Write in a run folder within the block, with the right owner.
 
     A new folder belongs to sudo's caller in the end; one of the caller's belongs to root meanwhile; root's stays its
-    own. While root writes in it, nobody else can redirect its writing. An empty folder becomes private. Raises
-    RequestError if an empty one belongs to another user or everybody can write in one with content; and if root is to
-    write in a folder of another user, whose plan may name programs, in one that another user can exchange or write in,
-    or in one with a link or something of another user.
+    own. While root writes in it, nobody else can redirect its writing. An empty folder of ours becomes private. Raises
+    RequestError if an empty one belongs to another user who is not root, or everybody can replace what is in one; and
+    if root is to write in a folder of another user, whose plan may name programs, in one that another user can exchange
+    or write in, or in one with a link or something of another user.
     """
     caller = sudo_caller()
     with private_files():
@@ -91,29 +91,54 @@ WRITABLE = (
 
 
 def _close(folder: Path, caller: Caller | None) -> None:
-    """Make an existing folder private before anything is written in it, if it is empty."""
+    """Make an existing empty folder of ours private before anything is written in it.
+
+    A sticky folder, the root of a file system (a volume) and, for root, a folder below / are the system's, and stay as
+    they are.
+    """
+    user = os.geteuid()
+    own, works_for_others = caller.uid if caller and user == 0 else user, user == 0 and caller is None
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:  # there is none, or none that can be read: whoever writes in it says why
         return
     try:
+        found = os.fstat(descriptor)
         if _is_empty(descriptor):
-            if os.fstat(descriptor).st_uid not in {os.geteuid(), caller.uid if caller else os.geteuid()}:
+            if found.st_uid == own and not found.st_mode & stat.S_ISVTX and not _is_shared(descriptor, found):
+                with suppress(OSError):  # some file systems have no modes of their own
+                    os.fchmod(descriptor, 0o700)
+                if not _is_empty(descriptor):
+                    raise RequestError(f"something was put in {folder} at this moment: name another folder")
+            elif found.st_uid not in {own, 0} and not works_for_others:
                 raise RequestError(
                     f"{folder} belongs to another user, who can replace what is written there: "
                     "name a folder of your own"
                 )
-            with suppress(OSError):  # some file systems have no modes of their own
-                os.fchmod(descriptor, 0o700)
-            if not _is_empty(descriptor):
-                raise RequestError(f"something was put in {folder} at this moment: name another folder")
         mode = os.fstat(descriptor).st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        is_open = mode & stat.S_IWOTH and not mode & stat.S_ISVTX
+        if is_open and not works_for_others and not (found.st_uid == own and _has_no_modes(descriptor, mode)):
             raise RequestError(
                 f"every user can replace what is written in {folder}: `chmod go-w` it, or name another folder"
             )
     finally:
         os.close(descriptor)
+
+
+def _is_shared(folder: int, found: os.stat_result) -> bool:
+    """Return whether a folder is the root of a file system or, for root, one below /."""
+    above, root = os.stat("..", dir_fd=folder), Path("/").stat()
+    return above.st_dev != found.st_dev or (os.geteuid() == 0 and os.path.samestat(above, root))
+
+
+def _has_no_modes(folder: int, mode: int) -> bool:
+    """Return whether the file system ignores changes of modes."""
+    with suppress(OSError):
+        os.fchmod(folder, stat.S_IMODE(mode & ~stat.S_IWOTH))
+    if os.fstat(folder).st_mode == mode:
+        return True
+    os.fchmod(folder, stat.S_IMODE(mode))
+    return False
 
 
 def _is_empty(folder: int) -> bool:

@@ -159,7 +159,10 @@ def sit(owed: Owed, screen: Screen) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
-            raise DoubtfulError(f"the disk of {path} is full{lost(owed, log)}: make room, then {again}") from error
+            full, advice = f"the disk of {path} is full", "make room"
+            if error.errno == errno.EFBIG:
+                full, advice = "a file would exceed the limit of file sizes", "raise it (`ulimit -f`)"
+            raise DoubtfulError(f"{full}{lost(owed, log)}: {advice}, then {again}") from error
 
 
 def lost(owed: Owed, log: Log) -> str:

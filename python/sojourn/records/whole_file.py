@@ -76,6 +76,20 @@ def write_whole(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def write_for_all(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all, with the mode that new files have: for other programs and users."""
+    with whole_file(path) as file:
+        file.write(content)
+        os.fchmod(file.fileno(), 0o666 & ~umask())
+
+
+def umask() -> int:
+    """Return the umask of this process; no call reads it without setting it."""
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
 def continued(path: Path) -> TextIO:
     """Open a log to add lines to it; the first one begins on a new line. Raises RequestError for a link."""
     try:

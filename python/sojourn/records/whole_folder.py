@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sojourn.errors import RequestError
-from sojourn.records.whole_file import sync_folder
+from sojourn.records.whole_file import sync_folder, umask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,16 +83,9 @@ def _locked(path: Path) -> tuple[Path, int]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if draft.is_dir():
-            os.fchmod(descriptor, 0o777 & ~_umask())
+            os.fchmod(descriptor, 0o777 & ~umask())
             return draft, descriptor
         os.close(descriptor)  # another writer took it for a leftover
-
-
-def _umask() -> int:
-    """Return the umask of this process; no call reads it without setting it."""
-    now = os.umask(0o077)
-    os.umask(now)
-    return now
 
 
 def _put(draft: Path, path: Path) -> None:

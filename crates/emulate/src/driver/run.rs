@@ -455,11 +455,20 @@ impl<C: Clock> Driver<C> {
         Ok(around.look_up(self, now, rest))
     }
 
+    /// Turns the last news of the ports into warnings.
+    ///
+    /// # Errors
+    /// If a port was lost.
+    pub fn hear_ports_at_the_end(&mut self, now: Time) -> Result<(), PortError> {
+        self.ports.iter_mut().for_each(|port| port.end());
+        self.hear_ports(now)
+    }
+
     /// Turns the news of the ports into warnings.
     ///
     /// # Errors
     /// If a port is lost.
-    pub fn hear_ports(&mut self, now: Time) -> Result<(), PortError> {
+    fn hear_ports(&mut self, now: Time) -> Result<(), PortError> {
         for (port, backlog) in self.ports.iter_mut().zip(&mut self.backlogs) {
             while let Some(news) = port.news()? {
                 self.warnings.add(news, now);

@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 
 use anyhow::Context;
+use rustix::io::Errno;
 use sojourn_port::kernel::{Interface, LinkState, Netlink, Qdisc};
 use sojourn_time::Nanos;
 
@@ -16,6 +17,9 @@ use crate::failure::NotTrusted;
 
 /// The interval between looks: a change is reported within a second, even where the kernel takes its time to answer.
 pub const LOOK_EVERY: Nanos = Nanos::millis(200);
+
+/// The number of looks without an answer after which that is said: a second of them.
+const BLIND_LOOKS: u32 = 5;
 
 /// The ports, and the connection to the kernel.
 pub struct Bridged {
@@ -30,6 +34,8 @@ struct Port {
     addresses: BTreeSet<IpAddr>,
     /// Its netem; `None`: this program has put none there.
     netem: Option<Qdisc>,
+    /// The number of looks since the kernel last answered.
+    blind: u32,
 }
 
 impl Bridged {
@@ -52,8 +58,8 @@ impl Bridged {
     pub fn look(&mut self) -> anyhow::Result<Vec<String>> {
         let mut said = Vec::new();
         for port in &mut self.ports {
-            let now = port.again(&mut self.netlink).map_err(|error| gone(&port.link.name, &error.to_string()))?;
-            said.extend(port.changes(&now)?);
+            // What the kernel lists while other interfaces vanish may lack some: only what is so twice is so.
+            let now = port.look(&mut self.netlink, &mut said).or_else(|_| port.look(&mut self.netlink, &mut said))?;
             *port = now;
         }
         Ok(said)
@@ -80,14 +86,38 @@ impl Port {
             link: netlink.link(index)?,
             addresses: netlink.addresses(index)?.into_iter().filter(is_configured).collect(),
             netem: netem.map(Option::unwrap_or_default),
+            blind: 0,
         })
+    }
+
+    /// Returns its present state, and says what has changed. Where the kernel gives no answer, it says so once a
+    /// second, and the previous state stays.
+    fn look(&self, netlink: &mut Netlink, said: &mut Vec<String>) -> anyhow::Result<Self> {
+        let name = &self.link.name;
+        match self.again(netlink) {
+            Ok(now) => {
+                said.extend(self.changes(&now)?);
+                Ok(now)
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
+                Err(gone(name, &error.to_string()))
+            }
+            Err(error) => {
+                let blind = self.blind + 1;
+                if blind.is_multiple_of(BLIND_LOOKS) {
+                    said.push(format!("the kernel does not say whether the netem of {name} is there: {error}"));
+                }
+                Ok(Self { blind, ..self.clone() })
+            }
+        }
     }
 
     /// Compares it with its present state.
     fn changes(&self, now: &Self) -> anyhow::Result<Vec<String>> {
         let name = &self.link.name;
         if now.link.name != *name {
-            return Err(gone(name, &format!("the port is called {} now", now.link.name)));
+            let problem = format!("it is called {} now, so nobody can ask for its emulation by name", now.link.name);
+            return Err(NotTrusted(format!("{name}: {problem}; start again with that name")).into());
         }
         if let (Some(was), Some(is)) = (&self.netem, &now.netem) {
             if was.handle != is.handle {
@@ -186,10 +216,11 @@ mod tests {
         for (told, end) in [
             (netem(|netem| *netem = Qdisc::default()), "the root qdisc there is the kernel's default, not 5abc:"),
             (netem(|netem| netem.handle = 0x8_0000), "the root qdisc there is 8:, not 5abc:"),
-            (changed(|port| port.link.name = "other".into()), "the port is called other now"),
         ] {
             assert_eq!(told, Err(format!("{sentence}{end}")));
         }
+        let renamed = changed(|port| port.link.name = "other".into());
+        assert!(renamed.is_err_and(|told| told.starts_with("left: it is called other now")));
         let options = netem(|netem| netem.options[3] = 0);
         assert!(options.is_err_and(|told| told.starts_with("left: somebody has changed the options of its netem")));
         for master in [None, Some((4, "bridge".to_owned()))] {

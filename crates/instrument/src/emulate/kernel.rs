@@ -14,11 +14,12 @@ use super::arguments::{Kernel, Run};
 use super::asked;
 use super::bridged::{Bridged, LOOK_EVERY};
 use super::qdiscs::Qdiscs;
+use crate::aside::{self, say};
 use crate::failure::WrongRequest;
 use crate::place;
 use crate::printed::printed;
 use crate::serve;
-use crate::sys::STOP;
+use crate::sys::{self, STOP};
 
 /// Prints the commands.
 ///
@@ -68,18 +69,17 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
     let event = serve::ready(None, json!({ "backend": "kernel", "left": left, "right": right, "commands": doing }));
     let text = format!("the kernel does it:\n{}Ctrl-C ends it", to_text(&doing));
     serve::tell(asked.how.json, &event, &text)?;
+    aside::start(|| Ok(()))?;
     let until = asked.how.lasts.map_or(Time::NEVER, |lasts| HostClock.now() + lasts);
     while !STOP.load(Ordering::Relaxed) && HostClock.now() < until {
         let left = (until - HostClock.now()).min(LOOK_EVERY).max(Nanos::ZERO);
         let span = Timespec { tv_sec: left.0 / 1_000_000_000, tv_nsec: left.0 % 1_000_000_000 };
         // A signal ends the wait early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signal, PollFlags::IN)], Some(&span));
-        for sentence in bridged.look()? {
-            // The reader may have closed it.
-            let _ = writeln!(std::io::stderr(), "{}: {sentence}", crate::program());
-        }
+        bridged.look()?.iter().for_each(|sentence| say(sentence));
     }
     drop(qdiscs);
+    sys::let_signals_end();
     serve::tell(asked.how.json, &json!({ "event": "ended", "backend": "kernel" }), "ended")
 }
 

@@ -191,7 +191,7 @@ impl Live {
     /// If a port was lost.
     pub fn last_news(&mut self, bridge: &mut Bridge) -> Result<(), PortError> {
         let now = self.clock.now();
-        let heard = bridge.hear_ports(now).and_then(|()| self.detour.as_ref().map_or(Ok(()), Detour::heed));
+        let heard = bridge.hear_ports_at_the_end(now).and_then(|()| self.detour.as_ref().map_or(Ok(()), Detour::heed));
         self.note(bridge, now);
         heard
     }

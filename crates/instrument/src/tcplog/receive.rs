@@ -30,7 +30,7 @@ use crate::failure::{NotTrusted, WrongRequest};
 use crate::numbers::grouped;
 use crate::place;
 use crate::printed::printed;
-use crate::sys::STOP;
+use crate::sys::{self, STOP};
 
 /// The size of the read buffer.
 const BUFFERED: usize = 64 << 10;
@@ -267,6 +267,7 @@ fn finish(asked: &Receive, ended: Ended) -> anyhow::Result<()> {
     footer["warning"] = warning(&footer).into();
     folder::write_whole(&asked.out.join(folder::FOOTER), &footer)?;
     spent.discard();
+    sys::let_signals_end();
     if asked.json {
         writeln!(printed(), "{footer}")?;
     } else {

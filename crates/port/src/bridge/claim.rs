@@ -131,9 +131,10 @@ impl Claim {
         program.map_or(Ok(()), |_| Err(has_a_program(&self.interface.name)))
     }
 
-    /// Whether frames could wait in a queueing discipline when the claim was made.
+    /// Whether frames could wait in a queueing discipline when the claim was made, or in those of interfaces below.
     pub fn has_queue(&self) -> bool {
-        self.standing.link.queue().is_some()
+        let link = &self.standing.link;
+        link.queue().is_some() || matches!(link.kind.as_str(), "bond" | "team" | "net_failover")
     }
 
     /// The interface, as last reported.

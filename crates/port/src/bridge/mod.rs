@@ -120,6 +120,9 @@ pub trait BridgePort {
         Ok(None)
     }
 
+    /// Has the next call of [`Self::news`] look at everything, because it is the last.
+    fn end(&mut self) {}
+
     /// Returns what a watch monitors; `None` where nothing needs it.
     #[cfg(feature = "bpf")]
     fn guard(&self) -> Option<Guard> {

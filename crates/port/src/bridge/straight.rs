@@ -30,6 +30,8 @@ pub struct StraightBridge {
     claim: Claim,
     way: Way,
     looked: Time,
+    /// Whether every look may be the last.
+    is_ending: bool,
     /// Why the number of sent frames is not exact, until it is said; it is said once.
     doubt: Option<String>,
     is_doubted: bool,
@@ -58,6 +60,7 @@ pub fn open(claims: [Claim; 2]) -> Result<[StraightBridge; 2], Box<[Claim; 2]>> 
     let [left, right] = claims;
     let port = |claim: Claim, way, nothing| StraightBridge {
         looked: claim.clock().now(),
+        is_ending: false,
         doubt: None,
         is_doubted: false,
         claim,
@@ -122,15 +125,15 @@ impl Way {
     /// Compares what the other interface was given with its counters; says, when that is first the case, that a filter
     /// takes packets.
     fn look_behind(&mut self, now: Time) -> Option<String> {
-        let taken = self.taken.as_mut()?;
+        let taken = self.taken.as_mut().filter(|taken| taken.is_due(now))?;
         let counted = Counted::by(&self.outward.1);
         let was_clear = taken.packets == 0;
         let is_missing = taken.look(now, counted.packets(), done(&self.to)?);
         (was_clear && is_missing).then(|| {
             let (to, packets) = (name(&self.to).unwrap_or_else(|| self.to.name.clone()), taken.packets);
             format!(
-                "{to} was given packets that have not left it ({packets} so far): a filter of traffic control takes \
-                 them (`tc filter show dev {to} egress`), and they count as lost"
+                "{to} was given packets that neither left it nor are among its drops ({packets} so far), and they count \
+                 as lost: a filter of traffic control may take them (`tc filter show dev {to} egress`)"
             )
         })
     }
@@ -171,11 +174,13 @@ impl Taken {
         Self { before, looked, given: 0, done: before, is_sound: true, packets: 0 }
     }
 
+    /// Whether the packets that were given at the last look have had time to leave.
+    fn is_due(&self, now: Time) -> bool {
+        now - self.looked >= COUNTED_WITHIN
+    }
+
     /// Compares the counters with what was given at the last look; returns whether packets are missing.
     fn look(&mut self, now: Time, given: u64, done: u64) -> bool {
-        if now - self.looked < COUNTED_WITHIN {
-            return false;
-        }
         self.is_sound &= done >= self.done;
         if self.is_sound {
             self.packets = self.packets.max(self.given.saturating_sub(done - self.before));
@@ -288,7 +293,7 @@ impl BridgePort for StraightBridge {
     fn news(&mut self) -> Result<Option<String>, PortError> {
         self.claim.heed()?;
         let now = self.claim.clock().now();
-        if now - self.looked >= LOOK_EVERY {
+        if now - self.looked >= LOOK_EVERY || self.is_ending {
             self.looked = now;
             if let Some((object, problem)) = self.way.broken(self.name()) {
                 self.claim.look()?;
@@ -306,6 +311,10 @@ impl BridgePort for StraightBridge {
         Ok(self.claim.news().or_else(|| self.doubt.take()))
     }
 
+    fn end(&mut self) {
+        self.is_ending = true;
+    }
+
     fn guard(&self) -> Option<Guard> {
         Some(self.claim.guard())
     }
@@ -319,7 +328,7 @@ mod tests {
     fn packets_that_were_given_a_while_ago_and_never_left_are_taken() {
         let second = |count: i64| Time(0) + Nanos::seconds(count);
         let mut taken = Taken::since(second(0), 1_000);
-        assert!(!taken.look(second(0) + Nanos::millis(900), 100, 1_000), "it is too early");
+        assert!(!taken.is_due(second(0) + Nanos::millis(900)) && taken.is_due(second(1)));
         assert!(!taken.look(second(1), 100, 1_000), "they may not be counted yet");
         assert!(!taken.look(second(2), 150, 1_100), "they are");
         assert!(taken.look(second(3), 200, 1_143), "7 of 150 are not");

@@ -26,6 +26,8 @@ pub const LOOK_EVERY: Nanos = Nanos::millis(200);
 const BLIND_AFTER: Nanos = Nanos::seconds(1);
 /// How often a detached program is attached again; after more, the port is given up.
 const MOST_RETURNS: u32 = 3;
+/// The most routes by a port that are known, and so said: a router may have a million.
+const MOST_ROUTES: usize = 1_024;
 
 /// What a watch monitors at one port.
 #[derive(Debug)]
@@ -257,7 +259,8 @@ impl Guard {
     }
 
     fn has_route(&mut self, to: &str) {
-        if self.standing.routes.iter().any(|known| known == to) {
+        let known = &self.standing.routes;
+        if known.len() >= MOST_ROUTES || known.iter().any(|known| known == to) {
             return;
         }
         self.standing.routes.push(to.to_owned());

@@ -403,7 +403,8 @@ fn route(message: &[u8], is_there: bool) -> Option<Said> {
         return None;
     }
     let to = attribute(attributes, RTA_DST).and_then(address);
-    let to = to.map_or_else(|| "default".to_owned(), |address| format!("{address}/{length}"));
+    let all = if i32::from(*family) == libc::AF_INET6 { "default of IPv6" } else { "default" };
+    let to = to.map_or_else(|| all.to_owned(), |address| format!("{address}/{length}"));
     Some(Said::Route(by, to, is_there))
 }
 

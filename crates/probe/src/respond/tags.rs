@@ -6,14 +6,14 @@ const SETS: usize = 1 << 16;
 const WAYS: usize = 16;
 
 /// A place without a tag.
-const UNUSED: u64 = 0;
+const UNUSED: u64 = u64::MAX;
 
 /// Tags of answered packets, from whichever address.
 #[derive(Clone, Debug)]
 pub struct Tags(Vec<[u64; WAYS]>);
 
 impl Tags {
-    /// Makes an empty table, all of its memory at once.
+    /// Makes an empty table, all of its memory at once: a value that is not zero is written to each page.
     pub fn new() -> Self {
         Self(vec![[UNUSED; WAYS]; SETS])
     }
@@ -37,7 +37,7 @@ impl Tags {
 fn place(tag: [u8; 16]) -> (usize, u64) {
     let [set @ .., _, _, _, _, _, _, _, _] = tag;
     let [_, _, _, _, _, _, _, _, kept @ ..] = tag;
-    (u64::from_be_bytes(set) as usize % SETS, u64::from_be_bytes(kept).max(UNUSED + 1))
+    (u64::from_be_bytes(set) as usize % SETS, u64::from_be_bytes(kept).min(UNUSED - 1))
 }
 
 #[cfg(test)]
