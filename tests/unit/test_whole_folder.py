@@ -11,6 +11,7 @@ import pytest
 
 from sojourn.records import whole_folder as module
 from sojourn.records.on_disk import OnDisk
+from sojourn.records.whole_file import umask
 from sojourn.records.whole_folder import remove_drafts, whole_folder
 
 
@@ -50,7 +51,7 @@ def test_new_folder_replaces_the_old_one_completely(
     assert names(place) == {"one"}
     assert names(place.parent) == {"report"}
     assert (other / "one").read_text() == "somebody's"
-    assert place.stat().st_mode & 0o777 == 0o777 & ~module.umask()
+    assert place.stat().st_mode & 0o777 == 0o777 & ~umask()
 
 
 def test_old_folder_is_kept_after_an_error(tmp_path: Path) -> None:
