@@ -80,4 +80,4 @@ def test_a_guessed_time_is_within_ten_microseconds_of_now() -> None:
     ],
 )
 def test_figure_under_attack_is_near_the_quiet_one_and_not_much_less_certain(under: Figure, agrees: bool) -> None:
-    assert Figure(100, 90, 110).agrees(under) == agrees
+    assert under.agrees(Figure(100, 90, 110), Figure(101, 95, 107)) == agrees
