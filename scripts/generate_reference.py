@@ -25,6 +25,7 @@ import tomlkit
 
 import sojourn.analysis.streams
 from sojourn.analysis.samples import FACTORS, Columns, Sample
+from sojourn.cli.kept import KEPT
 from sojourn.cli.printed import schemas
 from sojourn.methods import load, packages
 from sojourn.plan.load import sections_of
@@ -184,25 +185,43 @@ Root's set-up also uses CAP_SETUID and CAP_SETGID to become another user, CAP_SE
 CAP_CHOWN to give records to who called sudo, and CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH to open files of other users:
 until it is set up, but where a table says otherwise.
 
-What is not listed here keeps what its user has, for as long as it runs. `doctor`, analysis, reports and exports
-need no right. `sojourn watch` needs none either and gives up what it has by itself: root becomes `nobody` with
-CAP_DAC_READ_SEARCH, and Landlock leaves reading alone; the kernel refuses it no system call (seccomp). Others need
-rights to the end, and as root stay root, for what starts others with a right cannot give it up. The instruments that
-they start give up what their own tables say. An instrument's table may list more rights than the rows below: the
-instrument has those only if who started the command has them. `uplink` and `bridge` are for root alone. Without root,
-`run` and `lab` have their three rights in a user namespace of their own.
+What is not listed here keeps what its user has, for as long as it runs: `bed`, `doctor`, `dataset`, `clock --plot`,
+`match` of data sets, `tcplog top`.
+
+**Analysis and reports.** `report`, and `run` and `emulate verify` once all is measured, need no right. Root has them
+done by a program that keeps CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH alone, in its bounding set, too, gains none
+(`NoNewPrivs`), and can write in the run folder alone, connect to nothing and signal no process of others, where the
+kernel has Landlock. It stays root, for the folder is root's meanwhile. The kernel refuses it no system call (seccomp).
+`import sojourn` analyses in the process of its caller.
+
+**`sojourn watch`** needs no right either: root becomes `nobody` with CAP_DAC_READ_SEARCH, and Landlock leaves reading
+alone.
+
+**`run`, `lab`, `emulate verify`** need their rights until all is measured, and as root stay root with all that root
+has, for boxes and devices are programs of the user, which may need any. The instruments that they start give up what
+their own tables say. An instrument's table may list more rights than the rows below: the instrument has those only if
+who started the command has them. Without root, `run` and `lab` have their three rights in a user namespace of their
+own.
+
+**Other commands of root's** that Python implements keep what the second table says, from their start to their end, in
+every set, and gain nothing by what they execute; Landlock restricts none of them, for their options name the files
+that they write. `uplink` and `bridge` are for root alone.
 
 | command | right | for | until |
 |---|---|---|---|
 | `run`, `lab` with network namespaces | `CAP_SYS_ADMIN` | making and entering the namespaces | its end |
 | | `CAP_NET_ADMIN` | links, addresses, neighbours, qdiscs and sysctls in them | its end |
 | | `CAP_NET_RAW` | packet sockets of the instruments | its end |
-| `uplink` | `CAP_NET_ADMIN` | two cables, and the emulator's programs of traffic control | its end |
-| | `CAP_NET_RAW`, `CAP_BPF`, `CAP_PERFMON` | the emulator, which opens sockets and loads programs | its end |
-| `bridge up`, `bridge down` | `CAP_NET_ADMIN` | the bridge, its ports and qdiscs, which stay | its end |
 | `emulate run --backend kernel` | `CAP_NET_ADMIN` | `tc`; a shell that removes the qdiscs however it ends | its end |
 | | `CAP_NET_RAW` | the mark at its ports that keeps other users' emulators away | its end |
 | `bed check`, `run` on real hosts | none here | on those hosts they are root, or `sudo -n` | their end |
+"""
+
+FOR_WHAT = """
+CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_FOWNER are for files of other users, and to give files to who
+called sudo; CAP_SETUID, CAP_SETGID, CAP_SETPCAP and CAP_KILL for programs that are started as another user or give up
+rights, and to end them; CAP_SYS_MODULE to load br_netfilter; CAP_NET_ADMIN for links, qdiscs and rules; the others for
+the emulator.
 """
 
 COMMAND_OF_A_LOG = """
@@ -240,7 +259,7 @@ there `--fifo --wait spin` is refused. An emulator that is too busy gives its pr
 
 def rights_page(commands: list[dict[str, Any]]) -> str:
     """docs/reference/rights.md."""
-    parts = [RIGHTS_BEGINNING]
+    parts = [RIGHTS_BEGINNING, _kept_by_python()]
     for command in commands:
         why = f": {command['why']}" if command["why"] else ""
         rights = [f"| `{one['right']}` | {one['purpose']} | {one['until']} |\n" for one in command["rights"]]
@@ -251,6 +270,18 @@ def rights_page(commands: list[dict[str, Any]]) -> str:
             f"It may write by name: {command['writes']}. System calls: {'; '.join(command['calls'])}.\n"
         )
     return "".join(parts) + COMMAND_OF_A_LOG
+
+
+def _kept_by_python() -> str:
+    """The table of what root's commands in Python keep."""
+    by_kept: dict[frozenset[str], list[str]] = {}
+    for command, capabilities in KEPT.items():
+        by_kept.setdefault(capabilities, []).append(f"`{command}`")
+    rows = [
+        f"| {', '.join(commands)} | {', '.join(f'`{one}`' for one in sorted(kept))} |\n"
+        for kept, commands in by_kept.items()
+    ]
+    return "\n| root's command | keeps |\n|---|---|\n" + "".join(rows) + FOR_WHAT
 
 
 def records_page(schema: dict[str, Any]) -> str:

@@ -53,6 +53,7 @@ def sojourn_here(
     out, err = Said(), Said()
     with pytest.MonkeyPatch.context() as patch, chdir(cwd or "."), in_network(net), at_most(seconds):
         patch.setattr(sys, "argv", argv)
+        patch.setattr("sojourn.cli.apart.has_rights", lambda: False)
         for name, value in (env or {}).items():
             patch.setenv(name, value)
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:

@@ -59,7 +59,7 @@ class Machine:
         patched = f"h.STATES, n.FOLDER = Path({str(self.folder)!r}) / 'states', Path({str(self.folder)!r}) / 'networkd'"
         code = (
             "import sys; from pathlib import Path; from sojourn.bed import host_bridge as h, networkd as n; "
-            f"{patched}; from sojourn.cli import main; sys.argv[0] = 'sojourn'; main()"
+            f"{patched}; from sojourn.cli import program; sys.argv[0] = 'sojourn'; program()"
         )
         argv = ["nsenter", f"--net=/proc/{self.here.pid}/ns/net", sys.executable, "-c", code, "bridge", *words]
         return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -121,6 +121,18 @@ def test_bridge_forwards_is_shown_and_restores_its_ports(machine: Machine, mode:
     assert machine.sojourn("status").stdout == "There is no bridge of `sojourn bridge` here.\n"
     again = machine.sojourn("down")
     assert (again.returncode, again.stderr) == (2, "sojourn: there is no bridge of `sojourn bridge` here\n")
+
+
+@pytest.mark.parametrize("mode", ["bridge", "qos", "netfilter"])
+def test_bridge_needs_no_right_that_its_table_does_not_have(machine: Machine, mode: str) -> None:
+    """The program gives up the others before it begins; `sojourn_here`, in the tests' own process, does not."""
+    before = machine.state()
+    persist = [] if mode == "netfilter" else ["--persist"]
+    assert machine.begun("up", "p1", "p2", "--mode", mode, *persist).wait(60) == 0
+    assert machine.pings()
+    assert machine.begun("status").wait(60) == 0
+    assert machine.begun("down").wait(60) == 0
+    assert machine.state() == before
 
 
 def test_up_and_down_report_in_json(machine: Machine) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sojourn.cli.kept import KEPT
+from sojourn.confine import CAPABILITIES
 from sojourn.labs.uplink import KEEPER
 from tests.children import Child
 from tests.net.attacked import NAME, PATIENCE_SECONDS, inside, link, run, switched_hosts
@@ -74,6 +76,13 @@ def uplink(*words: str) -> Child[str]:
     return child
 
 
+def bounded(process: int) -> set[int]:
+    """The capabilities that programs which a process starts may have."""
+    found = re.search(r"^CapBnd:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return {number for number in range(64) if int(found[1], 16) >> number & 1}
+
+
 def wait_until_restored(before: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while everything() != before and time.monotonic() < deadline:
@@ -84,6 +93,7 @@ def wait_until_restored(before: str) -> None:
 def test_uplink_is_emulated_and_the_machine_is_restored() -> None:
     before = everything()
     with uplink(*DELAYED) as child:
+        assert bounded(child.pid) == {CAPABILITIES[name] for name in KEPT["uplink"]}
         during = run(*inside("switch", "ip", "address", "show", "dev", UPLINK))
         assert f"{NEAR}/24" in during
         assert "198.51.100.0/24" in run(*inside("switch", "ip", "route"))

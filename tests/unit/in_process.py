@@ -25,6 +25,7 @@ def sojourn(*words: str, cwd: Path | None = None, **env: str) -> subprocess.Comp
     with (
         mock.patch.object(sys, "argv", argv),
         mock.patch.dict(os.environ, env),
+        mock.patch("sojourn.cli.apart.has_rights", return_value=False),  # a program for each analysis takes a second
         redirect_stdout(out),
         redirect_stderr(err),
         chdir(cwd or "."),

@@ -575,8 +575,8 @@ def confined(*tried: str, readable: Path) -> list[str]:
     """What becomes of each expression in a program that has given up its rights."""
     program = f"""
 from pathlib import Path
-from sojourn.watch.confine import confine
-if confine([Path({str(readable)!r})]) is not None:
+from sojourn.confine import only_read
+if only_read([Path({str(readable)!r})]) is not None:
     print("no landlock")
 for one in {tried!r}:
     try:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, cast
 from sojourn.analysis.verdict import Verdict
 from sojourn.methods import load as load_method
 from sojourn.records.results import TIDY
-from sojourn.records.whole_file import whole_file, write_whole
+from sojourn.records.whole_file import write_table, write_whole
 from sojourn.records.whole_folder import whole_folder
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def _write(into: Path, names: RunFolder, rows: list[Row], verdict: Verdict) -> N
     further = [name for name in (tidy[0] if tidy else ()) if name not in TIDY]
     typed = {**TIDY, **{name: pl.Series([row.get(name) for row in tidy]).dtype for name in further}}
     frame = pl.DataFrame(tidy, schema=typed)
-    with whole_file(into / "results.parquet") as file:
-        frame.write_parquet(file, compression="zstd")
+    write_table(into / "results.parquet", frame)
     said = json.dumps(verdict.tidy(), indent=2, allow_nan=False, ensure_ascii=False)
     write_whole(into / names.verdict.name, said + "\n")
 

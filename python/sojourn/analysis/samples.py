@@ -15,7 +15,7 @@ import polars as pl
 
 from sojourn.analysis.factors import Factors
 from sojourn.records.results import RESULTS, SETTINGS
-from sojourn.records.whole_file import whole_file
+from sojourn.records.whole_file import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -198,8 +198,7 @@ def write_samples(folder: Path, samples: Mapping[str, pl.DataFrame], declared: M
         if frame.schema != declared[name].schema:
             apart = dict(frame.schema.items() ^ declared[name].schema.items())
             raise TypeError(f"columns of the sample {name} are not as declared: {', '.join(apart) or 'their order'}")
-        with whole_file(folder / f"{name}.parquet") as file:
-            frame.write_parquet(file, compression="zstd")
+        write_table(folder / f"{name}.parquet", frame)
 
 
 _CELLS: dict[str, Any] = {

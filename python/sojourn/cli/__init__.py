@@ -44,8 +44,13 @@ COMPLETION = "_SOJOURN_COMPLETE"
 """The variable with which a shell requests completions, for any command."""
 
 
-def main() -> NoReturn:
-    """Run the program and exit."""
+def program() -> NoReturn:
+    """Run the program in a process of its own, which gives up the rights that root's command does not need."""
+    main(gives_up=True)
+
+
+def main(*, gives_up: bool = False) -> NoReturn:
+    """Run a command and exit."""
     try:
         if sys.argv[1:] in HELP_OF_EMULATE:
             help_of_emulate(sys.argv[1:])
@@ -55,6 +60,10 @@ def main() -> NoReturn:
             run_log(sys.argv[3:])
         if is_by_hand(sys.argv[1:]):
             become_instrument(sys.argv[1:])
+        if gives_up:
+            from sojourn.cli.kept import give_up
+
+            give_up(sys.argv[1:])
         run_command()
     except SojournError as error:
         print(f"sojourn: {' '.join(str(error).split())}", file=sys.stderr)

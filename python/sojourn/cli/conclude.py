@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -27,27 +28,19 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
     pdf: bool = False,
 ) -> None:
     """Analyse and, if requested, report and add to the history; exit 4 if the run must not be trusted."""
-    import sys
+    from sojourn.cli.apart import analyse_and_report
 
+    page = analyse_and_report(folder.path, report=report, vector=vector, beside=beside)
     from rich.console import Console
 
-    told = Console(file=sys.stderr, highlight=False, emoji=False)
-    told.print("analysing", markup=False)
-    from sojourn.analysis import analyse
     from sojourn.cli.readers import whoever_reads
-    from sojourn.report import render_terminal, write_report
-    from sojourn.report.beside import read_result
+    from sojourn.report import render_terminal
 
-    others = [read_result(path) for path in beside]
-    analyse(folder.path)
-    if report:
-        told.print("writing the report", markup=False)
-        page = write_report(folder.path, vector=vector, beside=others)
-        if pdf:
-            told.print("printing the report", markup=False)
-            from sojourn.report.pdf import print_pdf
+    if page and pdf:
+        print("printing the report", file=sys.stderr)
+        from sojourn.report.pdf import print_pdf
 
-            print_pdf(page)
+        print_pdf(page)
     if history:
         keep(folder)
     verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
@@ -66,8 +59,6 @@ def conclude(  # noqa: PLR0913 - one for each thing that can be asked
 
 def keep(folder: RunFolder) -> None:
     """Add the run to the history; if that fails, print a sentence, and let the run end as usual."""
-    import sys
-
     from sojourn.errors import SojournError
 
     try:

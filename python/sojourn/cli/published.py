@@ -87,11 +87,10 @@ def tell_fault(study: str, folder: Path, told: Console) -> None:
 
 def one_run(study: str, path: Path, *, full: bool, backend: str | None, history: bool) -> None:
     """Measure a study, or resume it; analyse and report."""
-    from sojourn.analysis import analyse
+    from sojourn.cli.apart import analyse_and_report
     from sojourn.cli.conclude import keep
     from sojourn.conduct import Screen, conduct, create_folder, resume
     from sojourn.records import RunFolder
-    from sojourn.report import write_report
 
     folder = RunFolder(path)
     if folder.plan.is_file():
@@ -100,10 +99,9 @@ def one_run(study: str, path: Path, *, full: bool, backend: str | None, history:
         plan = plan_of(study, full=full, backend=backend)
         folder = create_folder(plan, path)
         conduct(plan, folder, Screen())
-    analyse(folder.path)
+    analyse_and_report(folder.path)
     if history:
         keep(folder)
-    write_report(folder.path)
 
 
 def plan_of(study: str, *, full: bool, backend: str | None) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,10 @@ def summarise(asked: Asked) -> tuple[str, list[str]]:
     found = [_rows(log) for log in logs]
     rows = found[0] if len(logs) == 1 else paired(*found)
     if asked.output is not None:
+        octets = io.BytesIO()
+        rows.write_parquet(octets)  # in memory: polars does not tell of a full disk
         with writing(asked.output) as file:
-            rows.write_parquet(file)
+            file.write(octets.getbuffer())
         said = f"{asked.output}\n"
     elif asked.form == "text":
         text = compared(*found) if len(logs) > 1 else (described if asked.flows else tabulated)(rows, logs[0])

@@ -7,6 +7,7 @@ in the draft's. The content, and the right to write it, are not decided here.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import stat
@@ -20,6 +21,8 @@ from sojourn.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import polars as pl
+
 DESCRIPTORS = Path("/proc/self/fd")
 DEVICES = Path("/dev")
 
@@ -29,7 +32,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yield the draft of a file, which replaces `path` when closed: complete, of mode 0600.
 
     Under sudo it belongs to the calling user, if that user could have made it. After an error, on a full disk and after
-    a loss of power the old file stays. Raises RequestError if `path` is a device, a socket or a pipe.
+    a loss of power the old file stays. Raises RequestError if `path` is a device, a socket or a pipe, and OSError with
+    its name if it cannot be written.
     """
     refuse_special(path)
     descriptor, draft = _draft(path)
@@ -42,6 +46,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             draft = draft or _named(file.fileno(), path)
         draft.replace(path)
         sync_folder(path.parent)
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)  # the draft has none
+        raise
     finally:
         if draft is not None:
             draft.unlink(missing_ok=True)
@@ -74,6 +82,13 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file completely or not at all."""
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_table(path: Path, frame: pl.DataFrame) -> None:
+    """Write a table as Parquet, completely or not at all. On a full disk raises OSError, which polars does not."""
+    octets = io.BytesIO()
+    frame.write_parquet(octets, compression="zstd")
+    write_whole(path, octets.getvalue())
 
 
 def write_for_all(path: Path, content: bytes) -> None:

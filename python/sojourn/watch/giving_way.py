@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from sojourn.watch.confine import confine
+from sojourn.confine import only_read
 
 AUTOGROUP = Path("/proc/self/autogroup")
 LOWEST = "19"
@@ -97,7 +97,7 @@ def look_at(run: Path) -> list[str]:
 def main() -> None:
     """Read the path of a run from each line, and write a line with what a look at it prints; end with the server."""
     lower_session()
-    confine([Path(sys.argv[1])])
+    only_read([Path(sys.argv[1])])
     while line := os.read(SERVER, MOST_ASKED):
         os.write(sys.stdout.fileno(), looked(Path(json.loads(line))) + b"\n")
 

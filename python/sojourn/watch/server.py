@@ -20,10 +20,10 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
+from sojourn.confine import only_read
 from sojourn.errors import MachineError, RequestError
 from sojourn.export.prometheus import CONTENT_TYPE, exposition, text_of
 from sojourn.records.folder import RunFolder
-from sojourn.watch.confine import confine
 from sojourn.watch.connection import Connection
 from sojourn.watch.giving_way import GivingWay
 from sojourn.watch.guard import Guard
@@ -207,7 +207,7 @@ def serve(folder: Path, port: int, *, looks: bool, say: Callable[[str, list[str]
     for one in (signal.SIGINT, signal.SIGTERM):
         # Set before uvicorn sets its own handlers: an exception could be lost in a library that is being imported.
         signal.signal(one, lambda *_: setattr(server, "should_exit", True))
-    less = confine([folder.resolve()])
+    less = only_read([folder.resolve()])
     say(f"http://{LOOPBACK}:{there}/{token}/", [] if less is None else [less])
     try:
         server.run(sockets=[listening])
