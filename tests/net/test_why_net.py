@@ -120,6 +120,7 @@ def test_cause_of_an_injected_fault_is_named(fault: str, tmp_path: Path) -> None
 
 
 @pytest.mark.proof
+@pytest.mark.alone  # on a busy machine packets are lost before the emulator, and a fault is not the only one
 @pytest.mark.parametrize("is_slow", [False, True], ids=["10-to-20Mbit", "1Mbit"])
 def test_nineteen_of_twenty_injected_faults_are_named_and_none_wrongly(is_slow: bool, tmp_path: Path) -> None:
     faults, make, seconds = (SLOW_FAULTS, slow_case_of, SLOW_SECONDS) if is_slow else (FAULTS, case_of, SECONDS)
