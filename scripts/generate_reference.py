@@ -220,8 +220,10 @@ that they write. `uplink` and `bridge` are for root alone.
 FOR_WHAT = """
 CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_FOWNER are for files of other users, and to give files to who
 called sudo; CAP_SETUID, CAP_SETGID, CAP_SETPCAP and CAP_KILL for programs that are started as another user or give up
-rights, and to end them; CAP_SYS_MODULE to load br_netfilter; CAP_NET_ADMIN for links, qdiscs and rules; the others for
-the emulator.
+rights, and to end them; CAP_SYS_PTRACE to read the environment of other users' processes, in which the SSH session is
+named whose port must not be taken; CAP_SYS_MODULE to load br_netfilter; CAP_NET_ADMIN for links, qdiscs and rules; the
+others for the emulator. `report --pdf` keeps all but for its analysis: it starts a browser as another user, whose
+sandbox may be a set-user-ID program.
 """
 
 COMMAND_OF_A_LOG = """

@@ -20,7 +20,7 @@ NOBODY = 65534
 CAPABILITIES = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_DAC_READ_SEARCH": 2, "CAP_FOWNER": 3, "CAP_KILL": 5, "CAP_SETGID": 6,
     "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14,
-    "CAP_SYS_MODULE": 16, "CAP_SYS_NICE": 23, "CAP_PERFMON": 38, "CAP_BPF": 39,
+    "CAP_SYS_MODULE": 16, "CAP_SYS_PTRACE": 19, "CAP_SYS_NICE": 23, "CAP_PERFMON": 38, "CAP_BPF": 39,
 }  # fmt: skip
 """Their numbers in the kernel."""
 
@@ -92,16 +92,17 @@ def only_read(readable: Iterable[Path]) -> str | None:
     return "this kernel has no Landlock: the server can read what its user can"
 
 
-def only_write(folder: Path) -> None:
+def only_write(folder: Path) -> bool:
     """Drop all rights but reading any file, and making and writing files in this folder.
 
     Root stays root, for the folder is root's meanwhile, and keeps the capabilities to read and write what is another
-    user's in it. Landlock, where the kernel has it, allows no other writing, no connection and no port.
+    user's in it. Landlock, where the kernel has it, allows no other writing, no connection and no port. Return whether
+    it has.
     """
     first_to_go()
     keep_capabilities(("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"))
     gain_nothing()
-    forbid_all_but([Path("/")], [folder])
+    return forbid_all_but([Path("/")], [folder])
 
 
 def keep_capabilities(kept: Iterable[str]) -> None:

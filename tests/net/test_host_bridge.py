@@ -168,13 +168,12 @@ def test_a_port_that_the_machine_uses_is_refused_unless_it_is_taken_over(
     assert machine.state() == before
 
 
-def test_the_port_of_the_ssh_session_is_refused(machine: Machine) -> None:
+@pytest.mark.parametrize("command", ['exec "$@"', 'env -u SSH_CONNECTION "$@"; exit'], ids=["here", "above"])
+def test_the_port_of_the_ssh_session_is_refused(machine: Machine, command: str) -> None:
+    """The session is named in the environment of the process, or, below sudo, of one above it alone."""
     machine.run("ip", "link", "set", "p1", "up")
     machine.run("ip", "route", "add", "203.0.113.7/32", "dev", "p1")
-    session = [
-        "env",
-        "SSH_CONNECTION=203.0.113.7 55555 198.51.100.1 22",
-    ]  # looked for in the process and those above it
+    session = ["env", "SSH_CONNECTION=203.0.113.7 55555 198.51.100.1 22", "sh", "-c", command, "sh"]
     argv = ["nsenter", f"--net=/proc/{machine.here.pid}/ns/net", *session, SOJOURN, "bridge", "up", "p1", "p2"]
     refused = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,10 @@ def main() -> None:
     folder = Path(asked["folder"])
     try:
         only_write(folder.resolve())
-        analyse_here(
-            folder, report=asked["report"], vector=asked["vector"], beside=[Path(one) for one in asked["beside"]]
-        )
+        with redirect_stdout(sys.stderr):  # a method of another package may print
+            analyse_here(
+                folder, report=asked["report"], vector=asked["vector"], beside=[Path(one) for one in asked["beside"]]
+            )
     except SojournError as error:
         print(json.dumps({"status": error.status, "message": str(error)}))
     except OSError as error:

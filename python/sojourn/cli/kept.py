@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 FILES = frozenset({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER"})
 """For files of other users: to read and write them, and to give them to who called sudo."""
 
+ANALYSES = frozenset({"CAP_SETPCAP"})
+"""To start the analysis with fewer capabilities."""
+
 STARTS_CONFINED = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL"})
-"""To start programs that become another user, or keep fewer capabilities, and to end them."""
+"""To start an instrument that becomes another user and keeps fewer capabilities, and to end it."""
+
+FINDS_USES = frozenset({"CAP_SYS_PTRACE"})
+"""To read the environment of other users' processes, in which the SSH session is named whose port must not be taken;
+and which process holds a port."""
 
 EMULATES = frozenset({
     "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_NICE",
@@ -35,18 +42,21 @@ KEPT = {
     "history": FILES,
     "export": FILES,
     "new": FILES,
-    "report": FILES | STARTS_CONFINED,
-    "uplink": FILES | STARTS_CONFINED | EMULATES,
-    "bridge up": FILES | BRIDGES,
+    "report": FILES | ANALYSES,
+    "uplink": FILES | STARTS_CONFINED | FINDS_USES | EMULATES,
+    "bridge up": FILES | FINDS_USES | BRIDGES,
     "bridge status": FILES,
     "bridge down": FILES | BRIDGES,
 }
 """By command: of one word, or of two."""
 
+PRINTS = ("report", "--pdf")
+"""It starts a browser, whose sandbox may be a set-user-ID program that needs more: it keeps all, but its analysis."""
+
 
 def give_up(words: Sequence[str]) -> None:
     """Give up what root does not need for the command that begins with these words."""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not set(PRINTS) <= set(words):
         kept = KEPT.get(" ".join(words[:2]), KEPT.get(" ".join(words[:1])))
         if kept is not None:
             from sojourn import confine  # takes some milliseconds, which `--help` has no use for
