@@ -106,6 +106,19 @@ def test_arbitrary_analysis_files_are_read_or_refused(whole: Path, name: str, da
         )
 
 
+@pytest.mark.parametrize("member", ["estimate", "ci_low", "ci_high"])
+@pytest.mark.parametrize("value", [1e308, -1e101])
+def test_figure_whose_square_is_no_number_is_refused(whole: Path, tmp_path: Path, member: str, value: float) -> None:
+    run = tmp_path / "run"
+    copytree(whole, run)
+    rows = json.loads((run / "analysis/results.json").read_text())
+    rows[1][member] = value
+    (run / "analysis/results.json").write_text(json.dumps(rows))
+    said, status = refusal_of(lambda: compare_runs(run, whole, history=False))
+    assert status == 2
+    assert said.startswith(f"{run}/analysis/results.json cannot be read: ")
+
+
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_arbitrary_bed_and_log_files_are_analysed_or_refused(whole: Path, data: st.DataObject) -> None:

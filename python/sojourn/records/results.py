@@ -7,7 +7,6 @@ come from somebody else: declared members have the declared types, or the file i
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -106,6 +105,8 @@ TIDY: Final[dict[str, pl.DataType]] = COLUMNS | {name: kind for name, (kind, _) 
 NEEDED = ("quantity", "statistic", "estimate")
 WORDS = ("name", "severity", "where", "sentence")
 MOST = 2**63 - 1
+LARGEST = 1e100
+"""The largest figure: no quantity is larger, in whatever unit, and its square is still a number."""
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -199,7 +200,7 @@ def _fits(kind: pl.DataType, value: Any) -> bool:
         return isinstance(value, str)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return math.isfinite(value) if isinstance(value, float) else abs(value) <= MOST
+    return abs(value) <= (LARGEST if isinstance(value, float) else MOST)
 
 
 def _refused(path: Path, why: str) -> RequestError:
@@ -256,7 +257,7 @@ def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
         value = table.get(name)
         if name not in table or not isinstance(value, kind) or isinstance(value, bool):
             return f"{name} is of another type"
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float) and not abs(value) <= LARGEST:
             return f"{name} is no number"
     words = table.get("not_covered", ())
     if not all(isinstance(word, str) for word in words):
