@@ -6,7 +6,9 @@ Child processes have the same restrictions. Must be called before the first thre
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +49,31 @@ FIRST = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 """The file system rights that each ABI version of Landlock can restrict; later versions as the last."""
 
 NET_FROM, SCOPED_FROM = 4, 6
+
+PR_SET_SECCOMP, FILTER = 22, 2
+LOAD, IS_EQUAL, IS_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+"""Steps of a filter, in the kernel's classic BPF."""
+
+OF_NUMBER, OF_ARCHITECTURE, OF_FIRST_ARGUMENT = 0, 4, 16
+"""Where these are in what a filter sees of a call (struct seccomp_data, of a machine with the lower half first)."""
+
+REFUSE, ALLOW = 0x00050000, 0x7FFF0000
+X32 = 0x40000000
+"""The numbers from here on are of x86-64's other calls (x32), which do the same; no other architecture has any."""
+
+_EVERYWHERE = frozenset({425, 452, 463})
+"""io_uring_setup, fchmodat2, setxattrat."""
+
+_GENERIC = _EVERYWHERE | {198, 52, 53, 5, 6, 7, 117, 271, 97}
+"""socket, fchmod, fchmodat, setxattr, lsetxattr, fsetxattr, ptrace, process_vm_writev, unshare."""
+
+REFUSED = {
+    "x86_64": (0xC000003E, _EVERYWHERE | {41, 90, 91, 268, 188, 189, 190, 101, 311, 272}, 302),
+    "aarch64": (0xC00000B7, _GENERIC, 261),
+    "riscv64": (0xC00000F3, _GENERIC, 261),
+}
+"""By machine: its number, the calls that are refused (x86-64 has chmod, too), and prlimit64, refused for others."""
+
 SYSTEM = (
     "/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev/urandom",
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/locale.alias",
@@ -63,6 +90,19 @@ class _Ruleset(ctypes.Structure):
 class _Beneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("if_so", ctypes.c_uint8),
+        ("if_not", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.POINTER(_Step)))
 
 
 class _Header(ctypes.Structure):
@@ -96,13 +136,15 @@ def only_write(folder: Path) -> bool:
     """Drop all rights but reading any file, and making and writing files in this folder.
 
     Root stays root, for the folder is root's meanwhile, and keeps the capabilities to read and write what is another
-    user's in it. Landlock, where the kernel has it, allows no other writing, no connection and no port. Return whether
-    it has.
+    user's in it. Landlock, where the kernel has it, allows no other writing. What Landlock leaves to root, seccomp
+    refuses: sockets, modes and attributes of files, other processes. Return whether the kernel has Landlock.
     """
     first_to_go()
     keep_capabilities(("CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH"))
     gain_nothing()
-    return forbid_all_but([Path("/")], [folder])
+    has_landlock = forbid_all_but([Path("/")], [folder])
+    refuse_calls()
+    return has_landlock
 
 
 def keep_capabilities(kept: Iterable[str]) -> None:
@@ -181,6 +223,29 @@ def forbid_all_but(readable: Iterable[Path], writable: Iterable[Path] = ()) -> b
         raise _refused("landlock_restrict_self")
     os.close(rules)
     return True
+
+
+def refuse_calls() -> None:
+    """Have the kernel refuse, with EPERM, calls by which a process without capabilities still acts as root.
+
+    On an architecture whose numbers are not known here, and in a kernel without seccomp, nothing is refused.
+    """
+    known = REFUSED.get(platform.machine())
+    if known is None:
+        return
+    architecture, numbers, of_limits = known
+    refusal, allowed = _Step(RETURN, 0, 0, REFUSE | errno.EPERM), _Step(RETURN, 0, 0, ALLOW)
+    tests = [_Step(IS_EQUAL, 0, 1, number) for number in sorted(numbers)]
+    steps = [
+        _Step(LOAD, 0, 0, OF_ARCHITECTURE), _Step(IS_EQUAL, 1, 0, architecture), refusal,
+        _Step(LOAD, 0, 0, OF_NUMBER), _Step(IS_AT_LEAST, 0, 1, X32), refusal,
+        *(step for test in tests for step in (test, refusal)),
+        _Step(IS_EQUAL, 0, 3, of_limits), _Step(LOAD, 0, 0, OF_FIRST_ARGUMENT), _Step(IS_EQUAL, 1, 0, 0), refusal,
+        allowed,
+    ]  # fmt: skip
+    program = _Program(len(steps), (_Step * len(steps))(*steps))
+    if _libc().prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program), 0, 0) and ctypes.get_errno() != errno.EINVAL:
+        raise _refused("seccomp")
 
 
 def _allow(rules: int, path: Path, rights: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 from sojourn.cli.apart import analyse_and_report
 from sojourn.cli.kept import KEPT
-from sojourn.confine import CAPABILITIES
+from sojourn.confine import CAPABILITIES, CREATE_RULESET, SCOPED_FROM
 from sojourn.errors import MachineError, RequestError
 from tests.children import Child
 
@@ -89,13 +90,44 @@ def test_root_s_analysis_has_no_right_but_to_files(run: Path, words: tuple[str, 
     assert held(status, "CapAmb") == set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_analysis_that_is_killed_ends_the_command_with_a_sentence(run: Path, number: signal.Signals) -> None:
+def test_root_s_analysis_has_no_terminal_that_it_could_type_into(run: Path) -> None:
+    with Child([PROGRAM, "report", str(run)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        child, _ = found_of(process)
+        assert os.getsid(child) == child != os.getsid(process.pid)
+        process.communicate(timeout=SECONDS)
+
+
+def test_results_of_other_tools_come_by_a_pipe_too(run: Path) -> None:
+    given = Path(__file__).parent / "other_tools/iperf3.json"
+    words = f"{PROGRAM} report {run} --beside <(cat {given}) --beside /dev/stdin < {given}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_fault_of_the_analysis_is_the_same_exception_with_its_traceback(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nos.write(1, b'printed by another package')\n"
+        "def find_spec(self, name, path=None, target=None):\n"
+        "    if name == 'sojourn.analysis':\n        raise KeyError('made up')\n"
+        "import sys\nsys.meta_path.insert(0, type('Finder', (), {'find_spec': find_spec})())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(Exception, match="made up") as fault:
+        analyse_and_report(run)
+    assert type(fault.value).__name__ == "KeyError"
+    assert "find_spec" in str(fault.value.__cause__)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, 37])
+def test_analysis_that_is_killed_ends_the_command_with_a_sentence(run: Path, number: int) -> None:
     with Child([PROGRAM, "report", str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.kill(found_of(process)[0], number)
         _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == MachineError.status
-    assert f"sojourn: the analysis was ended by {number.name}: the records are whole" in told
+    name = signal.Signals(number).name if number < signal.SIGRTMIN else f"signal {number}"
+    assert f"sojourn: the analysis was ended by {name}: the records are whole" in told
 
 
 def test_analysis_ends_with_the_command_that_is_killed(run: Path) -> None:
@@ -170,12 +202,23 @@ def test_program_that_only_writes_in_a_folder_can_do_nothing_else(tmp_path: Path
         f"__import__('os').unlink('{outside}/there')": "PermissionError",
         f"__import__('os').rename('{inside}/there', '{outside}/moved')": "PermissionError",
         f"__import__('os').mknod('{inside}/device', 0o60600, 0)": "PermissionError",
-        "__import__('socket').create_connection(('127.0.0.1', 9))": "PermissionError",
-        "__import__('socket').socket(17, 3, 0)": "PermissionError",
+        "__import__('socket').socket()": "PermissionError",
+        "__import__('socket').socket(1)": "PermissionError",
+        "__import__('socket').socket(2, 2)": "PermissionError",
+        "__import__('socket').socketpair() and None": "done",
+        f"__import__('os').chmod('{outside}/there', 0o4777)": "PermissionError",
+        f"__import__('os').chmod('{inside}/there', 0o4777)": "PermissionError",
+        f"__import__('os').fchmod(__import__('os').open('{outside}/there', 0), 0o4777)": "PermissionError",
+        f"__import__('os').setxattr('{outside}/there', 'user.x', b'x')": "PermissionError",
+        f"__import__('os').chown('{outside}/there', 1, 1)": "PermissionError",
+        f"__import__('resource').prlimit({os.getpid()}, 0)": "PermissionError",
+        "__import__('resource').getrlimit(0)": "done",
         f"__import__('os').kill({os.getppid()}, 0)": "PermissionError",
         "__import__('os').setuid(65534)": "PermissionError",
         "__import__('socket').sethostname('other')": "PermissionError",
     }
+    if ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, 1) < SCOPED_FROM:
+        tried.pop(f"__import__('os').kill({os.getppid()}, 0)")
     program = f"""
 from pathlib import Path
 from sojourn.confine import only_write

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stdout
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 ERRORS = {one.status: one for one in (RequestError, MachineError, DoubtfulError)}
 PR_SET_PDEATHSIG = 1
+ANSWER = "error: "
+"""How the last line of the program begins, if it met an error: what others print at its start comes before."""
+
+MOST_TRACE = 1 << 16
+"""Characters of the end of a traceback."""
 
 
 def analyse_and_report(
@@ -37,14 +42,16 @@ def analyse_and_report(
         return analyse_here(folder, report=report, vector=vector, beside=beside)
     asked = {"folder": str(folder), "report": report, "vector": vector, "beside": list(map(str, beside))}
     asked["parent"] = os.getpid()
-    argv = [sys.executable, "-P", "-m", "sojourn.cli.apart", json.dumps(asked)]
-    # Ctrl-C is for this process, which ends the other: a signal that is blocked when a program starts stays blocked.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with process:
+    # A session of its own has no terminal to type into; Ctrl-C is for this process, which ends the other.
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "sojourn.cli.apart", json.dumps(asked)],
+        stdin=None if beside else subprocess.DEVNULL,  # `--beside` may name a pipe or standard input
+        stdout=subprocess.PIPE,
+        close_fds=not beside,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    ) as process:
         try:
             said, _ = process.communicate()
         except BaseException:
@@ -59,17 +66,34 @@ def has_rights() -> bool:
     return os.geteuid() == 0
 
 
+class OfTheProgramError(Exception):
+    """A traceback of the program that analysed, as the cause of the same exception here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
 def _raise_what_it_said(said: str, status: int, folder: Path) -> None:
-    if said:
-        told = json.loads(said)
+    answer = said.rpartition("\n")[2]
+    if answer.startswith(ANSWER):
+        told = json.loads(answer.removeprefix(ANSWER))
         if "errno" in told:
             raise OSError(told["errno"], os.strerror(told["errno"]), told["filename"])
+        if "traceback" in told:
+            fault: type[Exception] = type(told["name"], (Exception,), {})
+            raise fault(told["message"]) from OfTheProgramError(told["traceback"])
         raise ERRORS.get(told["status"], SojournError)(told["message"])
-    again = f"the records are whole, and `sojourn report {folder}` analyses them again"
-    if status < 0:
-        raise MachineError(f"the analysis was ended by {signal.Signals(-status).name}: {again}")
     if status:
-        raise SojournError(f"the analysis failed by a fault of Sojourn (see above): {again}")
+        how = f"was ended by {_signal_name(-status)}" if status < 0 else f"ended with status {status}"
+        again = f"the records are whole, and `sojourn report {folder}` analyses them again"
+        raise MachineError(f"the analysis {how}: {again}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals
+        return f"signal {number}"
 
 
 def analyse_here(folder: Path, *, report: bool, vector: bool, beside: Sequence[Path]) -> Path | None:
@@ -91,7 +115,12 @@ def analyse_here(folder: Path, *, report: bool, vector: bool, beside: Sequence[P
 
 
 def main() -> None:
-    """Do what the argument asks for, and write on standard output which error it met, if any."""
+    """Do what the argument asks for, and write on standard output which error it met, if any.
+
+    What others print, as methods of other packages may, goes to standard error.
+    """
+    answer = os.dup(1)
+    os.dup2(2, 1)
     asked: dict[str, Any] = json.loads(sys.argv[1])
     _end_with(asked["parent"])
     from sojourn.confine import only_write
@@ -99,16 +128,22 @@ def main() -> None:
     folder = Path(asked["folder"])
     try:
         only_write(folder.resolve())
-        with redirect_stdout(sys.stderr):  # a method of another package may print
-            analyse_here(
-                folder, report=asked["report"], vector=asked["vector"], beside=[Path(one) for one in asked["beside"]]
-            )
-    except SojournError as error:
-        print(json.dumps({"status": error.status, "message": str(error)}))
-    except OSError as error:
-        if error.errno not in DENIED:
-            raise
-        print(json.dumps({"errno": error.errno, "filename": error.filename and os.fsdecode(error.filename)}))
+        analyse_here(
+            folder, report=asked["report"], vector=asked["vector"], beside=[Path(one) for one in asked["beside"]]
+        )
+    except Exception as error:
+        os.write(answer, f"\n{ANSWER}{json.dumps(_told(error))}".encode())
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """Return an error as JSON."""
+    if isinstance(error, SojournError):
+        return {"status": error.status, "message": str(error)}
+    if isinstance(error, OSError) and error.errno in DENIED:
+        name = error.filename
+        return {"errno": error.errno, "filename": os.fsdecode(name) if isinstance(name, str | bytes) else name}
+    trace = "".join(traceback.format_exception(error))
+    return {"name": type(error).__name__, "message": str(error), "traceback": trace[-MOST_TRACE:]}
 
 
 def _end_with(parent: int) -> None:

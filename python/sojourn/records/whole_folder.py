@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,7 +84,10 @@ def _locked(path: Path) -> tuple[Path, int]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if draft.is_dir():
-            os.fchmod(descriptor, 0o777 & ~umask())
+            mode = 0o777 & ~umask()
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:  # some file systems have no modes of their own
+                with suppress(PermissionError):
+                    os.fchmod(descriptor, mode)
             return draft, descriptor
         os.close(descriptor)  # another writer took it for a leftover
 
