@@ -191,10 +191,10 @@ What is not listed here keeps what its user has, for as long as it runs: `bed`, 
 **Analysis and reports.** `report`, and `run` and `emulate verify` once all is measured, need no right. Root has them
 done by a program that keeps CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH alone, in its bounding set, too (where root may
 empty that), and gains none (`NoNewPrivs`). It stays root, for the folder is root's meanwhile. Where the kernel has
-Landlock, it can write and remove in the run folder alone, and (from Linux 6.12 on) signal no other process.
-By seccomp it is refused sockets, io_uring, modes and attributes of files, namespaces, and limits and memory of other processes, on
-x86-64, arm64 and riscv64. It is in a session of its own, without a terminal. What is left to it are the times of
-root's files. `import sojourn` analyses in the process of its caller.
+Landlock, it can write and remove in the run folder alone, and (from Linux 6.12 on) signal no other process. By seccomp
+it is refused sockets, io_uring, modes and attributes of files, namespaces, and limits and memory of other processes, on
+x86-64, arm64 and riscv64. It is in a session of its own, without a terminal. What is left to it are the times of root's
+files. `import sojourn` analyses in the process of its caller.
 
 **`sojourn watch`** needs no right either: root becomes `nobody` with CAP_DAC_READ_SEARCH, and Landlock leaves reading
 alone.
