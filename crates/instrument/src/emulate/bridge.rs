@@ -91,7 +91,6 @@ pub fn run(asked: &Run) -> anyhow::Result<()> {
         is_stopped: false,
         block: 0,
         ports,
-        tai_ahead: clock.tai_ahead(),
         detour,
         failed: None,
     };
@@ -235,7 +234,7 @@ fn begin_log(asked: &Run, bridge: &mut Bridge, live: &mut Live, config: &Config)
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: crate::PROFILE.to_owned(),
     });
-    log.note(Event::Clock { at_ns: bridge.start(), tai_ahead_ns: bridge.tai_ahead() });
+    log.note_clock(bridge.start(), bridge.tai_ahead());
 }
 
 fn ready(asked: &Run, bridge: &mut Bridge, live: &Live, place: &Place, said: &[String]) -> Value {

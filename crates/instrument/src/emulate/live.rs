@@ -56,8 +56,6 @@ pub struct Live {
     pub block: i32,
     /// The names of the left and the right port.
     pub ports: [String; 2],
-    /// The offset of `CLOCK_TAI` from the clock, as last logged.
-    pub tai_ahead: Nanos,
     /// The detour of an interface's frames through the ports.
     pub detour: Option<Detour>,
     /// The error that ended the emulator.
@@ -201,10 +199,7 @@ impl Live {
         if let Some(why) = self.log.as_mut().and_then(Log::has_stopped) {
             say(&format!("the log has ended, and the emulator goes on: {why}"));
         }
-        let tai_ahead_ns = bridge.tai_ahead();
-        if std::mem::replace(&mut self.tai_ahead, tai_ahead_ns) != tai_ahead_ns {
-            self.log.iter_mut().for_each(|log| log.note(Event::Clock { at_ns: now, tai_ahead_ns }));
-        }
+        self.log.iter_mut().for_each(|log| log.note_clock(now, bridge.tai_ahead()));
         for sentence in bridge.news(now) {
             say(&sentence);
             self.log.iter_mut().for_each(|log| log.note(Event::Notice { at_ns: now, sentence: sentence.clone() }));

@@ -60,6 +60,8 @@ pub struct Log {
     skipped: u64,
     /// Whether the early end was reported.
     is_told: bool,
+    /// The offset of `CLOCK_TAI` from the log's clock, as last noted.
+    tai_ahead: Option<Nanos>,
 }
 
 /// The files of a log.
@@ -193,6 +195,7 @@ impl Log {
             counts,
             skipped: 0,
             is_told: false,
+            tai_ahead: None,
         })
     }
 
@@ -215,6 +218,13 @@ impl Log {
         }
         self.send(Item::Stop);
         self.to_writer = None;
+    }
+
+    /// Notes the offset of `CLOCK_TAI` from the log's clock: the first one, and each that differs from the one before.
+    pub fn note_clock(&mut self, at_ns: Time, tai_ahead_ns: Nanos) {
+        if self.tai_ahead.replace(tai_ahead_ns) != Some(tai_ahead_ns) {
+            self.note(Event::Clock { at_ns, tai_ahead_ns });
+        }
     }
 
     /// Returns the counters of rows so far, and why the log has ended, if it has.
@@ -488,6 +498,7 @@ mod tests {
             counts: Arc::default(),
             skipped: 0,
             is_told: false,
+            tai_ahead: None,
         };
         (log, slow)
     }
@@ -508,6 +519,27 @@ mod tests {
         let stops = |item: &Item| matches!(item, Item::Stop);
         let sent: Vec<_> = slow.iter().collect();
         assert_eq!((sent.len(), sent.iter().position(stops)), (MOST_EVENTS + 1, Some(MOST_EVENTS)));
+    }
+
+    #[test]
+    fn log_records_the_clock_at_its_start_and_each_step_in_either_direction_once() {
+        let (mut log, slow) = log_of_a_slow_writer();
+        let [start, forward, back] = [Nanos::ZERO, Nanos::seconds(37), Nanos::millis(-20)];
+        for (at, ahead) in [start, start, forward, forward, back, back, start].into_iter().enumerate() {
+            log.note_clock(Time(at as i64), ahead);
+        }
+        drop(log);
+        let noted = slow.iter().map(|item| match item {
+            Item::Event(event) => match *event {
+                Event::Clock { at_ns, tai_ahead_ns } => (at_ns, tai_ahead_ns),
+                other => panic!("{other:?}"),
+            },
+            _ => panic!("something else than an event"),
+        });
+        assert_eq!(
+            noted.collect::<Vec<_>>(),
+            [(0, start), (2, forward), (4, back), (6, start)].map(|(at, ahead)| (Time(at), ahead))
+        );
     }
 
     #[test]
