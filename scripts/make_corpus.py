@@ -372,7 +372,7 @@ def results() -> Seeds:
     row = json.loads(RESULTS)[0]
     without = [[{key: one for key, one in row.items() if key != name}] for name in ("findings", "level", "n")]
     several = [
-        row | {"device": name, "estimate": estimate} for name, estimate in (("a", None), ("b", 1e300), ("c", -1.0))
+        row | {"device": name, "estimate": estimate} for name, estimate in (("a", None), ("b", 1e99), ("c", -1.0))
     ]
     return [json.dumps(one).encode() for one in (*without, several, [])]
 
