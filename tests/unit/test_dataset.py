@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -140,6 +141,29 @@ def test_wrong_requests_are_refused(
     assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(capture.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_text", [True, False], ids=["a text", "a number"])
+def test_capture_that_lacks_values_is_refused_by_its_name_and_column(is_text: bool, capture: Path) -> None:
+    path = sorted(capture.glob("taps-before-*"))[1]
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        table = stream.read_all()
+    name = "time_source" if is_text else "time_ns"
+    at = table.schema.get_field_index(name)
+    kind = table.schema.field(at).type
+    column = pa.nulls(table.num_rows, kind)
+    if is_text:  # missing among the distinct texts, so no row says that it is
+        rows = pa.array([0] * table.num_rows, kind.index_type)
+        column = pa.DictionaryArray.from_arrays(rows, pa.nulls(1, kind.value_type))
+    table = table.set_column(at, table.schema.field(at), column)
+    with pa.ipc.new_stream(str(path), table.schema) as stream:
+        stream.write_table(table)
+    done = sojourn("dataset", str(capture), "-o", str(capture.parent / "data"))
+    assert done.returncode == 2, done.stderr
+    assert f"{path.name} is damaged: " in done.stderr
+    assert name in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(capture.parent.glob("data/run=*"))
 
 
 @pytest.fixture

@@ -119,6 +119,19 @@ def test_figure_whose_square_is_no_number_is_refused(whole: Path, tmp_path: Path
     assert said.startswith(f"{run}/analysis/results.json cannot be read: ")
 
 
+@pytest.mark.parametrize("level", [0.95, 1e-60])
+@pytest.mark.parametrize("value", [9e99, -9e99])
+def test_largest_figures_are_compared(whole: Path, tmp_path: Path, value: float, level: float) -> None:
+    """Their variances have no square: the shares of the largest one are squared."""
+    run = tmp_path / "run"
+    copytree(whole, run)
+    rows = json.loads((run / "analysis/results.json").read_text())
+    for row in rows:
+        row.update(estimate=value, ci_low=0.0, ci_high=1e99, level=level)
+    (run / "analysis/results.json").write_text(json.dumps(rows))
+    compare_runs(run, whole, history=False)
+
+
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_arbitrary_bed_and_log_files_are_analysed_or_refused(whole: Path, data: st.DataObject) -> None:

@@ -237,7 +237,8 @@ def difference(one: dict[str, Any], two: dict[str, Any], parts: Sequence[Part] =
     (below1, above1), (below2, above2) = reaches(one), reaches(two)
     more = [part.reach for part in parts]
     below, above = math.hypot(below2, above1, *more), math.hypot(above2, below1, *more)
-    own = [Part(standard_error(side) ** 2, degrees_of_side(side)) for side in (one, two)]
+    errors = [standard_error(side) for side in (one, two)]
+    own = [Part(error * error, degrees_of_side(side)) for error, side in zip(errors, (one, two), strict=True)]
     p = p_of(abs(d), below if d > 0 else above, degrees_of([*own, *parts]))
     return {"difference": d, "ci_low": d - below, "ci_high": d + above, "p": p}
 
@@ -245,7 +246,8 @@ def difference(one: dict[str, Any], two: dict[str, Any], parts: Sequence[Part] =
 def reaches(side: dict[str, Any]) -> tuple[float, float]:
     """Return how far an interval reaches below and above its estimate, converted from its own level to 95 %."""
     level = side.get("level") or LEVEL
-    scale = reach_in_errors(side, LEVEL) / reach_in_errors(side, level) if level < 1 else 1.0
+    own = reach_in_errors(side, level) if 0 < level < 1 else 0.0
+    scale = reach_in_errors(side, LEVEL) / own if own > 0 else 1.0
     return scale * (side["estimate"] - side["ci_low"]), scale * (side["ci_high"] - side["estimate"])
 
 
@@ -274,8 +276,13 @@ def standard_error(side: dict[str, Any]) -> float:
 
 def degrees_of(parts: Sequence[Part]) -> float:
     """Return Welch and Satterthwaite's degrees of freedom of a sum of variances."""
-    below = sum(part.variance**2 / part.degrees for part in parts)
-    return sum(part.variance for part in parts) ** 2 / below if below > 0 else math.inf
+    largest = max(part.variance for part in parts)
+    if not 0 < largest < math.inf:
+        return math.inf
+    # Shares of the largest variance, since squares of variances may be larger than any number.
+    shares = [(part.variance / largest, part.degrees) for part in parts]
+    below = sum(share**2 / degrees for share, degrees in shares)
+    return sum(share for share, _ in shares) ** 2 / below if below > 0 else math.inf
 
 
 def p_of(distance: float, reach: float, degrees: float) -> float:

@@ -241,13 +241,23 @@ def _write_tap(parts: list[Path], folder: Path, about: Metadata, bucket_ns: int)
     def batches() -> Iterator[pa.RecordBatch]:
         for path in parts:
             with read_batches(path, "taps") as reading:
-                yield from reading
+                yield from (_without_gaps(batch, path) for batch in reading)
             if reading.cut:
                 written.cut = True
                 written.sentences.append(f"{path} is {reading.cut}: what lay before it was written")
 
     written.packets, written.files = write_packets(batches(), folder, about, bucket_ns)
     return written
+
+
+def _without_gaps(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    """Return rows of a file. Raises RequestError if one lacks a value that every packet has."""
+    for name in (one.name for one in TABLES["taps"].values() if not one.nullable):
+        column = batch.column(name)
+        # A text may be missing among the rows or among the distinct texts that they refer to.
+        if column.null_count or (isinstance(column, pa.DictionaryArray) and column.dictionary.null_count):
+            raise RequestError(f"{path} is damaged: the column {name} lacks values")
+    return batch
 
 
 def write_packets(
@@ -261,8 +271,10 @@ def write_packets(
     try:
         for batch in batches:
             buckets.add(batch)
-    finally:
         buckets.close()
+    except BaseException:
+        buckets.give_up()
+        raise
     return buckets.packets, buckets.files
 
 
@@ -358,6 +370,12 @@ class _Buckets:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
+
+    def give_up(self) -> None:
+        """Close the bucket's file after a failure; further errors of closing it are ignored."""
+        if self._writer is not None:
+            with suppress(pa.ArrowException, OSError):
+                self._writer.close()
 
 
 def _running(times: Any, counted: Any, before: int) -> Any:
