@@ -107,7 +107,7 @@ def test_arbitrary_analysis_files_are_read_or_refused(whole: Path, name: str, da
 
 
 @pytest.mark.parametrize("member", ["estimate", "ci_low", "ci_high"])
-@pytest.mark.parametrize("value", [1e308, -1e101])
+@pytest.mark.parametrize("value", [1e308, -1e101, pytest.param(10**400, id="of 401 digits")])
 def test_figure_whose_square_is_no_number_is_refused(whole: Path, tmp_path: Path, member: str, value: float) -> None:
     run = tmp_path / "run"
     copytree(whole, run)
@@ -116,7 +116,8 @@ def test_figure_whose_square_is_no_number_is_refused(whole: Path, tmp_path: Path
     (run / "analysis/results.json").write_text(json.dumps(rows))
     said, status = refusal_of(lambda: compare_runs(run, whole, history=False))
     assert status == 2
-    assert said.startswith(f"{run}/analysis/results.json cannot be read: ")
+    why = f"row 1: {member} is too large for a figure, or no number"
+    assert said.startswith(f"{run}/analysis/results.json cannot be read: {why};")
 
 
 @pytest.mark.parametrize("level", [0.95, 1e-60])
@@ -181,3 +182,14 @@ def test_malformed_budgets_are_refused(whole: Path, tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(RequestError, match=r"budgets\.json cannot be read"):
             read_budgets(Run.read(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("figure", ["1e101", "NaN", pytest.param("1" + 400 * "0", id="of 401 digits")])
+def test_budget_with_a_figure_that_is_too_large_is_refused(whole: Path, tmp_path: Path, figure: str) -> None:
+    copytree(whole, tmp_path / "run")
+    file = tmp_path / "run/analysis/budgets.json"
+    budgets = json.loads(file.read_text())
+    budgets[0]["estimate"] = "HERE"
+    file.write_text(json.dumps(budgets).replace('"HERE"', figure))
+    with pytest.raises(RequestError, match=r"budget 0: estimate is too large for a figure, or no number;"):
+        read_budgets(Run.read(tmp_path / "run"))

@@ -108,6 +108,8 @@ MOST = 2**63 - 1
 LARGEST = 1e100
 """The largest figure: no quantity is larger, in whatever unit, and its square is still a number."""
 
+TOO_LARGE = "too large for a figure, or no number"
+
 
 def read_results(path: Path) -> list[dict[str, Any]]:
     """Return the rows of results.json. Raises RequestError if it is unreadable or malformed."""
@@ -117,9 +119,11 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     for at, row in enumerate(rows):
         if not isinstance(row, dict) or any(name not in row for name in NEEDED):
             raise _refused(path, f"row {at} has no {', '.join(NEEDED)}")
-        wrong = next((name for name in COLUMNS.keys() & row.keys() if not _fits(COLUMNS[name], row[name])), None)
-        if wrong is not None:
-            raise _refused(path, f"row {at}: {wrong} is of another type")
+        for name in sorted(COLUMNS.keys() & row.keys()):
+            if not _fits(COLUMNS[name], value := row[name]):
+                raise _refused(path, f"row {at}: {name} is of another type")
+            if _is_too_large(value) or (isinstance(value, int) and abs(value) > MOST):
+                raise _refused(path, f"row {at}: {name} is {TOO_LARGE}")
         if not all(isinstance(row[name], str) for name in NEEDED[:2]):
             raise _refused(path, f"row {at} has no name")
     return rows
@@ -198,9 +202,11 @@ def _fits(kind: pl.DataType, value: Any) -> bool:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if isinstance(kind, pl.String):
         return isinstance(value, str)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return abs(value) <= (LARGEST if isinstance(value, float) else MOST)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_too_large(value: Any) -> bool:
+    return isinstance(value, int | float) and not abs(value) <= LARGEST
 
 
 def _refused(path: Path, why: str) -> RequestError:
@@ -257,8 +263,8 @@ def unlike(table: Mapping[str, Any], kinds: Mapping[str, Kinds]) -> str | None:
         value = table.get(name)
         if name not in table or not isinstance(value, kind) or isinstance(value, bool):
             return f"{name} is of another type"
-        if isinstance(value, float) and not abs(value) <= LARGEST:
-            return f"{name} is no number"
+        if _is_too_large(value):
+            return f"{name} is {TOO_LARGE}"
     words = table.get("not_covered", ())
     if not all(isinstance(word, str) for word in words):
         return "not_covered is of another type"
