@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from rich.console import Console
+
 from sojourn.analysis import device_rules
-from sojourn.bed import cgroups, clean, cores, doctor, facts, host_bridge, host_commands, machine, netem_left, port_uses
+from sojourn.bed import (
+    cgroups,
+    clean,
+    copies,
+    cores,
+    doctor,
+    facts,
+    host_bridge,
+    host_commands,
+    machine,
+    netem_left,
+    port_uses,
+)
 from sojourn.bed import state as bed_state
 from sojourn.devices import bridge_netfilter
 from sojourn.errors import MachineError
 from sojourn.labs import end
-from sojourn.records.decode import json_value
 from tests.fuzz.chosen import Reader
 
 
@@ -94,12 +108,22 @@ def _facts(octets: bytes) -> None:
 
 def _own_doctor(octets: bytes) -> None:
     """Show the instrument's own examination."""
-    with suppress(ValueError):
-        said = json_value(octets)
-        examination = {"checks": [vars(one) for one in doctor._instrument(said if isinstance(said, dict) else None)]}
-        from rich.console import Console
 
-        doctor.print_examination(examination | {"sentence": ""}, Console(file=io.StringIO()))
+    class Done:
+        stdout, returncode = _text(octets), 0
+
+    with (
+        patch.object(machine, "instrument_binary", lambda: "instrument"),
+        patch.object(subprocess, "run", lambda *_, **__: Done()),
+    ):
+        said = doctor._instrument_doctor()
+    examination = {"checks": [vars(one) for one in doctor._instrument(said)]}
+    doctor.print_examination(examination | {"sentence": ""}, Console(file=io.StringIO()))
+
+
+def _program(octets: bytes) -> None:
+    """Find the architecture that an instrument was built for."""
+    assert copies.architecture_of(octets)
 
 
 def _load(octets: bytes) -> None:
@@ -172,6 +196,9 @@ def _bridge(octets: bytes) -> None:
     """Read the state of a bridge of real ports."""
     found = host_bridge.HostBridge.read(_File(octets))  # type: ignore[arg-type]
     assert all(isinstance(port.name, str) for port in found.ports)
+    with patch.object(host_bridge, "_state_of", lambda _: _File(octets)):
+        mac = host_bridge._mac_kept("br0")
+    assert mac is None or isinstance(mac, str)
 
 
 def _tables(octets: bytes) -> None:
@@ -267,4 +294,5 @@ READERS = (
     Reader(_rules, (RULESET, DEVICE)),
     Reader(_listening, (SOCKETS,)),
     Reader(_ethtool, (PAUSE, RINGS)),
+    Reader(_program, (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0\x3e\0", b"#!/bin/sh")),
 )

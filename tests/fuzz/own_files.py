@@ -6,11 +6,13 @@ import io
 import json
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from rich.console import Console
 
 from sojourn.bed import held
@@ -20,6 +22,8 @@ from sojourn.errors import MachineError
 from sojourn.history.entry import Entry, Figure
 from sojourn.history.store import History
 from sojourn.instruments import emulator, matching
+from sojourn.methods.emulator.analyse.pipe import Pipe
+from sojourn.methods.emulator.analyse.seen import first_pipes
 from sojourn.plan.load import load_plan
 from sojourn.watch import place
 from sojourn.watch.follow import Follower
@@ -173,6 +177,26 @@ def _port(octets: bytes) -> None:
             assert 0 <= place.remembered(Path(folder)) < 1 << 16
 
 
+def _emulation(octets: bytes) -> None:
+    """Read the pipes that an emulator began with, from the first line of its log, and evaluate what checks read."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+        path = Path(folder) / "emulation-000.jsonl"
+        path.write_bytes(octets)
+        pipes = [Pipe(told) for told in first_pipes(path)]
+    for pipe in pipes:
+        assert pipe.describe()
+        assert pipe.keeps_order in {True, False}
+        assert pipe.scheduler.name
+        assert 0 <= pipe.delay_cdf(np.zeros(1))[0] <= 1
+        assert pipe.is_plain_link in {True, False}
+        assert pipe.bits(np.array([64]))[0] >= 0
+        for stage in ("before", "after"):
+            with suppress(ValueError):  # no chain has such probabilities
+                pipe.chain(stage, 1e6)
+            pipe.corruption(stage)
+            pipe.periodic(stage)
+
+
 FIGURE = Figure(
     quantity="device_latency", statistic="mean", device="bridge", reference="direct", factors="{}", estimate=1300.0,
     ci_low=1290.0, ci_high=1310.0, level=0.95, unit="ns", n=20, sessions=2, headline=True,
@@ -206,6 +230,13 @@ WATCHED = (
     b'{"time_ns":5,"flows":[{"flow":1,"local_address":"10.0.0.1","local_port":5201,"remote_address":"10.0.0.2",'
     b'"remote_port":40000,"algorithm":"cubic","state":1,"snd_cwnd":10,"srtt_us":200,"in":{"seen":4},"out":{"seen":9}}]}\n'
 )
+EMULATION = (
+    b'{"event":"config","at_ns":0,"config":{"pipes":[{"name":"forward","before":{"loss":[{"gilbert-elliott":{"p":0.01,"r":0.1,'
+    b'"h":0.0,"k":1.0}}],"duplication":null,"corruption":{"bits":1e-6}},"link":{"rate_bps":10000000,"overhead_bytes":0,'
+    b'"cell":{"bytes":53,"overhead_bytes":5}},"delay":{"constant":20000000,"jitter":{"normal":{"sd":1000000}},"half_life":5000,'
+    b'"order":"kept","reorder":{"probability":0.1,"gap":2}},"queue":{"limit":{"bytes":null,"slots":50},"scheduler":"fifo",'
+    b'"drop":"tail","classes":[{"name":"a","weight":3}]},"after":{"loss":[{"every":{"every":50,"first":1}}]}}]}}\n'
+)
 READERS = (
     Reader(_journal, (JOURNAL,)),
     Reader(_history, ()),
@@ -216,6 +247,7 @@ READERS = (
     Reader(_explained, (b'{"config":{"pipes":[]},"pipes":[{"name":"both","words":"delay 2ms"}]}',)),
     Reader(_answered, (b'{"ok":true,"report":{"log":{"stopped":null}}}',)),
     Reader(_port, (b'{"port": 8123}',)),
+    Reader(_emulation, (EMULATION,)),
 )
 HISTORY = 1
 """The place of the history among the readers; its example is a whole SQLite file."""

@@ -8,16 +8,19 @@ from __future__ import annotations
 import tempfile
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
 import pyarrow as pa
 
 from sojourn.errors import SojournError
 from sojourn.instruments import matching, slices
 from sojourn.records import read_table
 from sojourn.records.reader import arrow_schema, read_in_turn, rows_of_blocks
+from sojourn.records.results import read_parquet
 from sojourn.records.schema import TABLES
 from sojourn.records.taps import ParquetTap, write_dataset, write_packets
+from sojourn.records.whole_file import write_table
 from sojourn.report.clocks import Clocks
 from sojourn.timeline.source import emulated
 from tests.fuzz import frames
@@ -75,6 +78,16 @@ def _parquet(octets: bytes) -> None:
             return  # as in `matching._fill`, and as PySpark reports it
 
 
+def _samples(octets: bytes) -> None:
+    """Read a Parquet file of an analysis."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+        path = Path(folder) / "run/analysis/results.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(octets)
+        found = read_parquet(path)
+        assert found.height == len(found.rows())
+
+
 def _capture(octets: bytes) -> None:
     """Read a capture that is named besides a run."""
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
@@ -100,11 +113,11 @@ def rows(name: str, count: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def table(name: str, count: int = 3) -> bytes:
+def table(name: str, count: int = 3, *, compression: Literal["lz4"] | None = None) -> bytes:
     """Return a file of a table."""
     sink = pa.BufferOutputStream()
     made = rows(name, count)
-    with pa.ipc.new_stream(sink, made.schema) as stream:
+    with pa.ipc.new_stream(sink, made.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
         stream.write_table(made)
     return bytes(sink.getvalue().to_pybytes())
 
@@ -120,11 +133,32 @@ def parquet() -> bytes:
         return path.read_bytes()
 
 
+@cache
+def samples() -> bytes:
+    """Return a table of an analysis, of every type that one writes."""
+    values = {
+        "texts": ["a", None],
+        "counts": [1, 2],
+        "figures": [0.5, -1.0],
+        "flags": [True, None],
+        "lists": [["a"], []],
+    }
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+        path = Path(folder) / "made.parquet"
+        write_table(path, pl.DataFrame(values))
+        return path.read_bytes()
+
+
 NAMES = sorted(TABLES)
-READERS = (*(Reader(partial(_table, name), ()) for name in NAMES), Reader(_parquet, ()), Reader(_capture, ()))
+READERS = (
+    *(Reader(partial(_table, name), ()) for name in NAMES),
+    *(Reader(one, ()) for one in (_parquet, _capture, _samples)),
+)
 
 
 def examples() -> list[bytes]:
-    """Return a file of each table, of a data set, and a capture, each behind the byte that chooses its reader."""
-    files = [*(table(name) for name in NAMES), parquet(), frames.captures(frames.frames()[:3])[0]]
-    return [bytes([place]) + one for place, one in enumerate(files)]
+    """Return a file of each table, of a data set, a capture, a table of an analysis, and a compressed table, each
+    behind the byte that chooses its reader."""
+    files = [*(table(name) for name in NAMES), parquet(), frames.captures(frames.frames()[:3])[0], samples()]
+    compressed = bytes([NAMES.index("crossings")]) + table("crossings", 99, compression="lz4")
+    return [*(bytes([place]) + one for place, one in enumerate(files)), compressed]

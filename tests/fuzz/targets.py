@@ -26,17 +26,24 @@ from sojourn.cli.translate import in_words, translate
 from sojourn.conduct import counters
 from sojourn.errors import SojournError
 from sojourn.export import Request, convert
+from sojourn.export.prometheus import exposition
+from sojourn.export.running import FINISHED
 from sojourn.history import entry_of
 from sojourn.instruments import capture, conversation, tcp_capture
+from sojourn.methods.emulator.analyse.seen import header_of
 from sojourn.plan.load import load_plan
 from sojourn.plan.real_bed import load_real_bed
 from sojourn.records import RunFolder, read_table
 from sojourn.records.log import read_log
 from sojourn.records.pcap import ETHERNET, PACKET, Block, read_capture, tcp_of, write_block
 from sojourn.records.reader import arrow_schema
+from sojourn.records.so_far import SoFar
 from sojourn.report.beside.files import result_of
 from sojourn.report.budgets import budget_tables, in_a_line, read_budgets
 from sojourn.report.run import Run
+from sojourn.report.tcplog import page
+from sojourn.report.tcplog.log import Log as ReportedLog
+from sojourn.report.tcplog.words import _dispositions, _unasked, facts_of
 from sojourn.studies import names, text
 from sojourn.timeline.frames import with_segments
 from sojourn.timeline.sacks import blocks_of
@@ -200,6 +207,7 @@ def _read_run(octets: bytes, name: Path) -> None:
             lambda: Run.read(folder.path),
             lambda: compare_runs(folder.path, folder.path, history=False),
             lambda: _told_of_budgets(Run.read(folder.path)),
+            lambda: exposition(folder, SoFar(end=FINISHED)),
         ):
             try:
                 read()
@@ -225,6 +233,8 @@ def sacks(octets: bytes) -> None:
     while octets:
         heads.append(octets[1 : 1 + octets[0]])
         octets = octets[1 + octets[0] :]
+        flow, number = header_of(heads[-1])
+        assert (flow is None) == (number is None)
     rows = pl.DataFrame({"head": heads, "nth": range(len(heads))}, schema={"head": pl.Binary, "nth": pl.Int64})
     at_once = {row["nth"]: row for row in with_segments(rows).iter_rows(named=True)}
     for nth, head in enumerate(heads):
@@ -284,8 +294,20 @@ def _export(octets: bytes, name: str) -> None:
                 convert(Request(log, form, Path(spare) / form))
             except SojournError as error:
                 refused = error
+        try:
+            _told_of_log(ReportedLog.read(log))
+        except SojournError as error:
+            refused = error
     if refused is not None:
         raise refused
+
+
+def _told_of_log(log: ReportedLog) -> None:
+    """Write what a figure of a log says."""
+    assert isinstance(page._facts(log, 5) + page._warning(log), str)
+    for flow in log.flows:
+        assert facts_of(flow, log)
+        assert all([*_dispositions(flow, log), *_unasked(log)])
 
 
 class _file:  # noqa: N801

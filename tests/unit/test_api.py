@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 
 import sojourn
 from sojourn.api.measure import spelled
+from sojourn.api.tcplog import TcpLog
+from sojourn.errors import RequestError
 
 GOLDEN = Path(__file__).parents[1] / "golden/bridge-latency.tar.xz"
 
@@ -136,6 +139,48 @@ def test_malformed_verdict_is_refused_as_by_compare(golden: sojourn.Run, tmp_pat
     (tmp_path / "run/analysis/verdict.json").write_text('{"verdict": "trusted", "findings": [7]}')
     with pytest.raises(sojourn.RequestError, match="findings is no array of tables"):
         _ = sojourn.open(tmp_path / "run").verdict
+
+
+@pytest.mark.parametrize("octets", [b"[]", b"{", b'{"parts": 5}'])
+def test_damaged_bed_facts_are_refused(golden: sojourn.Run, tmp_path: Path, octets: bytes) -> None:
+    shutil.copytree(golden.folder.path, tmp_path / "copy")
+    (tmp_path / "copy/bed.json").write_bytes(octets)
+    with pytest.raises(RequestError, match=r"bed\.json (is damaged|cannot be read)"):
+        _ = sojourn.open(tmp_path / "copy").bed
+
+
+def test_damaged_tables_of_an_analysis_are_refused(golden: sojourn.Run, tmp_path: Path) -> None:
+    """polars panics on some of these, which no program can handle."""
+    shutil.copytree(golden.folder.path, tmp_path / "copy")
+    file, whole = tmp_path / "copy/analysis/results.parquet", golden.folder.analysis / "results.parquet"
+    assert sojourn.open(tmp_path / "copy").results.equals(pl.read_parquet(whole))
+    rng, octets = random.Random(1), whole.read_bytes()
+    refused = []
+    for _ in range(200):
+        damaged = bytearray(octets)
+        damaged[rng.randrange(len(octets) - 8000 if len(octets) > 16_000 else 0, len(octets))] = rng.randrange(256)
+        file.write_bytes(damaged)
+        try:
+            _ = sojourn.open(tmp_path / "copy").results
+        except RequestError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert all("results.parquet cannot be read: " in said for said in refused)
+
+
+@pytest.mark.parametrize(
+    ("octets", "said"),
+    [
+        (None, "holds no log of TCP's state"),
+        (b"[]", "is damaged: it is not"),
+        (b'{"conserved": "yes"}', "conserved is not"),
+    ],
+)
+def test_account_of_a_log_without_its_footer_is_one_sentence(tmp_path: Path, octets: bytes | None, said: str) -> None:
+    if octets is not None:
+        (tmp_path / "footer.json").write_bytes(octets)
+    with pytest.raises(RequestError, match=said):
+        _ = TcpLog(tmp_path).account
 
 
 def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:

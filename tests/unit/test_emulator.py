@@ -17,7 +17,7 @@ from sojourn.analysis.checks import ALARM, Asked, Checks
 from sojourn.cli.emulate import conclude
 from sojourn.errors import RequestError
 from sojourn.methods.emulator.analyse import seen
-from sojourn.methods.emulator.analyse.loss import LEAST_LOSSES, Share
+from sojourn.methods.emulator.analyse.loss import LEAST_LOSSES, Share, deviating
 from sojourn.methods.emulator.analyse.seen import cut_blocks
 from sojourn.records import RunFolder
 from sojourn.statistics.interval import Interval
@@ -405,6 +405,23 @@ def test_configured_losses_are_supported_only_by_enough_evidence(tmp_path: Path,
     assert (found["outcome"], said in found["sentence"]) == (outcome, True), found["sentence"]
 
 
+@pytest.mark.parametrize("period", [1, 2, 7, 40, 99])
+def test_deviations_from_a_pattern_are_those_from_its_best_start(period: int) -> None:
+    rng = np.random.default_rng([SEED, period])
+    for packets in (0, 1, 6, 60, 99):
+        pattern, row = rng.random(period) < 0.3, rng.random(packets) < 0.3
+        at = np.arange(packets)
+        least = min(int((pattern[(at + start) % period] != row).sum()) for start in range(period))
+        assert deviating(row, pattern) == least
+
+
+def test_a_loss_every_trillionth_packet_needs_no_more_memory_than_the_trial(tmp_path: Path) -> None:
+    """It took an array of the period's length."""
+    cell = Cell("every", {"before": {"loss": [{"every": {"every": 10**12, "first": 1}}]}}, stays(0), packets=500)
+    verdict = analysed(tmp_path, Made([cell], seed=SEED))
+    assert verdict["by"][0, "loss before the link", "log"]["verdict"] == "inconclusive"
+
+
 def test_a_loss_by_count_in_trials_shorter_than_the_count_is_inconclusive(tmp_path: Path) -> None:
     every = {"before": {"loss": [{"every": {"every": 1000, "first": 1}}]}}
     kept = Cell("every 1000", every, stays(0), packets=500)
@@ -445,7 +462,8 @@ def test_burst_losses_are_detected_by_the_runs_test(burst: float, power: float) 
     assert found >= power
 
 
-@pytest.mark.parametrize("line", [b"[1,2]", b'{"config":[1]}', b'{"config":{"pipes":[1]}}', b"\xff\xfe", b"[" * 9_000])
+@pytest.mark.parametrize("line", [b"[1,2]", b'{"config":[1]}', b'{"config":{"pipes":[1]}}', b"\xff\xfe", b"[" * 9_000,
+                                  b'{"config":{"pipes":[{"name":"forward","delay":5}]}}'])  # fmt: skip
 def test_damaged_first_line_of_an_emulator_log_is_one_sentence(line: bytes, tmp_path: Path) -> None:
     """A run of anyone's making: it ended in a traceback."""
     folder = RunFolder(tmp_path)

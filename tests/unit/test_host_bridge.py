@@ -296,6 +296,14 @@ def test_second_down_has_only_the_ports_that_are_left(kernel: Kernel) -> None:
     assert kernel.ports() == {"eth1": (None, False), "eth2": ("bond0", True)}
 
 
+def test_damaged_state_file_names_no_address(kernel: Kernel) -> None:
+    up()
+    assert kernel.links[NAME]["address"] == host_bridge._mac_kept(NAME)
+    for octets in ("[]", "{", '{"mac": 5}'):
+        host_bridge._state_of(NAME).write_text(octets)
+        assert host_bridge._mac_kept(NAME) is None
+
+
 def test_port_with_a_queue_of_its_own_is_refused(kernel: Kernel) -> None:
     """`tc` prints no valid JSON of hfsc."""
     kernel.queues["eth2"] = "hfsc 7:"

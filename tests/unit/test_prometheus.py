@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sojourn.errors import RequestError
 from sojourn.export.prometheus import exposition
 from sojourn.records import RunFolder
-from sojourn.records.decode import json_file
+from sojourn.records.results import read_results
 from tests.unit.in_process import sojourn
 from tests.unit.printed_json import printed
 
@@ -40,7 +40,8 @@ def folder(tmp_path: Path) -> RunFolder:
         row("responsiveness", "1/min", 600.0),
     ]  # fmt: skip
     found.results.write_text(json.dumps(rows))
-    findings = [{"severity": "note"}, {"severity": "doubtful"}, {"severity": "note"}]
+    words = {"name": "a", "where": "", "sentence": "b"}
+    findings = [words | {"severity": one} for one in ("note", "doubtful", "note")]
     said = {"run": "run", "study": "made-up", "verdict": "doubtful", "findings": findings}
     found.verdict.write_text(json.dumps(said))
     events = [{"event": "started", "run": "run", "study": "made-up", "blocks": 7}, {"event": "block", "block": 3}]
@@ -101,23 +102,37 @@ def test_figures_are_exported_only_with_the_verdict_of_the_same_analysis(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another analysis ends between two reads: results of the one and the verdict of the other are no figures."""
-    read = json_file
 
-    def overtaken(path: Path, most: int) -> Any:
-        found = read(path, most)
-        if path == folder.results:
-            draft = folder.analysis / "draft"
-            draft.write_bytes(folder.verdict.read_bytes().replace(b"doubtful", b"invalid"))
-            draft.replace(folder.verdict)
+    def overtaken(path: Path) -> Any:
+        found = read_results(path)
+        draft = folder.analysis / "draft"
+        draft.write_bytes(folder.verdict.read_bytes().replace(b"doubtful", b"invalid"))
+        draft.replace(folder.verdict)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr("sojourn.export.prometheus.json_file", overtaken)
+        patched.setattr("sojourn.export.prometheus.read_results", overtaken)
         names = names_of(exposition(folder, is_served=True))
     assert not {"sojourn_rtt_seconds", "sojourn_run_findings"} & names
     assert {"sojourn_rtt_seconds", "sojourn_run_findings"} <= names_of(exposition(folder, is_served=True))
     folder.verdict.unlink()
     assert "sojourn_rtt_seconds" not in names_of(exposition(folder, is_served=True)), "results before their verdict"
+
+
+@pytest.mark.parametrize("one", [{"unit": 5}, {"quantity": ["a"]}, {"estimate": "1"}, {"cell": {}}, {"ci_low": "x"}])
+def test_results_of_another_shape_are_refused(folder: RunFolder, one: dict[str, Any]) -> None:
+    """A unit that was a number ended the export, and the page of `sojourn watch`, in a traceback."""
+    folder.results.write_text(json.dumps([row("rtt", "ns", 5.0) | one]))
+    with pytest.raises(RequestError, match=r"results\.json cannot be read: row 0: \w+ is of another type"):
+        exposition(folder)
+
+
+def test_names_of_metrics_are_of_the_letters_that_the_format_has(folder: RunFolder) -> None:
+    folder.results.write_text(
+        json.dumps([row("dél ai", "µs", 5.0), {"quantity": "b", "statistic": "p50", "estimate": 1}])
+    )
+    names = {one.name for one in text_string_to_metric_families(exposition(folder))}
+    assert {"sojourn_d_l_ai__s", "sojourn_b_"} <= names
 
 
 def test_run_has_the_name_of_its_folder(folder: RunFolder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,15 @@ def test_input_that_is_not_a_log_is_one_sentence(tmp_path: Path) -> None:
         draw(tmp_path, tmp_path / "x.svg")
     with pytest.raises(RequestError, match=r"\.html, \.svg or \.png"):
         draw(tmp_path, tmp_path / "x.pdf")
+
+
+@pytest.mark.parametrize("head", [{"command": 5}, {"kernel": []}, {"options": [1]}, {"tai_minus_utc_s": "37"}])
+def test_header_of_another_shape_is_refused(tmp_path: Path, head: dict[str, Any]) -> None:
+    """A command that was a number ended the plot in a traceback."""
+    made(tmp_path / "t")
+    (tmp_path / "t/header.json").write_text(json.dumps(head))
+    with pytest.raises(RequestError, match=rf"header\.json is damaged: {next(iter(head))} is not "):
+        Log.read(tmp_path / "t")
 
 
 def test_records_of_a_study_are_drawn_too(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
-from sojourn.records.decode import MOST_OF_RUN, json_file, text_of
+from sojourn.records.bed import read_bed
+from sojourn.records.decode import text_of
 from sojourn.records.folder import RunFolder, open_folder
-from sojourn.records.results import read_verdict
+from sojourn.records.results import read_parquet, read_verdict
 from sojourn.records.schema import TABLES
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Run:
     @cached_property
     def results(self) -> pl.DataFrame:
         """Every reported figure, a row each; docs/reference/results.md lists the columns."""
-        return pl.read_parquet(self.folder.analysis / "results.parquet")
+        return read_parquet(self.folder.analysis / "results.parquet")
 
     def estimate(self, quantity: str, **columns: str | float | None) -> Estimate:
         """The one figure of a quantity that has these values in the columns of `results` (None: is null).
@@ -108,7 +109,7 @@ class Run:
     @cached_property
     def samples(self) -> dict[str, pl.DataFrame]:
         """What the report's figures draw: distributions, time series and pairs, thinned, by name."""
-        return {path.stem: pl.read_parquet(path) for path in sorted(self.folder.samples.glob("*.parquet"))}
+        return {path.stem: read_parquet(path) for path in sorted(self.folder.samples.glob("*.parquet"))}
 
     def records(self, table: str) -> pl.DataFrame:
         """A table of what the instruments saw, whole: "probes", "streams", …; docs/reference/records.md lists them."""
@@ -141,9 +142,7 @@ class Run:
     @cached_property
     def bed(self) -> dict[str, Any]:
         """What the machine was; empty for a run that was ended before it was looked at."""
-        if not self.folder.bed.is_file():
-            return {}
-        return dict(json_file(self.folder.bed, MOST_OF_RUN))
+        return read_bed(self.folder.bed)
 
     @cached_property
     def _verdict(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sojourn.errors import MachineError, RequestError, SojournError
 from sojourn.export import log as written
 from sojourn.export.summary import summarised
 from sojourn.records import read_table
-from sojourn.records.decode import json_file
+from sojourn.records.log_ends import read_log_end
 
 if TYPE_CHECKING:
     import os
@@ -54,8 +54,9 @@ class TcpLog:
     @cached_property
     def account(self) -> dict[str, Any]:
         """What stands at the end of a log: totals by direction and reason, why it ended, whether it is conserved."""
-        footer: dict[str, Any] = json_file(self.path / "footer.json")
-        return footer
+        if footer := read_log_end(self.path / "footer.json"):
+            return footer
+        raise RequestError(written.absent(self.path))
 
     @property
     def trusted(self) -> bool:

@@ -357,8 +357,9 @@ def _is_ours(name: str, link: dict[str, Any]) -> bool:
 def _mac_kept(name: str) -> str | None:
     """Return the MAC address of a bridge that was made, from its state file."""
     with suppress(OSError, ValueError):
-        mac = json_value(_state_of(name).read_text(encoding="utf-8")).get("mac")
-        return None if mac is None else str(mac)
+        kept = json_value(_state_of(name).read_text(encoding="utf-8"))
+        mac: str | None = kept.get("mac") if misfit(kept, STATE) is None else None
+        return mac
     return None
 
 

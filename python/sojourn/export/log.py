@@ -7,7 +7,6 @@ except within the time between two drains. The records before a truncation are r
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import pyarrow as pa
 from sojourn.errors import RequestError
 from sojourn.records import TABLES, read_table
 from sojourn.records.bed import read_bed
-from sojourn.records.decode import json_file
+from sojourn.records.log_ends import read_log_end
 from sojourn.records.log_fields import fields_of, unasked_of
 from sojourn.records.messages import refuse_unpackable
 
@@ -72,8 +71,8 @@ class TcpLog:
             raise RequestError(f"{path} is no folder: name the one that `sojourn tcplog run --out` wrote")
         records = path / "records" if (path / "records").is_dir() else path
         if not any(records.glob("tcp_samples-*.arrow")):
-            raise RequestError(_absent(path))
-        header, footer = (_checked(path / name) for name in ("header.json", "footer.json"))
+            raise RequestError(absent(path))
+        header, footer = (read_log_end(path / name) for name in ("header.json", "footer.json"))
         log = cls(path, records, header, footer, chosen or Chosen())
         log._choose_one()
         return log
@@ -269,47 +268,11 @@ class TcpLog:
             raise RequestError(f"{self.path} has no flow {unknown[0]}: there are {some or 'none'}")
 
 
-def _absent(path: Path) -> str:
+def absent(path: Path) -> str:
+    """Return why a folder holds no whole log."""
     if any(path.glob("spool-*.tcplog")):
         return f"{path} was not ended as logs are: `sojourn tcplog recover {path}` first"
     return f"{path} holds no log of TCP's state: name the folder that `sojourn tcplog run --out` wrote"
-
-
-MOST_NS = 2**62
-NUMBERS = {
-    "enable_time_secs": MOST_NS // NS, "enable_time_usecs": 10**6, "disable_time_secs": MOST_NS // NS,
-    "disable_time_usecs": 10**6, "tai_minus_utc_s": 10**6, "tai_minus_monotonic_ns": MOST_NS,
-}  # fmt: skip
-"""Integers of a header and a footer, and their exclusive limits."""
-
-LISTS = ("absent", "unasked", "tcp_flag_names")
-
-
-def _checked(path: Path) -> dict[str, Any]:
-    """Return a header or a footer, with its numbers and lists checked; empty where there is no file."""
-    read = _object(path)
-    for name, most in NUMBERS.items():
-        value = read.get(name, 0)
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= most:
-            raise RequestError(f"{path} is damaged: {name} is no whole number that can be")
-    for name in LISTS:
-        value = read.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise RequestError(f"{path} is damaged: {name} is no list of names")
-    return read
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """Return a JSON object; empty where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        read = json_file(path)
-    except json.JSONDecodeError:
-        read = None
-    if not isinstance(read, dict):
-        raise RequestError(f"{path} is damaged: it is not a JSON object")
-    return read
 
 
 def _who(path: Path) -> str:

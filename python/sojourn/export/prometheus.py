@@ -8,13 +8,12 @@ even if the folder has been renamed.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError
 from sojourn.export.running import FINISHED, families, so_far_of, standing_of
-from sojourn.records.decode import MOST_OF_RUN, json_file
+from sojourn.records.results import read_results, read_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +39,9 @@ UNITS = {
 
 SUFFIXES = re.compile(r"_(ns|bps|pps|ratio)$")
 """Units at the end of a quantity's name: the metric's unit replaces them."""
+
+NO_LETTER = re.compile(r"[^a-zA-Z0-9_]+")
+"""What no name of a metric has."""
 
 ENDS = {"estimate": "estimate", "low": "ci_low", "high": "ci_high"}
 LABELS = (
@@ -83,7 +85,7 @@ def _is_of_now(folder: RunFolder) -> bool:
         return False
 
 
-def _analysed(folder: RunFolder) -> tuple[Any, Any]:
+def _analysed(folder: RunFolder) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return results and verdict of one analysis; empty without one, or if another was written meanwhile.
 
     An analysis first removes the old files, and writes its verdict after its results: results read between two equal
@@ -91,12 +93,14 @@ def _analysed(folder: RunFolder) -> tuple[Any, Any]:
     """
     try:
         before = folder.verdict.stat()
-        rows, verdict = (json_file(path, MOST_OF_RUN) for path in (folder.results, folder.verdict))
+        rows, verdict = read_results(folder.results), read_verdict(folder.verdict)
         after = folder.verdict.stat()
     except (FileNotFoundError, NotADirectoryError):
         return [], {}
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{folder.analysis} cannot be read: {error}: sojourn report {folder.path}") from error
+    except RequestError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return [], {}
+        raise
     is_same = (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     return (rows, verdict) if is_same else ([], {})
 
@@ -112,13 +116,14 @@ def _findings(verdict: Mapping[str, Any], run: str) -> Iterator[str]:
 def _figures(rows: Iterable[Mapping[str, Any]], run: str) -> Iterator[str]:
     families: dict[str, tuple[str, list[tuple[dict[str, Any], float]]]] = {}
     for row in rows:
-        unit, factor = UNITS.get(row["unit"], (re.sub(r"\W+", "_", row["unit"]), 1.0))
-        quantity = SUFFIXES.sub("", re.sub(r"\W", "_", row["quantity"]))
+        told = row.get("unit") or ""
+        unit, factor = UNITS.get(told, (NO_LETTER.sub("_", told), 1.0))
+        quantity = SUFFIXES.sub("", NO_LETTER.sub("_", row["quantity"]))
         words = f"{quantity.replace('_', ' ')} in {unit.replace('_', ' ')}; ends of its interval by the label bound."
         _, samples = families.setdefault(f"sojourn_{quantity}_{unit}", (words[:1].upper() + words[1:], []))
         labels = {"run": run} | {name: row[name] for name in LABELS if row.get(name) is not None}
         for bound, column in ENDS.items():
-            if row[column] is not None:
+            if row.get(column) is not None:
                 samples.append((labels | {"bound": bound}, float(row[column]) * factor))
     for name, (words, samples) in sorted(families.items()):
         yield from _family(name, words, samples)

@@ -88,11 +88,18 @@ _BACKGROUND: Final = (
 )  # fmt: skip
 """Traffic beside flows: over UDP, and over TCP."""
 
+
+def _numbers(*names: str) -> Shape:
+    return {NEEDED: names, **dict.fromkeys(names, NUMBER)}
+
+
 _LOSS: Final[Shape] = {
     "independent": {NEEDED: ("probability",), "probability": NUMBER},
-    "gilbert-elliott": {NEEDED: ("p", "r", "h", "k"), EACH: maybe(NUMBER)},
-    "four-state": {NEEDED: ("p13", "p31", "p23", "p32", "p14"), EACH: maybe(NUMBER)},
+    "gilbert-elliott": _numbers("p", "r", "h", "k"),
+    "four-state": _numbers("p13", "p31", "p23", "p32", "p14"),
     "dwell": {NEEDED: ("good", "bad"), "good": POSITIVE, "bad": POSITIVE},
+    "every": {NEEDED: ("every",), "every": SEVERAL},
+    "pattern": {NEEDED: ("lost",), "lost": some(FLAG)},
     EACH: maybe(TABLE),
 }
 
@@ -109,6 +116,8 @@ _STAGE: Final = maybe({
     "loss": maybe([(TEXT, _LOSS)]), "duplication": maybe(NUMBER), "corruption": maybe({EACH: NUMBER}),
 })  # fmt: skip
 
+_OVERTAKING: Final[Shape] = {NEEDED: ("probability",), "probability": NUMBER, "gap": maybe(COUNT)}
+
 PIPE: Final[Shape] = {
     "name": TEXT,
     "before": _STAGE,
@@ -118,15 +127,19 @@ PIPE: Final[Shape] = {
         "cell": maybe({NEEDED: ("bytes", "overhead_bytes"), "bytes": POSITIVE, "overhead_bytes": INTEGER}),
     }),
     "delay": maybe({
-        "constant": maybe(COUNT), "half_life": maybe(POSITIVE), "order": maybe(TEXT), "reorder": maybe(TABLE),
+        "constant": maybe(COUNT), "half_life": maybe(POSITIVE), "order": maybe(TEXT), "reorder": maybe(_OVERTAKING),
         "jitter": (NULL, TEXT, _JITTER | {ONLY: tuple(_JITTER)}), "of_ports": maybe([TABLE]),
     }),
     "queue": maybe({
         "limit": maybe({"bytes": maybe(COUNT), "slots": maybe(COUNT)}),
         "scheduler": (NULL, TEXT, {EACH: maybe({"quantum": maybe(NUMBER)})}), "drop": maybe(TEXT),
+        "classes": maybe([{"weight": maybe(POSITIVE)}]),
     }),
 }  # fmt: skip
 """A pipe as an emulator tells it."""
+
+EMULATION: Final[Shape] = {"config": maybe({"pipes": maybe([PIPE])})}
+"""The first line of an emulator's log."""
 
 _COUNTED = ("arrived", "duplicated", "sent", "held", "marked")
 _PIPE_COUNTS: Final[Shape] = {

@@ -10,6 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+import pyarrow as pa
+from pyarrow import parquet
 
 from sojourn.errors import RequestError
 from sojourn.records.decode import json_text
@@ -179,11 +181,37 @@ def read_budgets(path: Path) -> list[dict[str, Any]]:
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """Return a Parquet file of a run's analysis. Raises RequestError if it is unreadable."""
+    """Return a Parquet file of a run's analysis. Raises RequestError if it is unreadable.
+
+    Arrow reads it and checks every value: polars panics on a damaged file, which is no exception that can be handled.
+    """
     try:
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        with path.open("rb") as file:
+            table = parquet.ParquetFile(file).read()
+        table.validate(full=True)
+        kinds = [_kind_of(one.type) for one in table.schema]
+        names = [str(one.name) for one in table.schema]
+        columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]
+        found = pl.from_arrow(pa.Table.from_arrays(columns, names))
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise _refused(path, (str(error).splitlines() or [""])[0][:80]) from error
+    assert isinstance(found, pl.DataFrame)
+    return found
+
+
+KINDS = (
+    pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean,
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_null,
+)  # fmt: skip
+
+
+def _kind_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type without what a file adds to it. Raises ValueError for one that no analysis writes."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_kind_of(kind.value_type))
+    if not any(is_one(kind) for is_one in KINDS):
+        raise ValueError(f"a column is of a type that no analysis writes ({kind})")
+    return kind
 
 
 def _read(path: Path) -> Any:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import RequestError, SojournError
-from sojourn.records.decode import MOST_OF_RUN, json_file, text_of
+from sojourn.records.decode import text_of
+from sojourn.records.results import read_results, read_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,11 +82,11 @@ def looked(folder: Path) -> dict[str, Any]:
     told |= {"question": run.study.get("question", ""), "cells": cells_of(run)}
     is_over = any(event.get("event") == "finished" for event in run.log)
     rows, verdict = said_by_run(run) or said_so_far(run, goes_on=not is_over and not has_failed(run))
-    shown = [row for row in rows if row["cell"] is not None and (row["quantity"], row["statistic"]) in PRESENT]
-    told["figures"] = [{name: row[name] for name in KEPT} for row in shown]
+    shown = [row for row in rows if row.get("cell") is not None and (row["quantity"], row["statistic"]) in PRESENT]
+    told["figures"] = [{name: row.get(name) for name in KEPT} for row in shown]
     told |= {name: verdict[name] for name in ("verdict", "sentence")}
     told["final"] = is_over
-    return told | {"findings": [{name: one[name] for name in FINDING} for one in verdict["findings"]]}
+    return told | {"findings": [{name: one[name] for name in FINDING} for one in verdict.get("findings", [])]}
 
 
 def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
@@ -94,8 +95,8 @@ def said_by_run(run: Run) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
     try:
         if folder.verdict.stat().st_mtime < folder.log.stat().st_mtime:
             return None
-        return json_file(folder.results, MOST_OF_RUN), json_file(folder.verdict, MOST_OF_RUN)
-    except (OSError, ValueError, RequestError):
+        return read_results(folder.results), read_verdict(folder.verdict)
+    except (OSError, RequestError):
         return None
 
 

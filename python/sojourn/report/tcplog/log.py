@@ -13,7 +13,7 @@ import polars as pl
 
 from sojourn.errors import RequestError
 from sojourn.records import read_table
-from sojourn.records.decode import json_file
+from sojourn.records.log_ends import read_log_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,8 +80,8 @@ class Log:
         return cls(
             folder,
             records,
-            _json(folder / "header.json"),
-            _json(folder / "footer.json"),
+            read_log_end(folder / "header.json"),
+            read_log_end(folder / "footer.json"),  # a log whose writer was killed has none
             logged,
             len(every) - len(logged),
             read_table(records, "tcp_gaps").frame,
@@ -126,14 +126,6 @@ def _records_of(folder: Path) -> Path:
         recover = f"if it was killed: `sojourn tcplog recover {folder}`"
         raise RequestError(f"{folder}: its log is not converted to tables yet: wait until it has ended; {recover}")
     raise RequestError(f"{folder}: no log of tcplog is here: there is no records/tcp_flows-*.arrow")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json_file(path)
-    except (OSError, ValueError):  # a log whose writer was killed has no footer
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _flows(flows: pl.DataFrame, account: pl.DataFrame) -> tuple[Flow, ...]:

@@ -314,8 +314,8 @@ class Contest:
         place = {name: number for number, name in enumerate(own)}
         classes_of = np.array([place.get(name, -1) for name in rows["class"].to_list()], dtype=np.int64)
         entered, left, _ = _times(seen, rows)
-        classes = seen.pipe.queue.get("classes") or []
-        weights = [float(classes[name].get("weight") or 1) if classes else 1.0 for name in own]
+        classes = dict(enumerate(seen.pipe.queue.get("classes") or []))
+        weights = [float(classes.get(name, {}).get("weight") or 1) for name in own]
         sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
         return cls(rows, classes_of, sizes, weights, all_backlogged(entered, left, classes_of, len(own)))
 

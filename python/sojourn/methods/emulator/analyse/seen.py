@@ -21,9 +21,12 @@ from sojourn.analysis.streams import in_order
 from sojourn.errors import RequestError
 from sojourn.methods.emulator.analyse.pipe import Pipe
 from sojourn.records.decode import MOST_BYTES, json_value
+from sojourn.records.events import EMULATION
+from sojourn.records.shape import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -267,17 +270,25 @@ def _pipes(run: Run) -> dict[int, tuple[str, Pipe]]:
 def _started(run: Run) -> tuple[str, Pipe] | None:
     """Return the pipe that the emulator started with, for a run that sets none."""
     for path in sorted(run.folder.records.glob("emulation-*.jsonl")):
-        with path.open("rb") as lines:
-            line = lines.readline(MOST_BYTES)
-        try:
-            first = json_value(line or b"{}")
-            pipes = [dict(one) for one in (first.get("config") or {}).get("pipes") or []]
-        except (ValueError, TypeError, AttributeError) as error:  # the file may be damaged or of another structure
-            raise RequestError(f"{path} is damaged: its first line is not how an emulator began ({error})") from error
+        pipes = first_pipes(path)
         chosen = next((one for one in pipes if one.get("name") == FORWARD), pipes[0] if pipes else None)
         if chosen:
             return str(chosen.get("name") or ""), Pipe(chosen)
     return None
+
+
+def first_pipes(path: Path) -> list[dict[str, Any]]:
+    """Return the pipes in the first line of an emulator's log. Raises RequestError if the line is damaged."""
+    with path.open("rb") as lines:
+        line = lines.readline(MOST_BYTES)
+    try:
+        first = json_value(line or b"{}")
+        if (wrong := misfit(first, EMULATION)) is not None:
+            raise ValueError(wrong)
+    except ValueError as error:
+        raise RequestError(f"{path} is damaged: its first line is not how an emulator began ({error})") from error
+    pipes: list[dict[str, Any]] = (first.get("config") or {}).get("pipes") or []
+    return pipes
 
 
 def _numbered(log: pl.DataFrame) -> pl.DataFrame:
@@ -288,14 +299,14 @@ def _numbered(log: pl.DataFrame) -> pl.DataFrame:
     through = log.filter((pl.col("direction") == FORWARD) & (pl.col("pipe") != "")).sort("block", "number")
     if not through.height:
         return _numbered(through)
-    told = [_header(head) for head in through["head"].to_list()]
+    told = [header_of(head) for head in through["head"].to_list()]
     flows, numbers = zip(*told, strict=True)
     return through.drop("head").with_columns(
         flow_of_stream=pl.Series(flows, dtype=pl.Int32), seq=pl.Series(numbers, dtype=pl.Int64)
     )
 
 
-def _header(head: bytes | None) -> tuple[int | None, int | None]:
+def header_of(head: bytes | None) -> tuple[int | None, int | None]:
     """Return flow and number of a stream's packet; None for any other packet."""
     for magic, seq_at in SEQ_AT.items():
         at = head.find(magic) if head else -1
