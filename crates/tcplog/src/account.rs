@@ -325,9 +325,10 @@ impl Account {
                 counters.dispositions[at].add(Tally { packets: totals.dispositions[direction][at], segments });
             }
         }
-        self.events += totals.events + totals.privates;
-        self.events_full += totals.events_full + totals.privates_full;
-        self.numbers += totals.number;
+        // A log may come from another host, with counters of any size.
+        self.events = sum_of([self.events, totals.events, totals.privates]);
+        self.events_full = sum_of([self.events_full, totals.events_full, totals.privates_full]);
+        self.numbers = sum_of([self.numbers, totals.number]);
     }
 
     /// Add the counters of a flow, in use or released.
@@ -387,7 +388,8 @@ impl Account {
     /// [`Disposition::Broken`], or, for the log's own connections, [`Disposition::Filtered`].
     pub fn leave_out(&mut self, disposition: Disposition, left_out: &LeftOut) {
         if disposition == Disposition::Filtered {
-            self.filtered_late += left_out.sum().iter().map(|tally| tally.packets).sum::<u64>();
+            let late = left_out.sum().map(|tally| tally.packets);
+            self.filtered_late = sum_of([self.filtered_late].into_iter().chain(late));
         }
         for (cookie, tallies) in left_out.iter() {
             // A flow that is not kept by itself is part of the sum.
@@ -400,7 +402,8 @@ impl Account {
     /// Return the number of records without room, of any kind.
     #[must_use]
     pub fn full(&self) -> u64 {
-        self.all.iter().map(|counters| counters.of(Disposition::Full).packets).sum::<u64>() + self.events_full
+        let packets = self.all.iter().map(|counters| counters.of(Disposition::Full).packets);
+        sum_of(packets.chain([self.events_full]))
     }
 
     /// Check the accounting; valid for exact counters only.
@@ -415,13 +418,11 @@ impl Account {
         self.check_flows()?;
         // Packets that were left out later have record numbers too.
         let of_packets = |counters: &Counters| {
-            [Disposition::Logged, Disposition::Forgotten, Disposition::Broken, Disposition::Full]
-                .map(|disposition| counters.of(disposition).packets)
-                .iter()
-                .sum::<u64>()
+            let with_number = [Disposition::Logged, Disposition::Forgotten, Disposition::Broken, Disposition::Full];
+            sum_of(with_number.map(|disposition| counters.of(disposition).packets))
         };
-        let left_out = self.filtered_late;
-        let records = self.all.iter().map(of_packets).sum::<u64>() + left_out + self.events + self.events_full;
+        let others = [self.filtered_late, self.events, self.events_full];
+        let records = sum_of(self.all.iter().map(of_packets).chain(others));
         require(self.numbers == records, || Breach::Numbers { numbers: self.numbers, records })
     }
 
@@ -469,6 +470,11 @@ impl Account {
         }
         Ok(())
     }
+}
+
+/// Returns the sum, at most the largest number.
+fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 fn both_of(flow: &Flow) -> Both {

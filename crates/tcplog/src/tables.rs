@@ -332,7 +332,7 @@ impl Work {
 
     fn gap(&mut self, gap: &Gap) -> Result<(), RecordError> {
         let [after, before] = [gap.after_ns, gap.before_ns].map(|time| time.map(|time| Time(time.cast_signed())));
-        self.missing += gap.missing;
+        self.missing = self.missing.saturating_add(gap.missing);
         self.converted.gaps += 1;
         self.gaps.push(tcp::Gap {
             block: self.block,

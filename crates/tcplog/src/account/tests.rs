@@ -1,6 +1,7 @@
 //! The accounting adds up for any packets, and any miscount is detected.
 
 use super::*;
+use crate::decode::Raw;
 use proptest::prelude::*;
 
 /// Flow of a packet (`None`: without one), direction, segments, disposition.
@@ -45,6 +46,20 @@ fn violated_conservation_is_reported_in_one_sentence() {
     account.all[1].dispositions[Disposition::Early as usize].packets += 1;
     let said = account.check().expect_err("no flow has it").to_string();
     assert_eq!(said, "out, early: 1 packets in total, but 0 of all flows together");
+}
+
+#[test]
+fn counters_of_any_size_are_added_up() {
+    let most = u64::MAX;
+    let totals = Totals::take(&mut vec![0xff; Totals::BYTES].as_slice());
+    let mut account = Account::default();
+    (0..3).for_each(|_| account.add_totals(&totals));
+    let mut left_out = LeftOut::default();
+    left_out.note(1, 0, most);
+    left_out.note(1, 0, most);
+    account.leave_out(Disposition::Filtered, &left_out);
+    assert_eq!((account.full(), account.events, account.numbers), (most, most, most));
+    assert!(account.check().is_err());
 }
 
 #[test]
