@@ -3,7 +3,7 @@
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET…]      default: 60 s for each target; Python's are called python/NAME
 #   scripts/fuzz.sh minutes M [TARGET…]      M minutes in all, the least searched target first (scripts/fuzz_search.py)
-#   scripts/fuzz.sh keep [TARGET…]           takes the fewest files with the same coverage into the repository
+#   scripts/fuzz.sh keep [TARGET…]           takes the fewest files that reach the same code into the repository
 #
 # What a search finds joins its corpus in build/fuzz/corpus; bytes that end a reader stay in build/fuzz/found, whose names are printed
 # in the last lines. Each begins with the seeds that its target declares and with tests/fuzz/corpus: what

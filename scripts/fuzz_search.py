@@ -2,7 +2,7 @@
 
     python -m scripts.fuzz_search --seconds S [TARGET…]    each target once, in this order; all of them by default
     python -m scripts.fuzz_search --minutes M              all in turn for so long, the least searched first
-    python -m scripts.fuzz_search --keep                   fewest inputs with the same coverage into tests/fuzz/corpus
+    python -m scripts.fuzz_search --keep                   fewest inputs that reach the same code into tests/fuzz/corpus
 
 As many searches run at a time as there are processors. A search that ends, for whatever reason, is a line of
 build/fuzz/spent.tsv, so a run that is broken off loses nothing and the next one begins where it was. SIGTERM and SIGINT
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts import fuzz_ledger
-from scripts.make_corpus import LONGEST_FOUND, MOST_FOUND_BYTES
+from scripts.make_corpus import LONGEST_FOUND, MOST_FOUND, MOST_FOUND_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -199,7 +199,7 @@ def commit() -> str:
 
 
 def keep(build: Path, program: tuple[str, ...], targets: list[str]) -> None:
-    """Copy the fewest inputs with the same coverage to the corpus, the shortest first, as far as there is room."""
+    """Copy the fewest inputs that reach the same code to the corpus, the shortest first, as far as there is room."""
     room = MOST_FOUND_BYTES // len(fuzz_ledger.targets())
     for target in targets:
         corpus, kept, fewest = build / "corpus" / target, KEPT / target, build / "fewest"
@@ -210,7 +210,9 @@ def keep(build: Path, program: tuple[str, ...], targets: list[str]) -> None:
         # What the seeds cover needs no other file: only what adds to the first folder is copied there.
         for seed in kept.glob("made-*"):
             shutil.copy(seed, fewest)
-        options = ["-merge=1", f"-max_len={LONGEST_FOUND}", str(fewest), str(kept), str(corpus)]
+        # Without counters: how often code ran makes three files of one, and tens of thousands in all.
+        options = ["-set_cover_merge=1", "-use_counters=0", f"-max_len={LONGEST_FOUND}"]
+        options += [str(fewest), str(kept), str(corpus)]
         path = build / "keep.log"
         with path.open("wb") as log:
             subprocess.run([*program, target, *options], stdout=log, stderr=log, check=True)
@@ -225,7 +227,7 @@ def take_fewest(fewest: Path, kept: Path, room: int) -> None:
     """Replace what searches have found by these files, the shortest first, as far as there is room; seeds stay."""
     for old in found_files(kept):
         old.unlink()
-    for path in sorted(found_files(fewest), key=lambda path: (path.stat().st_size, path.name)):
+    for path in sorted(found_files(fewest), key=lambda path: (path.stat().st_size, path.name))[:MOST_FOUND]:
         room -= path.stat().st_size
         if room < 0:
             return

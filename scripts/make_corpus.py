@@ -37,8 +37,8 @@ RUNS = ("bridge-latency", "emulator-delay", "rfc2544", "tcplog-cost", "throughpu
 MOST_BYTES, LEAST, MOST = 400_000, 3, 20
 """The bytes of all seeds together; the numbers of seeds of a target."""
 
-MOST_FOUND_BYTES, LONGEST_FOUND = 2_000_000, 8_192
-"""The bytes of all files that searches have found, and of one of them."""
+MOST_FOUND_BYTES, LONGEST_FOUND, MOST_FOUND = 4_000_000, 8_192, 300
+"""The bytes of all files that searches have found, and of one of them; the number of such files of a target."""
 
 Seeds = list[bytes]
 

@@ -12,6 +12,7 @@ from scripts.make_corpus import (
     LONGEST_FOUND,
     MOST,
     MOST_BYTES,
+    MOST_FOUND,
     MOST_FOUND_BYTES,
     PYTHON,
     RUST,
@@ -45,6 +46,7 @@ def test_corpus_is_small() -> None:
     found = [path.stat().st_size for name in MADE for path in found_files(CORPUS / name)]
     assert sum(found) <= MOST_FOUND_BYTES
     assert max(found) <= LONGEST_FOUND
+    assert max(sum(1 for _ in found_files(CORPUS / name)) for name in MADE) <= MOST_FOUND
 
 
 @pytest.mark.parametrize("name", PYTHON)

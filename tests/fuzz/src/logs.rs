@@ -8,7 +8,7 @@ use sojourn_tcplog::account::Account;
 use sojourn_tcplog::decode;
 use sojourn_tcplog::private::PrivateNames;
 use sojourn_tcplog::private::btf::Btf;
-use sojourn_tcplog::spool::{Arrived, Arriving, Export, Frame, Outbox, Reader, Spool};
+use sojourn_tcplog::spool::{Arrived, Arriving, Export, Frame, Outbox, Reader, Spool, greeted, kept};
 use sojourn_tcplog::tables::{self, Job};
 
 use crate::Target;
@@ -20,8 +20,14 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "btf", read: btf, seeds: types },
 ];
 
-/// A log from another host, up to its records; checksums are corrected first.
+/// A log from another host, up to its records; checksums are corrected first. What a receiver says before and after.
 fn stream(bytes: &[u8]) {
+    if let Some(said) = bytes.first_chunk() {
+        let _ = greeted(said, "boot");
+    }
+    if let Some(said) = bytes.first_chunk() {
+        let _ = kept(said);
+    }
     let bytes = sealed(bytes);
     let Ok(mut arriving) = Arriving::begin(bytes.as_slice()) else { return };
     with_file(&[], |path| {
