@@ -21,6 +21,8 @@ import sojourn
 from sojourn.api.measure import spelled
 from sojourn.api.tcplog import TcpLog
 from sojourn.errors import RequestError
+from sojourn.records.results import read_parquet
+from sojourn.records.whole_file import write_table
 
 GOLDEN = Path(__file__).parents[1] / "golden/bridge-latency.tar.xz"
 
@@ -147,6 +149,13 @@ def test_damaged_bed_facts_are_refused(golden: sojourn.Run, tmp_path: Path, octe
     (tmp_path / "copy/bed.json").write_bytes(octets)
     with pytest.raises(RequestError, match=r"bed\.json (is damaged|cannot be read)"):
         _ = sojourn.open(tmp_path / "copy").bed
+
+
+def test_texts_that_are_stored_once_each_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "run/analysis/samples/some.parquet"
+    path.parent.mkdir(parents=True)
+    write_table(path, pl.DataFrame({"a": pl.Series(["x", "y", None, "x"], dtype=pl.Categorical)}))
+    assert read_parquet(path)["a"].to_list() == ["x", "y", None, "x"]
 
 
 def test_damaged_tables_of_an_analysis_are_refused(golden: sojourn.Run, tmp_path: Path) -> None:

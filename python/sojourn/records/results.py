@@ -209,6 +209,8 @@ def _kind_of(kind: pa.DataType) -> pa.DataType:
     """Return the type without what a file adds to it. Raises ValueError for one that no analysis writes."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.large_list(_kind_of(kind.value_type))
+    if pa.types.is_dictionary(kind):  # each distinct text once
+        return _kind_of(kind.value_type)
     if not any(is_one(kind) for is_one in KINDS):
         raise ValueError(f"a column is of a type that no analysis writes ({kind})")
     return kind
