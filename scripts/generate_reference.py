@@ -235,6 +235,9 @@ COMMAND runs as who called `sudo`, else as the user that runs the logger, or as 
 `HOME`, `USER`, `LOGNAME`, `SHELL` and `MAIL`, and no capability in any set unless that user is root. Its bounding set
 and `NoNewPrivs` are the caller's, so that the user's own `sudo` works in it.
 
+Who called `doas` or `pkexec` is treated as who called `sudo`, here and everywhere in this page, by the command
+`sojourn`; `sojourn-instrument`, when it is called directly, knows the caller of `sudo` alone.
+
 ## Without root
 
 A program on which file capabilities are set has them for whoever may run it. Give them to a copy that the members of

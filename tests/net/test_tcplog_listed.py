@@ -64,14 +64,21 @@ def test_json_output_and_an_empty_log_list_no_flows(bed: Bed, tmp_path: Path) ->
     assert "remote" not in done.stderr
 
 
-def test_under_sudo_the_flows_are_read_as_the_user_that_called(bed: Bed, tmp_path: Path) -> None:
+CALLERS = {
+    "sudo": {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY), "SUDO_USER": "nobody", "SUDO_COMMAND": "sojourn"},
+    "doas": {"DOAS_USER": "nobody"},
+    "pkexec": {"PKEXEC_UID": str(NOBODY)},
+}
+
+
+@pytest.mark.parametrize("caller", CALLERS.values(), ids=CALLERS)
+def test_flows_are_read_as_the_user_that_called_root(bed: Bed, tmp_path: Path, caller: dict[str, str]) -> None:
     """The folder is theirs, and what they may have put there is not read by root."""
     for folder in (tmp_path, *(one for one in tmp_path.parents if "pytest" in str(one))):
         folder.chmod(0o755)  # as many as there are above: side by side there is one more
     mine = tmp_path / "mine"
     mine.mkdir()
     os.chown(mine, NOBODY, NOBODY)
-    caller = {"SUDO_UID": str(NOBODY), "SUDO_GID": str(NOBODY), "SUDO_USER": "nobody", "SUDO_COMMAND": "sojourn"}
     argv = argv_of("tcplog", "run", "--attach", bed.cgroup, "--out", mine / "t")
     with Child(argv, env=environment(**caller), stderr=subprocess.PIPE, text=True) as process:
         await_that((mine / "t" / "control.sock").exists, "the log goes on")

@@ -111,7 +111,7 @@ def test_instrument_commands_are_executed_before_other_imports(words: str) -> No
     """Not `typing`, `re`, `pathlib` or `subprocess` either: Python alone takes as long as all of this."""
     handed = "class Gone(BaseException): ...\ndef gone(*_): raise Gone\nimport os; os.execv = gone"
     loaded = loaded_by(f"{handed}\n{CALLS.format(words)}\nexcept Gone: 0")
-    assert ours(loaded) == {"cli", "cli.become", "binary", "errors", "lazy", "version"}
+    assert ours(loaded) == {"cli", "cli.become", "cli.who_called", "binary", "errors", "lazy", "version"}
     assert loaded - {"sojourn", "errno", "__future__"} == {f"sojourn.{one}" for one in ours(loaded)}
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 
 from sojourn.cli.become import become_instrument
+from sojourn.cli.who_called import name_as_sudo_does
 from sojourn.errors import DENIED, MachineError, RequestError, SojournError
 
 TYPE_CHECKING = False  # importing `typing` takes longer than everything else before the instrument runs
@@ -51,6 +52,7 @@ def program() -> NoReturn:
 
 def main(*, gives_up: bool = False) -> NoReturn:
     """Run a command and exit."""
+    name_as_sudo_does()
     try:
         if sys.argv[1:] in HELP_OF_EMULATE:
             help_of_emulate(sys.argv[1:])
