@@ -186,7 +186,7 @@ def _emulation(octets: bytes) -> None:
     for pipe in pipes:
         assert pipe.describe()
         assert pipe.keeps_order in {True, False}
-        assert pipe.scheduler.name
+        assert isinstance(pipe.scheduler.name, str)
         assert 0 <= pipe.delay_cdf(np.zeros(1))[0] <= 1
         assert pipe.is_plain_link in {True, False}
         assert pipe.bits(np.array([64]))[0] >= 0
@@ -231,8 +231,8 @@ WATCHED = (
     b'"remote_port":40000,"algorithm":"cubic","state":1,"snd_cwnd":10,"srtt_us":200,"in":{"seen":4},"out":{"seen":9}}]}\n'
 )
 EMULATION = (
-    b'{"event":"config","at_ns":0,"config":{"pipes":[{"name":"forward","before":{"loss":[{"gilbert-elliott":{"p":0.01,"r":0.1,'
-    b'"h":0.0,"k":1.0}}],"duplication":null,"corruption":{"bits":1e-6}},"link":{"rate_bps":10000000,"overhead_bytes":0,'
+    b'{"event":"start","config":{"pipes":[{"name":"forward","before":{"loss":[{"gilbert-elliott":{"p":0.01,"r":0.1,'
+    b'"h":0.0,"k":1.0}}],"duplication":null,"corruption":{"bit-error-rate":1e-6}},"link":{"rate_bps":10000000,"overhead_bytes":0,'
     b'"cell":{"bytes":53,"overhead_bytes":5}},"delay":{"constant":20000000,"jitter":{"normal":{"sd":1000000}},"half_life":5000,'
     b'"order":"kept","reorder":{"probability":0.1,"gap":2}},"queue":{"limit":{"bytes":null,"slots":50},"scheduler":"fifo",'
     b'"drop":"tail","classes":[{"name":"a","weight":3}]},"after":{"loss":[{"every":{"every":50,"first":1}}]}}]}}\n'

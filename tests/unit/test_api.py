@@ -143,6 +143,14 @@ def test_malformed_verdict_is_refused_as_by_compare(golden: sojourn.Run, tmp_pat
         _ = sojourn.open(tmp_path / "run").verdict
 
 
+@pytest.mark.parametrize("octets", [b"a =", b"a = [", b"\xff", b"study = 5"])
+def test_damaged_plan_is_refused(golden: sojourn.Run, tmp_path: Path, octets: bytes) -> None:
+    shutil.copytree(golden.folder.path, tmp_path / "copy")
+    (tmp_path / "copy/plan.toml").write_bytes(octets)
+    with pytest.raises(RequestError, match=r"plan\.toml (is damaged|cannot be read)"):
+        _ = sojourn.open(tmp_path / "copy").plan
+
+
 @pytest.mark.parametrize("octets", [b"[]", b"{", b'{"parts": 5}'])
 def test_damaged_bed_facts_are_refused(golden: sojourn.Run, tmp_path: Path, octets: bytes) -> None:
     shutil.copytree(golden.folder.path, tmp_path / "copy")
@@ -156,6 +164,24 @@ def test_texts_that_are_stored_once_each_are_read(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     write_table(path, pl.DataFrame({"a": pl.Series(["x", "y", None, "x"], dtype=pl.Categorical)}))
     assert read_parquet(path)["a"].to_list() == ["x", "y", None, "x"]
+
+
+def test_program_that_refuses_a_table_ends_with_its_own_status(tmp_path: Path) -> None:
+    """Arrow's threads read on of a file that Python has opened, and aborted a third of such programs at their end."""
+    path = tmp_path / "times.parquet"
+    pl.DataFrame({"at": [0]}).select(pl.col("at").cast(pl.Datetime)).write_parquet(path)
+    code = f"""
+import sys
+from pathlib import Path
+from sojourn.errors import RequestError
+from sojourn.records.results import read_parquet
+try:
+    read_parquet(Path({str(path)!r}))
+except RequestError:
+    sys.exit(2)
+"""
+    ended = [subprocess.run([sys.executable, "-c", code], check=False).returncode for _ in range(8)]
+    assert set(ended) == {2}
 
 
 def test_damaged_tables_of_an_analysis_are_refused(golden: sojourn.Run, tmp_path: Path) -> None:
@@ -180,7 +206,7 @@ def test_damaged_tables_of_an_analysis_are_refused(golden: sojourn.Run, tmp_path
 @pytest.mark.parametrize(
     ("octets", "said"),
     [
-        (None, "holds no log of TCP's state"),
+        (None, "has no account: its footer.json is missing"),
         (b"[]", "is damaged: it is not"),
         (b'{"conserved": "yes"}', "conserved is not"),
     ],

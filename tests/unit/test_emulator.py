@@ -20,6 +20,8 @@ from sojourn.methods.emulator.analyse import seen
 from sojourn.methods.emulator.analyse.loss import LEAST_LOSSES, Share, deviating
 from sojourn.methods.emulator.analyse.seen import cut_blocks
 from sojourn.records import RunFolder
+from sojourn.records.events import EMULATION
+from sojourn.records.shape import misfit
 from sojourn.statistics.interval import Interval
 from sojourn.statistics.randomness import runs_test
 from tests.unit.made_up_emulator import Cell, Made, Rng, constant, losing, stays
@@ -460,6 +462,25 @@ def test_burst_losses_are_detected_by_the_runs_test(burst: float, power: float) 
     found = sum(runs_test([lose(rng, LEAST_LOSSES * 10)]).p < ALARM / 500 for _ in range(runs)) / runs
     print(f"seed {SEED}: bursts of {burst}: {found:.3f}")
     assert found >= power
+
+
+@pytest.mark.parametrize("pipe", [
+    {"before": {"loss": [{"every": {"every": 2**64 - 1, "first": 1}}]}},
+    {"delay": {"constant": 0, "jitter": None, "reorder": {"probability": 0.1, "gap": 2**64 - 1}}},
+    {"queue": {"limit": {"bytes": 2**64 - 1, "slots": 2**64 - 1}}},
+])  # fmt: skip
+def test_numbers_of_64_bits_of_an_emulator_are_read(pipe: dict[str, Any]) -> None:
+    assert misfit({"config": {"pipes": [pipe]}}, EMULATION) is None
+
+
+@pytest.mark.parametrize("pipe", [
+    {"delay": {"jitter": "normal"}}, {"before": {"loss": ["independent"]}},
+    {"link": {"cell": {"bytes": 0.5, "overhead_bytes": 5}}},
+    *({"delay": {"jitter": {"empirical": {"points": points}}}} for points in ([[0.5]], [[5.0, -1], [7, 3]], [])),
+])  # fmt: skip
+def test_models_without_their_numbers_are_refused(pipe: dict[str, Any]) -> None:
+    """They ended the analysis in a traceback."""
+    assert misfit({"config": {"pipes": [pipe]}}, EMULATION) is not None
 
 
 @pytest.mark.parametrize("line", [b"[1,2]", b'{"config":[1]}', b'{"config":{"pipes":[1]}}', b"\xff\xfe", b"[" * 9_000,

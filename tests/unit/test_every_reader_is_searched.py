@@ -35,8 +35,6 @@ BY_ANOTHER = "another reader, which has a target, takes the same bytes in the sa
 EXCUSED = {
     "analysis/crossings.py read": OF_THIS_PROCESS,
     "analysis/limits.py unquoted": OF_THE_USER,
-    "analysis/run.py _plan": BY_ANOTHER,  # Run.read of the report
-    "api/runs.py Run.plan": BY_ANOTHER,
     "api/runs.py Run.results": BY_ANOTHER,  # records.results.read_parquet
     "api/runs.py Run.samples": BY_ANOTHER,
     "api/tcplog.py TcpLog.status": OF_THIS_PROCESS,
@@ -51,7 +49,7 @@ EXCUSED = {
     "cli/real_hosts.py bed_new": OF_THIS_PROCESS,
     "cli/tcplog_run.py list_flows": OF_THIS_PROCESS,
     "cli/published.py asked_before": "compared with what is asked for now; nothing else is read of it",
-    "conduct/facts.py keep_facts": BY_ANOTHER,  # records.bed.read_bed, when the run is taken up again
+    "conduct/facts.py keep_facts": BY_ANOTHER,  # records.bed.read_bed, which it calls first
     "conduct/facts.py keep_moment": OF_THIS_PROCESS,
     "history/entry.py Figure.row": "History.read has refused a row whose factors are no JSON",
     "instruments/new_addresses.py main": OF_THIS_PROCESS,
@@ -61,6 +59,7 @@ EXCUSED = {
     "instruments/spark.py _counts": OF_THIS_PROCESS,
     "plan/load.py has_variant": BY_ANOTHER,  # load_plan
     "plan/load.py plan_from_text": OF_THE_PACKAGE,
+    "records/asked.py read_run_plan": BY_ANOTHER,  # Run.read of the report
     "report/experiments.py _catalogue": OF_THE_PACKAGE,
     "report/glossary.py glossary": OF_THE_PACKAGE,
     "report/run.py Run.samples": BY_ANOTHER,  # records.results.read_parquet

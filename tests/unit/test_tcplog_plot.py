@@ -160,7 +160,9 @@ def test_input_that_is_not_a_log_is_one_sentence(tmp_path: Path) -> None:
         draw(tmp_path, tmp_path / "x.pdf")
 
 
-@pytest.mark.parametrize("head", [{"command": 5}, {"kernel": []}, {"options": [1]}, {"tai_minus_utc_s": "37"}])
+@pytest.mark.parametrize(
+    "head", [{"command": 5}, {"kernel": []}, {"options": [1]}, {"boot_id": []}, {"tai_minus_utc_s": "37"}]
+)
 def test_header_of_another_shape_is_refused(tmp_path: Path, head: dict[str, Any]) -> None:
     """A command that was a number ended the plot in a traceback."""
     made(tmp_path / "t")

@@ -7,7 +7,6 @@ records of streams are read on first use: a run of probes has none, a flood has 
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,9 @@ from sojourn.devices import TWIN
 from sojourn.errors import RequestError
 from sojourn.methods import DEFAULT
 from sojourn.records import TABLES, RunFolder, Table, read_table
-from sojourn.records.asked import require_plan
+from sojourn.records.asked import read_run_plan
 from sojourn.records.bed import read_bed
-from sojourn.records.decode import text_of
-from sojourn.records.earlier import VALUES, read_toml
+from sojourn.records.earlier import VALUES
 from sojourn.records.log import read_log
 from sojourn.records.lost import in_parts, lost_blocks, without_lost_searches
 from sojourn.records.reader import no_rows, read_in_turn
@@ -414,8 +412,6 @@ def _with_factors(probes: pl.DataFrame, blocks: pl.DataFrame, words: pl.DataType
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
     try:
-        return require_plan(read_toml(text_of(folder.plan)), folder.plan)
+        return read_run_plan(folder.plan)
     except FileNotFoundError:
         raise RequestError(f"{folder.path} is not a run folder: it has no plan.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{folder.plan} cannot be read: {error}") from error

@@ -14,7 +14,6 @@ import polars as pl
 
 from sojourn.errors import RequestError, did_you_mean
 from sojourn.records.bed import read_bed
-from sojourn.records.decode import text_of
 from sojourn.records.folder import RunFolder, open_folder
 from sojourn.records.results import read_parquet, read_verdict
 from sojourn.records.schema import TABLES
@@ -135,9 +134,9 @@ class Run:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """What was asked, every effective value."""
-        from sojourn.records.earlier import read_toml
+        from sojourn.records.asked import read_run_plan
 
-        return dict(read_toml(text_of(self.folder.plan)))
+        return read_run_plan(self.folder.plan)
 
     @cached_property
     def bed(self) -> dict[str, Any]:

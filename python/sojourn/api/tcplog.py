@@ -56,12 +56,12 @@ class TcpLog:
         """What stands at the end of a log: totals by direction and reason, why it ended, whether it is conserved."""
         if footer := read_log_end(self.path / "footer.json"):
             return footer
-        raise RequestError(written.absent(self.path))
+        raise RequestError(f"{self.path} has no account: its footer.json is missing or empty")
 
     @property
     def trusted(self) -> bool:
         """Whether every packet is accounted for, and nothing went wrong."""
-        return bool(self.account["conserved"]) and not self.account["warning"]
+        return self.account.get("conserved") is True and not self.account.get("warning")
 
     @cached_property
     def summary(self) -> pl.DataFrame:

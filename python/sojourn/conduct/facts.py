@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sojourn.bed.facts import compare
 from sojourn.conduct.bound import bound_to, require_same
 from sojourn.conduct.neighbours import contention
+from sojourn.records.bed import read_bed
 from sojourn.records.decode import json_text
 from sojourn.records.earlier import read_json
 from sojourn.records.whole_file import write_whole
@@ -29,6 +30,7 @@ def keep_facts(part: Part, site: Site, log: Log) -> None:
     layout = facts.pop("layout")
     began = {"part": part.number, "before": facts["moment"], "after": None} | ({"layout": layout} if layout else {})
     if path.is_file():
+        read_bed(path)  # refuses a damaged one, but leaves nulls out
         first = read_json(json_text(path))
         require_same(first.get("bound", {}), facts["bound"], part.folder.path)
         changes = [asdict(change) for change in compare(first, facts)]

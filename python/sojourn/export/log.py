@@ -71,7 +71,7 @@ class TcpLog:
             raise RequestError(f"{path} is no folder: name the one that `sojourn tcplog run --out` wrote")
         records = path / "records" if (path / "records").is_dir() else path
         if not any(records.glob("tcp_samples-*.arrow")):
-            raise RequestError(absent(path))
+            raise RequestError(_absent(path))
         header, footer = (read_log_end(path / name) for name in ("header.json", "footer.json"))
         log = cls(path, records, header, footer, chosen or Chosen())
         log._choose_one()
@@ -268,7 +268,7 @@ class TcpLog:
             raise RequestError(f"{self.path} has no flow {unknown[0]}: there are {some or 'none'}")
 
 
-def absent(path: Path) -> str:
+def _absent(path: Path) -> str:
     """Return why a folder holds no whole log."""
     if any(path.glob("spool-*.tcplog")):
         return f"{path} was not ended as logs are: `sojourn tcplog recover {path}` first"

@@ -5,9 +5,12 @@ The left side reads plans whole, with a reader for each key (`plan`); here are t
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING, Any, Final
 
 from sojourn.errors import RequestError
+from sojourn.records.decode import text_of
+from sojourn.records.earlier import read_toml
 from sojourn.records.shape import COUNT, FLAG, NUMBER, TABLE, TEXT, Kind, misfit, within
 
 if TYPE_CHECKING:
@@ -48,6 +51,15 @@ PLAN: Final[dict[str, Any]] = {
     **dict.fromkeys(("stream", "emulate", "truth", "model", "taps", "limits", "departures"), TABLE),
 }  # fmt: skip
 """By section, the keys and what their values are; other sections and keys may be anything."""
+
+
+def read_run_plan(path: Path) -> dict[str, Any]:
+    """Return the tables of a run's plan.toml. Raises FileNotFoundError without one, RequestError if it is damaged."""
+    try:
+        tables = read_toml(text_of(path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} cannot be read: {error}") from error
+    return require_plan(tables, path)
 
 
 def require_plan(tables: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -21,11 +21,14 @@ from sojourn.records.shape import (
     NUMBER,
     NUMBERED,
     ONLY,
+    PERIOD,
     PLACE,
+    POINT,
     POSITIVE,
     SEVERAL,
     TABLE,
     TEXT,
+    UNSIGNED,
     Kind,
     maybe,
     some,
@@ -98,7 +101,7 @@ _LOSS: Final[Shape] = {
     "gilbert-elliott": _numbers("p", "r", "h", "k"),
     "four-state": _numbers("p13", "p31", "p23", "p32", "p14"),
     "dwell": {NEEDED: ("good", "bad"), "good": POSITIVE, "bad": POSITIVE},
-    "every": {NEEDED: ("every",), "every": SEVERAL},
+    "every": {NEEDED: ("every",), "every": PERIOD},
     "pattern": {NEEDED: ("lost",), "lost": some(FLAG)},
     EACH: maybe(TABLE),
 }
@@ -108,15 +111,15 @@ _JITTER: Final[Shape] = {
     "normal": {NEEDED: ("sd",), "sd": POSITIVE},
     "exponential": {NEEDED: ("mean",), "mean": POSITIVE},
     **{key: {NEEDED: ("shape", "scale"), "shape": POSITIVE, "scale": POSITIVE} for key in ("pareto", "gamma")},
-    "empirical": {NEEDED: ("points",), "points": some(some(NUMBER))},
+    "empirical": {NEEDED: ("points",), "points": some(POINT)},
     "table": {NEEDED: ("values", "sd"), "values": some(NUMBER), "sd": POSITIVE},
 }
 
 _STAGE: Final = maybe({
-    "loss": maybe([(TEXT, _LOSS)]), "duplication": maybe(NUMBER), "corruption": maybe({EACH: NUMBER}),
+    "loss": maybe([_LOSS]), "duplication": maybe(NUMBER), "corruption": maybe({EACH: NUMBER}),
 })  # fmt: skip
 
-_OVERTAKING: Final[Shape] = {NEEDED: ("probability",), "probability": NUMBER, "gap": maybe(COUNT)}
+_OVERTAKING: Final[Shape] = {NEEDED: ("probability",), "probability": NUMBER, "gap": maybe(UNSIGNED)}
 
 PIPE: Final[Shape] = {
     "name": TEXT,
@@ -124,14 +127,14 @@ PIPE: Final[Shape] = {
     "after": _STAGE,
     "link": maybe({
         "rate_bps": maybe(POSITIVE), "overhead_bytes": maybe(INTEGER),
-        "cell": maybe({NEEDED: ("bytes", "overhead_bytes"), "bytes": POSITIVE, "overhead_bytes": INTEGER}),
+        "cell": maybe({NEEDED: ("bytes", "overhead_bytes"), "bytes": SEVERAL, "overhead_bytes": INTEGER}),
     }),
     "delay": maybe({
         "constant": maybe(COUNT), "half_life": maybe(POSITIVE), "order": maybe(TEXT), "reorder": maybe(_OVERTAKING),
-        "jitter": (NULL, TEXT, _JITTER | {ONLY: tuple(_JITTER)}), "of_ports": maybe([TABLE]),
+        "jitter": maybe(_JITTER | {ONLY: tuple(_JITTER)}), "of_ports": maybe([TABLE]),
     }),
     "queue": maybe({
-        "limit": maybe({"bytes": maybe(COUNT), "slots": maybe(COUNT)}),
+        "limit": maybe({"bytes": maybe(UNSIGNED), "slots": maybe(UNSIGNED)}),
         "scheduler": (NULL, TEXT, {EACH: maybe({"quantum": maybe(NUMBER)})}), "drop": maybe(TEXT),
         "classes": maybe([{"weight": maybe(POSITIVE)}]),
     }),

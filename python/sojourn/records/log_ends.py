@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sojourn.errors import RequestError
 from sojourn.records.decode import json_file
-from sojourn.records.shape import COUNT, FLAG, NUMBER, TEXT, Kind, maybe, require, within
+from sojourn.records.shape import FLAG, NUMBER, TEXT, UNSIGNED, Kind, maybe, require, within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ MOST_NS = 2**62
 
 
 def _below(most: int) -> Kind:
-    return Kind("a whole number that can be", within(1 - most, most - 1))
+    return Kind(f"a whole number between -{most} and {most}", within(1 - most, most - 1))
 
 
 END: Final[dict[str, Any]] = {
@@ -27,10 +27,10 @@ END: Final[dict[str, Any]] = {
     **dict.fromkeys(("enable_time_usecs", "disable_time_usecs", "tai_minus_utc_s"), _below(10**6)),
     "tai_minus_monotonic_ns": _below(MOST_NS),
     "absent": [TEXT], "unasked": [TEXT], "tcp_flag_names": [TEXT],
-    **dict.fromkeys(("kernel", "hostname", "clock", "warning"), maybe(TEXT)),
+    **dict.fromkeys(("kernel", "hostname", "clock", "warning", "boot_id"), maybe(TEXT)),
     "command": maybe([TEXT]),
     "options": maybe({"ppl_by": maybe(TEXT)}),
-    "totals": maybe(dict.fromkeys(("in", "out"), maybe({"seen": COUNT}))),
+    "totals": maybe(dict.fromkeys(("in", "out"), maybe({"seen": UNSIGNED}))),
     "duration_s": maybe(NUMBER), "conserved": maybe(FLAG), "interruption": maybe({"why": maybe(TEXT)}),
 }  # fmt: skip
 

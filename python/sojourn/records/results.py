@@ -186,7 +186,8 @@ def read_parquet(path: Path) -> pl.DataFrame:
     Arrow reads it and checks every value: polars panics on a damaged file, which is no exception that can be handled.
     """
     try:
-        with path.open("rb") as file:
+        # Of a file that Python has opened, a thread of Arrow's may read on while the interpreter ends: it is aborted.
+        with pa.OSFile(str(path), "r") as file:
             table = parquet.ParquetFile(file).read()
         table.validate(full=True)
         kinds = [_kind_of(one.type) for one in table.schema]

@@ -29,6 +29,9 @@ NUMBERED: Final = "#"
 MOST_INT64, MOST_INT32 = 2**63 - 1, 2**31 - 1
 """The maxima of the columns of records and results."""
 
+MOST_UINT64 = 2**64 - 1
+"""The maximum of what an instrument counts or is configured with."""
+
 LEAST_NUMBER: Final = 1e-30
 """Numbers closer to zero, other than zero, have no meaning here, nor has their inverse."""
 
@@ -71,10 +74,16 @@ FLAG = Kind("true or false", lambda value: isinstance(value, bool))
 INTEGER = Kind("a whole number of 64 bits", within(-MOST_INT64, MOST_INT64))
 COUNT = Kind("a count", within(0, MOST_INT64))
 SEVERAL = Kind("a count of one or more", within(1, MOST_INT64))
+UNSIGNED = Kind("a count of 64 bits", within(0, MOST_UINT64))
+PERIOD = Kind("a count of one or more, of 64 bits", within(1, MOST_UINT64))
 INDEX = Kind("a whole number of 32 bits", within(-MOST_INT32, MOST_INT32))
 PLACE = Kind("a number from 0 on, of 32 bits", within(0, MOST_INT32))
 NUMBER = Kind("a number", _finite)
 POSITIVE = Kind("a number above zero", lambda value: _finite(value) and value > 0)
+POINT = Kind(
+    "a share from 0 to 1 and a number",
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(_finite, value)) and 0 <= value[0] <= 1,
+)
 INSIDE = Kind("a path within the folder", _inside)
 NULL = Kind("null", lambda value: value is None)
 NEVER = Kind("absent", lambda value: False)

@@ -19,6 +19,7 @@ import polars as pl
 from sojourn.analysis.checks import Asked
 from sojourn.analysis.sessions import beds_in, figure_of
 from sojourn.analysis.streams import over_trials
+from sojourn.records.shape import MOST_INT64
 from sojourn.statistics.fairness import BOUNDS, all_backlogged, shortfalls
 from sojourn.statistics.interval import Interval, student_t
 from sojourn.statistics.quantile import allowed
@@ -232,9 +233,9 @@ def _queue(seen: Seen) -> list[Asked]:
     if told.get("slots") is not None or told.get("bytes") is not None:
         room = pl.lit(value=True)
         if told.get("slots") is not None:
-            room &= pl.col("queue_slots") + 1 <= int(told["slots"])
+            room &= pl.col("queue_slots") + 1 <= min(int(told["slots"]), MOST_INT64)
         if told.get("bytes") is not None:
-            room &= pl.col("queue_bytes") + pl.col("frame_bytes") - 4 <= int(told["bytes"])
+            room &= pl.col("queue_bytes") + pl.col("frame_bytes") - 4 <= min(int(told["bytes"]), MOST_INT64)
         lost = rows.filter(pl.col("cause") == "full")
         what = "packets dropped as if the queue were full while there was room"
         found.append(Asked("queue, lost only when full", "log", 0.0, "packets", what,
@@ -314,8 +315,9 @@ class Contest:
         place = {name: number for number, name in enumerate(own)}
         classes_of = np.array([place.get(name, -1) for name in rows["class"].to_list()], dtype=np.int64)
         entered, left, _ = _times(seen, rows)
-        classes = dict(enumerate(seen.pipe.queue.get("classes") or []))
-        weights = [float(classes.get(name, {}).get("weight") or 1) for name in own]
+        classes = seen.pipe.queue.get("classes") or []
+        told = [classes[name] if name < len(classes) else {} for name in own]
+        weights = [float(one.get("weight") or 1) for one in told]
         sizes = (rows["frame_bytes"].to_numpy() - FCS_BYTES).astype(np.float64)
         return cls(rows, classes_of, sizes, weights, all_backlogged(entered, left, classes_of, len(own)))
 
